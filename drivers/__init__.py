@@ -1,0 +1,1 @@
+"""Robot hardware: the protocols every device follows, and one vendor per file."""

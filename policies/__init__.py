@@ -1,0 +1,1 @@
+"""Learned policies: what runs on the GPU machine. Torch lives here."""

@@ -1,0 +1,1 @@
+"""The pure heart: values in, values out, time is an argument. No clock, thread, socket, log or file."""

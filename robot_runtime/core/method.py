@@ -1,0 +1,107 @@
+"""A published way of running action chunks, as one row of one table: request part x sampler part x splice part.
+
+Adding a method means adding a row and at most one part. No part knows which method it serves.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from robot_runtime.errors import UnknownNameError
+
+# ---- request parts: what to ask, and when ------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopAndAsk:
+    """Run the chunk to its execution horizon, stand still, look, ask, wait: how chunks are run by default."""
+
+    execution_horizon: int | None = None
+    """Rows to run before asking again, s; None means the whole chunk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainObservation:
+    """Ask with the newest observation while the robot goes on with its plan."""
+
+    execution_horizon: int | None = None
+    """Rows of the current chunk to run before asking again, s; None asks as soon as the last answer is in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedPrefix:
+    """As `PlainObservation`, and tell the policy which rows will have run before its answer can.
+
+    row        0   1  ...  d-1  |  d   d+1  ...  H-1
+    at t_obs   committed prefix |  the policy's to choose
+    """
+
+    execution_horizon: int | None = None
+    inference_delay: int | None = None
+    """Committed rows, d; None takes the measured latency, rounded up to rows."""
+
+
+RequestPart = StopAndAsk | PlainObservation | CommittedPrefix
+
+# ---- sampler parts: how the server denoises -----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantSchedule:
+    """Every row takes the same Euler steps from noise to action."""
+
+    num_steps: int | None = None
+    """None leaves the number to the policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClampedPrefix:
+    """Rows of the committed prefix are given as finished (flow time 1) and never change.
+
+    Training-time RTC, arXiv 2512.05964.
+    """
+
+    num_steps: int | None = None
+
+
+SamplerPart = ConstantSchedule | ClampedPrefix
+
+# ---- splice parts: where a chunk goes into the plan ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FromRowZero:
+    """Row 0 is due when the chunk arrives: right for a robot that waited, a jump back for one that did not."""
+
+
+@dataclass(frozen=True)
+class TimeAligned:
+    """Row 0 is due when the observation was captured, so the rows that are already past drop out."""
+
+
+SplicePart = FromRowZero | TimeAligned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One row of the table."""
+
+    request: RequestPart
+    sampler: SamplerPart
+    splice: SplicePart
+
+
+METHODS = MappingProxyType(
+    {
+        "synchronous": Method(request=StopAndAsk(), sampler=ConstantSchedule(), splice=FromRowZero()),
+        "naive": Method(request=PlainObservation(), sampler=ConstantSchedule(), splice=FromRowZero()),
+        "time-aligned": Method(request=PlainObservation(), sampler=ConstantSchedule(), splice=TimeAligned()),
+        "committed-prefix": Method(request=CommittedPrefix(), sampler=ClampedPrefix(), splice=TimeAligned()),
+    }
+)
+
+
+def method_named(name: str) -> Method:
+    """The method of that name; UnknownNameError lists the valid ones."""
+    if name not in METHODS:
+        raise UnknownNameError("method", name, METHODS)
+    return METHODS[name]

@@ -1,0 +1,71 @@
+"""What a robot offers and a policy needs, compared before anything moves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from robot_runtime.core.action import ActionField, fields_from_dicts, fields_to_dicts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The shape of the conversation between one robot and one policy.
+
+    A robot states what it has, a policy what it needs; `mismatches` lists every way in which the two differ.
+    """
+
+    action_fields: tuple[ActionField, ...]
+    """Columns of an action row, in order; horizon and row spacing are the policy's to choose."""
+    num_joints: int
+    has_gripper: bool
+    has_base: bool
+    environment_state_dim: int = 0
+    cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Camera name -> (height, width) [pixels]."""
+
+    def to_dict(self) -> dict:
+        """Plain values for the wire and for files."""
+        return {
+            "action_fields": fields_to_dicts(self.action_fields),
+            "num_joints": self.num_joints,
+            "has_gripper": self.has_gripper,
+            "has_base": self.has_base,
+            "environment_state_dim": self.environment_state_dim,
+            "cameras": {name: list(size) for name, size in self.cameras.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict) -> "Schema":
+        """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
+        return cls(
+            action_fields=fields_from_dicts(data["action_fields"]),
+            num_joints=int(data["num_joints"]),
+            has_gripper=bool(data["has_gripper"]),
+            has_base=bool(data["has_base"]),
+            environment_state_dim=int(data["environment_state_dim"]),
+            cameras={str(name): (int(h), int(w)) for name, (h, w) in data["cameras"].items()},
+        )
+
+
+def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
+    """Sentences naming both sides, one per difference; empty if the policy can drive the robot.
+
+    A robot may have more cameras than the policy looks at. Everything else has to agree.
+    """
+    out = []
+    pairs = [
+        ("action fields", robot.action_fields, policy.action_fields),
+        ("arm joints", robot.num_joints, policy.num_joints),
+        ("gripper", robot.has_gripper, policy.has_gripper),
+        ("mobile base", robot.has_base, policy.has_base),
+        ("environment state size", robot.environment_state_dim, policy.environment_state_dim),
+    ]
+    for what, ours, theirs in pairs:
+        if ours != theirs:
+            out.append(f"{what}: the robot has {ours}, the policy needs {theirs}")
+    for name, size in policy.cameras.items():
+        if name not in robot.cameras:
+            have = ", ".join(robot.cameras) or "none"
+            out.append(f"camera {name!r}: the policy needs it, the robot has {have}")
+        elif robot.cameras[name] != size:
+            out.append(f"camera {name!r}: the robot has {robot.cameras[name]}, the policy needs {size}")
+    return out

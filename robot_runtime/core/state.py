@@ -1,0 +1,106 @@
+"""What the robot knows about itself and sees: `RobotState`, `Image`, `Observation`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float, UInt8
+
+
+def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
+    """The array as `dtype`, not writeable; copies only if a caller could still write to it."""
+    out = np.asarray(array, dtype=dtype)
+    if out.flags.writeable:
+        out = out.copy()
+        out.flags.writeable = False
+    return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RobotState:
+    """One measured snapshot of arm, gripper and mobile base, taken at `t_ns` on the robot's clock.
+
+    A part the robot does not have is None (base, gripper, hand) or empty (joints). A robot bolted to a table
+    has no base pose: then B is the arm mount.
+    """
+
+    t_ns: int
+    """Capture time [ns], robot's monotonic clock."""
+    q: Float[np.ndarray, " N"]
+    """Joint positions (N,) [rad]."""
+    dq: Float[np.ndarray, " N"]
+    """Joint velocities (N,) [rad/s]."""
+    X_BE: pin.SE3 | None = None
+    """End effector E in the mobile base B."""
+    gripper_width: float | None = None
+    """Distance between the fingers [m]."""
+    x_WB: Float[np.ndarray, "3"] | None = None
+    """Mobile base in the world/odometry frame (x, y, yaw) [m, m, rad]."""
+    V_WB_B: Float[np.ndarray, "3"] | None = None
+    """Twist of the base (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "q", readonly(self.q))
+        object.__setattr__(self, "dq", readonly(self.dq))
+        if self.q.shape != self.dq.shape or self.q.ndim != 1:
+            raise ValueError(f"q and dq must both be (N,), got {self.q.shape} and {self.dq.shape}")
+        for name in ("x_WB", "V_WB_B"):
+            value = getattr(self, name)
+            if value is not None:
+                value = readonly(value)
+                if value.shape != (3,):
+                    raise ValueError(f"{name} must be (3,), got {value.shape}")
+                object.__setattr__(self, name, value)
+
+    @property
+    def is_finite(self) -> bool:
+        """False if any measured number is NaN or infinite."""
+        parts = [self.q, self.dq]
+        parts += [part for part in (self.x_WB, self.V_WB_B) if part is not None]
+        if self.X_BE is not None:
+            parts += [self.X_BE.translation, self.X_BE.rotation]
+        if self.gripper_width is not None and not np.isfinite(self.gripper_width):
+            return False
+        return all(bool(np.isfinite(part).all()) for part in parts)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Image:
+    """One camera frame with its own capture time."""
+
+    t_ns: int
+    """Capture time [ns], robot's monotonic clock."""
+    pixels: UInt8[np.ndarray, "h w 3"]
+    """RGB, row 0 on top."""
+
+    def __post_init__(self) -> None:
+        if self.pixels.ndim != 3 or self.pixels.shape[2] != 3 or self.pixels.dtype != np.uint8:
+            raise ValueError(f"an image is (h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observation:
+    """What a policy is asked with: state, images and the task in words. Delay counts from `t_obs_ns`.
+
+    name                what                                        shape, unit
+    state               measured robot state                        see RobotState
+    images              camera name -> frame, each with its time    (h, w, 3) uint8
+    environment_state   scene quantities where there are no images  (K,), task's own units
+    task                what to do                                  text
+    """
+
+    state: RobotState
+    images: Mapping[str, Image] = field(default_factory=dict)
+    environment_state: Float[np.ndarray, " K"] = field(default_factory=lambda: np.zeros(0))
+    task: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", MappingProxyType(dict(self.images)))
+        object.__setattr__(self, "environment_state", readonly(self.environment_state))
+
+    @property
+    def t_obs_ns(self) -> int:
+        """Capture time of the state [ns]; row times of the answer are counted from it."""
+        return self.state.t_ns

@@ -1,0 +1,104 @@
+"""Frames: the few SE(2)/SE(3) helpers the runtime needs on top of `pinocchio.SE3`.
+
+`X_AB` is the pose of B in A, and `X_AC = X_AB * X_BC`: adjacent letters match. Quaternions are wxyz, unit,
+w >= 0 outside pinocchio (which keeps xyzw). Planar poses are `(x, y, yaw)` in m, m, rad.
+"""
+
+import math
+
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+TWO_PI = 2.0 * math.pi
+
+
+def pose_from_quaternion(p_AB: np.ndarray, quat_AB: np.ndarray) -> pin.SE3:
+    """`X_AB` from a position (3,) [m] and a quaternion (4,) wxyz (normalised here)."""
+    w, x, y, z = (float(v) for v in quat_AB)
+    quaternion = pin.Quaternion(w, x, y, z)
+    quaternion.normalize()
+    return pin.SE3(quaternion, np.asarray(p_AB, dtype=float))
+
+
+def quaternion_from_rotation(R_AB: np.ndarray) -> Float[np.ndarray, "4"]:
+    """Unit quaternion wxyz with w >= 0 of a rotation matrix (3, 3)."""
+    x, y, z, w = pin.Quaternion(np.asarray(R_AB, dtype=float)).coeffs()
+    quat = np.array([w, x, y, z])
+    return -quat if w < 0 else quat
+
+
+def slerp(quat_0: np.ndarray, quat_1: np.ndarray, alpha: float) -> Float[np.ndarray, "4"]:
+    """Geodesic between two unit quaternions (4,) wxyz: `quat_0` at alpha 0, `quat_1` at alpha 1."""
+    dot = float(quat_0 @ quat_1)
+    if dot < 0.0:
+        quat_1, dot = -quat_1, -dot
+    if dot > 0.9999995:
+        mixed = quat_0 + alpha * (quat_1 - quat_0)
+    else:
+        theta = math.acos(min(dot, 1.0))
+        mixed = math.sin((1.0 - alpha) * theta) * quat_0 + math.sin(alpha * theta) * quat_1
+    mixed = mixed / math.sqrt(float(mixed @ mixed))
+    return -mixed if mixed[0] < 0 else mixed
+
+
+def rotation_from_6d(columns: Float[np.ndarray, "6"]) -> Float[np.ndarray, "3 3"]:
+    """Rotation from its first two columns, made orthonormal by Gram-Schmidt (Zhou et al. 2019, eq. 15)."""
+    a, b = columns[:3], columns[3:]
+    norm_a = float(np.linalg.norm(a))
+    if norm_a < 1e-9:
+        raise ValueError(f"6D rotation needs a first column that is not zero, got {columns}")
+    x = a / norm_a
+    b = b - (x @ b) * x
+    norm_b = float(np.linalg.norm(b))
+    if norm_b < 1e-9:
+        raise ValueError(f"6D rotation needs two independent columns, got {columns}")
+    y = b / norm_b
+    return np.column_stack([x, y, np.cross(x, y)])
+
+
+def rotation_to_6d(R_AB: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "6"]:
+    """The first two columns of a rotation, one after the other."""
+    return np.concatenate([R_AB[:, 0], R_AB[:, 1]])
+
+
+def wrap_angle(angle: float) -> float:
+    """The same angle in [-pi, pi) [rad]."""
+    return (angle + math.pi) % TWO_PI - math.pi
+
+
+def compose_planar(x_AB: np.ndarray, x_BC: np.ndarray) -> Float[np.ndarray, "3"]:
+    """`x_AC = x_AB * x_BC` in SE(2); each (x, y, yaw)."""
+    c, s = math.cos(x_AB[2]), math.sin(x_AB[2])
+    return np.array(
+        [
+            x_AB[0] + c * x_BC[0] - s * x_BC[1],
+            x_AB[1] + s * x_BC[0] + c * x_BC[1],
+            wrap_angle(x_AB[2] + x_BC[2]),
+        ]
+    )
+
+
+def inverse_planar(x_AB: np.ndarray) -> Float[np.ndarray, "3"]:
+    """`x_BA` of `x_AB` in SE(2)."""
+    c, s = math.cos(x_AB[2]), math.sin(x_AB[2])
+    x, y = x_AB[0], x_AB[1]
+    return np.array([-c * x - s * y, s * x - c * y, wrap_angle(-x_AB[2])])
+
+
+def interpolate_planar(x_0: np.ndarray, x_1: np.ndarray, alpha: float) -> Float[np.ndarray, "3"]:
+    """Straight line for x and y, the shorter way round for yaw."""
+    mixed = x_0 + alpha * (x_1 - x_0)
+    mixed[2] = wrap_angle(x_0[2] + alpha * wrap_angle(x_1[2] - x_0[2]))
+    return mixed
+
+
+def integrate_twist(x_WB: np.ndarray, twist_B: np.ndarray, duration_s: float) -> Float[np.ndarray, "3"]:
+    """Pose of the base after holding a body twist (vx, vy, wz) for a time: the SE(2) exponential."""
+    vx, vy, wz = twist_B
+    angle = wz * duration_s
+    if abs(angle) < 1e-9:
+        a, b = duration_s, 0.5 * angle * duration_s
+    else:
+        a, b = math.sin(angle) / wz, (1.0 - math.cos(angle)) / wz
+    return compose_planar(x_WB, np.array([a * vx - b * vy, b * vx + a * vy, angle]))

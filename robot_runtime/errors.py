@@ -1,0 +1,26 @@
+"""The errors people meet: each names what was expected, what came, and the valid choices."""
+
+from collections.abc import Iterable
+
+
+class RobotRuntimeError(Exception):
+    """Base of every error this project raises on purpose; its message is meant for a person."""
+
+
+class UnknownNameError(RobotRuntimeError):
+    """A task, method, policy or benchmark that does not exist."""
+
+    def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
+        super().__init__(f"unknown {kind} {name!r}; valid: {', '.join(sorted(valid))}")
+
+
+class CheckpointError(RobotRuntimeError):
+    """A checkpoint that is missing, damaged or does not fit."""
+
+
+class SchemaMismatchError(RobotRuntimeError):
+    """Robot and policy do not speak of the same cameras, state or actions; names both sides."""
+
+
+class ServerUnavailableError(RobotRuntimeError):
+    """No inference server answered, or it refused this robot."""

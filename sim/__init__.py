@@ -1,0 +1,1 @@
+"""MuJoCo in place of hardware: the same driver protocols, in real time or under a virtual clock."""
