@@ -1,4 +1,4 @@
-"""What the numbers of an action mean: `ActionSpec`, `ActionChunk`, and the absolute `Waypoints` and `Command`.
+"""What the numbers of an action mean: `ActionSpec`, `ActionChunk`, and absolute `Waypoints` and `Command`.
 
 A policy speaks in rows of numbers; a robot obeys absolute targets. `Waypoints.from_chunk` goes from the one
 to the other with the pose the robot had when it looked, and `encode` goes back, which is how a committed
@@ -94,7 +94,7 @@ _KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
 
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
-    """The meaning of an action chunk: which fields its columns hold, in order, how many rows, how far apart."""
+    """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
 
     fields: tuple[ActionField, ...]
     horizon: int
@@ -309,7 +309,7 @@ class Waypoints:
 
     @classmethod
     def from_chunk(cls, chunk: ActionChunk) -> "Waypoints":
-        """Absolute targets of a chunk's rows; ValueError if its anchor lacks what relative rows count from."""
+        """Absolute targets of a chunk; ValueError if its anchor lacks what relative rows count from."""
         out: dict[str, np.ndarray] = {}
         for f, columns in chunk.spec.columns():
             rows = chunk.rows[:, columns]

@@ -1,4 +1,4 @@
-"""A published way of running action chunks, as one row of one table: request part x sampler part x splice part.
+"""A published way of running chunks is a row of one table: request part x sampler part x splice part.
 
 Adding a method means adding a row and at most one part. No part knows which method it serves.
 """
@@ -70,7 +70,7 @@ SamplerPart = ConstantSchedule | ClampedPrefix
 
 @dataclass(frozen=True)
 class FromRowZero:
-    """Row 0 is due when the chunk arrives: right for a robot that waited, a jump back for one that did not."""
+    """Row 0 is due when the chunk arrives: right for a robot that waited; others jump back."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 
 def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
     """The array as `dtype`, not writeable; copies only if a caller could still write to it."""
-    out = np.asarray(array, dtype=dtype)
+    out: np.ndarray = np.asarray(array, dtype=dtype)
     if out.flags.writeable:
         out = out.copy()
         out.flags.writeable = False
