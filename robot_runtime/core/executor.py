@@ -1,0 +1,315 @@
+"""The robot's heart: `Executor`. One tick reads top to bottom; it never waits, and time is an argument.
+
+Observation ─► make_request ─► (wire, policy) ─► on_part ─► ChunkTimeline ─► tick ─► limits ─► Command
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from robot_runtime.core.action import (
+    ActionChunk,
+    ActionSpec,
+    BasePose,
+    BasePoseCommand,
+    BaseTwist,
+    BaseTwistCommand,
+    ChunkPart,
+    Command,
+    EndEffectorPose,
+    GripperCommand,
+    GripperWidth,
+    JointCommand,
+    JointPosition,
+    PoseCommand,
+    Waypoints,
+)
+from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.limits import Clip, Limiter, Limits
+from robot_runtime.core.method import Method
+from robot_runtime.core.request import ChunkRequest, RequestPlanner
+from robot_runtime.core.safety import Cause, Mode, next_mode
+from robot_runtime.core.splice import first_row_due_ns
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
+from robot_runtime.core.transforms import quaternion_from_rotation
+
+COAST_ROWS = 2
+"""Rows it takes to come to rest after the last one."""
+
+
+class PartOutcome(Enum):
+    """What became of a part of a chunk."""
+
+    RUNS = "its rows are in the plan"
+    LATE = "all its rows were already past"
+    UNKNOWN = "nobody asked for it, or its answer is complete"
+    OUT_OF_ORDER = "rows before it are missing"
+    INVALID = "wrong shape, NaN or infinite numbers"
+    STOPPED = "the robot is stopped"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tick:
+    """One tick's outcome: what is sent, and why."""
+
+    now_ns: int
+    command: Command
+    mode: Mode
+    cause: Cause
+    """Why the mode is what it is."""
+    phase: Phase
+    source: Source | None
+    """Answer the motion comes from."""
+    row: int | None
+    clip: Clip
+
+    @property
+    def age_ns(self) -> int | None:
+        """Age of the observation behind this command [ns], counted from its capture."""
+        return None if self.source is None else self.now_ns - self.source.t_obs_ns
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Splice:
+    """A chunk's entry into the plan."""
+
+    t_ns: int
+    source: Source
+    latency_ns: int
+    """From capture of the observation to this splice [ns]."""
+    t0_ns: int
+    """When row 0 is due, or was [ns]."""
+    seam: Seam
+
+
+@dataclass(kw_only=True, eq=False)
+class _Pending:
+    """An answer that is under way, with the rows that have come."""
+
+    request: ChunkRequest
+    rows: np.ndarray
+    num_rows: int = 0
+    stood_still: bool = True
+    t0_ns: int | None = None
+
+
+class Executor:
+    """Turns chunks and measured states into commands. One thread owns it."""
+
+    def __init__(
+        self,
+        *,
+        action_spec: ActionSpec,
+        method: Method,
+        limits: Limits,
+        seed: int = 0,
+        state_timeout_ns: int = 100_000_000,
+        max_tracking_error: float = 0.5,
+    ) -> None:
+        """
+        seed: of the noise the policy draws; request k is asked with a seed made from it and k.
+        state_timeout_ns: a measured state older than this holds the robot [ns].
+        max_tracking_error: an arm farther from its setpoint than this stops: any joint [rad] or hand [m].
+        """
+        self.action_spec = action_spec
+        self.method = method
+        self.latency = LatencyEstimator()
+        self.timeline = ChunkTimeline(coast_ns=COAST_ROWS * action_spec.dt_ns)
+        self.last_splice: Splice | None = None
+        self.epoch = 0
+        self._planner = RequestPlanner(part=method.request, action_spec=action_spec)
+        self._limiter = Limiter(limits)
+        self._seed = seed
+        self._state_timeout_ns = state_timeout_ns
+        self._max_tracking_error = max_tracking_error
+        self._next_id = 0
+        self._pending: _Pending | None = None
+        self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    # ---- asking --------------------------------------------------------------------------------
+
+    def wants_request(self, now_ns: int) -> bool:
+        """Whether an observation should be taken and sent now."""
+        if self._pending is not None or self._mode is Mode.STOP:
+            return False
+        return self._planner.is_due(self.timeline, now_ns)
+
+    def make_request(self, observation: Observation) -> ChunkRequest:
+        """The request to send with this observation; one is under way at a time."""
+        prefix = self._planner.prefix(self.timeline, self.latency, observation.state)
+        request = ChunkRequest(
+            request_id=self._next_id,
+            epoch=self.epoch,
+            observation=observation,
+            prefix=prefix,
+            sampler=self.method.sampler,
+            seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
+        )
+        self._next_id += 1
+        self._planner.asked(observation.t_obs_ns)
+        still = self.timeline.phase(observation.t_obs_ns) is Phase.REST
+        rows = np.empty((self.action_spec.horizon, self.action_spec.dim))
+        self._pending = _Pending(request=request, rows=rows, stood_still=still)
+        return request
+
+    def on_request_failed(self, request_id: int) -> None:
+        """The answer will not come: expired, dropped, refused or lost with the server."""
+        if self._pending is not None and self._pending.request.request_id == request_id:
+            self._pending = None
+            self._planner.reset()
+
+    def on_server_lost(self) -> None:
+        """The server is gone: what was asked of it is void. The plan goes on to its end."""
+        self._pending = None
+        self._planner.reset()
+        self.latency.restart()
+
+    # ---- answers -------------------------------------------------------------------------------
+
+    def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
+        """Take rows of the answer under way into the plan; the one place where others are refused."""
+        pending = self._pending
+        if pending is None or (part.request_id, part.epoch) != (pending.request.request_id, self.epoch):
+            return PartOutcome.UNKNOWN
+        if part.first_row != pending.num_rows:
+            return PartOutcome.OUT_OF_ORDER
+        end = part.first_row + len(part.rows)
+        if part.rows.shape[1:] != (self.action_spec.dim,) or not part.first_row < end <= len(pending.rows):
+            self.on_request_failed(part.request_id)
+            return PartOutcome.INVALID
+        pending.rows[part.first_row : end] = part.rows
+        pending.num_rows = end
+        if part.is_last:
+            self._pending = None
+        if self._mode is Mode.STOP:
+            return PartOutcome.STOPPED
+        try:
+            return self._splice(pending, now_ns)
+        except ValueError:
+            self.on_request_failed(part.request_id)
+            return PartOutcome.INVALID
+
+    def _splice(self, pending: _Pending, now_ns: int) -> PartOutcome:
+        request = pending.request
+        chunk = ActionChunk(
+            spec=self.action_spec,
+            rows=pending.rows[: pending.num_rows],
+            anchor=request.observation.state,
+            request_id=request.request_id,
+            epoch=request.epoch,
+        )
+        waypoints = Waypoints.from_chunk(chunk).head(self._planner.rows_to_run())
+        is_first_part = pending.t0_ns is None
+        if pending.t0_ns is None:
+            self.latency.add(now_ns - chunk.t_obs_ns)
+            pending.t0_ns = first_row_due_ns(
+                self.method.splice, chunk, now_ns=now_ns, stood_still=pending.stood_still
+            )
+        source = Source(request_id=chunk.request_id, t_obs_ns=chunk.t_obs_ns)
+        seam = self.timeline.splice(
+            waypoints, t0_ns=pending.t0_ns, dt_ns=self.action_spec.dt_ns, source=source
+        )
+        if seam.first_row is None:
+            return PartOutcome.LATE
+        if is_first_part:
+            self.last_splice = Splice(
+                t_ns=now_ns,
+                source=source,
+                latency_ns=now_ns - chunk.t_obs_ns,
+                t0_ns=pending.t0_ns,
+                seam=seam,
+            )
+        self._on(Cause.FRESH_CHUNK)
+        return PartOutcome.RUNS
+
+    # ---- moving --------------------------------------------------------------------------------
+
+    def reset(self, state: RobotState, now_ns: int) -> None:
+        """Stand still where the robot is and start a new epoch: answers to earlier requests are void."""
+        if not state.is_finite:
+            raise ValueError("cannot start from a state with NaN or infinite numbers")
+        here = command_at_state(self.action_spec, state)
+        self.epoch += 1
+        self._pending = None
+        self._planner.reset()
+        self.timeline.rest_at(here, now_ns)
+        self._limiter.reset(here, now_ns)
+        self._on(Cause.RESET)
+
+    def stop(self) -> None:
+        """Coast to rest and stay there until `reset`."""
+        self._on(Cause.STOP_REQUESTED)
+
+    def tick(self, state: RobotState, now_ns: int) -> Tick:
+        """The command for `now_ns`. Call `reset` first, then this at every control period."""
+        if not state.is_finite:
+            self._on(Cause.STATE_INVALID)
+        elif now_ns - state.t_ns > self._state_timeout_ns:
+            self._on(Cause.STATE_STALE)
+        elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
+            self._on(Cause.PLAN_ENDED)
+        sample = self.timeline.sample(now_ns)
+        command, clip = self._limiter.limit(sample.command, now_ns)
+        if self._mode is not Mode.STOP and self._tracking_error(command, state) > self._max_tracking_error:
+            self._on(Cause.TRACKING_LOST)
+        return Tick(
+            now_ns=now_ns,
+            command=command,
+            mode=self._mode,
+            cause=self._cause,
+            phase=sample.phase,
+            source=sample.source,
+            row=sample.row,
+            clip=clip,
+        )
+
+    def _on(self, cause: Cause) -> None:
+        before = self._mode
+        self._mode = next_mode(before, cause)
+        if self._mode is not before:
+            self._cause = cause
+            if self._mode is not Mode.RUN and cause is not Cause.PLAN_ENDED:
+                self.timeline.halt()
+
+    def _tracking_error(self, command: Command, state: RobotState) -> float:
+        match command.arm:
+            case JointCommand(q=q):
+                return float(np.abs(q - state.q).max())
+            case PoseCommand(p_BE=p) if state.X_BE is not None:
+                return float(np.linalg.norm(p - state.X_BE.translation))
+        return 0.0
+
+
+def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
+    """The command that keeps the robot where it was measured; ValueError if the state lacks a part."""
+    arm: JointCommand | PoseCommand | None = None
+    base: BasePoseCommand | BaseTwistCommand | None = None
+    gripper = None
+    for f in spec.fields:
+        match f:
+            case JointPosition(num_joints=n):
+                if state.q.shape != (n,):
+                    raise ValueError(f"the policy moves {n} joints, the state has {state.q.shape[0]}")
+                arm = JointCommand(q=state.q)
+            case EndEffectorPose():
+                if state.X_BE is None:
+                    raise ValueError("the policy moves the hand, but the state has no X_BE")
+                quat_BE = quaternion_from_rotation(state.X_BE.rotation)
+                arm = PoseCommand(p_BE=np.array(state.X_BE.translation), quat_BE=quat_BE)
+            case BasePose():
+                if state.x_WB is None:
+                    raise ValueError("the policy moves the base, but the state has no x_WB")
+                base = BasePoseCommand(x_WB=state.x_WB)
+            case BaseTwist():
+                base = BaseTwistCommand(V_WB_B=np.zeros(3))
+            case GripperWidth():
+                if state.gripper_width is None:
+                    raise ValueError("the policy moves a gripper, but the state has no gripper_width")
+                gripper = GripperCommand(width=state.gripper_width)
+    return Command(arm=arm, gripper=gripper, base=base)

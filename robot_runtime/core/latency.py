@@ -1,0 +1,43 @@
+"""How late answers are: `LatencyEstimator`."""
+
+from collections import deque
+
+import numpy as np
+
+
+class LatencyEstimator:
+    """A quantile of the last few latencies, from capture of the observation to the first usable row.
+
+    The first answer of a connection is left out: it pays for cold caches. A spike is forgotten as soon as it
+    leaves the window.
+    """
+
+    def __init__(self, *, quantile: float = 0.9, window: int = 20) -> None:
+        if not 0.0 < quantile <= 1.0 or window < 1:
+            raise ValueError(f"need 0 < quantile <= 1 and window >= 1, got {quantile} and {window}")
+        self._quantile = quantile
+        self._samples: deque[int] = deque(maxlen=window)
+        self._is_cold = True
+
+    def restart(self) -> None:
+        """Forget everything: another server, or the same one restarted."""
+        self._samples.clear()
+        self._is_cold = True
+
+    def add(self, latency_ns: int) -> None:
+        """Record one latency [ns]."""
+        if self._is_cold:
+            self._is_cold = False
+        else:
+            self._samples.append(latency_ns)
+
+    def latency_ns(self) -> int | None:
+        """The estimate [ns]; None until a second answer has come."""
+        if not self._samples:
+            return None
+        return int(np.quantile(np.fromiter(self._samples, dtype=float), self._quantile, method="higher"))
+
+    def num_rows(self, dt_ns: int) -> int:
+        """Rows whose time will have come before an answer does, d; row 0 is due at the capture."""
+        latency = self.latency_ns()
+        return 0 if latency is None else latency // dt_ns + 1

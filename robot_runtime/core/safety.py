@@ -1,0 +1,54 @@
+"""RUN, HOLD, STOP: what the robot does when something is late, wrong or gone.
+
+    RUN    follows its plan
+    HOLD   coasts to rest and stands still; goes on by itself as soon as a fresh chunk comes
+    STOP   coasts to rest and stands still until a person resets it
+
+All of it is the table below; a pair that is not in it leaves the mode as it is.
+"""
+
+from enum import Enum
+from types import MappingProxyType
+
+
+class Mode(Enum):
+    """What the robot is doing."""
+
+    RUN = "run"
+    HOLD = "hold"
+    STOP = "stop"
+
+
+class Cause(Enum):
+    """What can change the mode; the value is the sentence people read."""
+
+    FRESH_CHUNK = "a fresh chunk arrived"
+    NOT_STARTED = "the robot has not been started"
+    PLAN_ENDED = "the plan ended before the next chunk came"
+    STATE_STALE = "the robot's state is too old"
+    STATE_INVALID = "the robot's state holds NaN or infinite numbers"
+    TRACKING_LOST = "the arm is too far from its setpoint"
+    STOP_REQUESTED = "a stop was asked for"
+    RESET = "the robot was reset"
+
+
+TRANSITIONS = MappingProxyType(
+    {
+        (Mode.RUN, Cause.PLAN_ENDED): Mode.HOLD,
+        (Mode.RUN, Cause.STATE_STALE): Mode.HOLD,
+        (Mode.RUN, Cause.STATE_INVALID): Mode.STOP,
+        (Mode.RUN, Cause.TRACKING_LOST): Mode.STOP,
+        (Mode.RUN, Cause.STOP_REQUESTED): Mode.STOP,
+        (Mode.RUN, Cause.RESET): Mode.HOLD,
+        (Mode.HOLD, Cause.FRESH_CHUNK): Mode.RUN,
+        (Mode.HOLD, Cause.STATE_INVALID): Mode.STOP,
+        (Mode.HOLD, Cause.TRACKING_LOST): Mode.STOP,
+        (Mode.HOLD, Cause.STOP_REQUESTED): Mode.STOP,
+        (Mode.STOP, Cause.RESET): Mode.HOLD,
+    }
+)
+
+
+def next_mode(mode: Mode, cause: Cause) -> Mode:
+    """The mode after a cause."""
+    return TRANSITIONS.get((mode, cause), mode)

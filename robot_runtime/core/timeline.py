@@ -1,0 +1,228 @@
+"""The plan: `ChunkTimeline`, one polyline through time made of the rows of chunks.
+
+Theory of operation
+-------------------
+A row is a knot: the robot is told to be at row i when it is due, `t0 + i*dt`, and moves straight from knot to
+knot in between. `sample(now)` gives the command for `now` and claims the past: what was sampled has been sent
+and is history. A splice therefore keeps everything up to the last sample and replaces only what comes after
+it, so no row is ever rewritten once sent, and time alone decides which row is due, so none is replayed.
+
+    last sample          now
+        |                 |
+    ●───┼──●······●······●······●        old knots ● (dotted: dropped by the splice)
+        └──────────○──────○──────○       new knots ○, first one due after the last sample
+
+The path stays continuous through a splice: it leaves the last command (or, if the chunk starts later, the old
+plan one row before the chunk's first) and reaches the first new row when that row is due.
+
+Past its last knot a plan is over. The command then coasts to rest: it keeps the direction it had and loses
+its speed evenly over `coast_ns`, so the robot is not stopped with a jolt.
+
+    speed   ────────────╲___________
+                   end   end+coast      PLAN | COAST | REST
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from robot_runtime.core.action import (
+    BaseTwistCommand,
+    Command,
+    JointCommand,
+    PoseCommand,
+    Waypoints,
+    interpolate,
+)
+
+
+class Phase(Enum):
+    """Where in a plan's life an instant lies."""
+
+    PLAN = "plan"
+    COAST = "coast"
+    """Past the last row, losing speed."""
+    REST = "rest"
+    """Standing still: the coast is over, or no plan has come yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Which answer a row belongs to."""
+
+    request_id: int
+    t_obs_ns: int
+    """Capture time of the observation the answer saw [ns]."""
+
+
+class Knot(NamedTuple):
+    """A command with the time it is due; `source` and `row` are None for a knot that no policy wrote."""
+
+    t_ns: int
+    command: Command
+    source: Source | None
+    row: int | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """What the plan says about one instant."""
+
+    command: Command
+    phase: Phase
+    source: Source | None
+    """Answer the motion towards the next knot comes from; None before the first."""
+    row: int | None
+    """Row that is due: the last one reached; None while still on the way from another chunk's path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seam:
+    """What a splice did."""
+
+    first_row: int | None
+    """First row of the chunk that will run; None if all its rows were already past."""
+    num_dropped: int
+    """Rows dropped because their time had passed."""
+    jump: float
+    """Distance between old and new plan when the first row is due: largest joint [rad], or hand [m]."""
+
+
+class ChunkTimeline:
+    """Holds the plan. One thread owns it; every time argument is on the robot's clock and never goes back."""
+
+    def __init__(self, *, coast_ns: int) -> None:
+        if coast_ns <= 0:
+            raise ValueError(f"coast_ns must be positive, got {coast_ns}")
+        self._coast_ns = coast_ns
+        self._knots: list[Knot] = []
+        self._times: list[int] = []
+        self._claimed_ns = 0
+        self._segment = 0
+
+    def rest_at(self, command: Command, now_ns: int) -> None:
+        """Forget any plan and stand still at `command` from now on."""
+        self._set([Knot(now_ns, command, None, None)])
+        self._claimed_ns = now_ns
+
+    @property
+    def claimed_ns(self) -> int:
+        """Everything up to here has been sent."""
+        return self._claimed_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When the last row is due; from then on the plan is over."""
+        return self._times[-1]
+
+    @property
+    def source(self) -> Source | None:
+        """The answer that wrote the end of the plan."""
+        return self._knots[-1].source
+
+    def phase(self, t_ns: int) -> Phase:
+        """The part of the plan's life that `t_ns` falls into."""
+        if t_ns < self._times[-1]:
+            return Phase.PLAN
+        if len(self._times) > 1 and t_ns < self._times[-1] + self._coast_ns:
+            return Phase.COAST
+        return Phase.REST
+
+    def sample(self, now_ns: int) -> Sample:
+        """The command for `now_ns`, which is thereby claimed; ValueError if time goes back."""
+        if now_ns < self._claimed_ns:
+            raise ValueError(f"time went back: {now_ns} after {self._claimed_ns}")
+        self._claimed_ns = now_ns
+        i, last = self._segment, len(self._times) - 1
+        while i < last and self._times[i + 1] <= now_ns:
+            i += 1
+        self._segment = i
+        knot = self._knots[i]
+        heading = self._knots[min(i + 1, last)]
+        return Sample(
+            command=self._between(i, now_ns),
+            phase=self.phase(now_ns),
+            source=heading.source,
+            row=knot.row if knot.source == heading.source else None,
+        )
+
+    def command_at(self, t_ns: int) -> Command:
+        """What will be (or, since the last splice, was) commanded at `t_ns`; claims nothing."""
+        return self._between(max(bisect_right(self._times, t_ns) - 1, 0), t_ns)
+
+    def splice(self, waypoints: Waypoints, *, t0_ns: int, dt_ns: int, source: Source) -> Seam:
+        """Replace what has not been sent by the rows of `waypoints`, row i due at `t0_ns + i*dt_ns`.
+
+        May be called again for the same chunk with more rows while it streams in.
+        """
+        n = waypoints.num_rows
+        first = max(0, (self._claimed_ns - t0_ns) // dt_ns + 1)
+        tail = self._knots[-1]
+        if tail.source == source and tail.row is not None:
+            first = max(first, tail.row + 1)
+        if first >= n:
+            return Seam(first_row=None, num_dropped=n, jump=0.0)
+        t_first_ns = t0_ns + first * dt_ns
+        seam_ns = max(self._claimed_ns, t_first_ns - dt_ns)
+        jump = distance(self.command_at(t_first_ns), waypoints.row(first))
+        kept = self._knots[self._segment : bisect_right(self._times, seam_ns)]
+        for t_ns in (self._claimed_ns, seam_ns):
+            if t_ns > kept[-1].t_ns and t_ns >= min(seam_ns, self.end_ns):
+                kept.append(Knot(t_ns, self.command_at(t_ns), None, None))
+        rows = [Knot(t0_ns + i * dt_ns, waypoints.row(i), source, i) for i in range(first, n)]
+        self._set(kept + rows)
+        return Seam(first_row=first, num_dropped=first, jump=jump)
+
+    def halt(self) -> None:
+        """Drop what has not been sent and coast to rest from the last sample."""
+        i, now = self._segment, self._claimed_ns
+        if self.phase(now) is not Phase.PLAN:
+            return
+        a, b = self._knots[i], self._knots[i + 1]
+        if a.t_ns == now:
+            a = Knot(2 * a.t_ns - b.t_ns, interpolate(b.command, a.command, 2.0), a.source, a.row)
+        self._set([a, Knot(now, self.command_at(now), a.source, a.row)])
+
+    def _set(self, knots: list[Knot]) -> None:
+        self._knots = knots
+        self._times = [knot.t_ns for knot in knots]
+        self._segment = max(bisect_right(self._times, self._claimed_ns) - 1, 0)
+
+    def _between(self, i: int, t_ns: int) -> Command:
+        """The command at a time in the segment that starts with knot i."""
+        a = self._knots[i]
+        if i + 1 < len(self._knots):
+            b = self._knots[i + 1]
+            return interpolate(a.command, b.command, max(0.0, (t_ns - a.t_ns) / (b.t_ns - a.t_ns)))
+        if i == 0:
+            return _standing(a.command)
+        return self._coasting(t_ns)
+
+    def _coasting(self, t_ns: int) -> Command:
+        a, b = self._knots[-2], self._knots[-1]
+        tau = min(t_ns - b.t_ns, self._coast_ns)
+        travelled_ns = tau - tau * tau / (2 * self._coast_ns)
+        out = interpolate(a.command, b.command, 1.0 + travelled_ns / (b.t_ns - a.t_ns))
+        if isinstance(b.command.base, BaseTwistCommand):
+            twist = b.command.base.V_WB_B * (1.0 - tau / self._coast_ns)
+            out = replace(out, base=BaseTwistCommand(V_WB_B=twist))
+        return out
+
+
+def _standing(command: Command) -> Command:
+    if isinstance(command.base, BaseTwistCommand):
+        return replace(command, base=BaseTwistCommand(V_WB_B=np.zeros(3)))
+    return command
+
+
+def distance(a: Command, b: Command) -> float:
+    """How far two arm commands are apart: largest joint difference [rad], or hand distance [m]."""
+    match a.arm, b.arm:
+        case JointCommand(q=q_a), JointCommand(q=q_b):
+            return float(np.abs(q_b - q_a).max())
+        case PoseCommand(p_BE=p_a), PoseCommand(p_BE=p_b):
+            return float(np.linalg.norm(p_b - p_a))
+    return 0.0

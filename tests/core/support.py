@@ -1,0 +1,54 @@
+"""Builders for core tests: small integers for time, short rows."""
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition, Waypoints
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.limits import Limits
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.state import Observation, RobotState
+
+DT = 50_000_000
+TICK = 2_000_000
+SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=8, dt_ns=DT)
+OPEN_LIMITS = Limits(
+    q_min=np.full(2, -1e6), q_max=np.full(2, 1e6), dq_max=np.full(2, 1e9), ddq_max=np.full(2, 1e12)
+)
+
+
+def state_at(t_ns: int, q=(0.0, 0.0), width: float = 0.08) -> RobotState:
+    return RobotState(t_ns=t_ns, q=np.array(q), dq=np.zeros(2), gripper_width=width, X_BE=pin.SE3.Identity())
+
+
+def observation_at(t_ns: int, q=(0.0, 0.0)) -> Observation:
+    return Observation(state=state_at(t_ns, q))
+
+
+def ramp(start: float, step: float, num_rows: int = 8, width: float = 0.08) -> np.ndarray:
+    """Rows whose first joint goes start, start+step, ...; the second goes the other way."""
+    values = start + step * np.arange(num_rows)
+    return np.column_stack([values, -values, np.full(num_rows, width)])
+
+
+def waypoints(rows: np.ndarray) -> Waypoints:
+    return Waypoints(q=rows[:, :2], gripper=rows[:, 2])
+
+
+def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
+    method = METHODS[method] if isinstance(method, str) else method
+    return Executor(
+        action_spec=SPEC, method=method, limits=kwargs.pop("limits", OPEN_LIMITS), max_tracking_error=1e9,
+        **kwargs,
+    )  # fmt: skip
+
+
+def answer(request, rows: np.ndarray, *, first_row: int = 0, is_last: bool = True) -> ChunkPart:
+    return ChunkPart(
+        request_id=request.request_id,
+        epoch=request.epoch,
+        t_obs_ns=request.observation.t_obs_ns,
+        first_row=first_row,
+        rows=rows,
+        is_last=is_last,
+    )

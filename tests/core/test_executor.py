@@ -1,0 +1,252 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.core.executor import PartOutcome
+from robot_runtime.core.method import METHODS, CommittedPrefix, Method, PlainObservation, StopAndAsk
+from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
+from robot_runtime.core.timeline import Phase
+from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
+
+
+def started(method="time-aligned", **kwargs):
+    out = executor(method, **kwargs)
+    out.reset(state_at(0), 0)
+    return out
+
+
+def ask(robot, now):
+    assert robot.wants_request(now)
+    return robot.make_request(observation_at(now))
+
+
+def run(robot, start, end):
+    """Tick from start to end (exclusive) with fresh states; the ticks."""
+    return [robot.tick(state_at(t), t) for t in range(start, end, TICK)]
+
+
+def test_a_robot_holds_still_until_its_first_chunk():
+    robot = started()
+    ticks = run(robot, 0, 10 * DT)
+    assert all(tick.mode is Mode.HOLD and tick.command.arm.q[0] == 0.0 for tick in ticks)
+
+
+def test_time_aligned_rows_run_at_the_time_they_were_meant_for():
+    robot = started()
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    run(robot, 0, 2 * DT)
+    request = ask(robot, 2 * DT)
+    run(robot, 2 * DT, 5 * DT)
+    assert robot.on_part(answer(request, ramp(1.0, 0.1)), 5 * DT) is PartOutcome.RUNS
+    tick = robot.tick(state_at(7 * DT), 7 * DT)
+    assert tick.row == 5  # observed at 2 DT, so row 5 is due at 7 DT
+    assert tick.command.arm.q[0] == pytest.approx(1.5)
+    assert tick.age_ns == 5 * DT
+    assert robot.last_splice.seam.num_dropped == 3  # rows due before 5 DT had passed at the last tick
+
+
+def test_a_robot_that_stood_still_starts_a_time_aligned_chunk_at_row_zero():
+    robot = started()
+    request = ask(robot, 0)
+    run(robot, 0, 4 * DT)
+    robot.on_part(answer(request, ramp(0.0, 0.1)), 4 * DT)
+    assert robot.tick(state_at(4 * DT), 4 * DT).row == 0
+
+
+def test_naive_goes_back_to_row_zero():
+    robot = started("naive")
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    run(robot, 0, 2 * DT)
+    request = ask(robot, 2 * DT)
+    run(robot, 2 * DT, 5 * DT)
+    robot.on_part(answer(request, ramp(0.2, 0.1)), 5 * DT)
+    assert robot.tick(state_at(5 * DT), 5 * DT).command.arm.q[0] == pytest.approx(0.2)
+
+
+def test_synchronous_asks_only_when_it_stands_still():
+    method = Method(
+        request=StopAndAsk(execution_horizon=3),
+        sampler=METHODS["synchronous"].sampler,
+        splice=METHODS["synchronous"].splice,
+    )
+    robot = started(method)
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    asked = [t for t in range(0, 10 * DT, TICK) if robot.tick(state_at(t), t) and robot.wants_request(t)]
+    assert asked[0] == 4 * DT  # three rows, the last due at 2 DT, then two rows of coasting
+    assert robot.timeline.phase(asked[0]) is Phase.REST
+
+
+def test_an_execution_horizon_spaces_the_requests():
+    method = Method(
+        request=PlainObservation(execution_horizon=3),
+        sampler=METHODS["naive"].sampler,
+        splice=METHODS["time-aligned"].splice,
+    )
+    robot = started(method)
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    assert not robot.wants_request(3 * DT - 1)
+    assert robot.wants_request(3 * DT)
+
+
+def test_an_execution_horizon_longer_than_the_chunk_is_refused():
+    method = Method(
+        request=PlainObservation(execution_horizon=9),
+        sampler=METHODS["naive"].sampler,
+        splice=METHODS["naive"].splice,
+    )
+    with pytest.raises(ValueError, match=r"1\.\.8.*got 9"):
+        executor(method)
+
+
+def test_the_committed_prefix_is_what_the_robot_will_do_until_the_answer():
+    method = Method(
+        request=CommittedPrefix(inference_delay=3),
+        sampler=METHODS["committed-prefix"].sampler,
+        splice=METHODS["committed-prefix"].splice,
+    )
+    robot = started(method)
+    first = ask(robot, 0)
+    assert first.prefix is None  # standing still commits to nothing
+    robot.on_part(answer(first, ramp(0.0, 0.1)), 0)
+    run(robot, 0, DT)
+    request = ask(robot, DT)
+    np.testing.assert_allclose(request.prefix[:, 0], [0.1, 0.2, 0.3], atol=1e-12)
+    np.testing.assert_allclose(request.prefix[:, 2], 0.08)
+
+
+def test_the_prefix_length_follows_the_measured_latency():
+    robot = started("committed-prefix")
+    now = 0
+    for _ in range(4):
+        request = ask(robot, now)
+        run(robot, now, now + 2 * DT + TICK)
+        now += 2 * DT + TICK
+        robot.on_part(answer(request, ramp(0.0, 0.1)), now)
+    assert len(ask(robot, now).prefix) == 3  # two rows and a bit: rows 0, 1 and 2 will have come
+
+
+def test_when_the_plan_ends_the_robot_decelerates_and_holds_and_a_fresh_chunk_resumes():
+    robot = started()
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    ticks = run(robot, 0, 12 * DT)
+    assert ticks[-1].mode is Mode.HOLD
+    assert ticks[-1].cause is Cause.PLAN_ENDED
+    end = 7 * DT  # the last of eight rows
+    moving = [b.now_ns for a, b in pairwise(ticks) if a.command.arm.q[0] != b.command.arm.q[0]]
+    assert end < moving[-1] <= end + 2.5 * DT
+    robot.on_part(answer(ask(robot, 12 * DT), ramp(0.9, 0.1)), 12 * DT)
+    assert robot.tick(state_at(12 * DT), 12 * DT).mode is Mode.RUN
+
+
+def test_an_answer_from_before_a_reset_is_refused():
+    robot = started()
+    old = ask(robot, 0)
+    robot.reset(state_at(DT), DT)
+    assert robot.on_part(answer(old, ramp(0.0, 0.1)), DT) is PartOutcome.UNKNOWN
+    new = ask(robot, DT)
+    assert new.epoch == old.epoch + 1
+    assert robot.on_part(answer(new, ramp(0.0, 0.1)), DT) is PartOutcome.RUNS
+
+
+def test_duplicate_and_reordered_parts_are_refused():
+    robot = started()
+    request, rows = ask(robot, 0), ramp(0.0, 0.1)
+    late = answer(request, rows[4:], first_row=4)
+    early = answer(request, rows[:4], is_last=False)
+    assert robot.on_part(late, 0) is PartOutcome.OUT_OF_ORDER
+    assert robot.on_part(early, 0) is PartOutcome.RUNS
+    assert robot.on_part(early, 0) is PartOutcome.OUT_OF_ORDER
+    assert robot.on_part(late, 0) is PartOutcome.RUNS
+    assert robot.on_part(late, 0) is PartOutcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "rows", [np.full((8, 3), np.nan), np.zeros((8, 4)), np.zeros((9, 3)), np.zeros((0, 3))]
+)
+def test_a_broken_chunk_is_refused_and_the_plan_goes_on(rows):
+    robot = started()
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    run(robot, 0, DT)
+    assert robot.on_part(answer(ask(robot, DT), rows), DT) is PartOutcome.INVALID
+    assert robot.tick(state_at(2 * DT), 2 * DT).command.arm.q[0] == pytest.approx(0.2)
+    assert robot.wants_request(2 * DT)
+
+
+def test_a_stale_state_holds_the_robot_and_a_broken_one_stops_it():
+    robot = started()
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    robot.tick(state_at(0), 0)
+    assert robot.tick(state_at(0), 101_000_000).cause is Cause.STATE_STALE
+    assert robot.mode is Mode.HOLD
+    robot.tick(state_at(110_000_000, q=(np.nan, 0.0)), 110_000_000)
+    assert robot.mode is Mode.STOP
+    assert not robot.wants_request(120_000_000)
+
+
+def test_a_stopped_robot_takes_no_chunk_until_it_is_reset():
+    robot = started()
+    request = ask(robot, 0)
+    robot.stop()
+    assert robot.on_part(answer(request, ramp(0.0, 0.1)), 0) is PartOutcome.STOPPED
+    assert robot.tick(state_at(DT), DT).mode is Mode.STOP
+    robot.reset(state_at(2 * DT), 2 * DT)
+    assert robot.mode is Mode.HOLD
+
+
+def test_only_a_reset_leaves_stop():
+    assert {cause for (mode, cause) in TRANSITIONS if mode is Mode.STOP} == {Cause.RESET}
+    assert set(TRANSITIONS.values()) == set(Mode)
+
+
+def test_a_lost_server_voids_its_answer_but_not_the_plan():
+    robot = started()
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    lost = ask(robot, 0)
+    robot.on_server_lost()
+    assert robot.on_part(answer(lost, ramp(5.0, 0.1)), DT) is PartOutcome.UNKNOWN
+    assert robot.tick(state_at(DT), DT).mode is Mode.RUN
+
+
+def test_a_far_arm_stops():
+    robot = executor()
+    robot._max_tracking_error = 0.3
+    robot.reset(state_at(0), 0)
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
+    robot.tick(state_at(0), 0)
+    tick = robot.tick(state_at(5 * DT), 5 * DT)  # the command is half a radian on, the arm has not moved
+    assert tick.mode is Mode.STOP
+    assert robot.tick(state_at(6 * DT), 6 * DT).cause is Cause.TRACKING_LOST
+
+
+def test_starting_from_a_broken_state_is_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        executor().reset(state_at(0, q=(np.inf, 0.0)), 0)
+
+
+@given(
+    st.sampled_from(sorted(METHODS)),
+    st.lists(st.integers(0, 400), min_size=1, max_size=20),
+    st.integers(0, 100),
+)
+def test_no_method_replays_or_rewrites_a_sent_row_under_any_latency(method, latencies_ms, seed):
+    robot, rng = started(method), np.random.default_rng(seed)
+    sent, arrival, request = [], None, None
+    latencies = iter(latencies_ms)
+    for t in range(0, 60 * DT, 5 * TICK):
+        if request is not None and t >= arrival:
+            before = robot.timeline.command_at(robot.timeline.claimed_ns).arm.q.copy()
+            robot.on_part(answer(request, ramp(rng.normal(), 0.1)), t)
+            after = robot.timeline.command_at(robot.timeline.claimed_ns).arm.q
+            np.testing.assert_allclose(after, before, atol=1e-9)
+            request = None
+        tick = robot.tick(state_at(t), t)
+        if tick.row is not None:
+            sent.append((tick.source.request_id, tick.row))
+        if request is None and robot.wants_request(t):
+            request = robot.make_request(observation_at(t))
+            arrival = t + next(latencies, 200) * 1_000_000
+    assert sent == sorted(sent)
+    assert len(sent) > 0

@@ -1,0 +1,170 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, Waypoints
+from robot_runtime.core.timeline import ChunkTimeline, Phase, Source
+from tests.core.support import ramp, waypoints
+
+DT = 100
+REST = Command(arm=JointCommand(q=np.zeros(2)))
+
+
+def timeline() -> ChunkTimeline:
+    out = ChunkTimeline(coast_ns=2 * DT)
+    out.rest_at(REST, 0)
+    return out
+
+
+def source(i: int, t_obs_ns: int = 0) -> Source:
+    return Source(request_id=i, t_obs_ns=t_obs_ns)
+
+
+def test_a_row_is_reached_when_it_is_due_and_lines_join_the_rows():
+    plan = timeline()
+    plan.splice(waypoints(ramp(1.0, 1.0)), t0_ns=DT, dt_ns=DT, source=source(1))
+    assert plan.sample(50).command.arm.q[0] == 0.5  # from rest to row 0
+    assert plan.sample(100).command.arm.q[0] == 1.0
+    assert plan.sample(100).row == 0
+    assert plan.sample(250).command.arm.q[0] == 2.5
+    assert plan.sample(250).row == 1
+
+
+def test_a_splice_drops_rows_whose_time_is_past_and_keeps_the_path_continuous():
+    plan = timeline()
+    plan.splice(waypoints(ramp(0.0, 1.0)), t0_ns=0, dt_ns=DT, source=source(1))
+    before = plan.sample(250).command.arm.q[0]
+    seam = plan.splice(waypoints(ramp(10.0, 1.0)), t0_ns=100, dt_ns=DT, source=source(2))
+    assert (seam.first_row, seam.num_dropped) == (2, 2)
+    assert seam.jump == pytest.approx(12.0 - 3.0)
+    assert plan.sample(250).command.arm.q[0] == before
+    assert plan.sample(275).command.arm.q[0] == pytest.approx((before + 12.0) / 2)
+    assert plan.sample(300).command.arm.q[0] == 12.0
+
+
+def test_a_chunk_that_starts_later_leaves_the_old_plan_alone_until_one_row_before():
+    plan = timeline()
+    plan.splice(waypoints(ramp(0.0, 1.0)), t0_ns=0, dt_ns=DT, source=source(1))
+    plan.sample(50)
+    plan.splice(waypoints(ramp(50.0, 0.0)), t0_ns=500, dt_ns=DT, source=source(2))
+    assert plan.sample(400).command.arm.q[0] == 4.0
+    assert plan.sample(500).command.arm.q[0] == 50.0
+
+
+def test_a_chunk_whose_rows_are_all_past_changes_nothing():
+    plan = timeline()
+    plan.splice(waypoints(ramp(0.0, 1.0)), t0_ns=0, dt_ns=DT, source=source(1))
+    plan.sample(300)
+    seam = plan.splice(waypoints(ramp(9.0, 1.0, num_rows=3)), t0_ns=0, dt_ns=DT, source=source(2))
+    assert seam.first_row is None
+    assert plan.sample(350).command.arm.q[0] == 3.5
+
+
+def test_the_command_coasts_to_rest_after_the_last_row():
+    plan = timeline()
+    plan.splice(waypoints(ramp(0.0, 1.0, num_rows=4)), t0_ns=0, dt_ns=DT, source=source(1))
+    assert plan.phase(299) is Phase.PLAN
+    assert plan.sample(300).command.arm.q[0] == 3.0
+    speeds = []
+    last = 3.0
+    for t in range(310, 521, 10):
+        sample = plan.sample(t)
+        speeds.append((sample.command.arm.q[0] - last) / 10)
+        last = sample.command.arm.q[0]
+    assert plan.phase(499) is Phase.COAST
+    assert plan.phase(500) is Phase.REST
+    assert speeds[0] == pytest.approx(0.01, rel=0.03)  # the plan's own speed, one per hundred
+    assert all(a >= b - 1e-12 for a, b in pairwise(speeds))
+    assert last == pytest.approx(4.0)  # speed times half the coast
+    assert speeds[-1] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("now", [250, 300])
+def test_halting_coasts_from_the_speed_the_plan_had(now):
+    plan = timeline()
+    plan.splice(waypoints(ramp(0.0, 1.0)), t0_ns=0, dt_ns=DT, source=source(1))
+    plan.sample(now)
+    plan.halt()
+    assert plan.phase(now) is Phase.COAST
+    assert plan.sample(now).command.arm.q[0] == pytest.approx(now / 100)
+    assert plan.sample(now + 200).command.arm.q[0] == pytest.approx(now / 100 + 1.0)
+    assert plan.sample(now + 900).phase is Phase.REST
+
+
+def test_a_base_twist_ends_at_zero():
+    plan = ChunkTimeline(coast_ns=2 * DT)
+    plan.rest_at(Command(base=BaseTwistCommand(V_WB_B=np.zeros(3))), 0)
+    plan.splice(Waypoints(V_WB_B=np.full((3, 3), 0.5)), t0_ns=0, dt_ns=DT, source=source(1))
+    assert plan.sample(200).command.base.V_WB_B[0] == 0.5
+    assert plan.sample(300).command.base.V_WB_B[0] == pytest.approx(0.25)
+    assert plan.sample(400).command.base.V_WB_B[0] == 0.0
+
+
+def test_streamed_rows_continue_the_chunk_they_belong_to():
+    whole, streamed = timeline(), timeline()
+    rows = ramp(1.0, 1.0)
+    whole.splice(waypoints(rows), t0_ns=0, dt_ns=DT, source=source(1))
+    streamed.splice(waypoints(rows[:3]), t0_ns=0, dt_ns=DT, source=source(1))
+    for t in range(0, 150, 30):
+        a, b = whole.sample(t), streamed.sample(t)
+        assert a.command.arm.q[0] == b.command.arm.q[0]
+    streamed.splice(waypoints(rows), t0_ns=0, dt_ns=DT, source=source(1))
+    for t in range(150, 900, 30):
+        a, b = whole.sample(t), streamed.sample(t)
+        assert (a.command.arm.q[0], a.row, a.phase) == (b.command.arm.q[0], b.row, b.phase)
+
+
+def test_time_that_goes_back_is_refused():
+    plan = timeline()
+    plan.sample(100)
+    with pytest.raises(ValueError, match="time went back"):
+        plan.sample(99)
+
+
+chunks = st.lists(
+    st.tuples(st.integers(0, 350), st.integers(-400, 400), st.integers(1, 8)), min_size=1, max_size=12
+)
+
+
+@given(chunks, st.integers(1, 40))
+def test_no_sent_row_is_rewritten_or_replayed_and_rows_run_in_order(arrivals, step):
+    """Over random traces of chunks, each with its own start and length, at any tick rate."""
+    plan, now = timeline(), 0
+    sent: list[tuple[int, int]] = []  # (request id, row) in the order in which they were due
+    for i, (gap, offset, num_rows) in enumerate(arrivals):
+        for now in range(now, now + gap + 1, step):  # noqa: B020
+            sample = plan.sample(now)
+            if sample.row is not None:
+                sent.append((sample.source.request_id, sample.row))
+        command = plan.command_at(now).arm.q[0]
+        rows = waypoints(ramp(float(i), 1.0, num_rows=num_rows))
+        seam = plan.splice(rows, t0_ns=now + offset, dt_ns=DT, source=source(i))
+        assert plan.command_at(now).arm.q[0] == pytest.approx(command), "a sent command was rewritten"
+        if seam.first_row is not None:
+            assert now + offset + seam.first_row * DT > plan.claimed_ns, "a row went into the past"
+    assert sent == sorted(sent), "a row ran again, or an older chunk came back"
+
+
+@given(chunks)
+def test_the_path_is_continuous_through_every_splice(arrivals):
+    """One nanosecond never moves the command by more than its steepest line does."""
+    plan, now = timeline(), 0
+    for i, (gap, offset, num_rows) in enumerate(arrivals):
+        before = plan.sample(now).command.arm.q[0]
+        plan.splice(
+            waypoints(ramp(float(i), 1.0, num_rows=num_rows)), t0_ns=now + offset, dt_ns=DT, source=source(i)
+        )
+        assert plan.sample(now).command.arm.q[0] == pytest.approx(before, abs=1e-12)
+        now += gap
+
+
+def test_a_chunk_from_row_zero_starts_at_its_row_zero_at_once():
+    plan = timeline()
+    plan.sample(0)
+    plan.splice(waypoints(ramp(5.0, 1.0)), t0_ns=10, dt_ns=DT, source=source(1))
+    sample = plan.sample(10)
+    assert sample.command.arm.q[0] == 5.0
+    assert sample.row == 0
