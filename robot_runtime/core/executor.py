@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 
 from robot_runtime.core.action import (
+    NS_PER_S,
     ActionChunk,
     ActionSpec,
     BasePose,
@@ -106,11 +107,13 @@ class Executor:
         limits: Limits,
         seed: int = 0,
         state_timeout_ns: int = 100_000_000,
+        request_deadline_ns: int = 5 * NS_PER_S,
         max_tracking_error: float = 0.5,
     ) -> None:
         """
         seed: of the noise the policy draws; request k is asked with a seed made from it and k.
         state_timeout_ns: a measured state older than this holds the robot [ns].
+        request_deadline_ns: an answer that takes longer is given up [ns].
         max_tracking_error: an arm farther from its setpoint than this stops: any joint [rad] or hand [m].
         """
         self.action_spec = action_spec
@@ -123,6 +126,7 @@ class Executor:
         self._limiter = Limiter(limits)
         self._seed = seed
         self._state_timeout_ns = state_timeout_ns
+        self._request_deadline_ns = request_deadline_ns
         self._max_tracking_error = max_tracking_error
         self._next_id = 0
         self._pending: _Pending | None = None
@@ -150,6 +154,7 @@ class Executor:
             prefix=prefix,
             sampler=self.method.sampler,
             seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
+            deadline_ns=self._request_deadline_ns,
         )
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)

@@ -3,7 +3,7 @@
 Adding a method means adding a row and at most one part. No part knows which method it serves.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from robot_runtime.errors import UnknownNameError
@@ -23,8 +23,8 @@ class StopAndAsk:
 class PlainObservation:
     """Ask with the newest observation while the robot goes on with its plan."""
 
-    execution_horizon: int | None = None
-    """Rows of the current chunk to run before asking again, s; None asks as soon as the last answer is in."""
+    execution_horizon: int = 4
+    """Rows from one observation to the next, s; more if the answer takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,8 @@ class CommittedPrefix:
     at t_obs   committed prefix |  the policy's to choose
     """
 
-    execution_horizon: int | None = None
+    execution_horizon: int = 4
+    """As in `PlainObservation`."""
     inference_delay: int | None = None
     """Committed rows, d; None takes the measured latency, rounded up to rows."""
 
@@ -100,8 +101,11 @@ METHODS = MappingProxyType(
 )
 
 
-def method_named(name: str) -> Method:
-    """The method of that name; UnknownNameError lists the valid ones."""
+def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
+    """The method of that name, its execution horizon replaced if given; UnknownNameError lists the names."""
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
-    return METHODS[name]
+    method = METHODS[name]
+    if execution_horizon is None:
+        return method
+    return replace(method, request=replace(method.request, execution_horizon=execution_horizon))

@@ -24,6 +24,9 @@ class ChunkRequest:
     """Committed rows in the policy's own columns; row 0 is due at the observation."""
     sampler: SamplerPart
     seed: int
+    """Of the sampler's noise, >= 0."""
+    deadline_ns: int
+    """How long an answer is of use, counted from submission or, on the server, from receipt [ns]."""
 
 
 class RequestPlanner:
@@ -51,9 +54,7 @@ class RequestPlanner:
             case StopAndAsk():
                 return timeline.phase(now_ns) is Phase.REST
             case PlainObservation(execution_horizon=rows) | CommittedPrefix(execution_horizon=rows):
-                if rows is None or self._asked_ns is None:
-                    return True
-                return now_ns >= self._asked_ns + rows * self._spec.dt_ns
+                return self._asked_ns is None or now_ns >= self._asked_ns + rows * self._spec.dt_ns
 
     def asked(self, t_obs_ns: int) -> None:
         """Note that a request with this observation went out."""

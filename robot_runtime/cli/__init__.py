@@ -1,0 +1,42 @@
+"""The command `robot-runtime`: one module per subcommand, imported without torch or mujoco."""
+
+import logging
+import sys
+from typing import Annotated
+
+import tyro
+from tyro.conf import subcommand
+
+from robot_runtime.cli.bench import Bench
+from robot_runtime.cli.demo import Demo
+from robot_runtime.cli.eval import Eval
+from robot_runtime.cli.run import Run
+from robot_runtime.cli.serve import Serve
+from robot_runtime.cli.train import Train
+from robot_runtime.errors import RobotRuntimeError
+
+Subcommand = (
+    Annotated[Demo, subcommand("demo")]
+    | Annotated[Serve, subcommand("serve")]
+    | Annotated[Run, subcommand("run")]
+    | Annotated[Eval, subcommand("eval")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Bench, subcommand("bench")]
+)
+
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    description = "Run learned policies on robots in real time, or in simulation."
+    command = tyro.cli(Subcommand, args=argv, prog="robot-runtime", description=description)  # type: ignore[call-overload]
+    try:
+        return command.main()
+    except RobotRuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED

@@ -1,0 +1,20 @@
+"""`robot-runtime bench`: speed, measured against something else in the same run."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import OmitSubcommandPrefixes, subcommand
+
+from robot_runtime.cli.bench_loop import BenchLoop
+from robot_runtime.cli.bench_wire import BenchWire
+
+
+@OmitSubcommandPrefixes
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measure the control loop or the wire on this machine."""
+
+    what: Annotated[BenchLoop, subcommand("loop")] | Annotated[BenchWire, subcommand("wire")]
+
+    def main(self) -> int:
+        return self.what.main()

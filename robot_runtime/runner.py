@@ -1,0 +1,195 @@
+"""The only control loop: clock, drivers and executor on one thread, cameras and network on their own.
+
+    camera threads  ─► Mailbox[Image] ─┐
+    network thread  ◄─ request ────────┤ control thread: read state, take events, tick, write command
+                    ─► events ─────────┘
+
+The control thread never waits for the others. When `duration_s` is over or `should_stop` says so, the robot
+coasts to rest and the loop ends; if an error gets out, its drivers are stopped all the same.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from drivers.protocols import Camera
+from robot_runtime.client import PolicyClient
+from robot_runtime.clock import Clock
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.executor import Executor, PartOutcome, Tick
+from robot_runtime.core.limits import Limits
+from robot_runtime.core.method import Method
+from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.timeline import Phase
+from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.mailbox import Mailbox
+from robot_runtime.realtime import Pacer, real_time_thread
+from robot_runtime.robot import Robot
+from robot_runtime.telemetry import RunRecord
+from robot_runtime.wire.events import (
+    PartReceived,
+    RequestDropped,
+    RequestExpired,
+    RequestFailed,
+    ServerLost,
+    ServerReady,
+    ServerRefused,
+)
+from robot_runtime.wire.messages import Welcome
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """What stays the same for a run: the robot, how it is told to move, and what it is asked to do."""
+
+    robot: Robot
+    limits: Limits
+    method: Method
+    clock: Clock
+    observe: Callable[[RobotState], Observation]
+    """Adds task text and scene quantities to a state; images are added by the runner."""
+    cameras: Mapping[str, Camera] = field(default_factory=dict)
+    control_hz: float = 500.0
+    seed: int = 0
+
+
+@contextlib.contextmanager
+def camera_threads(cameras: Mapping[str, Camera]) -> Iterator[dict[str, Mailbox[Image]]]:
+    """A thread per camera, each putting its newest frame into a mailbox."""
+    boxes = {name: Mailbox[Image]() for name in cameras}
+    stopping = threading.Event()
+
+    def loop(name: str, camera: Camera) -> None:
+        try:
+            while not stopping.is_set():
+                boxes[name].put(camera.read())
+        except Exception:
+            logger.exception("camera %s failed; the policy gets no more of its images", name)
+        finally:
+            camera.close()
+
+    threads = [
+        threading.Thread(target=loop, args=item, name=f"camera-{item[0]}", daemon=True)
+        for item in cameras.items()
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield boxes
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join(timeout=2.0)
+
+
+class Runner:
+    """Drives one robot with one server until told to stop."""
+
+    def __init__(self, setting: Setting, client: PolicyClient, welcome: Welcome) -> None:
+        self._setting = setting
+        self._client = client
+        self._welcome = welcome
+        self._boxes: dict[str, Mailbox[Image]] = {}
+        self._is_connected = True
+        self.record = RunRecord()
+        self.arrival_to_executor_ns: list[int] = []
+        self.executor = Executor(
+            action_spec=welcome.action_spec, method=setting.method, limits=setting.limits, seed=setting.seed
+        )
+
+    def run(
+        self,
+        *,
+        duration_s: float,
+        on_tick: Callable[[Tick], None] = lambda tick: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> RunRecord:
+        """Control the robot until it is told to stop and stands still; returns what happened."""
+        setting = self._setting
+        needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
+        with camera_threads(needed) as self._boxes, real_time_thread() as line:
+            logger.info("%s", line)
+            try:
+                self._loop(duration_s, on_tick, should_stop)
+            finally:
+                setting.robot.stop()
+        return self.record
+
+    def _loop(
+        self, duration_s: float, on_tick: Callable[[Tick], None], should_stop: Callable[[], bool]
+    ) -> None:
+        setting, executor = self._setting, self.executor
+        pacer = Pacer(setting.clock, period_ns=round(NS_PER_S / setting.control_hz))
+        now_ns = setting.clock.now_ns()
+        end_ns = now_ns + round(duration_s * NS_PER_S)
+        executor.reset(setting.robot.read(), now_ns)
+        mode = executor.mode
+        while executor.mode is not Mode.STOP or executor.timeline.phase(now_ns) is not Phase.REST:
+            beat = pacer.wait()
+            now_ns = beat.now_ns
+            if now_ns >= end_ns or should_stop():
+                executor.stop()
+            state = setting.robot.read()
+            self._take_events(now_ns)
+            if self._is_connected and executor.wants_request(now_ns):
+                self._ask(state)
+            tick = executor.tick(state, now_ns)
+            setting.robot.write(tick.command)
+            self.record.on_tick(tick, executor.last_splice)
+            self.record.lateness_ns.append(beat.lateness_ns)
+            self.record.num_skipped += beat.num_skipped
+            on_tick(tick)
+            if tick.mode is not mode:
+                log = (
+                    logger.info if tick.mode is Mode.RUN or tick.cause is Cause.PLAN_ENDED else logger.warning
+                )
+                log("%s -> %s: %s", mode.name, tick.mode.name, tick.cause.value)
+                mode = tick.mode
+
+    def _ask(self, state: RobotState) -> None:
+        """Send the newest observation, unless a camera has not delivered yet."""
+        images = {name: box.peek() for name, box in self._boxes.items()}
+        if any(image is None for image in images.values()):
+            return
+        plain = self._setting.observe(state)
+        observation = Observation(
+            state=state,
+            images={name: image for name, image in images.items() if image is not None},
+            environment_state=plain.environment_state,
+            task=plain.task,
+        )
+        self._client.submit(self.executor.make_request(observation))
+
+    def _take_events(self, now_ns: int) -> None:
+        """Hand what the network thread has received to the executor."""
+        for event in self._client.events():
+            match event:
+                case PartReceived():
+                    outcome = self.executor.on_part(event.part, now_ns)
+                    self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
+                    if outcome is not PartOutcome.RUNS:
+                        logger.warning("answer %d not used: %s", event.part.request_id, outcome.value)
+                case RequestDropped() | RequestExpired() | RequestFailed():
+                    logger.warning("no answer: %s", event)
+                    self.executor.on_request_failed(event.request_id)
+                case ServerLost():
+                    logger.warning(
+                        "server lost: %s; the plan goes on to its end, then the robot holds", event.reason
+                    )
+                    self._is_connected = False
+                    self.executor.on_server_lost()
+                case ServerReady():
+                    if event.welcome.action_spec != self._welcome.action_spec:
+                        raise SchemaMismatchError(
+                            f"the server came back with another policy, {event.welcome.policy!r}: its "
+                            f"actions are {event.welcome.action_spec}, this run began with {self._welcome.action_spec}"
+                        )
+                    logger.info("server is back; the robot resumes on its first fresh chunk")
+                    self._is_connected = True
+                case ServerRefused():
+                    raise SchemaMismatchError(f"the server refuses this robot: {event.reason}")
