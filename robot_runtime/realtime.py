@@ -16,7 +16,7 @@ _SWITCH_INTERVAL_S = 1e-4
 
 
 @contextlib.contextmanager
-def real_time_thread(*, priority: int = 50) -> Iterator[str]:
+def real_time_thread(*, use_fifo: bool = True, priority: int = 50) -> Iterator[str]:
     """Run the calling thread under SCHED_FIFO if allowed, else with the finest timers; yields what it got.
 
     Also freezes the garbage collector and makes the interpreter lock change hands quickly. Undone on exit.
@@ -29,23 +29,26 @@ def real_time_thread(*, priority: int = 50) -> Iterator[str]:
     gc.disable()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
-        line = f"control thread runs under SCHED_FIFO, priority {priority}"
-    except PermissionError:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-        line = (
-            "control thread runs under the ordinary scheduler: ticks can be milliseconds late under load. "
-            f"To allow SCHED_FIFO, add '{os.environ.get('USER', 'you')} - rtprio 60' to "
-            "/etc/security/limits.conf and log in again"
-        )
-    try:
-        yield line
+        yield _schedule(use_fifo, priority)
     finally:
         os.sched_setscheduler(0, old_policy, old_param)
         sys.setswitchinterval(old_interval)
         gc.unfreeze()
         if was_collecting:
             gc.enable()
+
+
+def _schedule(use_fifo: bool, priority: int) -> str:
+    if use_fifo:
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+            return f"control thread runs under SCHED_FIFO, priority {priority}"
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    return (
+        "control thread runs under the ordinary scheduler: ticks can be milliseconds late under load. "
+        f"To allow SCHED_FIFO, add '{os.environ.get('USER', 'you')} - rtprio 60' to "
+        "/etc/security/limits.conf and log in again"
+    )
 
 
 @dataclass(frozen=True)

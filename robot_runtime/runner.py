@@ -56,6 +56,8 @@ class Setting:
     cameras: Mapping[str, Camera] = field(default_factory=dict)
     control_hz: float = 500.0
     seed: int = 0
+    use_fifo: bool = True
+    """Ask for SCHED_FIFO; without it, or if it is not allowed, the ordinary scheduler has to do."""
 
 
 @contextlib.contextmanager
@@ -112,7 +114,7 @@ class Runner:
         """Control the robot until it is told to stop and stands still; returns what happened."""
         setting = self._setting
         needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
-        with camera_threads(needed) as self._boxes, real_time_thread() as line:
+        with camera_threads(needed) as self._boxes, real_time_thread(use_fifo=setting.use_fifo) as line:
             logger.info("%s", line)
             try:
                 self._loop(duration_s, on_tick, should_stop)
@@ -184,10 +186,11 @@ class Runner:
                     self._is_connected = False
                     self.executor.on_server_lost()
                 case ServerReady():
-                    if event.welcome.action_spec != self._welcome.action_spec:
+                    came, began = event.welcome, self._welcome
+                    if came.action_spec != began.action_spec:
                         raise SchemaMismatchError(
-                            f"the server came back with another policy, {event.welcome.policy!r}: its "
-                            f"actions are {event.welcome.action_spec}, this run began with {self._welcome.action_spec}"
+                            f"the server came back with policy {came.policy!r} and actions {came.action_spec}; "
+                            f"this run began with {began.policy!r} and {began.action_spec}"
                         )
                     logger.info("server is back; the robot resumes on its first fresh chunk")
                     self._is_connected = True

@@ -11,7 +11,6 @@ from robot_runtime.core.action import NS_PER_S, BasePoseCommand, BaseTwistComman
 from robot_runtime.core.executor import Splice, Tick
 from robot_runtime.core.safety import Mode
 
-
 MAX_TICKS = 300_000
 """Ten minutes at 500 Hz."""
 

@@ -1,35 +1,35 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-import json
-import logging
 import signal
-import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.cli.method_options import MethodOptions
+import numpy as np
+
+from robot_runtime.core.method import method_named
 from robot_runtime.transport import DEFAULT_ENDPOINT
 
 if TYPE_CHECKING:
-    from robot_runtime.runner import Runner
-    from robot_runtime.wire.messages import Welcome
-    from sim.world import World
-
-logger = logging.getLogger(__name__)
+    from sim.evaluate import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(MethodOptions):
+class Run:
     """Drive the simulated Franka in real time with the policy of a running server.
 
-    Start `robot-runtime serve --policy track` in another terminal first.
+    Start `robot-runtime serve --policy track` in another terminal first. Ctrl-C brings the robot to rest.
     """
 
     task: str = "track"
     """What the robot does: track or pick_place."""
     server: str = DEFAULT_ENDPOINT
     """Where the server listens."""
+    method: str = "committed-prefix"
+    """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""
+    execution_horizon: int | None = None
+    """Rows to run before asking again; the method's own default if not given."""
     seed: int = 10_000
     """Draws the scene, and the noise of the policy."""
     control_hz: float = 500.0
@@ -42,12 +42,61 @@ class Run(MethodOptions):
     """Write the results to this file."""
 
     def main(self) -> int:
-        from sim.realtime import SimulatedSetting
+        from sim.realtime import RealTimeConfig, run_real_time
 
-        setting = SimulatedSetting(
-            task_name=self.task, method=self.method_parts(), seed=self.seed, control_hz=self.control_hz
+        config = RealTimeConfig(
+            task=self.task,
+            method=method_named(self.method, execution_horizon=self.execution_horizon),
+            server=self.server,
+            seed=self.seed,
+            control_hz=self.control_hz,
+            duration_s=self.duration_s,
+            connect_timeout_s=self.connect_timeout_s,
         )
-        runner = setting.run(
-            server=self.server, duration_s=self.duration_s, connect_timeout_s=self.connect_timeout_s
+        interrupted = False
+
+        def interrupt(number: int, frame: object) -> None:
+            nonlocal interrupted
+            interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+
+        signal.signal(signal.SIGINT, interrupt)
+        episode = run_real_time(
+            config,
+            should_stop=lambda: interrupted,
+            on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
         )
+        report(episode)
+        if self.json is not None:
+            self.json.write_text(
+                dumps({"result": asdict(episode.result), "loop": loop_figures(episode)}, indent=1)
+            )
+        if interrupted:
+            raise KeyboardInterrupt
         return 0
+
+
+def loop_figures(episode: "Episode") -> dict[str, float]:
+    """How well the control loop kept time."""
+    lateness_ms = np.array(episode.record.lateness_ns or [0]) / 1e6
+    return {
+        "ticks": len(episode.record.lateness_ns),
+        "ticks_skipped": episode.record.num_skipped,
+        "lateness_p50_ms": float(np.quantile(lateness_ms, 0.5)),
+        "lateness_p99_ms": float(np.quantile(lateness_ms, 0.99)),
+    }
+
+
+def report(episode: "Episode") -> None:
+    """Print one run's figures."""
+    from rich.console import Console
+    from rich.table import Table
+
+    result = episode.result
+    table = Table("figure", "value", title="success" if result.score.success else "no success")
+    rows = {**result.score.metrics, **result.summary, **loop_figures(episode)}
+    if result.score.completion_s is not None:
+        rows = {"completion_s": result.score.completion_s, **rows}
+    for name, value in rows.items():
+        table.add_row(name, f"{value:.4g}")
+    Console().print(table)

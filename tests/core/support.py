@@ -6,7 +6,7 @@ import pinocchio as pin
 from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition, Waypoints
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.limits import Limits
-from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.method import Method, method_named
 from robot_runtime.core.state import Observation, RobotState
 
 DT = 50_000_000
@@ -36,7 +36,8 @@ def waypoints(rows: np.ndarray) -> Waypoints:
 
 
 def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
-    method = METHODS[method] if isinstance(method, str) else method
+    if isinstance(method, str):
+        method = method_named(method, execution_horizon=None if method == "synchronous" else 1)
     return Executor(
         action_spec=SPEC, method=method, limits=kwargs.pop("limits", OPEN_LIMITS), max_tracking_error=1e9,
         **kwargs,

@@ -103,7 +103,7 @@ def test_an_execution_horizon_longer_than_the_chunk_is_refused():
 
 def test_the_committed_prefix_is_what_the_robot_will_do_until_the_answer():
     method = Method(
-        request=CommittedPrefix(inference_delay=3),
+        request=CommittedPrefix(inference_delay=3, execution_horizon=1),
         sampler=METHODS["committed-prefix"].sampler,
         splice=METHODS["committed-prefix"].splice,
     )
@@ -204,7 +204,7 @@ def test_only_a_reset_leaves_stop():
 def test_a_lost_server_voids_its_answer_but_not_the_plan():
     robot = started()
     robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
-    lost = ask(robot, 0)
+    lost = ask(robot, DT)
     robot.on_server_lost()
     assert robot.on_part(answer(lost, ramp(5.0, 0.1)), DT) is PartOutcome.UNKNOWN
     assert robot.tick(state_at(DT), DT).mode is Mode.RUN

@@ -1,0 +1,230 @@
+"""`robot-runtime bench loop`: what a tick costs, and how late it comes."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+from policies.scripted import FRANKA
+
+from drivers.fr3 import FR3_LIMITS
+from drivers.protocols import ArmState
+from robot_runtime.client import PolicyClient
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.action import (
+    ActionSpec,
+    ArmCommand,
+    ChunkPart,
+    GripperCommand,
+    GripperWidth,
+    JointCommand,
+    JointPosition,
+)
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.method import method_named
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.realtime import Pacer, real_time_thread
+from robot_runtime.robot import Robot
+from robot_runtime.runner import Runner, Setting
+from robot_runtime.server.process import server_process
+
+FIELDS = (JointPosition(7), GripperWidth())
+Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
+
+
+@dataclass(kw_only=True, eq=False)
+class IdealArm:
+    """An arm that is where it was told to be: all that is left to time is ours."""
+
+    clock: MonotonicClock
+    q: np.ndarray = field(default_factory=lambda: Q_HOME)
+    num_joints: int = 7
+
+    def read(self) -> ArmState:
+        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(7), X_BE=pin.SE3.Identity())
+
+    def write(self, command: ArmCommand) -> ArmCommand:
+        if isinstance(command, JointCommand):
+            self.q = command.q
+        return command
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass(kw_only=True)
+class IdealGripper:
+    """Fingers that are where they were told to be."""
+
+    width: float = 0.04
+
+    def read(self) -> float:
+        return self.width
+
+    def write(self, command: GripperCommand) -> GripperCommand:
+        self.width = command.width
+        return command
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchLoop:
+    """Measure the cost of a tick and the lateness of the control loop, idle and with every core busy.
+
+    The loop is the real one: runner, network thread and a server process that answers with chunks. The floor
+    is a bare loop that only sleeps to the same deadlines, in the same run.
+    """
+
+    seconds: float = 3.0
+    """Length of each case [s]."""
+    rates_hz: tuple[float, ...] = (100.0, 200.0, 500.0, 1000.0)
+    """Control rates to try."""
+    json: Path | None = None
+    """Write the results to this file."""
+
+    def main(self) -> int:
+        from rich.console import Console
+        from rich.progress import track
+
+        console = Console()
+        cost = tick_cost_us()
+        console.print(_cost_table(cost))
+        cases = [
+            (rate, load, fifo)
+            for load in ("idle", "busy")
+            for fifo in (False, True)
+            for rate in self.rates_hz
+        ]
+        rows = []
+        with server_process(policy="sine") as endpoint:
+            for rate, load, fifo in track(cases, description="lateness", console=console):
+                with busy_cores() if load == "busy" else contextlib.nullcontext():
+                    floor = bare_loop(rate, self.seconds, use_fifo=fifo)
+                    ours = control_loop(endpoint, rate, self.seconds, use_fifo=fifo)
+                rows.append({"rate_hz": rate, "load": load, "fifo": fifo, "floor": floor, "ours": ours})
+        console.print(_lateness_table(rows))
+        if self.json is not None:
+            self.json.write_text(json.dumps({"tick_cost_us": cost, "lateness_ms": rows}, indent=1))
+        return 0
+
+
+def tick_cost_us(num_ticks: int = 20_000, period_ns: int = 2_000_000) -> dict[str, dict[str, float]]:
+    """Cost of `Executor.tick` and of taking in a chunk, 7 joints and a gripper [us]."""
+    spec = ActionSpec(fields=FIELDS, horizon=32, dt_ns=50_000_000)
+    executor = Executor(action_spec=spec, method=method_named("time-aligned"), limits=FR3_LIMITS)
+    executor.reset(_state(0, Q_HOME), 0)
+    ticks, parts, q = [], [], Q_HOME
+    for k in range(num_ticks):
+        now_ns = k * period_ns
+        state = _state(now_ns, q)
+        if executor.wants_request(now_ns):
+            request = executor.make_request(Observation(state=state))
+            rows = np.tile([*Q_HOME, 0.04], (32, 1))
+            rows[:, :7] += 0.2 * np.sin((now_ns + np.arange(32) * 50_000_000) / 1e9)[:, None]
+            part = ChunkPart(
+                request_id=request.request_id, epoch=1, t_obs_ns=now_ns, first_row=0, rows=rows, is_last=True
+            )
+            start = time.perf_counter_ns()
+            executor.on_part(part, now_ns)
+            parts.append(time.perf_counter_ns() - start)
+        start = time.perf_counter_ns()
+        tick = executor.tick(state, now_ns)
+        ticks.append(time.perf_counter_ns() - start)
+        if isinstance(tick.command.arm, JointCommand):
+            q = tick.command.arm.q
+    return {"tick": _quantiles(ticks, 1e3), "chunk arrival": _quantiles(parts, 1e3)}
+
+
+def bare_loop(rate_hz: float, seconds: float, *, use_fifo: bool) -> dict[str, float]:
+    """Lateness of a loop that does nothing but wait [ms]."""
+    with real_time_thread(use_fifo=use_fifo):
+        pacer = Pacer(MonotonicClock(), period_ns=round(1e9 / rate_hz))
+        beats = [pacer.wait() for _ in range(round(rate_hz * seconds))]
+    return {
+        **_quantiles([beat.lateness_ns for beat in beats], 1e6),
+        "skipped": sum(beat.num_skipped for beat in beats),
+    }
+
+
+def control_loop(endpoint: str, rate_hz: float, seconds: float, *, use_fifo: bool) -> dict[str, float]:
+    """Lateness of the real control loop with its network thread [ms]."""
+    clock = MonotonicClock()
+    setting = Setting(
+        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
+        limits=FR3_LIMITS,
+        method=method_named("time-aligned"),
+        clock=clock,
+        observe=lambda state: Observation(state=state),
+        control_hz=rate_hz,
+        use_fifo=use_fifo,
+    )
+    with PolicyClient(endpoint, robot="bench", schema=FRANKA) as client:
+        runner = Runner(setting, client, client.wait_until_ready(10.0))
+        record = runner.run(duration_s=seconds)
+    return {
+        **_quantiles(record.lateness_ns, 1e6),
+        "skipped": record.num_skipped,
+        "chunks": len(record.splices),
+        "arrival_to_executor_p95": float(np.quantile(runner.arrival_to_executor_ns, 0.95)) / 1e6,
+    }
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """Keep every core busy with an ordinary process."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)]
+    try:
+        time.sleep(0.3)
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _state(t_ns: int, q: np.ndarray) -> RobotState:
+    return RobotState(t_ns=t_ns, q=q, dq=np.zeros(7), X_BE=pin.SE3.Identity(), gripper_width=0.04)
+
+
+def _quantiles(values: list[int], unit_ns: float) -> dict[str, float]:
+    p50, p95, p99 = np.quantile(np.array(values) / unit_ns, [0.5, 0.95, 0.99])
+    return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "n": len(values)}
+
+
+def _cost_table(cost: dict[str, dict[str, float]]):  # type: ignore[no-untyped-def]
+    from rich.table import Table
+
+    table = Table("cost [us]", "p50", "p95", "p99", "n", title="Executor, 7 joints and gripper")
+    for name, row in cost.items():
+        table.add_row(name, *(f"{row[key]:.1f}" for key in ("p50", "p95", "p99")), str(row["n"]))
+    return table
+
+
+def _lateness_table(rows: list[dict]):  # type: ignore[no-untyped-def]
+    from rich.table import Table
+
+    head = ("rate", "cores", "scheduler", "floor p50/p99", "ours p50/p95/p99", "skipped", "n", "p99 ratio")
+    table = Table(*head, title="Lateness of a tick [ms]")
+    for row in rows:
+        floor, ours = row["floor"], row["ours"]
+        table.add_row(
+            f"{row['rate_hz']:g} Hz",
+            row["load"],
+            "FIFO" if row["fifo"] else "ordinary",
+            f"{floor['p50']:.3f}/{floor['p99']:.3f}",
+            f"{ours['p50']:.3f}/{ours['p95']:.3f}/{ours['p99']:.3f}",
+            str(ours["skipped"]),
+            str(ours["n"]),
+            f"{ours['p99'] / max(floor['p99'], 1e-6):.2f}",
+        )
+    return table

@@ -1,0 +1,180 @@
+"""`robot-runtime demo`: the same policy run synchronously and asynchronously, in real time, side by side."""
+
+from dataclasses import asdict, dataclass
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robot_runtime.core.method import method_named
+
+if TYPE_CHECKING:
+    from sim.evaluate import Episode
+
+COLUMNS = [
+    "task",
+    "method",
+    "success",
+    "completion",
+    "stalled",
+    "reaction p50",
+    "reaction p95",
+    "largest seam jump",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Watch a simulated Franka keep working while inference takes hundreds of milliseconds.
+
+    Starts the server as its own process, runs each task in real time once synchronously and once
+    asynchronously, and leaves a table, a video, plots and a page behind.
+    """
+
+    tasks: tuple[str, ...] = ("track", "pick_place")
+    """What the robot does."""
+    delay_ms: float = 300.0
+    """Latency injected on top of the real one [ms]."""
+    method: str = "committed-prefix"
+    """The asynchronous method."""
+    seed: int = 10_000
+    """Draws the scenes, and the noise of the policy."""
+    output: Path = Path("outputs/demo")
+    """Where to leave the results."""
+    json: Path | None = None
+    """Also write the figures to this file."""
+
+    def main(self) -> int:
+        from sim.tasks import make_task
+
+        method_named(self.method)
+        for task in self.tasks:
+            make_task(task)
+        self.output.mkdir(parents=True, exist_ok=True)
+        episodes = {task: self._run_task(task) for task in self.tasks}
+        table = [COLUMNS]
+        for task, by_method in episodes.items():
+            table += [_row(task, name, episode) for name, episode in by_method.items()]
+        _print_table(table)
+        media = [item for task in self.tasks for item in self._draw(task, episodes[task])]
+        self._write_page(table, media)
+        if self.json is not None:
+            self.json.write_text(dumps(_figures(episodes), indent=1))
+            print(f"figures: {self.json}")
+        return 0
+
+    def _run_task(self, task: str) -> "dict[str, Episode]":
+        from rich.progress import BarColumn, Progress, TextColumn
+        from sim.tasks import make_task
+
+        from robot_runtime.server.process import server_process
+        from sim.realtime import RealTimeConfig, run_real_time
+        from sim.report import SNAPSHOT_PERIOD_NS
+
+        out = {}
+        print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
+        with server_process(policy=task, delay_ms=self.delay_ms) as endpoint:
+            for method in ("synchronous", self.method):
+                config = RealTimeConfig(
+                    task=task,
+                    method=method_named(method),
+                    server=endpoint,
+                    seed=self.seed,
+                    snapshot_period_ns=SNAPSHOT_PERIOD_NS,
+                )
+                with Progress(
+                    TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[t]}")
+                ) as bar:
+                    line = bar.add_task(f"  {method}", total=make_task(task).episode_s, t="")
+                    start_ns: list[int] = []
+
+                    def on_tick(tick, bar=bar, line=line, start_ns=start_ns):  # type: ignore[no-untyped-def]
+                        start_ns = start_ns or [tick.now_ns]
+
+                    out[method] = run_real_time(config, on_tick=on_tick)
+        return out
+
+    def _draw(self, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
+        """Videos and pictures of one task, as (file name, caption)."""
+        from policies.loading import load_policy
+        from sim.render import RenderingUnavailableError
+
+        from sim.plots import plot_chunk_timelines
+        from sim.report import write_side_by_side
+
+        media = []
+        video = self.output / f"{task}.mp4"
+        try:
+            write_side_by_side(video, task, episodes)
+            media.append((video.name, f"{task}: synchronous on the left, {self.method} on the right."))
+            print(f"video: {video}")
+        except RenderingUnavailableError as error:
+            print(f"no video: {error}")
+        picture = self.output / f"{task}-timeline.png"
+        spec = load_policy(task).action_spec
+        plot_chunk_timelines(episodes, dt_ns=spec.dt_ns, horizon=spec.horizon, path=picture)
+        print(f"timeline: {picture}")
+        caption = f"{task}: every chunk from the capture of its observation, and the commands it led to."
+        return [*media, (picture.name, caption)]
+
+    def _write_page(self, table: list[list[str]], media: list[tuple[str, str]]) -> None:
+        from sim.report import write_html
+
+        page = self.output / "index.html"
+        write_html(
+            page,
+            title="robot-runtime demo",
+            introduction=(
+                f"The same flow policy, the same scene, {self.delay_ms:g} ms of injected latency. Run "
+                "synchronously, the robot stands still while it waits; run asynchronously, it goes on."
+            ),
+            table=table,
+            media=media,
+        )
+        print(f"page: {page}")
+
+
+def _row(task: str, method: str, episode: "Episode") -> list[str]:
+    figures = _episode_figures(episode)
+
+    def show(key: str, unit: str, digits: int) -> str:
+        value = figures[key]
+        return "-" if value is None else f"{value:.{digits}f} {unit}"
+
+    return [
+        task,
+        method,
+        "yes" if figures["success"] else "no",
+        show("completion_s", "s", 1),
+        show("stalled_s", "s", 1),
+        show("reaction_p50_s", "s", 2),
+        show("reaction_p95_s", "s", 2),
+        show("seam_jump_max", "rad", 3),
+    ]
+
+
+def _episode_figures(episode: "Episode") -> dict:
+    from sim.evaluate import summarise
+
+    figures = summarise([episode.result])
+    return {**figures, "completion_s": episode.result.score.completion_s}
+
+
+def _figures(episodes: "dict[str, dict[str, Episode]]") -> dict:
+    return {
+        task: {
+            method: {"figures": _episode_figures(episode), "result": asdict(episode.result)}
+            for method, episode in by_method.items()
+        }
+        for task, by_method in episodes.items()
+    }
+
+
+def _print_table(table: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    head, *rows = table
+    out = Table(*head)
+    for row in rows:
+        out.add_row(*row)
+    Console().print(out)

@@ -1,0 +1,98 @@
+"""`robot-runtime eval`: many episodes under the virtual clock."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robot_runtime.core.method import method_named
+from robot_runtime.errors import RobotRuntimeError
+
+if TYPE_CHECKING:
+    from sim.evaluate import EpisodeResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval:
+    """Measure a policy and a method over many seeded episodes, without a server and faster than real time."""
+
+    task: str = "track"
+    """What the robot does: track or pick_place."""
+    policy: str | None = None
+    """A shipped policy's name or a checkpoint folder; the one shipped for the task if not given."""
+    method: str = "committed-prefix"
+    """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""
+    execution_horizon: int | None = None
+    """Rows to run before asking again; the method's own default if not given."""
+    delay_ms: float = 0.0
+    """From capture of an observation to the arrival of its answer [ms of robot time]."""
+    episodes: int = 100
+    """How many, with seeds from `first-seed` on."""
+    first_seed: int = 10_000
+    """Training uses lower seeds."""
+    workers: int = 2
+    """Processes to share the work; the results do not depend on it."""
+    json: Path | None = None
+    """Write configuration, summary and every episode to this file."""
+    plot: Path | None = None
+    """Write a picture of the results to this file."""
+
+    def main(self) -> int:
+        from sim.tasks import make_task
+
+        from sim.evaluate import EvaluationConfig, evaluate, summarise, to_json
+
+        make_task(self.task)
+        if self.episodes < 1 or self.workers < 1 or self.delay_ms < 0:
+            raise RobotRuntimeError(
+                "need episodes >= 1, workers >= 1 and delay-ms >= 0, "
+                f"got {self.episodes}, {self.workers} and {self.delay_ms}"
+            )
+        config = EvaluationConfig(
+            policy=self.policy or self.task,
+            task=self.task,
+            method=method_named(self.method, execution_horizon=self.execution_horizon),
+            delay_ms=self.delay_ms,
+            episodes=self.episodes,
+            first_seed=self.first_seed,
+            workers=self.workers,
+        )
+        results = self._with_progress(config, evaluate)
+        self._report(summarise(results))
+        if self.json is not None:
+            self.json.write_text(to_json(config, results))
+            print(f"results: {self.json}")
+        if self.plot is not None:
+            from sim.plots import plot_evaluation
+
+            plot_evaluation(results, title=self._title(), path=self.plot)
+            print(f"picture: {self.plot}")
+        return 0
+
+    def _title(self) -> str:
+        return f"{self.task}, {self.method}, {self.delay_ms:g} ms, {self.episodes} episodes"
+
+    def _with_progress(self, config, evaluate) -> "list[EpisodeResult]":  # type: ignore[no-untyped-def]
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns) as progress:
+            bar = progress.add_task(self._title(), total=self.episodes)
+            successes = 0
+
+            def on_episode(result: "EpisodeResult") -> None:
+                nonlocal successes
+                successes += result.score.success
+                progress.update(bar, advance=1, description=f"{self._title()}: {successes} succeeded")
+
+            return evaluate(config, on_episode)
+
+    def _report(self, summary: dict) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        low, high = summary.pop("success_interval_95")
+        table = Table("figure", "value", title=self._title())
+        table.add_row("success", f"{summary.pop('success'):.1%}  (95 % interval {low:.1%} to {high:.1%})")
+        for name, value in summary.items():
+            table.add_row(name, "-" if value is None else f"{value:.4g}")
+        Console().print(table)

@@ -1,0 +1,102 @@
+"""One episode in real time: the simulated robot in this process, the server in another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from robot_runtime.client import PolicyClient
+from robot_runtime.wire.messages import Welcome
+
+from drivers.fr3 import FR3_LIMITS
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.executor import Tick
+from robot_runtime.core.method import Method
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.robot import Robot
+from robot_runtime.runner import Runner, Setting
+from sim.drivers import SimArm, SimCamera, SimGripper
+from sim.evaluate import Episode, EpisodeResult
+from sim.tasks import make_task
+from sim.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealTimeConfig:
+    """What to run, and against which server."""
+
+    task: str
+    method: Method
+    server: str
+    seed: int = 10_000
+    control_hz: float = 500.0
+    duration_s: float | None = None
+    """None runs for the task's own time limit."""
+    connect_timeout_s: float = 10.0
+    snapshot_period_ns: int | None = None
+    """How often to keep a world snapshot for a video; None keeps none."""
+
+
+def run_real_time(
+    config: RealTimeConfig,
+    *,
+    on_tick: Callable[[Tick], None] = lambda tick: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_ready: Callable[[Welcome], None] = lambda welcome: None,
+) -> Episode:
+    """Connect, run the episode, and score it; ends early when the task is done or `should_stop` says so."""
+    task, clock = make_task(config.task), MonotonicClock()
+    with PolicyClient(config.server, robot=f"simulated FR3, {task.name}", schema=task.schema) as client:
+        welcome = client.wait_until_ready(config.connect_timeout_s)
+        on_ready(welcome)
+        world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
+        setting = _setting(config, world, clock)
+        runner = Runner(setting, client, welcome)
+        scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
+        next_snapshot_ns = 0
+
+        def watch(tick: Tick) -> None:
+            nonlocal next_snapshot_ns
+            t_obs_ns = None if tick.source is None else tick.source.t_obs_ns
+            scorer.on_tick(tick.now_ns, world, tick.command, t_obs_ns)
+            if config.snapshot_period_ns is not None and tick.now_ns >= next_snapshot_ns:
+                snapshots.append(world.snapshot())
+                next_snapshot_ns = max(next_snapshot_ns, tick.now_ns) + config.snapshot_period_ns
+            on_tick(tick)
+
+        world.reset(config.seed, t_start_ns=clock.now_ns())
+        record = runner.run(
+            duration_s=task.episode_s if config.duration_s is None else config.duration_s,
+            on_tick=watch,
+            should_stop=lambda: scorer.is_done or should_stop(),
+        )
+    result = EpisodeResult(
+        seed=config.seed,
+        score=scorer.score(),
+        summary=record.summary(),
+        reactions_s=[reaction_s for _, reaction_s in getattr(scorer, "reactions", [])],
+        digest=record.digest(),
+    )
+    return Episode(result=result, record=record, snapshots=snapshots)
+
+
+def _setting(config: RealTimeConfig, world: World, clock: MonotonicClock) -> Setting:
+    task = world.task
+
+    def observe(state: RobotState) -> Observation:
+        return Observation(
+            state=state, environment_state=task.environment_state(world), task=task.instruction
+        )
+
+    cameras = {
+        name: SimCamera(world, clock, name=name, size=size) for name, size in task.schema.cameras.items()
+    }
+    return Setting(
+        robot=Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock)),
+        limits=FR3_LIMITS,
+        method=config.method,
+        clock=clock,
+        observe=observe,
+        cameras=cameras,
+        control_hz=config.control_hz,
+        seed=config.seed,
+    )

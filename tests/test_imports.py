@@ -1,0 +1,63 @@
+"""Arrows point inward, the robot side is light, and nothing is unsafe to read."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DATA_MODULES = {
+    "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "itertools",
+    "math", "struct", "types", "typing",
+}  # fmt: skip
+LIBRARIES = {"numpy", "pinocchio", "msgpack", "jaxtyping"}
+OURS = {"robot_runtime.core", "robot_runtime.wire", "robot_runtime.errors"}
+
+
+def imports(path: Path) -> set[str]:
+    out = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            out |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            out.add(node.module or "")
+    return out
+
+
+def sources(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+@pytest.mark.parametrize(
+    "path", sources("robot_runtime/core", "robot_runtime/wire"), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_the_pure_parts_import_only_data_modules(path):
+    for name in imports(path):
+        is_ours = any(name == prefix or name.startswith(prefix + ".") for prefix in OURS)
+        assert is_ours or name.split(".")[0] in DATA_MODULES | LIBRARIES, f"{path.name} imports {name}"
+        if "core" in path.parts:
+            assert not name.startswith("robot_runtime.wire"), "core does not know the wire"
+
+
+def test_nothing_reads_pickles():
+    folders = ("robot_runtime", "policies", "drivers", "sim", "scripts")
+    for path in sources(*folders):
+        assert not {"pickle", "dill", "cloudpickle", "joblib"} & imports(path), path
+
+
+def test_importing_the_runtime_loads_neither_torch_nor_mujoco():
+    code = (
+        "import sys, robot_runtime, robot_runtime.runner, robot_runtime.client, robot_runtime.cli;"
+        "print([name for name in ('torch', 'mujoco', 'matplotlib', 'cv2') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists():
+    import robot_runtime
+
+    for name in robot_runtime.__all__:
+        assert getattr(robot_runtime, name) is not None
