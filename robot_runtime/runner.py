@@ -189,7 +189,7 @@ class Runner:
                     came, began = event.welcome, self._welcome
                     if came.action_spec != began.action_spec:
                         raise SchemaMismatchError(
-                            f"the server came back with policy {came.policy!r} and actions {came.action_spec}; "
+                            f"the server came back with {came.policy!r} and actions {came.action_spec}; "
                             f"this run began with {began.policy!r} and {began.action_spec}"
                         )
                     logger.info("server is back; the robot resumes on its first fresh chunk")
