@@ -1,0 +1,45 @@
+"""Scripted experts: an observation in, the 32 rows the expert means to command out.
+
+An expert is a planner without memory (apart from the side of the wall): it starts from the measured state,
+imagines the hand moving by its rule, and writes down the setpoints. So the label of a state depends on that
+state alone, also where a disturbance has just thrown the robot off course, and a policy that sees one
+observation can learn it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.state import Observation
+from robot_runtime.errors import UnknownNameError
+from sim.experts.motion import DT_NS, HORIZON
+from sim.experts.pick_place import PickPlaceExpert
+from sim.experts.track import TrackExpert
+
+ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORIZON, dt_ns=DT_NS)
+"""32 rows at 20 Hz of absolute joint positions [rad] and gripper width [m]."""
+
+
+class Expert(Protocol):
+    """Knows how a task is done."""
+
+    def plan(self, observation: Observation) -> Float[np.ndarray, "32 8"]:
+        """Rows from here on; row i is the command due at `t_obs + i * dt`."""
+        ...
+
+
+EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
+    "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
+    "track": lambda rng: TrackExpert(),
+}
+
+
+def make_expert(task_name: str, *, seed: int) -> Expert:
+    """An expert for one episode; what it is free to choose (the side of the wall) follows from the seed."""
+    factory = EXPERTS.get(task_name)
+    if factory is None:
+        raise UnknownNameError("task", task_name, EXPERTS)
+    return factory(np.random.default_rng([seed, 1]))

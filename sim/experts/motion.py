@@ -1,0 +1,65 @@
+"""What both experts need: where the setpoint is now, and rows from imagined hand positions."""
+
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+from robot_runtime.core.state import RobotState
+from sim.kinematics import Kinematics
+from sim.model import SERVO_LAG_S
+
+HORIZON = 32
+DT_NS = 50_000_000
+DT_S = DT_NS / 1e9
+MEASURED_SPEED_MAX = 0.5
+"""Fastest hand that is believed to move on purpose [m/s]."""
+
+
+class Setpoint:
+    """Where the servos' setpoint has to be for the arm to move as it is measured to: `q + lag * dq`.
+
+    A hand faster than MEASURED_SPEED_MAX is catching up with a jump of its setpoint; taking that for
+    momentum would make the next plan jump further, so the velocity is cut.
+    """
+
+    def __init__(self, state: RobotState, kinematics: Kinematics) -> None:
+        speed = float(np.linalg.norm((kinematics.jacobian(state.q) @ state.dq)[:3]))
+        dq = state.dq * min(1.0, MEASURED_SPEED_MAX / max(speed, 1e-9))
+        self.q = np.clip(state.q + SERVO_LAG_S * dq, kinematics.q_min, kinematics.q_max)
+        """(7,) [rad]"""
+        twist = kinematics.jacobian(self.q) @ dq
+        X_BE = kinematics.forward(self.q)
+        self.p_BE = X_BE.translation.copy()
+        """(3,) [m]"""
+        self.v_BE = twist[:3]
+        """(3,) [m/s]"""
+        self.yaw = hand_yaw(X_BE)
+        """Turn about the vertical [rad], zero with the fingers opening along y."""
+
+
+def hand_yaw(X_BE: pin.SE3) -> float:
+    """Turn of the hand about the vertical; zero with the fingers opening along y [rad]."""
+    return float(np.arctan2(X_BE.rotation[1, 0], X_BE.rotation[0, 0]))
+
+
+def hand_rotation(yaw: float) -> Float[np.ndarray, "3 3"]:
+    """R_BE of a hand that points down, turned by yaw [rad] about the vertical."""
+    c, s = np.cos(yaw), np.sin(yaw)
+    return np.array([[c, s, 0.0], [s, -c, 0.0], [0.0, 0.0, -1.0]])
+
+
+def joint_rows(
+    p_BE: Float[np.ndarray, "H 3"], yaw: Float[np.ndarray, " H"], q_start: np.ndarray, kinematics: Kinematics
+) -> Float[np.ndarray, "H 7"]:
+    """Joint positions that put the hand where it is imagined, pointing down; each starts from the last."""
+    rows, q = [], q_start
+    for p, angle in zip(p_BE, yaw, strict=True):
+        q = kinematics.solve(pin.SE3(hand_rotation(angle), p), q, tolerance=1e-5)
+        rows.append(q)
+    return np.array(rows)
+
+
+def limit_norm(vector: np.ndarray, largest: float) -> np.ndarray:
+    """The vector, shortened to `largest` if it is longer."""
+    norm = float(np.linalg.norm(vector))
+    return vector if norm <= largest else vector * (largest / norm)

@@ -1,0 +1,43 @@
+"""The `track` expert: catch up with the target as if it would keep its velocity for good."""
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.state import Observation
+from sim.experts.motion import DT_S, HORIZON, Setpoint, joint_rows, limit_norm
+from sim.kinematics import Kinematics
+from sim.model import SERVO_LAG_S
+from sim.tasks.track import WIDTH
+
+RATE = 9.0
+"""Of the critically damped approach [1/s]: an error shrinks to 1 % in about 0.7 s."""
+SPEED_MAX, ACCELERATION_MAX = 0.5, 4.0
+_SUBSTEPS = 5
+
+
+class TrackExpert:
+    """Setpoint x, target at constant velocity y: x'' = RATE^2 (y - x) + 2 RATE (y' - x'), both limited.
+
+    The target is taken where it will be one servo lag later, so that the hand and not its setpoint meets it.
+    """
+
+    def __init__(self) -> None:
+        self._kinematics = Kinematics()
+
+    def plan(self, observation: Observation) -> Float[np.ndarray, "32 8"]:
+        """Rows that intercept the target and then stay on it."""
+        start = Setpoint(observation.state, self._kinematics)
+        v_BT = observation.environment_state[3:6]
+        p_BT = observation.environment_state[:3] + SERVO_LAG_S * v_BT
+        p, v, path = start.p_BE, start.v_BE, []
+        step_s = DT_S / _SUBSTEPS
+        for _ in range(HORIZON):
+            path.append(p)
+            for _ in range(_SUBSTEPS):
+                push = RATE * RATE * (p_BT - p) + 2 * RATE * (v_BT - v)
+                v = limit_norm(v + step_s * limit_norm(push, ACCELERATION_MAX), SPEED_MAX)
+                p = p + step_s * v
+                p_BT = p_BT + step_s * v_BT
+        yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(HORIZON))
+        q = joint_rows(np.array(path), yaw, start.q, self._kinematics)
+        return np.column_stack([q, np.full(HORIZON, WIDTH)])

@@ -1,0 +1,99 @@
+"""Hand kinematics of the FR3 with Pinocchio: `forward` and a damped Newton inverse.
+
+The model is read from the pristine `fr3.xml`, never from the composed scene: Pinocchio's MJCF parser drops
+bodies inside `<frame>`, which `MjSpec.attach` writes, without a word. A test compares it with MuJoCo.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import franky_sim
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+NUM_JOINTS = 7
+ASSETS = Path(franky_sim.__file__).parent / "assets"
+P_HAND_E = (0.0, 0.0, 0.1034)
+"""E in the hand body [m]: between the fingertip pads, axes of the hand body. Pointing down, z_E = -z_B."""
+Q_HOME = (0.0, -np.pi / 4, 0.0, -3 * np.pi / 4, 0.0, np.pi / 2, np.pi / 4)
+"""Hand over the table pointing down, elbow up, forearm in the vertical plane [rad]."""
+R_DOWN = np.diag([1.0, -1.0, -1.0])
+"""Hand pointing at the table, fingers opening along y: R_BE."""
+LIMIT_MARGIN = 0.02
+"""The inverse stays this far inside the joint limits [rad]."""
+_ELBOW_JOINT = 2
+_MAX_STEP = 0.5
+
+
+@cache
+def _arm_model() -> pin.Model:
+    model = pin.buildModelFromMJCF(str(ASSETS / "fr3.xml"))
+    if model.nq != NUM_JOINTS + 2:
+        raise ImportError(f"fr3.xml should give Pinocchio 9 joints, it gave {model.nq}")
+    fingers = [model.getJointId(f"finger_joint{i}") for i in (1, 2)]
+    return pin.buildReducedModel(model, fingers, pin.neutral(model))
+
+
+class Kinematics:
+    """Forward and inverse kinematics of E in B, the arm mount. Not for sharing between threads.
+
+    Seven joints reach a pose in a one-parameter family of ways. The inverse picks the one with joint 3 at
+    zero, so that upper arm and forearm stay in one vertical plane: with that row added the Jacobian is
+    square, and q is a smooth function of the pose, whatever the arm did before, wherever that posture
+    reaches it without passing a singularity.
+    """
+
+    def __init__(self) -> None:
+        self._model = _arm_model()
+        self._memory = self._model.createData()
+        self._hand = self._model.getFrameId("hand")
+        self._X_hand_E = pin.SE3(np.eye(3), np.array(P_HAND_E))
+        self.q_min: Float[np.ndarray, 7] = self._model.lowerPositionLimit + LIMIT_MARGIN
+        self.q_max: Float[np.ndarray, 7] = self._model.upperPositionLimit - LIMIT_MARGIN
+
+    def forward(self, q: Float[np.ndarray, "7"]) -> pin.SE3:
+        """`X_BE` at joint positions q (7,) [rad]."""
+        pin.framesForwardKinematics(self._model, self._memory, q)
+        return self._memory.oMf[self._hand] * self._X_hand_E
+
+    def jacobian(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "6 7"]:
+        """Twist of E (linear, angular), expressed in B at E, per joint velocity."""
+        pin.computeJointJacobians(self._model, self._memory, q)
+        X_BE = self.forward(q)
+        J_E = pin.getFrameJacobian(self._model, self._memory, self._hand, pin.LOCAL_WORLD_ALIGNED)
+        lever = X_BE.rotation @ np.array(P_HAND_E)
+        J_E[:3] -= pin.skew(lever) @ J_E[3:]
+        return J_E
+
+    def solve(
+        self,
+        X_BE_target: pin.SE3,
+        q_start: Float[np.ndarray, "7"],
+        *,
+        tolerance: float = 1e-6,
+        max_iterations: int = 30,
+    ) -> Float[np.ndarray, "7"]:
+        """Joint positions (7,) [rad] with the hand at the target and joint 3 at zero, within the limits.
+
+        Ends when position [m], rotation [rad] and joint 3 [rad] are all within the tolerance; a target out
+        of reach gives the last iterate, so compare `forward(q)` where it matters.
+        """
+        q = np.clip(np.asarray(q_start, dtype=float), self.q_min, self.q_max)
+        system = np.zeros((NUM_JOINTS, NUM_JOINTS))
+        residual = np.zeros(NUM_JOINTS)
+        for _ in range(max_iterations):
+            system[:6] = self.jacobian(q)
+            X_BE = self._memory.oMf[self._hand] * self._X_hand_E
+            residual[:3] = X_BE_target.translation - X_BE.translation
+            residual[3:6] = X_BE.rotation @ pin.log3(X_BE.rotation.T @ X_BE_target.rotation)
+            system[6, _ELBOW_JOINT] = 1.0
+            residual[6] = -q[_ELBOW_JOINT]
+            if np.abs(residual).max() < tolerance:
+                break
+            damping = 1e-2 * min(1.0, float(residual @ residual))
+            normal = system.T @ system
+            normal[np.diag_indices(NUM_JOINTS)] += damping
+            step = np.linalg.solve(normal, system.T @ residual)
+            q = np.clip(q + np.clip(step, -_MAX_STEP, _MAX_STEP), self.q_min, self.q_max)
+        return q

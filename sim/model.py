@@ -1,0 +1,149 @@
+"""The MuJoCo scene: FR3 on a table, two cameras, lights, and whatever the task adds.
+
+Drawn and collided with the same coarse geometry: the shipped visual meshes cost 50 ms a frame and are
+deleted. The world frame W coincides with B, the arm mount; the table top is z = 0.
+"""
+
+import mujoco
+import numpy as np
+
+from robot_runtime.core.transforms import quaternion_from_rotation
+from sim.kinematics import ASSETS, P_HAND_E
+from sim.task import Task
+
+DT_NS = 2_000_000
+"""Length of a physics step [ns]."""
+SERVO_LAG_S = 0.030
+"""Ratio of damping to stiffness of the joint servos: how far the arm runs behind a smooth setpoint [s]."""
+MAX_WIDTH = 0.08
+"""Widest distance between the fingers [m]."""
+ROBOT, SCENE = 1, 2
+"""Contact bits: robot against scene, scene against scene, never robot against robot."""
+_STIFFNESS = (6000.0, 6000.0, 5000.0, 5000.0, 2000.0, 2000.0, 2000.0)
+_GRIP_FORCE, _GRIP_STIFFNESS, _GRIP_DAMPING = 20.0, 2000.0, 100.0
+_WHITE, _DARK, _ACCENT = (0.88, 0.89, 0.91, 1.0), (0.22, 0.23, 0.26, 1.0), (0.55, 0.58, 0.63, 1.0)
+_LINK_COLOURS = {"fr3_link0": _DARK, "fr3_link4": _ACCENT, "fr3_link6": _ACCENT, "hand": _DARK}
+
+
+def build_model(task: Task) -> mujoco.MjModel:
+    """Compile robot, table, cameras and the task's objects into one model."""
+    spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
+    spec.meshdir = str(ASSETS / "meshes")
+    spec.modelname = task.name
+    spec.option.timestep = DT_NS / 1e9
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+    spec.option.impratio = 10.0
+    spec.option.iterations = 20
+    spec.option.ls_iterations = 20
+    _strip(spec)
+    _add_servos(spec)
+    _add_fingers(spec)
+    _add_surroundings(spec)
+    _add_cameras(spec)
+    task.add_objects(spec)
+    return spec.compile()
+
+
+def _strip(spec: mujoco.MjSpec) -> None:
+    """Keep the coarse link meshes for drawing and contact; drop what is finer, and the keyframes."""
+    for geom in list(spec.geoms):
+        on_finger = geom.parent.name.endswith("_finger")
+        if geom.classname.name == "visual" or (on_finger and geom.type != mujoco.mjtGeom.mjGEOM_MESH):
+            spec.delete(geom)
+    used = {geom.meshname for geom in spec.geoms}
+    for mesh in list(spec.meshes):
+        if mesh.name not in used:
+            spec.delete(mesh)
+    for key in list(spec.keys):
+        spec.delete(key)
+    for geom in spec.geoms:
+        on_finger = geom.parent.name.endswith("_finger")
+        geom.group = 0
+        geom.contype, geom.conaffinity = (0, 0) if on_finger else (ROBOT, 0)
+        geom.rgba = _DARK if on_finger else _LINK_COLOURS.get(geom.parent.name, _WHITE)
+    for body in spec.bodies:
+        body.gravcomp = 1.0
+
+
+def _add_servos(spec: mujoco.MjSpec) -> None:
+    """Joint impedance like the real arm's own controller: gravity compensated, one lag for all joints.
+
+    The shipped servos have damping a tenth of their stiffness, that is 100 ms of lag.
+    """
+    for stiffness, actuator in zip(_STIFFNESS, spec.actuators[:7], strict=True):
+        actuator.gainprm[0] = stiffness
+        actuator.biasprm[1] = -stiffness
+        actuator.biasprm[2] = -stiffness * SERVO_LAG_S
+    spec.delete(spec.actuator("hand"))
+    spec.delete(spec.tendon("split"))
+    width = spec.add_tendon(name="width", damping=[_GRIP_DAMPING, 0.0, 0.0])
+    width.wrap_joint("finger_joint1", 1.0)
+    width.wrap_joint("finger_joint2", 1.0)
+    gripper = spec.add_actuator(name="width", target="width", trntype=mujoco.mjtTrn.mjTRN_TENDON)
+    gripper.set_to_position(kp=_GRIP_STIFFNESS)
+    gripper.forcelimited, gripper.forcerange = True, [-_GRIP_FORCE, _GRIP_FORCE]
+    gripper.ctrllimited, gripper.ctrlrange = True, [0.0, MAX_WIDTH]
+
+
+def _add_fingers(spec: mujoco.MjSpec) -> None:
+    """One soft pad per finger; its inner face passes through y = 0 of the finger, so width = q8 + q9."""
+    for side in ("left", "right"):
+        spec.body(f"{side}_finger").add_geom(
+            name=f"{side}_pad",
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            size=[0.010, 0.004, 0.010],
+            pos=[0.0, 0.004, P_HAND_E[2] - 0.0584],
+            mass=0.0,
+            friction=[1.2, 0.05, 0.001],
+            condim=4,
+            solref=[0.004, 1.0],
+            contype=ROBOT,
+            conaffinity=0,
+            rgba=[0.13, 0.13, 0.14, 1.0],
+        )
+    spec.body("hand").add_site(name="end_effector", pos=list(P_HAND_E), size=[0.002, 0.002, 0.002], group=4)
+
+
+def _add_surroundings(spec: mujoco.MjSpec) -> None:
+    spec.worldbody.add_geom(
+        name="floor",
+        type=mujoco.mjtGeom.mjGEOM_PLANE,
+        size=[3.0, 3.0, 0.1],
+        pos=[0.0, 0.0, -0.7],
+        contype=SCENE,
+        conaffinity=ROBOT | SCENE,
+        rgba=[0.78, 0.80, 0.82, 1.0],
+    )
+    spec.worldbody.add_geom(
+        name="table",
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        size=[0.60, 0.60, 0.02],
+        pos=[0.40, 0.0, -0.02],
+        contype=SCENE,
+        conaffinity=ROBOT | SCENE,
+        rgba=[0.72, 0.60, 0.46, 1.0],
+    )
+    spec.visual.headlight.ambient = [0.42, 0.42, 0.42]
+    spec.visual.headlight.diffuse = [0.35, 0.35, 0.35]
+    spec.visual.headlight.specular = [0.05, 0.05, 0.05]
+    spec.worldbody.add_light(
+        pos=[0.8, -0.8, 1.8], dir=[-0.3, 0.5, -1.0], diffuse=[0.45, 0.45, 0.45], castshadow=False
+    )
+
+
+def _add_cameras(spec: mujoco.MjSpec) -> None:
+    position, target = np.array([1.30, -0.75, 0.80]), np.array([0.40, 0.0, 0.16])
+    quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
+    spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=48.0)
+    position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])
+    quat = _look_at(position, target, up=np.array([1.0, 0.0, 0.0]))
+    spec.body("hand").add_camera(name="wrist", pos=position, quat=quat, fovy=70.0)
+
+
+def _look_at(position: np.ndarray, target: np.ndarray, *, up: np.ndarray) -> np.ndarray:
+    """Orientation (wxyz) of a camera that looks at the target along its -z, with y up and x to the right."""
+    z = (position - target) / np.linalg.norm(position - target)
+    x = np.cross(up, z)
+    x /= np.linalg.norm(x)
+    return quaternion_from_rotation(np.column_stack([x, np.cross(z, x), z]))

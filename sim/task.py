@@ -1,0 +1,106 @@
+"""What a task is to the world and to an evaluation: `Task`, `Scorer`, `EpisodeScore`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.action import Command, GripperWidth, JointPosition
+from robot_runtime.core.schema import Schema
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+CAMERA_SIZE = (224, 224)
+"""(height, width) of both cameras [pixels]."""
+
+
+def robot_schema(environment_state_dim: int) -> Schema:
+    """What the simulated FR3 offers: absolute joint rows with a gripper width, two cameras."""
+    return Schema(
+        action_fields=(JointPosition(7), GripperWidth()),
+        num_joints=7,
+        has_gripper=True,
+        has_base=False,
+        environment_state_dim=environment_state_dim,
+        cameras={"overview": CAMERA_SIZE, "wrist": CAMERA_SIZE},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeScore:
+    """How one episode went."""
+
+    success: bool
+    completion_s: float | None
+    """From the start of the episode to the task done [s]; None if it was not done, or has no end."""
+    metrics: dict[str, float]
+    """Task-specific figures; each name carries its unit."""
+
+
+class Scorer(Protocol):
+    """Watches one episode, tick by tick."""
+
+    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
+        """Take note of one control tick.
+
+        t_ns: time of the tick, within the episode and increasing [ns].
+        command: what is sent at this tick.
+        t_obs_ns: capture time of the observation that the command's plan answers [ns]; None while holding.
+        """
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """True as soon as the verdict cannot change any more."""
+        ...
+
+    def score(self) -> EpisodeScore: ...
+
+
+class Task(Protocol):
+    """One thing to do; holds what was drawn for the current episode, so each world has its own."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def instruction(self) -> str:
+        """The task in words, as policies hear it."""
+        ...
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def episode_s(self) -> float:
+        """Time limit of an episode [s]."""
+        ...
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        """Put the task's bodies into the scene; the world frame is B."""
+        ...
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        """Draw an episode and put arm, gripper and objects where it starts."""
+        ...
+
+    def update(self, world: World) -> None:
+        """Move what moves by itself (mocap bodies without contacts) to where it is at `world.t_ns`.
+
+        Called after every advance and not after every step: has to be a function of the time and of what
+        `reset` drew, and must not touch the physics.
+        """
+        ...
+
+    def environment_state(self, world: World) -> Float[np.ndarray, " K"]:
+        """The scene quantities a tracker would measure now, in B."""
+        ...
+
+    def make_scorer(self, world: World) -> Scorer:
+        """A scorer for the episode that starts now."""
+        ...

@@ -1,0 +1,18 @@
+"""The tasks by name."""
+
+from collections.abc import Callable
+
+from robot_runtime.errors import UnknownNameError
+from sim.task import Task
+from sim.tasks.pick_place import PickPlace
+from sim.tasks.track import Track
+
+TASKS: dict[str, Callable[[], Task]] = {"pick_place": PickPlace, "track": Track}
+
+
+def make_task(name: str) -> Task:
+    """A task of its own for one world; UnknownNameError lists the names there are."""
+    factory = TASKS.get(name)
+    if factory is None:
+        raise UnknownNameError("task", name, TASKS)
+    return factory()

@@ -1,0 +1,167 @@
+"""`pick_place`: bring a cube into the tray on the other side of a wall, round its near or its far end.
+
+  x (away from the robot)
+  |        far way
+  |    cube  |W|  tray        the wall stands across y = 0, from x = 0.44 to 0.56, and is too tall
+  |          |W|              for the hand to pass over it with the cube in the usual way
+  |        near way
+--B------------------ y       cube at y < 0, tray at y > 0
+"""
+
+import mujoco
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+from robot_runtime.core.action import Command
+from robot_runtime.core.schema import Schema
+from sim.kinematics import NUM_JOINTS, Q_HOME, R_DOWN
+from sim.model import MAX_WIDTH, ROBOT, SCENE
+from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.world import World
+
+CUBE_SIZE = 0.045
+"""Edge [m]."""
+CUBE_MIN, CUBE_MAX = np.array([0.43, -0.30]), np.array([0.57, -0.20])
+CUBE_YAW_MAX = 0.6
+"""Largest turn of the cube at the start [rad]; a quarter turn looks the same."""
+HAND_MIN, HAND_MAX = np.array([0.42, -0.28, 0.26]), np.array([0.58, -0.12, 0.34])
+WALL_P, WALL_HALF = np.array([0.50, 0.0, 0.12]), np.array([0.06, 0.015, 0.12])
+TRAY_P = np.array([0.50, 0.27, 0.0])
+TRAY_HALF = 0.085
+"""Half the inner edge of the square tray [m]."""
+TRAY_FLOOR = 0.005
+CUBE_IN_TRAY_Z = TRAY_FLOOR + CUBE_SIZE / 2
+MAX_WALL_FORCE_N = 10.0
+_SETTLED_S = 0.2
+
+
+def yaw_from_quaternion(quat: Float[np.ndarray, "4"]) -> float:
+    """Turn of a quaternion (wxyz) about the vertical [rad]."""
+    w, x, y, z = quat
+    return float(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
+
+
+class PickPlace:
+    """Cube, wall, tray."""
+
+    name = "pick_place"
+    instruction = "put the cube into the tray behind the wall"
+    schema: Schema = robot_schema(environment_state_dim=5)
+    episode_s = 15.0
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        box = mujoco.mjtGeom.mjGEOM_BOX
+        contact = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
+        cube = spec.worldbody.add_body(name="cube", pos=[0.5, -0.25, CUBE_SIZE / 2])
+        cube.add_freejoint(name="cube")
+        cube.add_geom(
+            name="cube",
+            type=box,
+            size=[CUBE_SIZE / 2] * 3,
+            mass=0.2,
+            solref=[0.004, 1.0],
+            friction=[1.0, 0.02, 0.001],
+            condim=4,
+            rgba=[0.85, 0.20, 0.18, 1.0],
+            **contact,
+        )
+        spec.worldbody.add_geom(
+            name="wall", type=box, pos=WALL_P, size=WALL_HALF, rgba=[0.30, 0.45, 0.70, 1.0], **contact
+        )
+        colour, rim = [0.25, 0.58, 0.40, 1.0], 0.006
+        outer = TRAY_HALF + rim
+        parts = [
+            ([0.0, 0.0, TRAY_FLOOR / 2], [outer, outer, TRAY_FLOOR / 2]),
+            ([outer, 0.0, 0.0125], [rim, outer + rim, 0.0125]),
+            ([-outer, 0.0, 0.0125], [rim, outer + rim, 0.0125]),
+            ([0.0, outer, 0.0125], [outer + rim, rim, 0.0125]),
+            ([0.0, -outer, 0.0125], [outer + rim, rim, 0.0125]),
+        ]
+        for i, (offset, size) in enumerate(parts):
+            pos = TRAY_P + np.array(offset)
+            spec.worldbody.add_geom(name=f"tray_{i}", type=box, pos=pos, size=size, rgba=colour, **contact)
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        hand, hand_yaw = rng.uniform(HAND_MIN, HAND_MAX), rng.uniform(-0.2, 0.2)
+        X_BE = pin.SE3(pin.utils.rotate("z", hand_yaw) @ R_DOWN, hand)
+        world.place_robot(world.kinematics.solve(X_BE, np.array(Q_HOME)), MAX_WIDTH)
+        yaw = rng.uniform(-CUBE_YAW_MAX, CUBE_YAW_MAX)
+        cube = self._cube_qpos(world)
+        cube[:2], cube[2] = rng.uniform(CUBE_MIN, CUBE_MAX), CUBE_SIZE / 2
+        cube[3:] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+
+    def update(self, world: World) -> None:
+        """Nothing moves by itself."""
+
+    def environment_state(self, world: World) -> Float[np.ndarray, "5"]:
+        """Cube in B: position (3) [m], then sine and cosine of four times its yaw."""
+        cube = self._cube_qpos(world)
+        yaw = yaw_from_quaternion(cube[3:])
+        return np.array([*cube[:3], np.sin(4 * yaw), np.cos(4 * yaw)])
+
+    def make_scorer(self, world: World) -> Scorer:
+        return PickPlaceScorer(t_start_ns=world.t_start_ns)
+
+    def _cube_qpos(self, world: World) -> np.ndarray:
+        start = NUM_JOINTS + 2
+        return world.data.qpos[start : start + 7]
+
+
+class PickPlaceScorer:
+    """Success: the cube lies in the tray, the fingers are open, the hand is off, and the wall was left alone.
+
+    All of it for a fifth of a second; any contact of arm, hand or cube with the wall above
+    MAX_WALL_FORCE_N fails the episode for good.
+    """
+
+    def __init__(self, *, t_start_ns: int) -> None:
+        self._t_start_ns = t_start_ns
+        self._good_since_ns: int | None = None
+        self._done_ns: int | None = None
+        self._wall_force = 0.0
+        self._side: float = 0.0
+
+    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
+        self._wall_force = max(self._wall_force, wall_force(world))
+        p_BO = world.task.environment_state(world)[:3]
+        if abs(p_BO[1]) < 0.02:
+            self._side = float(np.sign(p_BO[0] - WALL_P[0]))
+        if not is_placed(world):
+            self._good_since_ns = None
+        elif self._good_since_ns is None:
+            self._good_since_ns = t_ns
+        elif self._done_ns is None and t_ns - self._good_since_ns >= _SETTLED_S * 1e9:
+            self._done_ns = t_ns
+
+    @property
+    def is_done(self) -> bool:
+        return self._done_ns is not None or self._wall_force > MAX_WALL_FORCE_N
+
+    def score(self) -> EpisodeScore:
+        success = self._done_ns is not None and self._wall_force <= MAX_WALL_FORCE_N
+        completion_s = (self._done_ns - self._t_start_ns) / 1e9 if success and self._done_ns else None
+        metrics = {"wall_force_max_N": self._wall_force, "side": self._side}
+        return EpisodeScore(success=success, completion_s=completion_s, metrics=metrics)
+
+
+def is_placed(world: World) -> bool:
+    """True if the cube lies still in the tray, with the fingers open and 5 cm above it."""
+    p_BO = world.task.environment_state(world)[:3]
+    inside = np.abs(p_BO[:2] - TRAY_P[:2]).max() < TRAY_HALF - CUBE_SIZE / 4
+    lies = abs(p_BO[2] - CUBE_IN_TRAY_Z) < 0.01
+    hand_z = world.kinematics.forward(world.q).translation[2]
+    still = np.abs(world.data.qvel[NUM_JOINTS + 2 : NUM_JOINTS + 5]).max() < 0.05
+    is_released = world.gripper_width > CUBE_SIZE + 0.01 and hand_z > p_BO[2] + 0.05
+    return bool(inside and lies and still and is_released)
+
+
+def wall_force(world: World) -> float:
+    """Strongest contact with the wall in the last physics step [N]."""
+    wall = world.model.geom("wall").id
+    strongest, wrench = 0.0, np.zeros(6)
+    for i, contact in enumerate(world.data.contact):
+        if wall in contact.geom:
+            mujoco.mj_contactForce(world.model, world.data, i, wrench)
+            strongest = max(strongest, float(np.linalg.norm(wrench[:3])))
+    return strongest

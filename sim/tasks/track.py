@@ -1,0 +1,164 @@
+"""`track`: keep the hand on a target whose velocity jumps when nobody can know.
+
+The target moves in straight lines at constant speed. A segment lasts MIN_SEGMENT_S plus an exponentially
+distributed time, so its end does not depend on how long it has lasted; the next direction is uniform on the
+sphere and the next speed uniform, both independent of the past. Two restrictions keep the target in its
+region: a direction is drawn again if its segment would leave the region, and a duration if no direction
+suits it. So a target that heads for the border will turn before it; nothing else can be foreseen.
+"""
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+from robot_runtime.core.action import Command
+from robot_runtime.core.schema import Schema
+from sim.kinematics import Q_HOME, R_DOWN
+from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.world import World
+
+WIDTH = 0.02
+"""Distance between the fingers throughout [m]."""
+REGION_MIN, REGION_MAX = np.array([0.36, -0.26, 0.18]), np.array([0.62, 0.26, 0.46])
+SPEED_MIN, SPEED_MAX = 0.10, 0.20
+MIN_SEGMENT_S, MEAN_EXTRA_S = 0.5, 1.8
+APPROACH_S = 2.0
+"""Time to reach the target before errors count [s]."""
+TOLERANCE_M = 0.050
+SHARE_REQUIRED = 0.80
+_NUM_DIRECTIONS = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Segment:
+    """The target from `t_ns` (counted from the start of the episode) to the next segment."""
+
+    t_ns: int
+    end_ns: int
+    p_BT: Float[np.ndarray, "3"]
+    """Position at `t_ns` [m]."""
+    v_BT: Float[np.ndarray, "3"]
+    """Velocity [m/s]."""
+
+    def position(self, t_ns: int) -> Float[np.ndarray, "3"]:
+        """Target T in B at a time of the episode [m]."""
+        return self.p_BT + self.v_BT * ((t_ns - self.t_ns) / 1e9)
+
+
+def draw_segment(t_ns: int, p_BT: Float[np.ndarray, "3"], rng: np.random.Generator) -> Segment:
+    """A segment that starts at `p_BT`, stays in the region, and depends on nothing else."""
+    while True:
+        duration_ns = int(1e9 * (MIN_SEGMENT_S + rng.exponential(MEAN_EXTRA_S)))
+        speed = rng.uniform(SPEED_MIN, SPEED_MAX)
+        directions = rng.standard_normal((_NUM_DIRECTIONS, 3))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        ends = p_BT + directions * (speed * duration_ns / 1e9)
+        inside = ((ends >= REGION_MIN) & (ends <= REGION_MAX)).all(axis=1)
+        if inside.any():
+            velocity = speed * directions[int(np.argmax(inside))]
+            return Segment(t_ns=t_ns, end_ns=t_ns + duration_ns, p_BT=p_BT, v_BT=velocity)
+
+
+class Track:
+    """Follow a sphere that changes its velocity at random."""
+
+    name = "track"
+    instruction = "follow the moving sphere with the hand"
+    schema: Schema = robot_schema(environment_state_dim=6)
+    episode_s = 10.0
+
+    def __init__(self) -> None:
+        self._segments: list[Segment] = []
+        self._rng = np.random.default_rng(0)
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        target = spec.worldbody.add_body(name="target", mocap=True)
+        target.add_geom(
+            name="target",
+            type=mujoco.mjtGeom.mjGEOM_SPHERE,
+            size=[0.025, 0.0, 0.0],
+            contype=0,
+            conaffinity=0,
+            rgba=[0.95, 0.35, 0.10, 1.0],
+        )
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        p_BT, p_BE = rng.uniform(REGION_MIN, REGION_MAX), rng.uniform(REGION_MIN, REGION_MAX)
+        X_BE = pin.SE3(R_DOWN, p_BT + 0.5 * (p_BE - p_BT))
+        world.place_robot(world.kinematics.solve(X_BE, np.array(Q_HOME)), WIDTH)
+        self._rng = rng
+        self._segments = [draw_segment(0, p_BT, rng)]
+
+    def segment_at(self, t_ns: int) -> Segment:
+        """The segment that holds at a time of the episode [ns]; a change counts from its very moment."""
+        while self._segments[-1].end_ns <= t_ns:
+            last = self._segments[-1]
+            self._segments.append(draw_segment(last.end_ns, last.position(last.end_ns), self._rng))
+        return next(segment for segment in reversed(self._segments) if segment.t_ns <= t_ns)
+
+    def change_times_ns(self, until_ns: int) -> list[int]:
+        """When the velocity changes, counted from the start of the episode, up to and with `until_ns`."""
+        self.segment_at(until_ns)
+        return [segment.t_ns for segment in self._segments[1:] if segment.t_ns <= until_ns]
+
+    def update(self, world: World) -> None:
+        t_ns = world.t_ns - world.t_start_ns
+        world.data.mocap_pos[0] = self.segment_at(t_ns).position(t_ns)
+
+    def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
+        """Position (3) [m] and velocity (3) [m/s] of the target in B."""
+        t_ns = world.t_ns - world.t_start_ns
+        segment = self.segment_at(t_ns)
+        return np.concatenate([segment.position(t_ns), segment.v_BT])
+
+    def make_scorer(self, world: World) -> Scorer:
+        return TrackScorer(self, t_start_ns=world.t_start_ns)
+
+
+class TrackScorer:
+    """Success: hand within TOLERANCE_M of the target for SHARE_REQUIRED of the time after the approach.
+
+    The reaction to a change is the time until the first tick whose command answers an observation taken at
+    or after the change. A change that no command answers before the end has no reaction time.
+    """
+
+    is_done = False
+
+    def __init__(self, task: Track, *, t_start_ns: int) -> None:
+        self._task, self._t_start_ns = task, t_start_ns
+        self._errors: list[float] = []
+        self._num_answered = 0
+        self._t_ns = 0
+        self.reactions: list[tuple[int, float]] = []
+        """(time of the change within the episode [ns], reaction time [s]) of every answered change."""
+
+    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
+        self._t_ns = t_ns - self._t_start_ns
+        if self._t_ns >= APPROACH_S * 1e9:
+            p_BE = world.kinematics.forward(world.q).translation
+            p_BT = self._task.environment_state(world)[:3]
+            self._errors.append(float(np.linalg.norm(p_BE - p_BT)))
+        if t_obs_ns is None:
+            return
+        for change_ns in self._task.change_times_ns(self._t_ns)[self._num_answered :]:
+            if t_obs_ns - self._t_start_ns >= change_ns:
+                self.reactions.append((change_ns, (self._t_ns - change_ns) / 1e9))
+                self._num_answered += 1
+
+    def score(self) -> EpisodeScore:
+        errors = np.array(self._errors or [np.inf])
+        share = float((errors <= TOLERANCE_M).mean())
+        metrics = {
+            "share_on_target": share,
+            "error_mean_m": float(errors.mean()),
+            "error_p95_m": float(np.quantile(errors, 0.95)),
+            "num_changes": float(len(self._task.change_times_ns(self._t_ns))),
+            "num_unanswered": float(len(self._task.change_times_ns(self._t_ns)) - self._num_answered),
+        }
+        if self.reactions:
+            times = [reaction_s for _, reaction_s in self.reactions]
+            metrics |= {"reaction_mean_s": float(np.mean(times)), "reaction_max_s": max(times)}
+        return EpisodeScore(success=share >= SHARE_REQUIRED, completion_s=None, metrics=metrics)

@@ -1,0 +1,118 @@
+"""One simulated scene that is stepped lazily: nothing moves until somebody asks what time it is there."""
+
+import threading
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.state import Image, Observation, RobotState
+from sim.kinematics import NUM_JOINTS, Q_HOME, Kinematics
+from sim.model import DT_NS, MAX_WIDTH, build_model
+from sim.task import Task
+
+
+class World:
+    """FR3, table and the task's objects, at a time of the owner's clock.
+
+        t_start_ns      t_start + DT_NS     ...        t_ns <= asked time < t_ns + DT_NS
+        |---- step 1 ----|---- step 2 ----|----...------|
+    A setpoint given at `t_ns` acts from the next step on. How often `advance_to` is called changes nothing.
+    One thread steps and writes; others may take a `snapshot` at any time.
+    """
+
+    def __init__(self, task: Task, *, seed: int = 0, t_start_ns: int = 0) -> None:
+        self.task = task
+        self.model = build_model(task)
+        self.data = mujoco.MjData(self.model)
+        self.kinematics = Kinematics()
+        self._lock = threading.Lock()
+        self.reset(seed, t_start_ns=t_start_ns)
+
+    def reset(self, seed: int, *, t_start_ns: int = 0) -> None:
+        """Start the episode that belongs to the seed, at a time of the owner's clock."""
+        with self._lock:
+            self.seed, self.t_start_ns, self._num_steps = seed, t_start_ns, 0
+            mujoco.mj_resetData(self.model, self.data)
+            self.place_robot(np.array(Q_HOME), MAX_WIDTH)
+            self.task.reset(self, np.random.default_rng(seed))
+            self.task.update(self)
+            mujoco.mj_forward(self.model, self.data)
+
+    @property
+    def t_ns(self) -> int:
+        """Time up to which physics has been computed [ns]."""
+        return self.t_start_ns + self._num_steps * DT_NS
+
+    def advance_to(self, t_ns: int) -> None:
+        """Step physics up to the last whole step at or before `t_ns`; the past is left as it is."""
+        num_steps = (t_ns - self.t_start_ns) // DT_NS - self._num_steps
+        if num_steps <= 0:
+            return
+        with self._lock:
+            mujoco.mj_step(self.model, self.data, nstep=num_steps)
+            self._num_steps += num_steps
+            self.task.update(self)
+
+    @property
+    def q(self) -> Float[np.ndarray, "7"]:
+        """Arm joint positions (7,) [rad], a copy."""
+        return self.data.qpos[:NUM_JOINTS].copy()
+
+    @property
+    def dq(self) -> Float[np.ndarray, "7"]:
+        """Arm joint velocities (7,) [rad/s], a copy."""
+        return self.data.qvel[:NUM_JOINTS].copy()
+
+    @property
+    def gripper_width(self) -> float:
+        """Distance between the fingers [m]."""
+        return float(self.data.qpos[NUM_JOINTS] + self.data.qpos[NUM_JOINTS + 1])
+
+    def set_joint_target(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "7"]:
+        """Setpoint of the joint servos from now on, clipped to the joint limits; returns what was set."""
+        limits = self.model.actuator_ctrlrange[:NUM_JOINTS]
+        self.data.ctrl[:NUM_JOINTS] = np.clip(q, limits[:, 0], limits[:, 1])
+        return self.data.ctrl[:NUM_JOINTS].copy()
+
+    def set_gripper_target(self, width: float) -> float:
+        """Setpoint of the fingers from now on, clipped to what they can do [m]; returns what was set."""
+        self.data.ctrl[NUM_JOINTS] = min(max(width, 0.0), MAX_WIDTH)
+        return float(self.data.ctrl[NUM_JOINTS])
+
+    def place_robot(self, q: Float[np.ndarray, "7"], width: float) -> None:
+        """Put arm and fingers somewhere at rest, setpoints included; for `Task.reset` only."""
+        self.data.qpos[:NUM_JOINTS] = q
+        self.data.qpos[NUM_JOINTS : NUM_JOINTS + 2] = width / 2
+        self.data.qvel[: NUM_JOINTS + 2] = 0.0
+        self.set_joint_target(q)
+        self.set_gripper_target(width)
+
+    def snapshot(self) -> Float[np.ndarray, " P"]:
+        """Everything that shows in a picture: qpos, then mocap positions (a copy, safe in any thread)."""
+        with self._lock:
+            return np.concatenate([self.data.qpos, self.data.mocap_pos.ravel()])
+
+    def observe(self, images: dict[str, Image] | None = None) -> Observation:
+        """What the robot measures at `t_ns`, with the task's own quantities and words."""
+        q = self.q
+        state = RobotState(
+            t_ns=self.t_ns,
+            q=q,
+            dq=self.dq,
+            X_BE=self.kinematics.forward(q),
+            gripper_width=self.gripper_width,
+        )
+        return Observation(
+            state=state,
+            images=images or {},
+            environment_state=self.task.environment_state(self),
+            task=self.task.instruction,
+        )
+
+
+def show_snapshot(model: mujoco.MjModel, data: mujoco.MjData, snapshot: Float[np.ndarray, " P"]) -> None:
+    """Put a `World.snapshot` into another `MjData` of the same model, ready to draw."""
+    data.qpos[:] = snapshot[: model.nq]
+    data.mocap_pos[:] = snapshot[model.nq :].reshape(-1, 3)
+    mujoco.mj_forward(model, data)
