@@ -16,7 +16,7 @@ FRANKA = Schema(
 )
 """Seven joints and a gripper on a table."""
 DEFAULT_HORIZON = 32
-DEFAULT_DT_NS = 20_000_000
+DEFAULT_DT_NS = 50_000_000
 
 
 def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:

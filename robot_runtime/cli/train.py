@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from robot_runtime.core.action import ActionSpec
-
 if TYPE_CHECKING:
     from policies.flow.train import Demonstration, TrainConfig
-    from robot_runtime.core.schema import Schema
 
 EPISODES = MappingProxyType({"track": 400, "pick_place": 400})
 """Demonstrations per task behind the shipped checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class TrainArgs:
     """Train a policy. The defaults are those of the shipped checkpoints."""
 
     task: tuple[Literal["track", "pick_place"], ...]
@@ -49,11 +46,12 @@ class Train:
     """Where to write what was done, as JSON."""
 
 
-def main(args: Train) -> Path:
+def main(args: TrainArgs) -> Path:
     """Run the command; returns the checkpoint's folder."""
     import torch
 
     from policies.flow.train import train
+    from sim.experts import ACTION_SPEC
     from sim.tasks import make_task
 
     torch.set_num_threads(args.threads)
@@ -62,14 +60,13 @@ def main(args: Train) -> Path:
     with _progress(console) as progress:
         demonstrations = _demonstrations(args, progress)
         t_collected = time.perf_counter()
-        schema = make_task(args.task[0]).schema
         config = _config(args)
         bar = progress.add_task("train", total=config.steps, note="")
         folder = train(
             demonstrations,
             config,
-            schema=schema,
-            action_spec=_action_spec(schema, demonstrations),
+            schema=make_task(args.task[0]).schema,
+            action_spec=ACTION_SPEC,
             folder=args.output,
             notes={"tasks": ", ".join(args.task), "episodes_per_task": _episodes(args)},
             on_step=lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}"),
@@ -101,11 +98,11 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _episodes(args: Train) -> str:
+def _episodes(args: TrainArgs) -> str:
     return ", ".join(str(args.episodes or EPISODES[task]) for task in args.task)
 
 
-def _config(args: Train) -> "TrainConfig":
+def _config(args: TrainArgs) -> "TrainConfig":
     from policies.flow.train import TrainConfig
 
     names = ("steps", "batch_size", "learning_rate")
@@ -113,7 +110,7 @@ def _config(args: Train) -> "TrainConfig":
     return replace(TrainConfig(seed=args.seed), **changes)
 
 
-def _demonstrations(args: Train, progress: Progress) -> "Sequence[Demonstration]":
+def _demonstrations(args: TrainArgs, progress: Progress) -> "Sequence[Demonstration]":
     """From the file if it exists, else collected, and kept in the file if one is named."""
     from policies.flow.demonstrations import load_demonstrations, save_demonstrations
     from sim.demonstrations import collect
@@ -129,11 +126,3 @@ def _demonstrations(args: Train, progress: Progress) -> "Sequence[Demonstration]
     if args.demonstrations is not None:
         save_demonstrations(args.demonstrations, demonstrations)
     return demonstrations
-
-
-def _action_spec(schema: "Schema", demonstrations: "Sequence[Demonstration]") -> ActionSpec:
-    """The rows' meaning is the robot's, their number and spacing the demonstrations'."""
-    from sim.demonstrations import ROW_DT_NS
-
-    horizon = len(demonstrations[0].rows)
-    return ActionSpec(fields=schema.action_fields, horizon=horizon, dt_ns=ROW_DT_NS)
