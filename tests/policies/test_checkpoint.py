@@ -76,7 +76,7 @@ def test_weights_of_another_network_do_not_fit_the_configuration(folder: Path) -
 def test_the_model_card_shows_training_and_results(folder: Path) -> None:
     write_card(load(folder), folder, {"synchronous": {"success": "98 %", "episodes": 200}})
     card = (folder / "README.md").read_text()
-    assert "| steps | 400 |" in card
+    assert "| steps | 800 |" in card
     assert "| synchronous | 98 % | 200 |" in card
 
 

