@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
@@ -19,11 +18,11 @@ EPISODES = MappingProxyType({"track": 400, "pick_place": 400})
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainArgs:
+class Train:
     """Train a policy. The defaults are those of the shipped checkpoints."""
 
     task: tuple[Literal["track", "pick_place"], ...]
-    """What to learn; several tasks share one network if their scene states have the same size."""
+    """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""
     seed: int = 0
@@ -45,84 +44,68 @@ class TrainArgs:
     json: Path | None = None
     """Where to write what was done, as JSON."""
 
+    def main(self) -> int:
+        import torch
+        from sim.experts import ACTION_SPEC
+        from sim.tasks import make_task
 
-def main(args: TrainArgs) -> Path:
-    """Run the command; returns the checkpoint's folder."""
-    import torch
+        from policies.flow.train import train
 
-    from policies.flow.train import train
-    from sim.experts import ACTION_SPEC
-    from sim.tasks import make_task
+        torch.set_num_threads(self.threads)
+        t_start = time.perf_counter()
+        with _progress() as progress:
+            demonstrations = self._demonstrations(progress)
+            collect_s = time.perf_counter() - t_start
+            config = self._config()
+            bar = progress.add_task("train", total=config.steps, note="")
+            train(
+                demonstrations,
+                config,
+                schema=make_task(self.task[0]).schema,
+                action_spec=ACTION_SPEC,
+                folder=self.output,
+                notes={"tasks": ", ".join(self.task)},
+                on_step=lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}"),
+            )
+        train_s = time.perf_counter() - t_start - collect_s
+        print(f"{self.output}: {config.steps} steps on {len(demonstrations)} samples in {train_s:.0f} s")
+        if self.json is not None:
+            training = json.loads((self.output / "config.json").read_text())["training"]
+            report = {"checkpoint": str(self.output), "collect_s": collect_s, "train_s": train_s, **training}
+            self.json.write_text(json.dumps(report, indent=2) + "\n")
+        return 0
 
-    torch.set_num_threads(args.threads)
-    console = Console()
-    t_start = time.perf_counter()
-    with _progress(console) as progress:
-        demonstrations = _demonstrations(args, progress)
-        t_collected = time.perf_counter()
-        config = _config(args)
-        bar = progress.add_task("train", total=config.steps, note="")
-        folder = train(
-            demonstrations,
-            config,
-            schema=make_task(args.task[0]).schema,
-            action_spec=ACTION_SPEC,
-            folder=args.output,
-            notes={"tasks": ", ".join(args.task), "episodes_per_task": _episodes(args)},
-            on_step=lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}"),
-        )
-    report = {
-        "checkpoint": str(folder),
-        "demonstrations": len(demonstrations),
-        "collect_s": round(t_collected - t_start, 1),
-        "train_s": round(time.perf_counter() - t_collected, 1),
-        **json.loads((folder / "config.json").read_text())["training"],
-    }
-    if args.json is not None:
-        args.json.write_text(json.dumps(report, indent=2) + "\n")
-    console.print(
-        f"{folder}: {config.steps} steps on {len(demonstrations)} samples in {report['train_s']} s, "
-        f"loss {report['final_loss']}"
-    )
-    return folder
+    def _config(self) -> "TrainConfig":
+        from policies.flow.train import TrainConfig
+
+        names = ("steps", "batch_size", "learning_rate")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(TrainConfig(seed=self.seed), **given)
+
+    def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
+        """From the file if it exists, else collected, and kept in the file if one is named."""
+        from sim.demonstrations import collect
+
+        from policies.flow.demonstrations import load_demonstrations, save_demonstrations
+
+        if self.demonstrations is not None and self.demonstrations.exists():
+            return load_demonstrations(self.demonstrations)
+        out: list[Demonstration] = []
+        for task in self.task:
+            num_episodes = self.episodes or EPISODES[task]
+            out += collect(
+                task, num_episodes=num_episodes, seed=self.seed, num_workers=self.workers, progress=progress
+            )
+        if self.demonstrations is not None:
+            save_demonstrations(self.demonstrations, out)
+        return out
 
 
-def _progress(console: Console) -> Progress:
+def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
-        console=console,
     )
-
-
-def _episodes(args: TrainArgs) -> str:
-    return ", ".join(str(args.episodes or EPISODES[task]) for task in args.task)
-
-
-def _config(args: TrainArgs) -> "TrainConfig":
-    from policies.flow.train import TrainConfig
-
-    names = ("steps", "batch_size", "learning_rate")
-    changes = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    return replace(TrainConfig(seed=args.seed), **changes)
-
-
-def _demonstrations(args: TrainArgs, progress: Progress) -> "Sequence[Demonstration]":
-    """From the file if it exists, else collected, and kept in the file if one is named."""
-    from policies.flow.demonstrations import load_demonstrations, save_demonstrations
-    from sim.demonstrations import collect
-
-    if args.demonstrations is not None and args.demonstrations.exists():
-        return load_demonstrations(args.demonstrations)
-    demonstrations: list[Demonstration] = []
-    for task in args.task:
-        num_episodes = args.episodes or EPISODES[task]
-        demonstrations += collect(
-            task, num_episodes=num_episodes, seed=args.seed, num_workers=args.workers, progress=progress
-        )
-    if args.demonstrations is not None:
-        save_demonstrations(args.demonstrations, demonstrations)
-    return demonstrations
