@@ -1,0 +1,1 @@
+"""Flow-matching action-chunk policies on state features."""

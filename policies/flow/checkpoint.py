@@ -1,0 +1,159 @@
+"""A trained policy as a folder: `model.safetensors`, `config.json` and the model card `README.md`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, from_numpy
+
+from policies.flow.features import FeatureConfig, Normaliser
+from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
+from policies.shipped import find_checkpoint
+from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.schema import Schema
+from robot_runtime.errors import CheckpointError
+
+FORMAT = 1
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Checkpoint:
+    """Everything that makes a trained policy run, and how it was trained."""
+
+    name: str
+    model: FlowTransformer
+    model_config: ModelConfig
+    feature_config: FeatureConfig
+    features: Normaliser
+    """Statistics (F,) of the state features."""
+    rows: Normaliser
+    """Statistics (H, D) of the relative rows."""
+    schema: Schema
+    action_spec: ActionSpec
+    tasks: tuple[str, ...]
+    """Task texts, in the order of the network's task embedding."""
+    num_steps: int
+    """Euler steps when nobody asks for another number."""
+    training: Mapping[str, object]
+    """Seed, steps and the like, as plain values: for people and the model card."""
+
+
+def save(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write weights, configuration and a model card without results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {f"model.{name}": value for name, value in checkpoint.model.state_dict().items()}
+    for name in ("features", "rows"):
+        normaliser: Normaliser = getattr(checkpoint, name)
+        tensors[f"{name}.mean"] = from_numpy(normaliser.mean.copy())
+        tensors[f"{name}.std"] = from_numpy(normaliser.std.copy())
+    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
+    config = {
+        "format": FORMAT,
+        "name": checkpoint.name,
+        "model": asdict(checkpoint.model_config),
+        "features": asdict(checkpoint.feature_config),
+        "schema": checkpoint.schema.to_dict(),
+        "action_spec": checkpoint.action_spec.to_dict(),
+        "tasks": list(checkpoint.tasks),
+        "num_steps": checkpoint.num_steps,
+        "training": dict(checkpoint.training),
+    }
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    write_card(checkpoint, folder)
+
+
+def load(name_or_path: str | Path) -> Checkpoint:
+    """The checkpoint in a folder, or shipped under a name; CheckpointError says what is wrong with it."""
+    folder = find_checkpoint(name_or_path)
+    config, tensors = _read_config(folder / CONFIG), _read_tensors(folder / WEIGHTS)
+    try:
+        model_config = ModelConfig(**config["model"])
+        model = FlowTransformer(model_config)
+        weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+        model.load_state_dict(weights)
+        return Checkpoint(
+            name=str(config["name"]),
+            model=model.eval().requires_grad_(False),
+            model_config=model_config,
+            feature_config=FeatureConfig(**config["features"]),
+            features=_normaliser(tensors, "features"),
+            rows=_normaliser(tensors, "rows"),
+            schema=Schema.from_dict(config["schema"]),
+            action_spec=ActionSpec.from_dict(config["action_spec"]),
+            tasks=tuple(config["tasks"]),
+            num_steps=int(config["num_steps"]),
+            training=config["training"],
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error
+
+
+def _normaliser(tensors: Mapping[str, Tensor], name: str) -> Normaliser:
+    return Normaliser(mean=tensors[f"{name}.mean"].numpy(), std=tensors[f"{name}.std"].numpy())
+
+
+def _read_config(path: Path) -> dict:
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} is not a checkpoint: it has no {path.name}")
+    try:
+        config = json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: expected JSON, {error}") from error
+    found = config.get("format") if isinstance(config, dict) else None
+    if found != FORMAT:
+        raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, found {found}")
+    return config
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} is not a checkpoint: it has no {path.name}")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: expected safetensors, {error}") from error
+
+
+def write_card(
+    checkpoint: Checkpoint, folder: Path, results: Mapping[str, Mapping[str, object]] | None = None
+) -> None:
+    """Write the model card. results: one row of the table per key (a method, say), column name -> value."""
+    spec, training = checkpoint.action_spec, checkpoint.training
+    lines = [
+        f"# {checkpoint.name}",
+        "",
+        f"A flow-matching action-chunk policy of {num_parameters(checkpoint.model):,} parameters for:",
+        "",
+        *(f"- {task}" for task in checkpoint.tasks),
+        "",
+        f"It sees joints, gripper and {checkpoint.schema.environment_state_dim} numbers of scene state, no "
+        f"images, and predicts {spec.horizon} rows of {spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
+        "",
+        "## Training",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {key.replace('_', ' ')} | {value} |" for key, value in training.items()),
+        "",
+        "## Results",
+        "",
+        *_table(results or {}),
+        "",
+        "Trained on simulated demonstrations only; not for a real robot without evaluation there.",
+        "",
+    ]
+    (folder / CARD).write_text("\n".join(lines))
+
+
+def _table(results: Mapping[str, Mapping[str, object]]) -> list[str]:
+    if not results:
+        return ["Not evaluated yet."]
+    columns = list(dict.fromkeys(column for row in results.values() for column in row))
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for name, row in results.items():
+        lines.append(f"| {name} | " + " | ".join(str(row.get(column, "")) for column in columns) + " |")
+    return lines

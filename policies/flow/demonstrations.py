@@ -1,0 +1,73 @@
+"""Demonstrations in one npz file: arrays only, never pickle."""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+from policies.flow.train import Demonstration
+from robot_runtime.core.state import Observation, RobotState, readonly
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredDemonstration:
+    """A demonstration read back from a file; fits `policies.flow.train.Demonstration`."""
+
+    observation: Observation
+    rows: Float[np.ndarray, "H D"]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", readonly(self.rows))
+
+
+def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> None:
+    """Write state, environment state, task and rows; images and the mobile base are left out.
+
+    All demonstrations need X_BE and gripper_width, and environment states of one size.
+    """
+    observations = [d.observation for d in demonstrations]
+    states = [observation.state for observation in observations]
+    if any(state.X_BE is None or state.gripper_width is None for state in states):
+        raise ValueError("stored demonstrations need X_BE and gripper_width in every state")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        path,
+        t_ns=np.array([state.t_ns for state in states]),
+        q=np.array([state.q for state in states]),
+        dq=np.array([state.dq for state in states]),
+        pose_base_end_effector=np.array([state.X_BE.homogeneous for state in states if state.X_BE]),
+        gripper_width=np.array([state.gripper_width for state in states]),
+        environment_state=np.array([observation.environment_state for observation in observations]),
+        task=np.array([observation.task for observation in observations]),
+        rows=np.array([d.rows for d in demonstrations]),
+    )
+
+
+def load_demonstrations(path: Path) -> list[StoredDemonstration]:
+    """Inverse of `save_demonstrations`; ValueError if the file is something else."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return [
+            StoredDemonstration(
+                observation=Observation(
+                    state=RobotState(
+                        t_ns=int(arrays["t_ns"][i]),
+                        q=arrays["q"][i],
+                        dq=arrays["dq"][i],
+                        X_BE=pin.SE3(arrays["pose_base_end_effector"][i]),
+                        gripper_width=float(arrays["gripper_width"][i]),
+                    ),
+                    environment_state=arrays["environment_state"][i],
+                    task=str(arrays["task"][i]),
+                ),
+                rows=rows,
+            )
+            for i, rows in enumerate(arrays["rows"])
+        ]
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} holds no demonstrations: {error}") from error

@@ -1,0 +1,106 @@
+"""What the network sees and says, in numbers it likes: state features and normalised rows.
+
+    robot columns  --- minus the measured joints --->  relative rows  --- (x - mean) / std --->  network
+    [rad, m]       <--------- plus them -------------                 <--- mean + std x ------
+
+Absolute joint columns are counted from the joints measured at the observation: a chunk then starts near zero
+wherever the arm is, which is far better conditioned. Statistics are per row and column, because row 0 hardly
+leaves the measured joints and row H-1 leaves them most.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.action import ActionSpec, JointPosition, Reference
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation, RobotState, readonly
+from robot_runtime.core.transforms import rotation_to_6d
+
+MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
+MAX_SIGMA = 5.0  # features beyond this many standard deviations are clipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig:
+    """Which parts of an observation the network sees besides joints, gripper and environment state."""
+
+    use_hand_pose: bool = True
+    """Position (3) and 6D rotation (6) of `X_BE`; follows from the joints, but saves learning kinematics."""
+    use_joint_velocity: bool = False
+    """`dq` (N,). Off: it betrays the demonstrator's last action, which policies like to copy."""
+
+
+def state_features(
+    observation: Observation, schema: Schema, config: FeatureConfig
+) -> Float[np.ndarray, " F"]:
+    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, environment state.
+
+    ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
+    """
+    state, environment = observation.state, observation.environment_state
+    if state.q.shape != (schema.num_joints,):
+        raise ValueError(f"the policy needs {schema.num_joints} joints, the state has {state.q.size}")
+    if environment.shape != (schema.environment_state_dim,):
+        raise ValueError(
+            f"the policy needs an environment state of {schema.environment_state_dim} numbers, "
+            f"the observation has {environment.size}"
+        )
+    parts = [state.q]
+    if schema.has_gripper:
+        if state.gripper_width is None:
+            raise ValueError("the policy needs gripper_width, the state has none")
+        parts.append(np.array([state.gripper_width]))
+    if config.use_hand_pose:
+        if state.X_BE is None:
+            raise ValueError("the policy needs the hand pose X_BE, the state has none")
+        parts += [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
+    if config.use_joint_velocity:
+        parts.append(state.dq)
+    features = np.concatenate([*parts, environment])
+    if not np.isfinite(features).all():
+        raise ValueError("the observation holds NaN or infinite numbers")
+    return features
+
+
+def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
+    """What a row's columns are counted from: measured joints under absolute joint columns, zero elsewhere."""
+    origin = np.zeros(spec.dim)
+    for f, columns in spec.columns():
+        if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
+            origin[columns] = state.q
+    return origin
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Normaliser:
+    """Mean and standard deviation of each number, and the way there and back."""
+
+    mean: np.ndarray
+    """(F,) for features, (H, D) for rows."""
+    std: np.ndarray
+    """The same shape, at least `MIN_STD`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", readonly(self.mean))
+        object.__setattr__(self, "std", readonly(self.std))
+
+    @classmethod
+    def fit(cls, samples: np.ndarray) -> "Normaliser":
+        """Statistics over the first axis."""
+        return cls(mean=samples.mean(axis=0), std=np.maximum(samples.std(axis=0), MIN_STD))
+
+    def features(self, features: Float[np.ndarray, "*n F"]) -> Float[np.ndarray, "*n F"]:
+        """Features at mean 0 and deviation 1, clipped."""
+        return np.clip((features - self.mean) / self.std, -MAX_SIGMA, MAX_SIGMA)
+
+    def normalise(self, rows: Float[np.ndarray, "*n d D"]) -> Float[np.ndarray, "*n d D"]:
+        """The first d rows of a chunk, d <= H, from relative to normalised."""
+        d = rows.shape[-2]
+        return (rows - self.mean[:d]) / self.std[:d]
+
+    def restore(self, rows: Float[np.ndarray, "*n d D"]) -> Float[np.ndarray, "*n d D"]:
+        """Inverse of `normalise`."""
+        d = rows.shape[-2]
+        return self.mean[:d] + self.std[:d] * rows

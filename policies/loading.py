@@ -1,0 +1,36 @@
+"""Policies by name. Torch is imported only for a policy that needs it."""
+
+from pathlib import Path
+
+from policies.policy import Policy
+from policies.scripted import FRANKA, HoldPolicy, SinePolicy
+from policies.shipped import shipped_checkpoints
+from robot_runtime.core.schema import Schema
+from robot_runtime.errors import UnknownNameError
+
+SCRIPTED = ("hold", "sine")
+
+
+def policy_names() -> tuple[str, ...]:
+    """Everything `load_policy` knows by name."""
+    return (*SCRIPTED, *shipped_checkpoints())
+
+
+def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: str = "cpu") -> Policy:
+    """A scripted policy, a shipped checkpoint, or the checkpoint in a folder.
+
+    schema: the robot a scripted policy is for; a checkpoint has its own.
+    device: where a checkpoint computes, in torch's words ("cpu", "cuda").
+    UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
+    """
+    name = str(name_or_path)
+    if name == "hold":
+        return HoldPolicy(schema)
+    if name == "sine":
+        return SinePolicy(schema)
+    if name not in shipped_checkpoints() and not Path(name).is_dir():
+        raise UnknownNameError("policy or checkpoint folder", name, policy_names())
+    from policies.flow.checkpoint import load
+    from policies.flow.policy import FlowPolicy
+
+    return FlowPolicy(load(name), device=device)

@@ -1,0 +1,148 @@
+"""Policies that are formulas: exact, instant and without torch, for tests and benchmarks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Waypoints
+from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.transforms import quaternion_from_rotation
+
+FRANKA = Schema(
+    action_fields=(JointPosition(7), GripperWidth()), num_joints=7, has_gripper=True, has_base=False
+)
+"""Seven joints and a gripper on a table."""
+DEFAULT_HORIZON = 32
+DEFAULT_DT_NS = 50_000_000
+
+
+def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
+    """Every part of the robot where it is, row after row."""
+    parts: dict[str, np.ndarray] = {"q": np.tile(state.q, (num_rows, 1)), "V_WB_B": np.zeros((num_rows, 3))}
+    if state.X_BE is not None:
+        parts["p_BE"] = np.tile(state.X_BE.translation, (num_rows, 1))
+        parts["quat_BE"] = np.tile(quaternion_from_rotation(state.X_BE.rotation), (num_rows, 1))
+    if state.gripper_width is not None:
+        parts["gripper"] = np.full(num_rows, state.gripper_width)
+    if state.x_WB is not None:
+        parts["x_WB"] = np.tile(state.x_WB, (num_rows, 1))
+    return Waypoints(**parts)
+
+
+class HoldPolicy:
+    """Stay: every row repeats the measured state. Accepts any task text, sampler part and seed."""
+
+    def __init__(
+        self,
+        schema: Schema = FRANKA,
+        *,
+        horizon: int = DEFAULT_HORIZON,
+        dt_ns: int = DEFAULT_DT_NS,
+        block_rows: int | None = None,
+    ) -> None:
+        """block_rows: rows per block of the answer; None gives them all in one."""
+        if block_rows is not None and block_rows < 1:
+            raise ValueError(f"a block has at least 1 row, got {block_rows}")
+        self._schema, self._block_rows = schema, block_rows or horizon
+        self._spec = ActionSpec(fields=schema.action_fields, horizon=horizon, dt_ns=dt_ns)
+
+    @property
+    def name(self) -> str:
+        return "hold"
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        return self._spec
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return ()
+
+    def infer(
+        self,
+        observation: Observation,
+        *,
+        prefix: Float[np.ndarray, "d D"] | None = None,
+        sampler: SamplerPart,
+        seed: int,
+    ) -> Iterator[Float[np.ndarray, "n D"]]:
+        state = observation.state
+        return in_blocks(
+            still_waypoints(state, self._spec.horizon).encode(self._spec, state), prefix, self._block_rows
+        )
+
+
+class SinePolicy:
+    """Swing the joints: q(t) = q_obs + amplitude (sin wt - sin wt_obs), w = 2 pi frequency, robot's clock.
+
+    The motion belongs to the clock and not to the observation, so on a robot that follows exactly all chunks
+    lie on one curve, whenever they were asked for. Needs joint columns.
+    """
+
+    def __init__(
+        self,
+        schema: Schema = FRANKA,
+        *,
+        horizon: int = DEFAULT_HORIZON,
+        dt_ns: int = DEFAULT_DT_NS,
+        amplitude: float = 0.1,
+        frequency_hz: float = 0.25,
+        block_rows: int | None = None,
+    ) -> None:
+        """amplitude: of every joint [rad]. block_rows: rows per block; None gives them all in one."""
+        if not any(isinstance(f, JointPosition) for f in schema.action_fields):
+            raise ValueError(f"the sine policy needs joint columns, got {schema.action_fields}")
+        self._hold = HoldPolicy(schema, horizon=horizon, dt_ns=dt_ns, block_rows=block_rows)
+        self._block_rows = block_rows or horizon
+        self._amplitude, self._frequency_hz = amplitude, frequency_hz
+
+    @property
+    def name(self) -> str:
+        return "sine"
+
+    @property
+    def schema(self) -> Schema:
+        return self._hold.schema
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        return self._hold.action_spec
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return ()
+
+    def displacement(self, t_ns: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Joint displacement [rad] at times of the robot's clock [ns]: `q(t)` but for a constant."""
+        return self._amplitude * np.sin(2.0 * np.pi * self._frequency_hz * (t_ns / NS_PER_S))
+
+    def infer(
+        self,
+        observation: Observation,
+        *,
+        prefix: Float[np.ndarray, "d D"] | None = None,
+        sampler: SamplerPart,
+        seed: int,
+    ) -> Iterator[Float[np.ndarray, "n D"]]:
+        state, spec = observation.state, self.action_spec
+        t_ns = state.t_ns + spec.dt_ns * np.arange(spec.horizon)
+        swing = self.displacement(t_ns) - self.displacement(t_ns[:1])  # (H,)
+        still = still_waypoints(state, spec.horizon)
+        waypoints = Waypoints(**{**vars(still), "q": state.q + swing[:, None]})
+        return in_blocks(waypoints.encode(spec, state), prefix, self._block_rows)
+
+
+def in_blocks(
+    rows: Float[np.ndarray, "H D"], prefix: Float[np.ndarray, "d D"] | None, block_rows: int
+) -> Iterator[Float[np.ndarray, "n D"]]:
+    """The rows in blocks, with the first d replaced by the prefix."""
+    if prefix is not None:
+        rows = np.concatenate([prefix, rows[len(prefix) :]])
+    return (rows[start : start + block_rows] for start in range(0, len(rows), block_rows))

@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from policies.flow.features import (
+    MAX_SIGMA,
+    MIN_STD,
+    FeatureConfig,
+    Normaliser,
+    row_origin,
+    state_features,
+)
+from robot_runtime.core.action import ActionSpec, JointPosition, Reference
+from tests.policies.toy import SCHEMA, SPEC, make_observation
+
+TOLERANCE = 1e-9  # rad or m: float64 rounding of numbers up to 10, divided by deviations down to 1e-3
+
+numbers = st.floats(-10.0, 10.0)
+
+
+@given(
+    samples=arrays(np.float64, (4, SPEC.horizon, SPEC.dim), elements=numbers),
+    prefix=arrays(np.float64, (3, SPEC.dim), elements=numbers),
+    seed=st.integers(0, 100),
+)
+def test_rows_survive_normalising_and_back(samples: np.ndarray, prefix: np.ndarray, seed: int) -> None:
+    normaliser, origin = Normaliser.fit(samples), row_origin(SPEC, make_observation(seed).state)
+    there = normaliser.normalise(prefix - origin)
+    np.testing.assert_allclose(normaliser.restore(there) + origin, prefix, atol=TOLERANCE)
+
+
+def test_a_column_that_never_moves_gets_the_smallest_deviation() -> None:
+    assert Normaliser.fit(np.ones((5, 2, 1))).std.tolist() == [[MIN_STD], [MIN_STD]]
+
+
+def test_features_far_from_all_training_are_clipped() -> None:
+    normaliser = Normaliser.fit(np.random.default_rng(0).normal(size=(100, 3)))
+    assert np.abs(normaliser.features(np.array([1e6, -1e6, 0.0]))).max() == MAX_SIGMA
+
+
+def test_only_absolute_joint_columns_are_counted_from_the_measured_joints() -> None:
+    state = make_observation(0).state
+    np.testing.assert_array_equal(row_origin(SPEC, state), [*state.q, 0.0])
+    relative = ActionSpec(fields=(JointPosition(7, Reference.RELATIVE),), horizon=2, dt_ns=1)
+    assert not row_origin(relative, state).any()
+
+
+def test_features_are_joints_gripper_hand_and_scene_in_that_order() -> None:
+    observation = make_observation(0)
+    features = state_features(observation, SCHEMA, FeatureConfig())
+    hand = [0, 0, 0, 1, 0, 0, 0, 1, 0]
+    np.testing.assert_array_equal(
+        features, [*observation.state.q, 0.04, *hand, *observation.environment_state]
+    )
+
+
+def test_joint_velocities_are_seen_only_when_asked_for() -> None:
+    features = state_features(make_observation(0), SCHEMA, FeatureConfig(use_joint_velocity=True))
+    assert features.shape == (7 + 1 + 9 + 7 + 2,)
+
+
+def test_a_state_without_hand_pose_is_refused() -> None:
+    observation = make_observation(0)
+    blind = replace(observation, state=replace(observation.state, X_BE=None))
+    with pytest.raises(ValueError, match="hand pose X_BE"):
+        state_features(blind, SCHEMA, FeatureConfig())

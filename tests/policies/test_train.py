@@ -1,0 +1,90 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from policies.flow.demonstrations import load_demonstrations, save_demonstrations
+from policies.flow.features import FeatureConfig
+from policies.flow.model import FlowTransformer, ModelConfig
+from policies.flow.train import TrainConfig, flow_loss, learning_rate, make_dataset
+from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(load_file(folder / "model.safetensors"))
+
+
+def test_the_seed_decides_the_weights(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    first = weights(train_toy(tmp_path / "first", steps=5))
+    torch.manual_seed(2)
+    again = weights(train_toy(tmp_path / "again", steps=5))
+    other = weights(train_toy(tmp_path / "other", steps=5, seed=1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["model.position"], other["model.position"])
+
+
+def make_samples(n: int = 32) -> list[Sample]:
+    return [Sample(o, rows_past(o, 1)) for o in map(make_observation, range(n))]
+
+
+def test_prefix_rows_bear_no_loss() -> None:
+    config = TrainConfig(prefix_probability=1.0, max_prefix=1, prefix_noise=0.0, bfloat16=False)
+    dataset = make_dataset(make_samples(), SCHEMA, SPEC, config.features)
+    torch.manual_seed(0)
+    sizes = ModelConfig(state_dim=dataset.features.shape[1], num_tasks=1, action_dim=SPEC.dim, horizon=8)
+    model = FlowTransformer(sizes)  # its last layer is zero: velocity 0, and the loss is mean (a - noise)^2
+    index = torch.arange(32)
+    shifted = replace(dataset, rows=dataset.rows + 100.0 * (torch.arange(8) == 0)[:, None])
+    losses = [
+        flow_loss(model, d, index, config, torch.Generator().manual_seed(0)) for d in (dataset, shifted)
+    ]
+    assert torch.equal(losses[0], losses[1])
+
+
+def test_computing_in_bfloat16_gives_nearly_the_same_gradients_in_float32() -> None:
+    dataset = make_dataset(make_samples(), SCHEMA, SPEC, FeatureConfig())
+    gradients = []
+    for bfloat16 in (False, True):
+        torch.manual_seed(0)
+        model = FlowTransformer(
+            ModelConfig(state_dim=dataset.features.shape[1], num_tasks=1, action_dim=SPEC.dim, horizon=8)
+        )
+        config, generator = TrainConfig(bfloat16=bfloat16), torch.Generator().manual_seed(0)
+        flow_loss(model, dataset, torch.arange(32), config, generator).backward()
+        gradients.append(model.velocity_out.weight.grad)
+    assert gradients[1].dtype == torch.float32
+    assert (gradients[0] - gradients[1]).norm() < 0.02 * gradients[0].norm()
+
+
+def test_the_learning_rate_rises_then_falls_to_zero() -> None:
+    config = TrainConfig(steps=100, warmup_steps=10, learning_rate=1.0)
+    rates = [learning_rate(step, config) for step in range(101)]
+    assert np.argmax(rates) in (9, 10)
+    assert rates[100] == pytest.approx(0.0)
+
+
+def test_rows_of_another_shape_are_refused() -> None:
+    observation = make_observation(0)
+    with pytest.raises(ValueError, match=r"demonstration 0 needs \(8, 8\) finite rows, got shape \(3, 8\)"):
+        make_dataset([Sample(observation, np.zeros((3, 8)))], SCHEMA, SPEC, FeatureConfig())
+
+
+def test_demonstrations_survive_a_file(tmp_path: Path) -> None:
+    path, samples = tmp_path / "demonstrations.npz", make_samples(3)
+    save_demonstrations(path, samples)
+    for ours, theirs in zip(samples, load_demonstrations(path), strict=True):
+        assert np.array_equal(ours.rows, theirs.rows)
+        assert np.array_equal(ours.observation.state.q, theirs.observation.state.q)
+        assert np.array_equal(ours.observation.environment_state, theirs.observation.environment_state)
+        assert ours.observation.task == theirs.observation.task
+
+
+def test_a_file_of_something_else_holds_no_demonstrations(tmp_path: Path) -> None:
+    path = tmp_path / "demonstrations.npz"
+    np.savez(path, x=np.zeros(3))
+    with pytest.raises(ValueError, match="holds no demonstrations"):
+        load_demonstrations(path)
