@@ -46,10 +46,10 @@ class Train:
 
     def main(self) -> int:
         import torch
-        from sim.experts import ACTION_SPEC
-        from sim.tasks import make_task
 
         from policies.flow.train import train
+        from sim.experts import ACTION_SPEC
+        from sim.tasks import make_task
 
         torch.set_num_threads(self.threads)
         t_start = time.perf_counter()

@@ -26,8 +26,13 @@ ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORI
 class Expert(Protocol):
     """Knows how a task is done."""
 
-    def plan(self, observation: Observation) -> Float[np.ndarray, "32 8"]:
-        """Rows from here on; row i is the command due at `t_obs + i * dt`."""
+    def plan(
+        self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
+    ) -> Float[np.ndarray, "32 8"]:
+        """Rows from here on; row i is the command due at `t_obs + i * dt`.
+
+        committed: rows that will run whatever is planned; the plan repeats them and goes on from there.
+        """
         ...
 
 

@@ -16,25 +16,38 @@ MEASURED_SPEED_MAX = 0.5
 
 
 class Setpoint:
-    """Where the servos' setpoint has to be for the arm to move as it is measured to: `q + lag * dq`.
+    """Where the setpoint of the servos is, and how fast it moves."""
+
+    def __init__(self, q: Float[np.ndarray, "7"], dq: Float[np.ndarray, "7"], kinematics: Kinematics) -> None:
+        self.q = np.clip(q, kinematics.q_min, kinematics.q_max)
+        """(7,) [rad]"""
+        X_BE = kinematics.forward(self.q)
+        self.p_BE = X_BE.translation.copy()
+        """(3,) [m]"""
+        self.v_BE = (kinematics.jacobian(self.q) @ dq)[:3]
+        """(3,) [m/s]"""
+        self.yaw = hand_yaw(X_BE)
+        """Turn about the vertical [rad], zero with the fingers opening along y."""
+
+
+def measured_setpoint(state: RobotState, kinematics: Kinematics) -> Setpoint:
+    """Where the setpoint has to be for the arm to move as it is measured to: `q + lag * dq`.
 
     A hand faster than MEASURED_SPEED_MAX is catching up with a jump of its setpoint; taking that for
     momentum would make the next plan jump further, so the velocity is cut.
     """
 
-    def __init__(self, state: RobotState, kinematics: Kinematics) -> None:
-        speed = float(np.linalg.norm((kinematics.jacobian(state.q) @ state.dq)[:3]))
-        dq = state.dq * min(1.0, MEASURED_SPEED_MAX / max(speed, 1e-9))
-        self.q = np.clip(state.q + SERVO_LAG_S * dq, kinematics.q_min, kinematics.q_max)
-        """(7,) [rad]"""
-        twist = kinematics.jacobian(self.q) @ dq
-        X_BE = kinematics.forward(self.q)
-        self.p_BE = X_BE.translation.copy()
-        """(3,) [m]"""
-        self.v_BE = twist[:3]
-        """(3,) [m/s]"""
-        self.yaw = hand_yaw(X_BE)
-        """Turn about the vertical [rad], zero with the fingers opening along y."""
+    speed = float(np.linalg.norm((kinematics.jacobian(state.q) @ state.dq)[:3]))
+    dq = state.dq * min(1.0, MEASURED_SPEED_MAX / max(speed, 1e-9))
+    return Setpoint(state.q + SERVO_LAG_S * dq, dq, kinematics)
+
+
+def committed_setpoint(
+    state: RobotState, committed: Float[np.ndarray, "d 8"], kinematics: Kinematics
+) -> Setpoint:
+    """Where the setpoint is when the last of the committed rows is due; row 0 is due at the state."""
+    q = committed[:, :7]
+    return Setpoint(q[-1], state.dq if len(q) == 1 else (q[-1] - q[-2]) / DT_S, kinematics)
 
 
 def hand_yaw(X_BE: pin.SE3) -> float:

@@ -12,12 +12,21 @@ Only the side on which to pass the wall is the expert's own, and only until the 
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.motion import DT_S, HORIZON, Setpoint, joint_rows, limit_norm
+from sim.experts.motion import (
+    DT_S,
+    HORIZON,
+    Setpoint,
+    committed_setpoint,
+    joint_rows,
+    limit_norm,
+    measured_setpoint,
+)
 from sim.kinematics import Kinematics
 from sim.model import MAX_WIDTH
 from sim.tasks.pick_place import CUBE_IN_TRAY_Z, CUBE_SIZE, TRAY_HALF, TRAY_P, WALL_P
@@ -143,18 +152,31 @@ class PickPlaceExpert:
             return carry(scene, self.side)
         return reach(scene)
 
-    def plan(self, observation: Observation) -> Float[np.ndarray, "32 8"]:
-        """Rows that the rule leads to from here, if nothing disturbs it."""
-        start = Setpoint(observation.state, self._kinematics)
+    def plan(
+        self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
+    ) -> Float[np.ndarray, "32 8"]:
+        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        if committed is None:
+            start = measured_setpoint(observation.state, self._kinematics)
+            return self._plan_from(scene_from(observation, start), start.q, HORIZON)
+        start = committed_setpoint(observation.state, committed[:1], self._kinematics)
         scene = scene_from(observation, start)
+        for row, next_row in pairwise(committed):
+            there = Setpoint(next_row[:7], np.zeros(7), self._kinematics)
+            scene = advance(scene, v=(there.p_BE - scene.p) / DT_S, yaw=there.yaw, width=row[7])
+        scene = advance(scene, v=scene.v, yaw=scene.yaw, width=committed[-1, 7])
+        rest = self._plan_from(scene, committed[-1, :7], HORIZON - len(committed))
+        return np.concatenate([committed, rest])
+
+    def _plan_from(self, scene: Scene, q_start: np.ndarray, num_rows: int) -> Float[np.ndarray, "n 8"]:
         p, yaw, width = [], [], []
-        for _ in range(HORIZON):
+        for _ in range(num_rows):
             intention = self.intend(scene)
             p.append(scene.p)
             yaw.append(scene.yaw)
             width.append(intention.width)
             scene = imagine(scene, intention)
-        q = joint_rows(np.array(p), np.array(yaw), start.q, self._kinematics)
+        q = joint_rows(np.array(p), np.array(yaw), q_start, self._kinematics)
         return np.column_stack([q, width])
 
 
@@ -176,13 +198,18 @@ def scene_from(observation: Observation, start: Setpoint) -> Scene:
 
 
 def imagine(scene: Scene, intention: Intention) -> Scene:
-    """The scene one row later: bounded acceleration, fingers at their speed, the cube moves if held."""
+    """The scene one row later if the hand does as intended, with bounded acceleration."""
     v = scene.v + limit_norm(intention.v - scene.v, ACCELERATION_MAX * DT_S)
     turn = np.clip(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
-    grip = scene.width + np.clip(intention.width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
+    return advance(scene, v=v, yaw=scene.yaw + turn, width=intention.width)
+
+
+def advance(scene: Scene, *, v: Float[np.ndarray, "3"], yaw: float, width: float) -> Scene:
+    """The scene one row later: the fingers close or open at their speed, and the cube moves if held."""
+    grip = scene.width + np.clip(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     p_cube = scene.p_cube
     if scene.is_between_fingers:
         grip = max(grip, CUBE_SIZE)
-    if scene.is_held and intention.width < CUBE_SIZE:
+    if scene.is_held and width < CUBE_SIZE:
         p_cube = p_cube + DT_S * v
-    return replace(scene, p=scene.p + DT_S * v, v=v, yaw=scene.yaw + turn, width=float(grip), p_cube=p_cube)
+    return replace(scene, p=scene.p + DT_S * v, v=v, yaw=yaw, width=float(grip), p_cube=p_cube)

@@ -4,7 +4,14 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.motion import DT_S, HORIZON, Setpoint, joint_rows, limit_norm
+from sim.experts.motion import (
+    DT_S,
+    HORIZON,
+    committed_setpoint,
+    joint_rows,
+    limit_norm,
+    measured_setpoint,
+)
 from sim.kinematics import Kinematics
 from sim.model import SERVO_LAG_S
 from sim.tasks.track import WIDTH
@@ -24,20 +31,27 @@ class TrackExpert:
     def __init__(self) -> None:
         self._kinematics = Kinematics()
 
-    def plan(self, observation: Observation) -> Float[np.ndarray, "32 8"]:
-        """Rows that intercept the target and then stay on it."""
-        start = Setpoint(observation.state, self._kinematics)
+    def plan(
+        self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
+    ) -> Float[np.ndarray, "32 8"]:
+        """Rows that intercept the target and then stay on it; see `Expert.plan`."""
+        if committed is None:
+            first, start = 0, measured_setpoint(observation.state, self._kinematics)
+        else:
+            first = len(committed) - 1
+            start = committed_setpoint(observation.state, committed, self._kinematics)
         v_BT = observation.environment_state[3:6]
-        p_BT = observation.environment_state[:3] + SERVO_LAG_S * v_BT
+        p_BT = observation.environment_state[:3] + (SERVO_LAG_S + first * DT_S) * v_BT
         p, v, path = start.p_BE, start.v_BE, []
         step_s = DT_S / _SUBSTEPS
-        for _ in range(HORIZON):
+        for _ in range(first, HORIZON):
             path.append(p)
             for _ in range(_SUBSTEPS):
                 push = RATE * RATE * (p_BT - p) + 2 * RATE * (v_BT - v)
                 v = limit_norm(v + step_s * limit_norm(push, ACCELERATION_MAX), SPEED_MAX)
                 p = p + step_s * v
                 p_BT = p_BT + step_s * v_BT
-        yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(HORIZON))
+        yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(len(path)))
         q = joint_rows(np.array(path), yaw, start.q, self._kinematics)
-        return np.column_stack([q, np.full(HORIZON, WIDTH)])
+        rows = np.column_stack([q, np.full(len(q), WIDTH)])
+        return rows if committed is None else np.concatenate([committed, rows[1:]])

@@ -23,12 +23,12 @@ from sim.world import World
 WIDTH = 0.02
 """Distance between the fingers throughout [m]."""
 REGION_MIN, REGION_MAX = np.array([0.36, -0.26, 0.18]), np.array([0.62, 0.26, 0.46])
-SPEED_MIN, SPEED_MAX = 0.10, 0.20
-MIN_SEGMENT_S, MEAN_EXTRA_S = 0.5, 1.8
+SPEED_MIN, SPEED_MAX = 0.08, 0.14
+MIN_SEGMENT_S, MEAN_EXTRA_S = 1.0, 2.0
 APPROACH_S = 2.0
 """Time to reach the target before errors count [s]."""
 TOLERANCE_M = 0.050
-SHARE_REQUIRED = 0.80
+SHARE_REQUIRED = 0.50
 _NUM_DIRECTIONS = 32
 
 
