@@ -64,10 +64,11 @@ def hand_rotation(yaw: float) -> Float[np.ndarray, "3 3"]:
 def joint_rows(
     p_BE: Float[np.ndarray, "H 3"], yaw: Float[np.ndarray, " H"], q_start: np.ndarray, kinematics: Kinematics
 ) -> Float[np.ndarray, "H 7"]:
-    """Joint positions that put the hand where it is imagined, pointing down; each starts from the last."""
-    rows, q = [], q_start
+    """Joints that put the hand where it is imagined, pointing down; each guessed from the last two."""
+    rows, q, last = [], q_start, q_start
     for p, angle in zip(p_BE, yaw, strict=True):
-        q = kinematics.solve(pin.SE3(hand_rotation(angle), p), q, tolerance=1e-5)
+        guess = 2.0 * q - last
+        last, q = q, kinematics.solve(pin.SE3(hand_rotation(angle), p), guess, tolerance=1e-4)
         rows.append(q)
     return np.array(rows)
 

@@ -1,0 +1,236 @@
+"""Demonstrations: states an expert visits, on course and off, each with what it means to do from there.
+
+An episode on the virtual clock is a row of short spells, each drawn at random:
+
+    follow    execute the first 1 to 12 rows of a fresh plan
+    drift     the same for 2 to 8 rows, while an offset of the hand grows by up to 4 cm
+    hold      stop for 2 to 8 rows, as a robot does that waits for its policy
+
+Every 50 ms, in whatever spell, the observation is kept with the expert's clean plan from there. Plans depend
+on the observation alone, so a disturbance never enters a label; it only decides which states get one.
+"""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from robot_runtime.core.action import Command, GripperCommand, JointCommand
+from robot_runtime.core.state import Observation, RobotState
+from sim.experts import Expert, make_expert
+from sim.experts.motion import DT_NS
+from sim.kinematics import Kinematics
+from sim.task import EpisodeScore, Scorer
+from sim.tasks import make_task
+from sim.world import World
+
+TICK_NS = 10_000_000
+"""Spacing of the interpolated commands [ns]."""
+FOLLOW_ROWS, DISTURB_ROWS = (1, 12), (2, 8)
+DISTURB_SHARE, HOLD_SHARE = 0.2, 0.4
+"""Share of spells that disturb, and of those that hold."""
+DRIFT_MAX = 0.04
+"""Largest offset of the hand at the end of a drift [m]."""
+_LOW_HAND = 0.06
+_TICKS_PER_ROW = DT_NS // TICK_NS
+_AFTER_SUCCESS_ROWS = 10
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Demonstration:
+    """One state and what the expert would command from there."""
+
+    observation: Observation
+    """As at run time, without images."""
+    rows: Float32[np.ndarray, "32 8"]
+    """Row i is due at `t_obs + i * 50 ms`: joint positions (7) [rad], gripper width [m]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spell:
+    """How some rows of a plan are executed."""
+
+    num_rows: int
+    is_hold: bool
+    drift: Float[np.ndarray, "3"]
+    """Offset of the hand at the end of the spell, in B [m]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Samples:
+    """An episode as arrays, for the way between processes."""
+
+    t_ns: np.ndarray
+    q: np.ndarray
+    dq: np.ndarray
+    gripper_width: np.ndarray
+    environment_state: np.ndarray
+    rows: np.ndarray
+
+
+def collect(
+    task_name: str,
+    *,
+    num_episodes: int,
+    seed: int,
+    num_workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Demonstration]:
+    """Samples of the successful ones among `num_episodes` disturbed episodes, in order of episode and time.
+
+    The result depends on task, number of episodes and seed, not on the number of processes.
+    progress: called with (episodes done, episodes in all).
+    """
+    instruction = make_task(task_name).instruction
+    run = partial(_collect_episode, task_name, seed)
+    kinematics, out = Kinematics(), []
+    if num_workers == 1:
+        for i, samples in enumerate(map(run, range(num_episodes))):
+            out += _demonstrations(samples, instruction, kinematics)
+            if progress is not None:
+                progress(i + 1, num_episodes)
+        return out
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
+        for i, samples in enumerate(pool.map(run, range(num_episodes), chunksize=4)):
+            out += _demonstrations(samples, instruction, kinematics)
+            if progress is not None:
+                progress(i + 1, num_episodes)
+    return out
+
+
+def run_expert(
+    world: World, *, seed: int, rows_per_plan: int = 1, trace: list[np.ndarray] | None = None
+) -> EpisodeScore:
+    """Score of one undisturbed episode with a new plan every `rows_per_plan` rows.
+
+    trace: gets a snapshot of the world every row, for drawing.
+    """
+    world.reset(seed)
+    expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
+    plan, i = expert.plan(world.observe()), 0
+    while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
+        if i == rows_per_plan:
+            plan, i = expert.plan(world.observe()), 0
+        if trace is not None:
+            trace.append(world.snapshot())
+        _execute_row(world, scorer, plan[i], plan[i + 1], np.zeros(7), np.zeros(7))
+        i += 1
+    return scorer.score()
+
+
+@cache
+def _world(task_name: str) -> World:
+    return World(make_task(task_name))
+
+
+def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None:
+    """One disturbed episode; None if it failed."""
+    world = _world(task_name)
+    episode_seed = int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
+    world.reset(episode_seed)
+    rng = np.random.default_rng([episode_seed, 2])
+    expert, scorer = make_expert(task_name, seed=episode_seed), world.task.make_scorer(world)
+    observations: list[Observation] = []
+    plans: list[np.ndarray] = []
+    num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
+    while len(plans) < num_rows and num_left > 0:
+        spell = _draw_spell(rng, hand_z=float(world.kinematics.forward(world.q).translation[2]))
+        _run_spell(world, expert, scorer, spell, observations, plans)
+        if scorer.is_done:
+            num_left -= spell.num_rows
+    return _pack(observations, plans) if scorer.score().success else None
+
+
+def _draw_spell(rng: np.random.Generator, *, hand_z: float) -> Spell:
+    """The next spell; a low hand is never pushed down into the table."""
+    if rng.random() >= DISTURB_SHARE:
+        rows = int(rng.integers(FOLLOW_ROWS[0], FOLLOW_ROWS[1] + 1))
+        return Spell(num_rows=rows, is_hold=False, drift=np.zeros(3))
+    rows = int(rng.integers(DISTURB_ROWS[0], DISTURB_ROWS[1] + 1))
+    if rng.random() < HOLD_SHARE:
+        return Spell(num_rows=rows, is_hold=True, drift=np.zeros(3))
+    direction = rng.standard_normal(3)
+    if hand_z < _LOW_HAND:
+        direction[2] = abs(direction[2])
+    drift = direction * (rng.uniform(0.0, DRIFT_MAX) / np.linalg.norm(direction))
+    return Spell(num_rows=rows, is_hold=False, drift=drift)
+
+
+def _run_spell(
+    world: World,
+    expert: Expert,
+    scorer: Scorer,
+    spell: Spell,
+    observations: list[Observation],
+    plans: list[np.ndarray],
+) -> None:
+    """Execute the plan of now as the spell wants; keep an observation and its plan at every row."""
+    executed = None
+    for i in range(spell.num_rows):
+        observations.append(world.observe())
+        plans.append(expert.plan(observations[-1]))
+        if executed is None:
+            executed = plans[-1]
+            J = world.kinematics.jacobian(executed[0, :7])
+            offset = np.linalg.pinv(J) @ np.concatenate([spell.drift, np.zeros(3)])
+        shares = [np.sin(0.5 * np.pi * k / spell.num_rows) ** 2 for k in (i, i + 1)]
+        row, next_row = (executed[0], executed[0]) if spell.is_hold else (executed[i], executed[i + 1])
+        _execute_row(world, scorer, row, next_row, shares[0] * offset, shares[1] * offset)
+
+
+def _execute_row(
+    world: World,
+    scorer: Scorer,
+    row: np.ndarray,
+    next_row: np.ndarray,
+    offset: np.ndarray,
+    next_offset: np.ndarray,
+) -> None:
+    """Command one row as the executor does: joints straight to the next row, gripper held."""
+    t_obs_ns = world.t_ns
+    for k in range(_TICKS_PER_ROW):
+        alpha = k / _TICKS_PER_ROW
+        q = (1.0 - alpha) * (row[:7] + offset) + alpha * (next_row[:7] + next_offset)
+        world.set_joint_target(q)
+        world.set_gripper_target(float(row[7]))
+        command = Command(arm=JointCommand(q=q), gripper=GripperCommand(width=float(row[7])))
+        scorer.on_tick(world.t_ns, world, command, t_obs_ns)
+        world.advance_to(world.t_ns + TICK_NS)
+
+
+def _pack(observations: list[Observation], plans: list[np.ndarray]) -> _Samples:
+    states = [observation.state for observation in observations]
+    return _Samples(
+        t_ns=np.array([state.t_ns for state in states]),
+        q=np.array([state.q for state in states]),
+        dq=np.array([state.dq for state in states]),
+        gripper_width=np.array([state.gripper_width for state in states]),
+        environment_state=np.array([observation.environment_state for observation in observations]),
+        rows=np.array(plans, dtype=np.float32),
+    )
+
+
+def _demonstrations(
+    samples: _Samples | None, instruction: str, kinematics: Kinematics
+) -> list[Demonstration]:
+    if samples is None:
+        return []
+    out = []
+    for i, q in enumerate(samples.q):
+        state = RobotState(
+            t_ns=int(samples.t_ns[i]),
+            q=q,
+            dq=samples.dq[i],
+            X_BE=kinematics.forward(q),
+            gripper_width=float(samples.gripper_width[i]),
+        )
+        observation = Observation(
+            state=state, environment_state=samples.environment_state[i], task=instruction
+        )
+        out.append(Demonstration(observation=observation, rows=samples.rows[i]))
+    return out
