@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Iterator
-from threading import Event as Flag
+from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
 
@@ -75,8 +75,8 @@ class PolicyClient:
         self._doorbell = Doorbell()
         self._requests: Mailbox[Request] = Mailbox()
         self._cancels: deque[tuple[int, int]] = deque()
-        self._events: deque[Event] = deque()
-        self._has_events = Flag()
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._seen: list[Event] = []  # by wait_for_events; the control thread's
         self._outbox: deque[list[Buffer]] = deque()
         self._refusal: ServerRefused | None = None
         self._failure: Exception | None = None
@@ -99,7 +99,7 @@ class PolicyClient:
         replaced = self._requests.put(request)
         if replaced is not None:
             ids = {"request_id": replaced.request_id, "epoch": replaced.epoch}
-            self._events.append(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
+            self._events.put(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
         self._doorbell.ring()
 
     def cancel(self, *, request_id: int, epoch: int) -> None:
@@ -111,13 +111,21 @@ class PolicyClient:
         """What happened since the last call, oldest first; never blocks."""
         if self._failure is not None:
             raise RuntimeError("the network thread of the policy client has died") from self._failure
-        self._has_events.clear()
-        events = self._events
-        return [events.popleft() for _ in range(len(events))]
+        events, self._seen = self._seen, []
+        while True:
+            try:
+                events.append(self._events.get_nowait())
+            except Empty:
+                return events
 
     def wait_for_events(self, timeout_s: float) -> bool:
         """Sleep until there are events; False after the timeout. For callers that have nothing else to do."""
-        return bool(self._events) or self._has_events.wait(timeout_s)
+        if not self._seen:
+            try:
+                self._seen.append(self._events.get(timeout=timeout_s))
+            except Empty:
+                return False
+        return True
 
     def wait_until_ready(self, timeout_s: float = 10.0) -> Welcome:
         """Block until the server takes requests; its events stay in `events`.
@@ -177,7 +185,7 @@ class PolicyClient:
         except Exception as error:
             logger.exception("the policy client's network thread has died")
             self._failure = error
-            self._has_events.set()
+            self._events.put(ServerLost(reason=f"the network thread has died: {error}"))
         finally:
             self._transport.close()
 
@@ -194,6 +202,7 @@ class PolicyClient:
                 break
             arrived_ns = self._clock.now_ns()
             session.receive(_decoded(frames), arrived_ns)
+            self._hand_over()
         now_ns = self._clock.now_ns()
         if (letter := self._requests.take()) is not None:
             session.submit(letter.value, now_ns)
@@ -223,8 +232,7 @@ class PolicyClient:
                     self.welcome = None
                 case ServerRefused():
                     self._refusal = event
-            self._events.append(event)
-            self._has_events.set()
+            self._events.put(event)
 
 
 def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:

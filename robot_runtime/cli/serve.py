@@ -11,6 +11,7 @@ from types import FrameType
 
 from policies.policy import Policy
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, PolicyServer
 from robot_runtime.transport import DEFAULT_ADDRESS
 
@@ -52,8 +53,7 @@ def serve(policy: Policy, args: Serve) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if args.torch_threads is not None and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(args.torch_threads)
-    # The policy's thread must not keep the network's waiting for Python's default 5 ms.
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    tune_process()
     delay = Delay(median_ms=args.delay_ms, sigma=args.delay_sigma, seed=args.delay_seed)
     heartbeat_ns = round(args.heartbeat_ms * 1e6)
     received: list[int] = []
@@ -68,6 +68,13 @@ def serve(policy: Policy, args: Serve) -> int:
         _announce(server, policy, args.json)
         server.serve_forever()
     return EXIT_INTERRUPTED if signal.SIGINT in received else 0
+
+
+def tune_process() -> None:
+    """Settings of a process that does nothing but serve."""
+    # The policy's thread must not keep the network's waiting for Python's default 5 ms.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    keep_freed_memory()
 
 
 def _announce(server: PolicyServer, policy: Policy, path: Path | None) -> None:

@@ -141,11 +141,7 @@ def _fields_of(message: Message, writer: Writer) -> dict[str, Any]:
 
 
 def _request_fields(request: Request, writer: Writer) -> dict[str, Any]:
-    state = request.observation.state
-    pose = None
-    if state.X_BE is not None:
-        quat_BE = quaternion_from_rotation(state.X_BE.rotation)
-        pose = writer.array(np.concatenate([state.X_BE.translation, quat_BE]))
+    observation = request.observation
     return {
         "request_id": request.request_id,
         "epoch": request.epoch,
@@ -153,27 +149,42 @@ def _request_fields(request: Request, writer: Writer) -> dict[str, Any]:
         "deadline_ns": request.deadline_ns,
         "sampler": {"kind": type(request.sampler).__name__, **vars(request.sampler)},
         "prefix": writer.optional_array(request.prefix),
-        "task": request.observation.task,
-        "environment_state": writer.array(request.observation.environment_state),
-        "t_obs_ns": state.t_ns,
-        "q": writer.array(state.q),
-        "dq": writer.array(state.dq),
-        "pose_base_end_effector": pose,
-        "gripper_width": None if state.gripper_width is None else float(state.gripper_width),
-        "pose_world_base": writer.optional_array(state.x_WB),
-        "twist_base": writer.optional_array(state.V_WB_B),
+        "task": observation.task,
+        "t_obs_ns": observation.t_obs_ns,
+        **_state_fields(observation, writer),
         "images": [
-            [name, image.t_ns, writer.pixels(image.pixels)]
-            for name, image in request.observation.images.items()
+            [name, image.t_ns, writer.pixels(image.pixels)] for name, image in observation.images.items()
         ],
+    }
+
+
+def _state_fields(observation: Observation, writer: Writer) -> dict[str, Any]:
+    """All measured numbers as one vector, because reading an array costs the same for 3 numbers as for 50.
+
+    q (N) | dq (N) | p_BE, quat_BE (7) | gripper (1) | x_WB (3) | V_WB_B (3) | environment state (the rest)
+    """
+    state = observation.state
+    parts = [state.q, state.dq]
+    if state.X_BE is not None:
+        parts += [state.X_BE.translation, quaternion_from_rotation(state.X_BE.rotation)]
+    if state.gripper_width is not None:
+        parts.append(np.array([state.gripper_width]))
+    parts += [part for part in (state.x_WB, state.V_WB_B) if part is not None]
+    parts.append(observation.environment_state)
+    return {
+        "state": writer.array(np.concatenate(parts)),
+        "num_joints": len(state.q),
+        "has_pose": state.X_BE is not None,
+        "has_gripper": state.gripper_width is not None,
+        "has_base_pose": state.x_WB is not None,
+        "has_base_twist": state.V_WB_B is not None,
     }
 
 
 def _parse_request(reader: Reader) -> Request:
     # In the order of `_request_fields`: frames are named in the order of their use.
-    prefix = reader.optional_numbers("prefix", (None, None))
-    environment_state = reader.numbers("environment_state", (None,))
-    state = _parse_state(reader)
+    prefix = reader.optional_numbers("prefix", ndim=2)
+    state, environment_state = _parse_state(reader)
     observation = Observation(
         state=state,
         images=_parse_images(reader),
@@ -191,21 +202,35 @@ def _parse_request(reader: Reader) -> Request:
     )
 
 
-def _parse_state(reader: Reader) -> RobotState:
-    q = reader.numbers("q", (None,))
-    dq = reader.numbers("dq", q.shape)
-    pose = reader.optional_numbers("pose_base_end_effector", (7,))
+def _parse_state(reader: Reader) -> tuple[RobotState, np.ndarray]:
+    numbers = reader.numbers("state", ndim=1)
+    num_joints = reader.integer("num_joints")
+    start = 0
+
+    def take(count: int) -> np.ndarray:
+        nonlocal start
+        start += count
+        if start > len(numbers):
+            raise ProtocolError(f"the state has {len(numbers)} numbers, fewer than it says")
+        return numbers[start - count : start]
+
+    def take_if(flag: str, count: int) -> np.ndarray | None:
+        return take(count) if reader.flag(flag) else None
+
+    q, dq = take(num_joints), take(num_joints)
+    pose, gripper = take_if("has_pose", 7), take_if("has_gripper", 1)
     if pose is not None and abs(float(pose[3:] @ pose[3:]) - 1.0) > 1e-3:
-        raise ProtocolError("pose_base_end_effector needs a unit quaternion")
-    return RobotState(
+        raise ProtocolError("the pose of the end effector needs a unit quaternion")
+    state = RobotState(
         t_ns=reader.integer("t_obs_ns"),
         q=q,
         dq=dq,
         X_BE=None if pose is None else pose_from_quaternion(pose[:3], pose[3:]),
-        gripper_width=reader.optional_number("gripper_width"),
-        x_WB=reader.optional_numbers("pose_world_base", (3,)),
-        V_WB_B=reader.optional_numbers("twist_base", (3,)),
+        gripper_width=None if gripper is None else float(gripper[0]),
+        x_WB=take_if("has_base_pose", 3),
+        V_WB_B=take_if("has_base_twist", 3),
     )
+    return state, numbers[start:]
 
 
 def _parse_images(reader: Reader) -> dict[str, Image]:
@@ -248,7 +273,7 @@ def _parse_chunk_reply(reader: Reader) -> ChunkReply:
         epoch=reader.integer("epoch"),
         t_obs_ns=reader.integer("t_obs_ns"),
         first_row=reader.integer("first_row"),
-        rows=reader.numbers("rows", (None, None)),
+        rows=reader.numbers("rows", ndim=2),
         is_last=reader.flag("is_last"),
     )
     return ChunkReply(part=part, queue_ns=reader.integer("queue_ns"), infer_ns=reader.integer("infer_ns"))

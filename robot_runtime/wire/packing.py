@@ -13,6 +13,7 @@ import msgpack
 import numpy as np
 
 Buffer = bytes | bytearray | memoryview
+"""A memoryview is one-dimensional and of bytes."""
 EncodeJpeg = Callable[[np.ndarray], bytes]
 """(h, w, 3) uint8 RGB -> JPEG."""
 DecodeJpeg = Callable[[Buffer, tuple[int, ...]], np.ndarray]
@@ -132,34 +133,23 @@ class Reader:
             raise ProtocolError(f"{name} must be a text of at most {self._limits.text} characters")
         return value
 
-    def optional_number(self, name: str) -> float | None:
-        value = self.value(name)
-        if value is None:
-            return None
-        if type(value) is not float or not math.isfinite(value):
-            raise ProtocolError(f"{name} must be a finite float")
-        return value
-
     def sequence(self, name: str) -> list:
         value = self.value(name)
         if not isinstance(value, list):
             raise ProtocolError(f"{name} must be a list")
         return value
 
-    def numbers(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-        """A finite float array of that shape, read-only; None in the shape leaves a size open."""
+    def numbers(self, name: str, ndim: int) -> np.ndarray:
+        """A finite float array, read-only."""
         array = self._array(self.value(name), name, FLOATS)
-        fits = array.ndim == len(shape) and all(
-            want is None or want == have for want, have in zip(shape, array.shape, strict=True)
-        )
-        if not fits:
-            raise ProtocolError(f"{name} must have shape {shape}, got {array.shape}")
+        if array.ndim != ndim:
+            raise ProtocolError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
         if not np.isfinite(array).all():
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
-    def optional_numbers(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray | None:
-        return None if self.value(name) is None else self.numbers(name, shape)
+    def optional_numbers(self, name: str, ndim: int) -> np.ndarray | None:
+        return None if self.value(name) is None else self.numbers(name, ndim)
 
     def pixels(self, field: object, name: str) -> np.ndarray:
         """(h, w, 3) uint8, read-only: a view of the frame, or decoded from JPEG."""
@@ -172,31 +162,33 @@ class Reader:
         dtype_name, shape, buffer = self._described(field, name)
         if dtype_name not in allowed:
             raise ProtocolError(f"{name} must be of type {' or '.join(allowed)}")
-        size = math.prod(shape)
+        size = 1
+        for n in shape:
+            if type(n) is not int or not 0 <= n < 2**31:
+                raise ProtocolError(f"{name} has a shape that is not one")
+            size *= n
         if dtype_name == _JPEG:
             return self._from_jpeg(buffer, shape, name)
         dtype = _DTYPES[dtype_name]
-        if memoryview(buffer).nbytes != size * dtype.itemsize:
+        if len(buffer) != size * dtype.itemsize:
             raise ProtocolError(f"{name} does not have the size that its shape {shape} says")
         if size == 0:
             return _frozen(np.zeros(shape, dtype))
-        array = np.frombuffer(buffer, dtype).reshape(shape)
+        array: np.ndarray = np.ndarray(shape, dtype, buffer)
         return _frozen(array if array.flags.aligned else array.copy())
 
     def _described(self, field: object, name: str) -> tuple[str, tuple[int, ...], Buffer]:
         buffer: Buffer
         match field:
-            case [str(dtype_name), list(shape), bytes(inline)]:
+            case [str(dtype_name), list(shape), bytes(inline)] if len(shape) <= self._limits.ndim:
                 buffer = inline
-            case [str(dtype_name), list(shape), int(number)]:
+            case [str(dtype_name), list(shape), int(number)] if len(shape) <= self._limits.ndim:
                 if number != self.num_frames_used + 1 or number > len(self._frames):
                     raise ProtocolError(f"{name} refers to frame {number}, which is not the next one")
                 self.num_frames_used = number
                 buffer = self._frames[number - 1]
             case _:
-                raise ProtocolError(f"{name} must be an array")
-        if len(shape) > self._limits.ndim or any(type(n) is not int or not 0 <= n < 2**31 for n in shape):
-            raise ProtocolError(f"{name} has a shape that is not one")
+                raise ProtocolError(f"{name} must be an array of at most {self._limits.ndim} dimensions")
         return dtype_name, tuple(shape), buffer
 
     def _from_jpeg(self, buffer: Buffer, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -218,7 +210,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 def unpack_header(header: Buffer, limits: WireLimits) -> list:
     """The header's plain values; sizes and nesting bounded before anything is allocated."""
-    size = memoryview(header).nbytes
+    size = len(header)
     if size > limits.header:
         raise ProtocolError(f"the header has {size} bytes, allowed are {limits.header}")
     try:
@@ -231,9 +223,9 @@ def unpack_header(header: Buffer, limits: WireLimits) -> list:
 
 
 def check_sizes(frames: Sequence[Buffer], limits: WireLimits) -> None:
-    """ProtocolError if there are too many frames or bytes."""
+    """ProtocolError if there are too many frames or bytes; a frame's length is its bytes."""
     if not 1 <= len(frames) <= limits.num_frames:
         raise ProtocolError(f"a message has 1 to {limits.num_frames} frames, got {len(frames)}")
-    sizes = [memoryview(frame).nbytes for frame in frames]
+    sizes = [len(frame) for frame in frames]
     if max(sizes) > limits.frame or sum(sizes) > limits.total:
         raise ProtocolError(f"frames of {sizes} bytes; allowed {limits.frame} each, {limits.total} in all")

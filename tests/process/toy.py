@@ -33,7 +33,7 @@ class ToyPolicy:
     tasks: tuple[str, ...] = ()
 
     def infer(
-        self, observation: Observation, *, prefix: np.ndarray | None, sampler: SamplerPart, seed: int
+        self, observation: Observation, *, prefix: np.ndarray | None = None, sampler: SamplerPart, seed: int
     ) -> Iterator[np.ndarray]:
         if isinstance(sampler, ClampedPrefix):
             raise ValueError("the toy policy knows no prefix")
