@@ -1,0 +1,271 @@
+"""`robot-runtime bench wire`: a round trip through client and server against bare ZeroMQ, in the same run.
+
+    ours    submit -> PolicyClient ═ tcp ═ PolicyServer -> worker thread -> instant policy -> ... -> events()
+    floor   send_multipart ═ tcp ═ recv_multipart, same frames, nobody looks at them
+
+Both servers are processes of their own. Blocks of the two alternate, so that drift of the machine cancels.
+"""
+
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pinocchio as pin
+import zmq
+from rich.console import Console
+from rich.table import Table
+
+from robot_runtime.cli.serve import tune_process
+from robot_runtime.client import PolicyClient
+from robot_runtime.core.action import ActionSpec, ChunkPart, JointPosition
+from robot_runtime.core.method import ConstantSchedule, SamplerPart
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.server.server import PolicyServer
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.events import PartReceived
+from robot_runtime.wire.messages import ChunkReply, Packet, Request
+
+ANY_PORT = "tcp://127.0.0.1:*"
+NS_PER_S = 1_000_000_000
+PERIOD_NS = NS_PER_S // 30
+SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
+PAYLOADS = {"A: 2 x 224 x 224": (224, 224), "B: 2 x 480 x 640": (480, 640)}
+RoundTrip = Callable[[], tuple[int, int | None]]
+"""One round trip: (its time, time from arrival to the caller if it is known) [ns]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchWire:
+    """Measure what client and server add to a bare ZeroMQ round trip."""
+
+    quick: bool = False
+    """A tenth of the samples."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Round trips of one payload at one pace [ms]."""
+
+    payload: str
+    pace: str
+    path: str
+    n: int
+    p50: float
+    p95: float
+    p99: float
+
+
+class InstantPolicy:
+    """Answers at once with the same 50 x 14 numbers: all that is left is the runtime."""
+
+    name = "instant"
+    action_spec = SPEC
+    tasks: tuple[str, ...] = ()
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.schema = _schema(size)
+        self._rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
+
+    def infer(
+        self, observation: Observation, *, prefix: np.ndarray | None = None, sampler: SamplerPart, seed: int
+    ) -> Iterator[np.ndarray]:
+        yield self._rows
+
+
+def _schema(size: tuple[int, int]) -> Schema:
+    cameras = {"left": size, "right": size}
+    return Schema(
+        action_fields=SPEC.fields, num_joints=14, has_gripper=False, has_base=False, cameras=cameras
+    )
+
+
+def _observation(size: tuple[int, int], t_ns: int) -> Observation:
+    pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
+    state = RobotState(t_ns=t_ns, q=np.zeros(14), dq=np.zeros(14), X_BE=pin.SE3.Identity())
+    images = {name: Image(t_ns=t_ns, pixels=pixels.copy()) for name in ("left", "right")}
+    return Observation(state=state, images=images, task="measure")
+
+
+def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
+    tune_process()
+    with PolicyServer(InstantPolicy(size), ANY_PORT) as server:
+        pipe.send(server.address)
+        server.serve_forever()
+
+
+def _serve_floor(pipe: Connection, size: tuple[int, int]) -> None:
+    socket = zmq.Context().socket(zmq.ROUTER)
+    socket.bind(ANY_PORT)
+    pipe.send(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+    rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
+    while True:
+        peer, *_ = socket.recv_multipart(copy=False)
+        socket.send_multipart([peer, b"header", rows], copy=False)
+
+
+@contextmanager
+def _process(serve: Callable[..., None], size: tuple[int, int]) -> Iterator[str]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, size), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def _floor_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
+    with _process(_serve_floor, size) as address, zmq.Context() as context:
+        socket = context.socket(zmq.DEALER)
+        socket.set(zmq.LINGER, 0)
+        socket.connect(address)
+        observation = _observation(size, 0)
+        state = np.zeros(14, np.float32)
+
+        def round_trip() -> tuple[int, int | None]:
+            started_ns = time.monotonic_ns()
+            images = [image.pixels for image in observation.images.values()]
+            socket.send_multipart([b"header", state, *images], copy=False)
+            _, rows = socket.recv_multipart(copy=False)
+            np.frombuffer(rows.buffer, np.float32).reshape(SPEC.horizon, SPEC.dim)
+            return time.monotonic_ns() - started_ns, None
+
+        yield round_trip
+        socket.close()
+
+
+@contextmanager
+def _our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
+    with _process(_serve_ours, size) as address, PolicyClient(address, schema=_schema(size)) as client:
+        client.wait_until_ready()
+        client.events()
+        observation = _observation(size, 0)
+        request_id = 0
+
+        def round_trip() -> tuple[int, int | None]:
+            nonlocal request_id
+            request_id += 1
+            started_ns = time.monotonic_ns()
+            client.submit(
+                Request(
+                    request_id=request_id,
+                    epoch=0,
+                    observation=observation,
+                    prefix=None,
+                    sampler=ConstantSchedule(),
+                    seed=0,
+                    deadline_ns=5 * NS_PER_S,
+                )
+            )
+            client.wait_for_events(5.0)
+            events = client.events()
+            now_ns = time.monotonic_ns()
+            match events:
+                case [PartReceived() as received]:
+                    return now_ns - started_ns, now_ns - received.arrived_ns
+                case _:
+                    raise RuntimeError(f"expected one chunk, got {events}")
+
+        yield round_trip
+
+
+def _measure(round_trip: RoundTrip, n: int, *, paced: bool) -> list[tuple[int, int | None]]:
+    out = []
+    next_ns = time.monotonic_ns()
+    for _ in range(n):
+        if paced:
+            next_ns = max(next_ns + PERIOD_NS, time.monotonic_ns())
+            time.sleep(max(next_ns - time.monotonic_ns(), 0) / NS_PER_S)
+        out.append(round_trip())
+    return out
+
+
+def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]:
+    rows, hand_overs = [], []
+    size = PAYLOADS[payload]
+    with _floor_round_trip(size) as floor, _our_round_trip(size) as ours:
+        paths = {"zmq": floor, "ours": ours}
+        for round_trip in paths.values():
+            _measure(round_trip, 50, paced=False)
+        for pace, block in (("sequential", 50), ("30 Hz", 10)):
+            samples: dict[str, list] = {name: [] for name in paths}
+            for _ in range(num_rounds):
+                for name, round_trip in paths.items():
+                    samples[name] += _measure(round_trip, block, paced=pace == "30 Hz")
+            hand_overs += [hand_over for _, hand_over in samples["ours"]]
+            for name, trips in samples.items():
+                p50, p95, p99 = np.percentile([t for t, _ in trips], [50, 95, 99]) / 1e6
+                rows.append(
+                    Row(payload=payload, pace=pace, path=name, n=len(trips), p50=p50, p95=p95, p99=p99)
+                )
+    return rows, hand_overs
+
+
+def measure_chunk_codec(n: int = 2000) -> float:
+    """Median time to encode and decode a chunk of 50 x 14 float32 [ms]."""
+    rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
+    part = ChunkPart(request_id=1, epoch=0, t_obs_ns=0, first_row=0, rows=rows, is_last=True)
+    packet = Packet("robot-0123456789ab", 2**62, ChunkReply(part=part, queue_ns=1, infer_ns=1))
+    times = []
+    for _ in range(n):
+        started_ns = time.perf_counter_ns()
+        decode(encode(packet))
+        times.append(time.perf_counter_ns() - started_ns)
+    return float(np.median(times)) / 1e6
+
+
+def measure(*, quick: bool) -> dict[str, Any]:
+    """All figures as plain values: `rows` as in `Row`, `ratios` of medians to the floor, the rest in ms."""
+    rows: list[Row] = []
+    hand_overs: list[int] = []
+    for payload in PAYLOADS:
+        more_rows, more_hand_overs = _bench_payload(payload, 2 if quick else 20)
+        rows += more_rows
+        hand_overs += more_hand_overs
+    medians = {(row.payload, row.pace, row.path): row.p50 for row in rows}
+    ratios = {
+        f"{payload}, {pace}": medians[payload, pace, "ours"] / p50
+        for (payload, pace, path), p50 in medians.items()
+        if path == "zmq"
+    }
+    p50, p95 = np.percentile(hand_overs, [50, 95]) / 1e6
+    return {
+        "rows": [asdict(row) for row in rows],
+        "ratios": ratios,
+        "chunk_codec_ms": measure_chunk_codec(),
+        "arrived_to_available_ms": {"p50": float(p50), "p95": float(p95), "n": len(hand_overs)},
+    }
+
+
+def main(args: BenchWire) -> int:
+    """Measure, print a table, and write the figures if asked; returns the exit code."""
+    figures = measure(quick=args.quick)
+    table = Table(title="Observation ready -> chunk in the caller's hands, tcp loopback [ms]")
+    for column in ("payload", "pace", "path", "n", "p50", "p95", "p99", "p50 / zmq"):
+        table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
+    for row in figures["rows"]:
+        ratio = figures["ratios"][f"{row['payload']}, {row['pace']}"] if row["path"] == "ours" else 1.0
+        times = [f"{row[key]:.2f}" for key in ("p50", "p95", "p99")]
+        table.add_row(row["payload"], row["pace"], row["path"], str(row["n"]), *times, f"{ratio:.2f}")
+    console = Console()
+    console.print(table)
+    hand_over = figures["arrived_to_available_ms"]
+    console.print(f"chunk 50 x 14, encode + decode: {figures['chunk_codec_ms']:.3f} ms")
+    p50, p95 = hand_over["p50"], hand_over["p95"]
+    console.print(f"chunk arrived -> in the caller's hands: p50 {p50:.3f} ms, p95 {p95:.3f} ms")
+    if args.json is not None:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0

@@ -1,0 +1,242 @@
+"""`PolicyClient`: the robot's network thread, and what the control thread sees of it.
+
+    control thread                     network thread (owns the socket and the ClientSession)
+    submit(request) ── Mailbox ──────► newest wins ─► session ─► encode, JPEG ─► socket
+    cancel(...)     ── deque ────────►
+    events()        ◄─ deque ───────── session ◄─ decode ◄───────────────────── socket
+
+The control thread never waits: it leaves a request and rings, and finds events when it looks.
+"""
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+
+from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.schema import Schema
+from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
+from robot_runtime.jpeg import jpeg_encoder
+from robot_runtime.mailbox import Doorbell, Mailbox
+from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTransport
+from robot_runtime.wire.client_session import ClientSession
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Request, Welcome
+from robot_runtime.wire.packing import Buffer, ProtocolError
+
+logger = logging.getLogger(__name__)
+NS_PER_S = 1_000_000_000
+_MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
+
+
+def _session_ids() -> Iterator[int]:
+    while True:
+        yield secrets.randbits(63)
+
+
+class PolicyClient:
+    """One robot's connection to a policy server; keeps itself connected until closed.
+
+    A context manager. Except for `close`, only the control thread calls its methods.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        schema: Schema,
+        robot: str = "robot",
+        jpeg_quality: int | None = None,
+        clock: Clock | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        """Starts connecting.
+
+        schema: what this robot has; the server refuses if the policy needs something else.
+        jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
+        transport: instead of a ZeroMQ socket to `address`.
+        """
+        self.welcome: Welcome | None = None
+        """What the server said of its policy; None while there is no server."""
+        self._address = address
+        self._clock: Clock = clock or MonotonicClock()
+        self._encode_jpeg = None if jpeg_quality is None else jpeg_encoder(jpeg_quality)
+        self._transport: Transport = transport or ZmqClientTransport(address)
+        self._session = ClientSession(
+            client_id=f"{robot}-{secrets.token_hex(6)}",
+            robot=robot,
+            schema=schema,
+            session_ids=_session_ids(),
+        )
+        self._doorbell = Doorbell()
+        self._requests: Mailbox[Request] = Mailbox()
+        self._cancels: deque[tuple[int, int]] = deque()
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._seen: list[Event] = []  # by wait_for_events; the control thread's
+        self._outbox: deque[list[Buffer]] = deque()
+        self._refusal: ServerRefused | None = None
+        self._failure: Exception | None = None
+        self._is_closing = False
+        self._thread = Thread(target=self._run, name="policy-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "PolicyClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- control thread ------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Ask for a chunk; never blocks. The pixels must stay unchanged until the request is over."""
+        replaced = self._requests.put(request)
+        if replaced is not None:
+            ids = {"request_id": replaced.request_id, "epoch": replaced.epoch}
+            self._events.put(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
+        self._doorbell.ring()
+
+    def cancel(self, *, request_id: int, epoch: int) -> None:
+        """Give up a request; never blocks. Ends in RequestDropped unless the request is over already."""
+        self._cancels.append((request_id, epoch))
+        self._doorbell.ring()
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, oldest first; never blocks."""
+        if self._failure is not None:
+            raise RuntimeError("the network thread of the policy client has died") from self._failure
+        events, self._seen = self._seen, []
+        while True:
+            try:
+                events.append(self._events.get_nowait())
+            except Empty:
+                return events
+
+    def wait_for_events(self, timeout_s: float) -> bool:
+        """Sleep until there are events; False after the timeout. For callers that have nothing else to do."""
+        if not self._seen:
+            try:
+                self._seen.append(self._events.get(timeout=timeout_s))
+            except Empty:
+                return False
+        return True
+
+    def wait_until_ready(self, timeout_s: float = 10.0) -> Welcome:
+        """Block until the server takes requests; its events stay in `events`.
+
+        ServerUnavailableError: nobody answered in time. SchemaMismatchError: robot and policy do not fit.
+        """
+        deadline_ns = self._clock.now_ns() + int(timeout_s * NS_PER_S)
+        while self.welcome is None:
+            if self._failure is not None:
+                self.events()
+            if self._refusal is not None:
+                raise self._refused_error(self._refusal)
+            if self._clock.now_ns() >= deadline_ns:
+                raise ServerUnavailableError(
+                    f"no policy server answered at {self._address} within {timeout_s:g} s; start one with "
+                    f"`robot-runtime serve`, or check address and firewall"
+                )
+            self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S // 500)
+        return self.welcome
+
+    def close(self) -> None:
+        """Say goodbye and end the thread; open requests are forgotten."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._doorbell.ring()
+        self._thread.join()
+        self._doorbell.close()
+
+    @property
+    def round_trip_ns(self) -> int | None:
+        """Of the last heartbeat [ns]."""
+        return self._session.round_trip_ns
+
+    def _refused_error(self, refusal: ServerRefused) -> Exception:
+        if refusal.code is RefusalCode.SCHEMA:
+            return SchemaMismatchError(refusal.reason)
+        return ServerUnavailableError(f"the server at {self._address} refused: {refusal.reason}")
+
+    # ---- network thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._session.connect(self._clock.now_ns())
+            open_session = self._session.session_id
+            while not self._is_closing:
+                self._turn()
+                if self._session.session_id != open_session:
+                    open_session = self._session.session_id
+                    self._outbox.clear()
+                    self._transport.reopen()
+                self._send()
+                self._hand_over()
+                self._wait()
+            self._session.close()
+            self._send()
+        except Exception as error:
+            logger.exception("the policy client's network thread has died")
+            self._failure = error
+            self._events.put(ServerLost(reason=f"the network thread has died: {error}"))
+        finally:
+            self._transport.close()
+
+    def _wait(self) -> None:
+        timer_ns = self._session.next_timer_ns()
+        timeout_ns = None if timer_ns is None else timer_ns - self._clock.now_ns()
+        self._transport.wait(timeout_ns, self._doorbell, to_send=bool(self._outbox))
+
+    def _turn(self) -> None:
+        session = self._session
+        for _ in range(_MAX_ARRIVALS):
+            frames = self._transport.receive()
+            if frames is None:
+                break
+            arrived_ns = self._clock.now_ns()
+            session.receive(_decoded(frames), arrived_ns)
+            self._hand_over()
+        now_ns = self._clock.now_ns()
+        if (letter := self._requests.take()) is not None:
+            session.submit(letter.value, now_ns)
+        while self._cancels:
+            request_id, epoch = self._cancels.popleft()
+            session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
+        session.handle_timer(now_ns)
+
+    def _send(self) -> None:
+        for packet in self._session.packets_to_send():
+            try:
+                self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
+            except ProtocolError as error:
+                logger.warning("%s was not sent: %s", type(packet.message).__name__, error)
+                if isinstance(packet.message, Request):
+                    reason = f"it could not be sent: {error}"
+                    self._session.abandon(packet.message, reason, self._clock.now_ns())
+        while self._outbox and self._transport.send(self._outbox[0]):
+            self._outbox.popleft()
+
+    def _hand_over(self) -> None:
+        while (event := self._session.next_event()) is not None:
+            match event:
+                case ServerReady(welcome=welcome):
+                    self.welcome, self._refusal = welcome, None
+                case ServerLost():
+                    self.welcome = None
+                case ServerRefused():
+                    self._refusal = event
+            self._events.put(event)
+
+
+def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:
+    try:
+        return decode(frames)
+    except ProtocolError as error:
+        return error

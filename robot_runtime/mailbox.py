@@ -1,0 +1,81 @@
+"""Hand-over between threads: `Mailbox` for the newest value, `Doorbell` to wake a thread that sleeps in poll.
+
+any thread:  mailbox.put(value); doorbell.ring()        owner:  poll(socket, doorbell); doorbell.clear();
+                                                                mailbox.take()
+"""
+
+import os
+from dataclasses import dataclass
+from threading import Lock
+
+
+@dataclass(frozen=True)
+class Letter[T]:
+    """A value and how many were put before it."""
+
+    sequence: int
+    value: T
+
+
+class Mailbox[T]:
+    """Holds the newest value only. Any thread may put, any thread may take or look; nobody waits."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._letter: Letter[T] | None = None
+        self._num_put = 0
+
+    def put(self, value: T) -> T | None:
+        """Leave a value; returns the one it replaced, if nobody had taken it."""
+        with self._lock:
+            replaced = self._letter
+            self._letter = Letter(self._num_put, value)
+            self._num_put += 1
+        return None if replaced is None else replaced.value
+
+    def take(self) -> Letter[T] | None:
+        """The newest value, once; None if there is none since the last take."""
+        with self._lock:
+            letter, self._letter = self._letter, None
+        return letter
+
+    def peek(self) -> Letter[T] | None:
+        """The newest value, left where it is; its sequence number tells whether it is new to the reader."""
+        with self._lock:
+            return self._letter
+
+
+class Doorbell:
+    """A file that becomes readable. Any thread or signal handler may ring; its owner polls and clears."""
+
+    def __init__(self) -> None:
+        self._is_closed = False
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+
+    def fileno(self) -> int:
+        """What to poll for reading."""
+        return self._read_fd
+
+    def ring(self) -> None:
+        """Wake the owner; a bell that is ringing already rings on, a closed one stays silent."""
+        if self._is_closed:
+            return
+        try:
+            os.write(self._write_fd, b"!")
+        except BlockingIOError:
+            return
+
+    def clear(self) -> None:
+        """Stop ringing; to be called before looking for what the bell announced."""
+        try:
+            os.read(self._read_fd, 4096)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Give up the file; the owner does this."""
+        self._is_closed = True
+        os.close(self._read_fd)
+        os.close(self._write_fd)

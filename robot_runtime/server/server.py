@@ -1,0 +1,151 @@
+"""`PolicyServer`: the network thread of the inference server. One policy, many robots, served in turn.
+
+    ROUTER ─► decode ─► ServerSession ─► Engine (worker thread)
+    ROUTER ◄─ encode ◄─ ServerSession ◄─ DelayLine ◄─┘
+
+The thread sleeps until a message, the worker's bell, or a timer; inference never holds it up.
+"""
+
+from dataclasses import replace
+from types import TracebackType
+
+from policies.policy import Policy
+from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.jpeg import decode_jpeg
+from robot_runtime.mailbox import Doorbell
+from robot_runtime.server.delay import Delay, DelayLine
+from robot_runtime.server.engine import Block, Engine, Failure, Result, Stopped
+from robot_runtime.transport import DEFAULT_ADDRESS, ZmqServerTransport
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.messages import Packet, Welcome
+from robot_runtime.wire.packing import Buffer, ProtocolError
+from robot_runtime.wire.server_session import ServerSession
+
+NS_PER_MS = 1_000_000
+HEARTBEAT_NS = 40 * NS_PER_MS
+_MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
+
+
+class PolicyServer:
+    """Serves one policy on one address; warm once constructed. A context manager."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        delay: Delay | None = None,
+        heartbeat_ns: int = HEARTBEAT_NS,
+        clock: Clock | None = None,
+    ) -> None:
+        """Warms the policy up and only then opens the address. PortInUseError, or whatever the policy raises.
+
+        heartbeat_ns: how often clients ask for a sign of life; they give up after three are missing.
+        """
+        self._clock: Clock = clock or MonotonicClock()
+        self._is_stopping = False
+        self._doorbell = Doorbell()
+        self._engine = Engine(policy, clock=self._clock, ring=self._doorbell.ring)
+        self._engine.warm_up()
+        self._delay_line: DelayLine[Result] = DelayLine(delay or Delay())
+        self._job_delay_ns = 0
+        self._session = ServerSession(
+            Welcome(
+                policy=policy.name,
+                schema=policy.schema,
+                action_spec=policy.action_spec,
+                tasks=policy.tasks,
+                heartbeat_ns=heartbeat_ns,
+            )
+        )
+        self._transport = ZmqServerTransport(address)
+        self.address = self._transport.address
+        """Where it listens, with the port that was chosen."""
+
+    def __enter__(self) -> "PolicyServer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def serve_forever(self) -> None:
+        """Serve until `stop`, then tell the clients goodbye."""
+        while not self._is_stopping:
+            self._transport.wait(self._timeout_ns(), self._doorbell)
+            self._turn()
+        self._session.close()
+        self._send()
+
+    def stop(self) -> None:
+        """Make `serve_forever` return; any thread or signal handler may call it."""
+        self._is_stopping = True
+        self._doorbell.ring()
+
+    def close(self) -> None:
+        """Give up address and threads; after `serve_forever` has returned."""
+        self._engine.close()
+        self._transport.close()
+        self._doorbell.close()
+
+    def _timeout_ns(self) -> int | None:
+        times = (self._session.next_timer_ns(), self._delay_line.next_timer_ns())
+        next_ns = min((t for t in times if t is not None), default=None)
+        return None if next_ns is None else next_ns - self._clock.now_ns()
+
+    def _turn(self) -> None:
+        for result in self._engine.results():
+            self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
+        for _ in range(_MAX_ARRIVALS):
+            arrival = self._transport.receive()
+            if arrival is None:
+                break
+            received_ns = self._clock.now_ns()
+            peer, frames = arrival
+            self._session.receive(peer, _decoded(frames), received_ns)
+        now_ns = self._clock.now_ns()
+        for result in self._delay_line.take_due(now_ns):
+            self._deliver(result)
+        self._session.handle_timer(now_ns)
+        self._feed_engine(now_ns)
+        self._send()
+
+    def _slowed(self, result: Result) -> Result:
+        if isinstance(result, Block) and self._job_delay_ns:
+            return replace(result, infer_ns=result.infer_ns + self._job_delay_ns)
+        return result
+
+    def _deliver(self, result: Result) -> None:
+        match result:
+            case Block():
+                self._session.rows_ready(
+                    result.job,
+                    first_row=result.first_row,
+                    rows=result.rows,
+                    is_last=result.is_last,
+                    infer_ns=result.infer_ns,
+                )
+            case Failure():
+                self._session.job_failed(result.job, result.code, result.message)
+            case Stopped():
+                pass
+
+    def _feed_engine(self, now_ns: int) -> None:
+        running = self._engine.running
+        if running is not None and not self._session.is_wanted(running):
+            self._engine.stop()
+        if self._engine.is_idle and (job := self._session.next_job(now_ns)) is not None:
+            self._job_delay_ns = self._delay_line.draw_ns()
+            self._engine.start(job)
+
+    def _send(self) -> None:
+        for peer, packet in self._session.packets_to_send():
+            self._transport.send(peer, encode(packet))
+
+
+def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:
+    try:
+        return decode(frames, decode_jpeg=decode_jpeg)
+    except ProtocolError as error:
+        return error

@@ -1,0 +1,168 @@
+"""Frames over ZeroMQ: DEALER on the robot, ROUTER on the server. The only module that knows zmq.
+
+A socket belongs to one thread. Frames received are views of ZeroMQ's own memory; frames sent are not copied
+when they are large, so their memory must stay unchanged until they are out.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import zmq
+
+from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.mailbox import Doorbell
+from robot_runtime.wire.packing import LIMITS, Buffer
+
+DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
+_RECONNECT_MS = 20
+_HIGH_WATER_MARK = 16  # messages per peer and direction; a session has a few heartbeats and one request
+_FAREWELL_MS = 200
+# Plain integers: an operation on zmq's enums costs as much as a system call.
+_READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
+_EVENTS, _NOBLOCK = int(zmq.EVENTS), int(zmq.NOBLOCK)
+
+
+class PortInUseError(RobotRuntimeError):
+    """Another program listens on the address already."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address} is in use, probably by another policy server: stop that one, or choose another "
+            "address (port * picks a free one)"
+        )
+
+
+class AddressError(RobotRuntimeError):
+    """Something that is not an address one can bind or connect to."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot use address {address!r}: {reason}; expected e.g. {DEFAULT_ADDRESS}")
+
+
+class Transport(Protocol):
+    """The robot's end of a connection that loses, but never alters, messages."""
+
+    def reopen(self) -> None:
+        """Forget the connection and what is queued in it, and start afresh under a new identity."""
+        ...
+
+    def wait(self, timeout_ns: int | None, doorbell: Doorbell, *, to_send: bool) -> None:
+        """Return when something arrived, the bell rings, it can send (if asked), or the time is over."""
+        ...
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Hand a message to the network; False if there is no connection that takes it now."""
+        ...
+
+    def receive(self) -> list[Buffer] | None:
+        """The next message that has arrived; None if there is none."""
+        ...
+
+    def close(self) -> None:
+        """Give up the socket."""
+        ...
+
+
+def _wait(socket: zmq.Socket, flags: int, timeout_ns: int | None, doorbell: Doorbell) -> None:
+    timeout_ms = -1 if timeout_ns is None else max(0, -(-timeout_ns // 1_000_000))
+    bell = doorbell.fileno()
+    polled: list = [(socket, flags), (bell, _READABLE)]
+    if any(ready == bell for ready, _ in zmq.zmq_poll(polled, timeout_ms)):
+        doorbell.clear()
+
+
+def _receive(socket: zmq.Socket) -> list[zmq.Frame] | None:
+    # Asking is an order of magnitude cheaper than the exception of a vain recv.
+    if not socket.getsockopt(_EVENTS) & _READABLE:  # type: ignore[operator]
+        return None
+    return socket.recv_multipart(_NOBLOCK, copy=False)
+
+
+def _new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
+    socket: zmq.Socket = context.socket(kind)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.SNDHWM, _HIGH_WATER_MARK)
+    socket.set(zmq.RCVHWM, _HIGH_WATER_MARK)
+    socket.set(zmq.MAXMSGSIZE, LIMITS.frame)
+    return socket
+
+
+class ZmqClientTransport:
+    """A DEALER socket. ZeroMQ reconnects it by itself; `reopen` makes sure that nothing old survives."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
+        self.address = address
+        self._context = zmq.Context()
+        self._socket = self._connected_socket()
+
+    def reopen(self) -> None:
+        self._socket.close()
+        self._socket = self._connected_socket()
+
+    def _connected_socket(self) -> zmq.Socket:
+        socket = _new_socket(self._context, zmq.DEALER)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        try:
+            socket.connect(self.address)
+        except zmq.ZMQError as error:
+            socket.close()
+            self._context.term()
+            raise AddressError(self.address, str(error)) from error
+        return socket
+
+    def wait(self, timeout_ns: int | None, doorbell: Doorbell, *, to_send: bool) -> None:
+        _wait(self._socket, _READABLE | _WRITABLE if to_send else _READABLE, timeout_ns, doorbell)
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        try:
+            self._socket.send_multipart(frames, _NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> list[Buffer] | None:
+        frames = _receive(self._socket)
+        return None if frames is None else [frame.buffer for frame in frames]
+
+    def close(self) -> None:
+        self._socket.close(_FAREWELL_MS)
+        self._context.term()
+
+
+class ZmqServerTransport:
+    """A ROUTER socket: each message names the peer it came from or goes to."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
+        self._context = zmq.Context()
+        self._socket = _new_socket(self._context, zmq.ROUTER)
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            self._context.term()
+            if error.errno == zmq.EADDRINUSE:
+                raise PortInUseError(address) from error
+            raise AddressError(address, str(error)) from error
+        self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def wait(self, timeout_ns: int | None, doorbell: Doorbell) -> None:
+        """Return when something arrived, the bell rings, or the time is over."""
+        _wait(self._socket, _READABLE, timeout_ns, doorbell)
+
+    def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
+        """Hand a message to the network; a peer that is gone or does not read loses it."""
+        self._socket.send_multipart([peer, *frames], copy=False)
+
+    def receive(self) -> tuple[bytes, list[Buffer]] | None:
+        """The next message and the peer it came from; None if there is none."""
+        arrived = _receive(self._socket)
+        if arrived is None:
+            return None
+        peer, *frames = arrived
+        return peer.bytes, [frame.buffer for frame in frames]
+
+    def close(self) -> None:
+        """Give up the address, after a moment for what is still to be sent."""
+        self._socket.close(_FAREWELL_MS)
+        self._context.term()

@@ -1,0 +1,63 @@
+"""Puts the parts of one chunk into row order, whatever the network did to them."""
+
+from robot_runtime.core.action import ActionSpec
+from robot_runtime.wire.messages import ChunkReply
+
+
+class InconsistentReplyError(Exception):
+    """The parts of an answer contradict each other, the request or the action spec."""
+
+
+class Assembly:
+    """One answer coming in.
+
+        rows      0 ........ next_row | gap | held ....... | ... horizon
+        delivered ^^^^^^^^^^           waits for the gap
+
+    A part that came before is dropped; a part that overlaps others without being one of them is an error.
+    """
+
+    def __init__(self, *, spec: ActionSpec, t_obs_ns: int) -> None:
+        self._spec = spec
+        self._t_obs_ns = t_obs_ns
+        self._spans: dict[int, tuple[int, bool]] = {}  # first row -> (end, is_last), delivered or held
+        self._held: dict[int, ChunkReply] = {}
+        self._next_row = 0
+        self._end: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the last row was delivered."""
+        return self._next_row == self._end
+
+    def add(self, reply: ChunkReply) -> list[ChunkReply]:
+        """The replies that are next in row order now; InconsistentReplyError leaves all as it was."""
+        part = reply.part
+        first, end = part.first_row, part.first_row + part.rows.shape[0]
+        if self._spans.get(first) == (end, part.is_last):
+            return []
+        self._check(reply, first, end)
+        self._spans[first] = (end, part.is_last)
+        if part.is_last:
+            self._end = end
+        self._held[first] = reply
+        ready = []
+        while self._next_row in self._held:
+            ready.append(self._held.pop(self._next_row))
+            self._next_row = self._spans[self._next_row][0]
+        return ready
+
+    def _check(self, reply: ChunkReply, first: int, end: int) -> None:
+        part, spec = reply.part, self._spec
+        where = f"rows {first} to {end}"
+        if part.t_obs_ns != self._t_obs_ns:
+            raise InconsistentReplyError(f"{where} answer the observation at {part.t_obs_ns} ns, not ours")
+        if part.rows.shape[1] != spec.dim:
+            raise InconsistentReplyError(f"{where} have {part.rows.shape[1]} columns, expected {spec.dim}")
+        if end == first or end > spec.horizon:
+            raise InconsistentReplyError(f"{where} are none or beyond the horizon of {spec.horizon}")
+        if any(first < other_end and other < end for other, (other_end, _) in self._spans.items()):
+            raise InconsistentReplyError(f"{where} overlap rows that came before")
+        last_end = max((other_end for other_end, _ in self._spans.values()), default=0)
+        if (self._end is not None and end > self._end) or (part.is_last and end < last_end):
+            raise InconsistentReplyError(f"{where} do not agree with which row is the last")

@@ -1,0 +1,171 @@
+"""The client's requests: one in flight, the newest of the others waiting for its turn.
+
+              submit              credit              last row | dropped | failed | cancelled | expired
+    request ---------> waiting ----------> in flight -------------------------------------------------> over
+                          | a newer one is submitted, cancelled, expired
+                          +----------------------------------------------------------------------------> over
+
+So what is sent is always the newest observation, and nothing is uploaded that will not be used. Each request
+ends in exactly one event. `_in_flight_if` is the only place that drops answers to requests that are over.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from robot_runtime.wire.assembly import Assembly, InconsistentReplyError
+from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Request, Welcome
+
+
+@dataclass(eq=False)
+class _Submission:
+    request: Request
+    submitted_ns: int
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.request.request_id, self.request.epoch
+
+    @property
+    def expires_ns(self) -> int:
+        return self.submitted_ns + self.request.deadline_ns
+
+
+@dataclass(eq=False)
+class _InFlight(_Submission):
+    sent_ns: int
+    assembly: Assembly
+
+
+class Credit:
+    """Requests of one session; made anew for every `Welcome`."""
+
+    def __init__(
+        self,
+        welcome: Welcome,
+        *,
+        send: Callable[[Message], None],
+        emit: Callable[[Event], None],
+        ignored: Counter[str],
+    ) -> None:
+        self._welcome = welcome
+        self._send = send
+        self._emit = emit
+        self._ignored = ignored
+        self._in_flight: _InFlight | None = None
+        self._waiting: _Submission | None = None
+
+    def submit(self, request: Request, now_ns: int) -> None:
+        """Send now, or wait for credit in place of an older one."""
+        if self._waiting is not None:
+            self._drop(self._waiting, DropReason.SUPERSEDED)
+        self._waiting = _Submission(request, now_ns)
+        self._use(now_ns)
+
+    def cancel(self, request_id: int, epoch: int, now_ns: int) -> None:
+        """Give up a request; nothing happens if it is over already."""
+        if self._waiting is not None and self._waiting.identity == (request_id, epoch):
+            self._drop(self._waiting, DropReason.CANCELLED)
+            self._waiting = None
+        if self._in_flight is not None and self._in_flight.identity == (request_id, epoch):
+            self._send(Cancel(request_id=request_id, epoch=epoch))
+            self._drop(self._in_flight, DropReason.CANCELLED)
+            self._return(now_ns)
+
+    def expire(self, now_ns: int) -> None:
+        """Give up what is past its deadline."""
+        if self._waiting is not None and now_ns >= self._waiting.expires_ns:
+            self._emit(_expired(self._waiting.request))
+            self._waiting = None
+        if self._in_flight is not None and now_ns >= self._in_flight.expires_ns:
+            request = self._in_flight.request
+            self._send(Cancel(request_id=request.request_id, epoch=request.epoch))
+            self._emit(_expired(request))
+            self._return(now_ns)
+
+    def next_timer_ns(self) -> list[int]:
+        """When `expire` wants to be called."""
+        return [s.expires_ns for s in (self._in_flight, self._waiting) if s is not None]
+
+    def receive_rows(self, reply: ChunkReply, now_ns: int) -> None:
+        """Rows of an answer: hand on what is next in order, or fail the request if they contradict it."""
+        submission = self._in_flight_if(reply.part.request_id, reply.part.epoch)
+        if submission is None:
+            return
+        try:
+            ready = submission.assembly.add(reply)
+        except InconsistentReplyError as error:
+            self.fail(*submission.identity, f"the server's answer was dropped: {error}", now_ns)
+            return
+        if not ready:
+            self._ignored["rows that came before or too early"] += 1
+        for r in ready:
+            self._emit(
+                PartReceived(
+                    part=r.part,
+                    queue_ns=r.queue_ns,
+                    infer_ns=r.infer_ns,
+                    sent_ns=submission.sent_ns,
+                    arrived_ns=now_ns,
+                )
+            )
+        if submission.assembly.is_complete:
+            self._return(now_ns)
+
+    def drop(self, request_id: int, epoch: int, reason: DropReason, now_ns: int) -> None:
+        """The server will not answer the request."""
+        submission = self._in_flight_if(request_id, epoch)
+        if submission is not None:
+            self._drop(submission, reason)
+            self._return(now_ns)
+
+    def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
+        """The server could not answer the request, or not in a way that makes sense."""
+        submission = self._in_flight_if(request_id, epoch)
+        if submission is not None:
+            self._emit(_failed(submission.request, reason))
+            self._return(now_ns)
+
+    def fail_all(self, reason: str) -> None:
+        """The server is gone: everything open has failed."""
+        for submission in (self._in_flight, self._waiting):
+            if submission is not None:
+                self._emit(_failed(submission.request, reason))
+        self._in_flight = self._waiting = None
+
+    def _in_flight_if(self, request_id: int, epoch: int) -> _InFlight | None:
+        if self._in_flight is None or self._in_flight.identity != (request_id, epoch):
+            self._ignored["answer to a request that is over"] += 1
+            return None
+        return self._in_flight
+
+    def _return(self, now_ns: int) -> None:
+        self._in_flight = None
+        self._use(now_ns)
+
+    def _use(self, now_ns: int) -> None:
+        if self._in_flight is not None or self._waiting is None:
+            return
+        waiting, self._waiting = self._waiting, None
+        request, observation = waiting.request, waiting.request.observation
+        assembly = Assembly(spec=self._welcome.action_spec, t_obs_ns=observation.t_obs_ns)
+        self._in_flight = _InFlight(request, waiting.submitted_ns, now_ns, assembly)
+        needed = self._welcome.schema.cameras
+        if observation.images.keys() - needed.keys():
+            images = {name: image for name, image in observation.images.items() if name in needed}
+            observation = replace(observation, images=images)
+        remaining_ns = max(waiting.expires_ns - now_ns, 1)
+        self._send(replace(request, observation=observation, deadline_ns=remaining_ns))
+
+    def _drop(self, submission: _Submission, reason: DropReason) -> None:
+        request_id, epoch = submission.identity
+        self._emit(RequestDropped(request_id=request_id, epoch=epoch, reason=reason))
+
+
+def _failed(request: Request, reason: str) -> RequestFailed:
+    return RequestFailed(request_id=request.request_id, epoch=request.epoch, reason=reason)
+
+
+def _expired(request: Request) -> RequestExpired:
+    return RequestExpired(request_id=request.request_id, epoch=request.epoch)

@@ -1,0 +1,281 @@
+"""The server's side of all conversations, without I/O.
+
+Theory of operation
+-------------------
+One entry per client, keyed by the peer's address on the ROUTER socket. A client that reconnects comes from a
+new address; its older entry goes when the same client id greets again. Everybody else gets `hello_first`, so
+that a client notices a restarted server at its next heartbeat. A client has at most one request queued and
+one running; a newer one replaces the queued one but keeps its place in line, so all are served in turn.
+
+    a request is   what happens                         next      the client is told
+    (new)          Request                              queued    the one it replaces: Dropped(superseded)
+    (new)          Request that does not fit the policy over      ErrorReply(bad_request)
+    queued         next_job()                           running
+    running        rows_ready()                         running   ChunkReply
+    running        rows_ready(is_last)                  over      ChunkReply
+    running        job_failed()                         over      ErrorReply
+    queued         next_job() after its deadline        over      Dropped(deadline)
+    queued|running handle_timer() after its deadline    over      Dropped(deadline)
+    queued|running Cancel                               over      Dropped(cancelled)
+    running        next_job() of the same client        over      Dropped(superseded)
+    queued|running Goodbye, silence, greets again       over
+
+The owner asks `is_wanted` to find out that a job it runs is over.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.schema import mismatches
+from robot_runtime.wire.admission import RateLimit, misfit
+from robot_runtime.wire.messages import (
+    Cancel,
+    ChunkReply,
+    Dropped,
+    DropReason,
+    ErrorCode,
+    ErrorReply,
+    Goodbye,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    Packet,
+    RefusalCode,
+    Refused,
+    Request,
+    Welcome,
+)
+from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
+
+NS_PER_S = 1_000_000_000
+SILENCE_NS = 5 * NS_PER_S
+"""A client that says nothing for so long is forgotten."""
+MAX_CLIENTS = 64
+MAX_REASON = 2000
+"""Characters of a refusal or error."""
+PACKETS_PER_S = 5000
+"""Of one client; a robot needs about 25 heartbeats and 10 requests a second."""
+STRANGER_PACKETS_PER_S = 200
+"""Of all unknown peers together; beyond that they are not even answered."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """A request on its way through the server."""
+
+    peer: bytes
+    request: Request
+    received_ns: int
+    """Server's clock."""
+
+    @property
+    def expires_ns(self) -> int:
+        return self.received_ns + self.request.deadline_ns
+
+
+@dataclass(eq=False)
+class _Client:
+    client_id: str
+    session: int
+    heard_ns: int
+    rate: RateLimit
+
+
+class ServerSession:
+    """All clients of one policy; owned and called by one thread."""
+
+    def __init__(self, welcome: Welcome) -> None:
+        self.ignored: Counter[str] = Counter()
+        """Packets that changed nothing, by cause."""
+        self._welcome = welcome
+        self._clients: dict[bytes, _Client] = {}
+        self._queue: dict[bytes, Job] = {}
+        self._running: dict[bytes, tuple[Job, int]] = {}  # peer -> (job, time it waited)
+        self._strangers = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
+        self._outbox: list[tuple[bytes, Packet]] = []
+
+    @property
+    def num_clients(self) -> int:
+        return len(self._clients)
+
+    def packets_to_send(self) -> list[tuple[bytes, Packet]]:
+        """What has to go out and to which peer, oldest first."""
+        out, self._outbox = self._outbox, []
+        return out
+
+    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> None:
+        """Take what decoding one arrival of that peer gave."""
+        client = self._clients.get(peer)
+        rate = self._strangers if client is None else client.rate
+        if not rate.take(now_ns):
+            self._receive_too_fast(peer, client)
+        elif isinstance(received, ProtocolError):
+            self._receive_undecodable(peer, received)
+        elif isinstance(received.message, Hello):
+            self._receive_hello(peer, received, received.message, now_ns)
+        elif client is None or (client.client_id, client.session) != (received.client_id, received.session):
+            reason = "this server does not know your session: say Hello first"
+            self._reply(peer, received, ErrorReply(code=ErrorCode.HELLO_FIRST, message=reason))
+        else:
+            client.heard_ns = now_ns
+            self._receive_known(peer, received, now_ns)
+
+    def next_job(self, now_ns: int) -> Job | None:
+        """The request that has waited longest, now running; None if nothing waits."""
+        while self._queue:
+            peer = next(iter(self._queue))
+            job = self._queue.pop(peer)
+            if now_ns >= job.expires_ns:
+                self._tell_dropped(job, DropReason.DEADLINE)
+                continue
+            if peer in self._running:
+                self._tell_dropped(self._running[peer][0], DropReason.SUPERSEDED)
+            self._running[peer] = (job, now_ns - job.received_ns)
+            return job
+        return None
+
+    def is_wanted(self, job: Job) -> bool:
+        """False once a running job was cancelled, replaced, is too late, or its client is gone."""
+        return job.peer in self._running and self._running[job.peer][0] is job
+
+    def rows_ready(self, job: Job, *, first_row: int, rows: np.ndarray, is_last: bool, infer_ns: int) -> None:
+        """Rows of a running job are final; dropped if nobody wants them any more."""
+        if not self.is_wanted(job):
+            return
+        _, queue_ns = self._running[job.peer]
+        part = ChunkPart(
+            request_id=job.request.request_id,
+            epoch=job.request.epoch,
+            t_obs_ns=job.request.observation.t_obs_ns,
+            first_row=first_row,
+            rows=rows,
+            is_last=is_last,
+        )
+        self._tell(job.peer, ChunkReply(part=part, queue_ns=queue_ns, infer_ns=infer_ns))
+        if is_last:
+            del self._running[job.peer]
+
+    def job_failed(self, job: Job, code: ErrorCode, message: str) -> None:
+        """A running job ends without the rest of its rows."""
+        if self.is_wanted(job):
+            del self._running[job.peer]
+            self._tell_error(job.peer, job.request, code, message)
+
+    def next_timer_ns(self) -> int | None:
+        """When `handle_timer` wants to be called."""
+        times = [client.heard_ns + SILENCE_NS for client in self._clients.values()]
+        times += [job.expires_ns for job in self._open_jobs()]
+        return min(times, default=None)
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Forget silent clients and drop what is past its deadline."""
+        for peer, client in list(self._clients.items()):
+            if now_ns >= client.heard_ns + SILENCE_NS:
+                self._forget(peer)
+        for job in self._open_jobs():
+            if now_ns >= job.expires_ns:
+                self._remove(job)
+                self._tell_dropped(job, DropReason.DEADLINE)
+
+    def close(self) -> None:
+        """Say goodbye to everybody."""
+        for peer in list(self._clients):
+            self._tell(peer, Goodbye())
+            self._forget(peer)
+
+    def _receive_known(self, peer: bytes, packet: Packet, now_ns: int) -> None:
+        match packet.message:
+            case Heartbeat(t_ns=t_ns):
+                self._tell(peer, HeartbeatReply(t_ns=t_ns))
+            case Request() as request:
+                self._receive_request(peer, request, now_ns)
+            case Cancel(request_id=request_id, epoch=epoch):
+                for job in self._open_jobs():
+                    if job.peer == peer and _identity(job) == (request_id, epoch):
+                        self._remove(job)
+                        self._tell_dropped(job, DropReason.CANCELLED)
+            case Goodbye():
+                self._forget(peer)
+            case _:
+                self.ignored["out of place"] += 1
+
+    def _receive_hello(self, peer: bytes, packet: Packet, hello: Hello, now_ns: int) -> None:
+        differences = mismatches(robot=hello.schema, policy=self._welcome.schema)
+        older = [p for p, c in self._clients.items() if p == peer or c.client_id == packet.client_id]
+        for p in older:
+            self._forget(p)
+        if differences:
+            names = f"robot {hello.robot!r} does not fit policy {self._welcome.policy!r}: "
+            reason = (names + "; ".join(differences))[:MAX_REASON]
+            self._reply(peer, packet, Refused(code=RefusalCode.SCHEMA, reason=reason))
+        elif len(self._clients) >= MAX_CLIENTS:
+            reason = f"the server has {MAX_CLIENTS} clients already"
+            self._reply(peer, packet, Refused(code=RefusalCode.FULL, reason=reason))
+        else:
+            rate = RateLimit(per_s=PACKETS_PER_S, burst=PACKETS_PER_S // 10)
+            self._clients[peer] = _Client(packet.client_id, packet.session, now_ns, rate)
+            self._tell(peer, self._welcome)
+
+    def _receive_request(self, peer: bytes, request: Request, now_ns: int) -> None:
+        reason = misfit(request, schema=self._welcome.schema, spec=self._welcome.action_spec)
+        if reason is not None:
+            self._tell_error(peer, request, ErrorCode.BAD_REQUEST, reason)
+            return
+        if peer in self._queue:
+            self._tell_dropped(self._queue[peer], DropReason.SUPERSEDED)
+        self._queue[peer] = Job(peer=peer, request=request, received_ns=now_ns)
+
+    def _receive_too_fast(self, peer: bytes, client: _Client | None) -> None:
+        self.ignored["too fast"] += 1
+        if client is not None and client.rate.is_first_refusal:
+            reason = f"more than {PACKETS_PER_S} packets a second; the rest is dropped"
+            self._tell(peer, ErrorReply(code=ErrorCode.TOO_FAST, message=reason))
+
+    def _receive_undecodable(self, peer: bytes, error: ProtocolError) -> None:
+        self.ignored["not a message"] += 1
+        reply: Message
+        if isinstance(error, VersionMismatchError):
+            reason = f"{error} (this side is the server, the peer the robot)"
+            reply = Refused(code=RefusalCode.VERSION, reason=reason)
+        else:
+            reply = ErrorReply(
+                code=ErrorCode.PROTOCOL, message=str(error), request_id=error.request_id, epoch=error.epoch
+            )
+        self._outbox.append((peer, Packet(error.client_id, error.session, reply)))
+
+    def _open_jobs(self) -> list[Job]:
+        return [*self._queue.values(), *(job for job, _ in self._running.values())]
+
+    def _remove(self, job: Job) -> None:
+        if self._queue.get(job.peer) is job:
+            del self._queue[job.peer]
+        if self.is_wanted(job):
+            del self._running[job.peer]
+
+    def _forget(self, peer: bytes) -> None:
+        del self._clients[peer]
+        self._queue.pop(peer, None)
+        self._running.pop(peer, None)
+
+    def _tell(self, peer: bytes, message: Message) -> None:
+        client = self._clients[peer]
+        self._outbox.append((peer, Packet(client.client_id, client.session, message)))
+
+    def _tell_dropped(self, job: Job, reason: DropReason) -> None:
+        request_id, epoch = _identity(job)
+        self._tell(job.peer, Dropped(request_id=request_id, epoch=epoch, reason=reason))
+
+    def _tell_error(self, peer: bytes, request: Request, code: ErrorCode, message: str) -> None:
+        ids = {"request_id": request.request_id, "epoch": request.epoch}
+        self._tell(peer, ErrorReply(code=code, message=message[:MAX_REASON], **ids))
+
+    def _reply(self, peer: bytes, packet: Packet, message: Message) -> None:
+        self._outbox.append((peer, Packet(packet.client_id, packet.session, message)))
+
+
+def _identity(job: Job) -> tuple[int, int]:
+    return job.request.request_id, job.request.epoch

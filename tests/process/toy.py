@@ -1,0 +1,68 @@
+"""A small policy and its requests, for tests with real sockets."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.wire.messages import Request
+
+NUM_JOINTS = 2
+SPEC = ActionSpec(fields=(JointPosition(NUM_JOINTS), GripperWidth()), horizon=6, dt_ns=NS_PER_S // 30)
+
+
+def toy_schema(size: tuple[int, int] = (48, 64)) -> Schema:
+    return Schema(
+        action_fields=SPEC.fields,
+        num_joints=NUM_JOINTS,
+        has_gripper=True,
+        has_base=False,
+        cameras={"wrist": size},
+    )
+
+
+class ToyPolicy:
+    """Rows that name their request: (q of the robot, mean of the image, row), in two blocks."""
+
+    name = "toy"
+    schema = toy_schema()
+    action_spec = SPEC
+    tasks: tuple[str, ...] = ()
+
+    def infer(
+        self, observation: Observation, *, prefix: np.ndarray | None = None, sampler: SamplerPart, seed: int
+    ) -> Iterator[np.ndarray]:
+        if isinstance(sampler, ClampedPrefix):
+            raise ValueError("the toy policy knows no prefix")
+        if observation.task == "crash":
+            raise RuntimeError("secret/path/of/the/server")
+        rows = np.empty((SPEC.horizon, SPEC.dim))
+        rows[:, 0] = observation.state.q[0]
+        rows[:, 1] = observation.images["wrist"].pixels.mean()
+        rows[:, 2] = np.arange(SPEC.horizon)
+        yield rows[:2]
+        yield rows[2:]
+
+
+def toy_request(request_id: int, *, q: float = 0.0, pixels: np.ndarray | None = None, **changes) -> Request:
+    if pixels is None:
+        pixels = np.full((48, 64, 3), 7, np.uint8)
+    state = RobotState(
+        t_ns=1000 + request_id, q=np.array([q, 0.0]), dq=np.zeros(NUM_JOINTS), gripper_width=0.05
+    )
+    observation = Observation(
+        state=state,
+        images={"wrist": Image(t_ns=900, pixels=pixels)},
+        task=changes.pop("task", "test"),
+    )
+    values = {
+        "epoch": 0,
+        "prefix": None,
+        "sampler": ConstantSchedule(),
+        "seed": 1,
+        "deadline_ns": 5 * NS_PER_S,
+    }
+    return Request(request_id=request_id, observation=observation, **(values | changes))
