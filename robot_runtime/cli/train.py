@@ -92,9 +92,13 @@ class Train:
             return load_demonstrations(self.demonstrations)
         out: list[Demonstration] = []
         for task in self.task:
-            num_episodes = self.episodes or EPISODES[task]
+            bar = progress.add_task(f"demonstrate {task}", note="")
             out += collect(
-                task, num_episodes=num_episodes, seed=self.seed, num_workers=self.workers, progress=progress
+                task,
+                num_episodes=self.episodes or EPISODES[task],
+                seed=self.seed,
+                num_workers=self.workers,
+                progress=lambda done, total, bar=bar: progress.update(bar, completed=done, total=total),
             )
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
