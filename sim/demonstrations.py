@@ -8,6 +8,9 @@ An episode on the virtual clock is a row of short spells, each drawn at random:
 
 Every 50 ms, in whatever spell, the observation is kept with the expert's clean plan from there. Plans depend
 on the observation alone, so a disturbance never enters a label; it only decides which states get one.
+
+Some plans are asked for under a commitment: the next rows of the plan that is being executed will run
+whatever was seen since it was made. That is how a policy is asked that thinks while the robot moves.
 """
 
 import multiprocessing
@@ -35,6 +38,8 @@ DISTURB_SHARE, HOLD_SHARE = 0.2, 0.4
 """Share of spells that disturb, and of those that hold."""
 DRIFT_MAX = 0.04
 """Largest offset of the hand at the end of a drift [m]."""
+COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
+"""Share of the plans made under a commitment (but for the first of a spell), and its most rows."""
 _LOW_HAND = 0.06
 _TICKS_PER_ROW = DT_NS // TICK_NS
 _AFTER_SUCCESS_ROWS = 10
@@ -48,6 +53,8 @@ class Demonstration:
     """As at run time, without images."""
     rows: Float32[np.ndarray, "32 8"]
     """Row i is due at `t_obs + i * 50 ms`: joint positions (7) [rad], gripper width [m]."""
+    num_committed: int
+    """How many of the first rows were given by an older plan."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,6 +77,7 @@ class _Samples:
     gripper_width: np.ndarray
     environment_state: np.ndarray
     rows: np.ndarray
+    num_committed: np.ndarray
 
 
 def collect(
@@ -135,15 +143,14 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
     world.reset(episode_seed)
     rng = np.random.default_rng([episode_seed, 2])
     expert, scorer = make_expert(task_name, seed=episode_seed), world.task.make_scorer(world)
-    observations: list[Observation] = []
-    plans: list[np.ndarray] = []
+    kept: list[Demonstration] = []
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
-    while len(plans) < num_rows and num_left > 0:
+    while len(kept) < num_rows and num_left > 0:
         spell = _draw_spell(rng, hand_z=float(world.kinematics.forward(world.q).translation[2]))
-        _run_spell(world, expert, scorer, spell, observations, plans)
+        kept += _run_spell(world, expert, scorer, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
-    return _pack(observations, plans) if scorer.score().success else None
+    return _pack(kept) if scorer.score().success else None
 
 
 def _draw_spell(rng: np.random.Generator, *, hand_z: float) -> Spell:
@@ -162,25 +169,21 @@ def _draw_spell(rng: np.random.Generator, *, hand_z: float) -> Spell:
 
 
 def _run_spell(
-    world: World,
-    expert: Expert,
-    scorer: Scorer,
-    spell: Spell,
-    observations: list[Observation],
-    plans: list[np.ndarray],
-) -> None:
-    """Execute the plan of now as the spell wants; keep an observation and its plan at every row."""
-    executed = None
+    world: World, expert: Expert, scorer: Scorer, spell: Spell, rng: np.random.Generator
+) -> list[Demonstration]:
+    """Execute the plan of now as the spell wants; an observation and its plan at every row."""
+    executed, out = expert.plan(world.observe()), []
+    J = world.kinematics.jacobian(executed[0, :7])
+    offset = np.linalg.pinv(J) @ np.concatenate([spell.drift, np.zeros(3)])
     for i in range(spell.num_rows):
-        observations.append(world.observe())
-        plans.append(expert.plan(observations[-1]))
-        if executed is None:
-            executed = plans[-1]
-            J = world.kinematics.jacobian(executed[0, :7])
-            offset = np.linalg.pinv(J) @ np.concatenate([spell.drift, np.zeros(3)])
+        observation = world.observe()
+        d = int(rng.integers(1, COMMITTED_ROWS_MAX + 1)) if i > 0 and rng.random() < COMMITTED_SHARE else 0
+        plan = executed if i == 0 else expert.plan(observation, executed[i : i + d] if d else None)
+        out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
         shares = [np.sin(0.5 * np.pi * k / spell.num_rows) ** 2 for k in (i, i + 1)]
         row, next_row = (executed[0], executed[0]) if spell.is_hold else (executed[i], executed[i + 1])
         _execute_row(world, scorer, row, next_row, shares[0] * offset, shares[1] * offset)
+    return out
 
 
 def _execute_row(
@@ -203,15 +206,16 @@ def _execute_row(
         world.advance_to(world.t_ns + TICK_NS)
 
 
-def _pack(observations: list[Observation], plans: list[np.ndarray]) -> _Samples:
-    states = [observation.state for observation in observations]
+def _pack(demonstrations: list[Demonstration]) -> _Samples:
+    states = [d.observation.state for d in demonstrations]
     return _Samples(
         t_ns=np.array([state.t_ns for state in states]),
         q=np.array([state.q for state in states]),
         dq=np.array([state.dq for state in states]),
         gripper_width=np.array([state.gripper_width for state in states]),
-        environment_state=np.array([observation.environment_state for observation in observations]),
-        rows=np.array(plans, dtype=np.float32),
+        environment_state=np.array([d.observation.environment_state for d in demonstrations]),
+        rows=np.array([d.rows for d in demonstrations]),
+        num_committed=np.array([d.num_committed for d in demonstrations]),
     )
 
 
@@ -232,5 +236,6 @@ def _demonstrations(
         observation = Observation(
             state=state, environment_state=samples.environment_state[i], task=instruction
         )
-        out.append(Demonstration(observation=observation, rows=samples.rows[i]))
+        num_committed = int(samples.num_committed[i])
+        out.append(Demonstration(observation=observation, rows=samples.rows[i], num_committed=num_committed))
     return out

@@ -19,6 +19,7 @@ class StoredDemonstration:
 
     observation: Observation
     rows: Float[np.ndarray, "H D"]
+    num_committed: int
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", readonly(self.rows))
@@ -44,6 +45,7 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
         environment_state=np.array([observation.environment_state for observation in observations]),
         task=np.array([observation.task for observation in observations]),
         rows=np.array([d.rows for d in demonstrations]),
+        num_committed=np.array([d.num_committed for d in demonstrations]),
     )
 
 
@@ -66,6 +68,7 @@ def load_demonstrations(path: Path) -> list[StoredDemonstration]:
                     task=str(arrays["task"][i]),
                 ),
                 rows=rows,
+                num_committed=int(arrays["num_committed"][i]),
             )
             for i, rows in enumerate(arrays["rows"])
         ]

@@ -28,8 +28,9 @@ class FeatureConfig:
 
     use_hand_pose: bool = True
     """Position (3) and 6D rotation (6) of `X_BE`; follows from the joints, but saves learning kinematics."""
-    use_joint_velocity: bool = False
-    """`dq` (N,). Off: it betrays the demonstrator's last action, which policies like to copy."""
+    use_joint_velocity: bool = True
+    """`dq` (N,): a plan has to start at the speed the arm has. A teleoperator's last action shows in it, and
+    policies like to copy that; a planner's does not matter, so it is on."""
 
 
 def state_features(

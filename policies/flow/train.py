@@ -8,6 +8,10 @@ no loss: training-time RTC (arXiv 2512.05964). The same weights then serve with 
 
     row    0   1  ...  d-1  |   d   d+1  ...  H-1
     t      1   1  ...   1   |   t    t   ...   t      one t per sample
+
+There the prefix always agrees with what is seen, because both come from one demonstration. A robot that is
+surprised is committed to rows that do not: a demonstration that says so itself (`num_committed`) teaches what
+to do then.
 """
 
 import math
@@ -41,6 +45,11 @@ class Demonstration(Protocol):
         """Rows in the action spec's columns; row 0 is due at the observation."""
         ...
 
+    @property
+    def num_committed(self) -> int:
+        """First rows that were given and not chosen: an older plan's, which runs whatever was seen since."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -58,8 +67,8 @@ class TrainConfig:
     max_gradient_norm: float = 1.0
     ema_decay: float = 0.999
     """Of the moving average of the weights, which is what gets saved."""
-    prefix_probability: float = 0.5
-    """Share of samples with a committed prefix."""
+    prefix_probability: float = 0.25
+    """Share of samples without committed rows of their own that are shown their first rows as a prefix."""
     max_prefix: int = 12
     """Longest prefix; its length is uniform in 1..max_prefix [rows]."""
     prefix_noise: float = 0.01
@@ -90,6 +99,8 @@ class Dataset:
     """(N,) indices into `task_texts`."""
     rows: Tensor
     """(N, H, D) relative and normalised."""
+    num_committed: Tensor
+    """(N,) rows that were given."""
     task_texts: tuple[str, ...]
     feature_stats: Normaliser
     row_stats: Normaliser
@@ -116,6 +127,7 @@ def make_dataset(
         features=torch.tensor(feature_stats.features(np.array(features)), dtype=torch.float32),
         tasks=torch.tensor([texts.index(d.observation.task) for d in demonstrations]),
         rows=torch.tensor(row_stats.normalise(rows), dtype=torch.float32),
+        num_committed=torch.tensor([d.num_committed for d in demonstrations]),
         task_texts=texts,
         feature_stats=feature_stats,
         row_stats=row_stats,
@@ -228,7 +240,7 @@ def flow_loss(
     batch, horizon, _ = rows.shape
     features = features + config.input_noise * torch.randn(features.shape, generator=generator)
     noise = torch.randn(rows.shape, generator=generator)
-    is_prefix = _draw_prefix(batch, horizon, config, generator)  # (B, H)
+    is_prefix = _draw_prefix(dataset.num_committed[index], horizon, config, generator)  # (B, H)
     t = torch.where(is_prefix, 1.0, _draw_times(batch, generator)[:, None])  # (B, H)
     x = (1.0 - t)[..., None] * noise + t[..., None] * rows
     shaky = rows + config.prefix_noise * torch.randn(rows.shape, generator=generator)
@@ -252,8 +264,12 @@ def _draw_times(batch: int, generator: torch.Generator) -> Tensor:
     return 0.999 * (1.0 - u ** (1.0 / 1.5))
 
 
-def _draw_prefix(batch: int, horizon: int, config: TrainConfig, generator: torch.Generator) -> Tensor:
+def _draw_prefix(
+    num_committed: Tensor, horizon: int, config: TrainConfig, generator: torch.Generator
+) -> Tensor:
     """True (B, H) where a row is shown as committed."""
+    batch = len(num_committed)
     lengths = torch.randint(1, config.max_prefix + 1, (batch,), generator=generator)
     has_prefix = torch.rand(batch, generator=generator) < config.prefix_probability
-    return torch.arange(horizon) < (lengths * has_prefix)[:, None]
+    lengths = torch.where(num_committed > 0, num_committed, lengths * has_prefix)
+    return torch.arange(horizon) < lengths[:, None]

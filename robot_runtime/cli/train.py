@@ -84,9 +84,8 @@ class Train:
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
         """From the file if it exists, else collected, and kept in the file if one is named."""
-        from sim.demonstrations import collect
-
         from policies.flow.demonstrations import load_demonstrations, save_demonstrations
+        from sim.demonstrations import collect
 
         if self.demonstrations is not None and self.demonstrations.exists():
             return load_demonstrations(self.demonstrations)
