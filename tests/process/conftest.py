@@ -1,0 +1,55 @@
+"""Server processes that end with their test."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+START_TIMEOUT_S = 30.0
+
+
+class ServerProcess:
+    """One `serve` process; ready once constructed."""
+
+    def __init__(self, folder: Path, address: str, *arguments: str) -> None:
+        facts = folder / f"ready-{time.monotonic_ns()}.json"
+        env = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
+        command = [sys.executable, str(HERE / "serve_toy.py"), address, str(facts), *arguments]
+        self._log = facts.with_suffix(".log")
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not facts.exists():
+            assert self.process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        self.address: str = json.loads(facts.read_text())["address"]
+
+    def output(self) -> str:
+        """All it printed; waits for its end."""
+        self.process.wait(START_TIMEOUT_S)
+        return self._log.read_text()
+
+    def kill(self) -> None:
+        """As kill -9."""
+        self.process.kill()
+        self.process.wait(START_TIMEOUT_S)
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    servers: list[ServerProcess] = []
+
+    def start(address: str = "tcp://127.0.0.1:*", *arguments: str) -> ServerProcess:
+        servers.append(ServerProcess(tmp_path, address, *arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()

@@ -1,0 +1,293 @@
+import contextlib
+from dataclasses import fields, is_dataclass
+
+import msgpack
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from session_pair import SPEC, make_request, make_schema, make_welcome
+
+from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.method import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.messages import (
+    VERSION,
+    Cancel,
+    ChunkReply,
+    Dropped,
+    DropReason,
+    ErrorCode,
+    ErrorReply,
+    Goodbye,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Packet,
+    RefusalCode,
+    Refused,
+    Request,
+)
+from robot_runtime.wire.packing import INT64_MAX, ProtocolError, VersionMismatchError, WireLimits
+
+IDS = st.integers(0, INT64_MAX)
+TEXT = st.text(max_size=20)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def vectors(size: st.SearchStrategy[int] | int) -> st.SearchStrategy[np.ndarray]:
+    return hnp.arrays(np.float64, size, elements=FINITE)
+
+
+def tables(max_rows: int = 60, max_columns: int = 20) -> st.SearchStrategy[np.ndarray]:
+    shape = st.tuples(st.integers(1, max_rows), st.integers(1, max_columns))
+    dtype = st.sampled_from([np.float32, np.float64])
+    return dtype.flatmap(lambda d: shape.map(lambda s: np.arange(s[0] * s[1], dtype=d).reshape(s)))
+
+
+@st.composite
+def observations(draw) -> Observation:
+    num_joints = draw(st.integers(0, 8))
+    pose = pin.SE3(pin.Quaternion(*draw(st.permutations([0.5, 0.1, -0.7, 0.3]))).normalized(), np.ones(3))
+    state = RobotState(
+        t_ns=draw(IDS),
+        q=draw(vectors(num_joints)),
+        dq=draw(vectors(num_joints)),
+        X_BE=draw(st.sampled_from([None, pose])),
+        gripper_width=draw(st.none() | FINITE),
+        x_WB=draw(st.none() | vectors(3)),
+        V_WB_B=draw(st.none() | vectors(3)),
+    )
+    sizes = draw(st.dictionaries(TEXT, st.sampled_from([(0, 4), (3, 5), (64, 48)]), max_size=3))
+    images = {
+        name: Image(t_ns=draw(IDS), pixels=np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8))
+        for name, size in sizes.items()
+    }
+    environment_state = draw(vectors(st.integers(0, 900)))
+    return Observation(state=state, images=images, environment_state=environment_state, task=draw(TEXT))
+
+
+REQUESTS = st.builds(
+    Request,
+    request_id=IDS,
+    epoch=IDS,
+    observation=observations(),
+    prefix=st.none() | tables(),
+    sampler=st.builds(ConstantSchedule, num_steps=st.none() | st.integers(1, 50))
+    | st.builds(ClampedPrefix, num_steps=st.none() | st.integers(1, 50)),
+    seed=IDS,
+    deadline_ns=st.integers(1, INT64_MAX),
+)
+PARTS = st.builds(
+    ChunkPart,
+    request_id=IDS,
+    epoch=IDS,
+    t_obs_ns=IDS,
+    first_row=IDS,
+    rows=tables(),
+    is_last=st.booleans(),
+)
+MESSAGES = st.one_of(
+    REQUESTS,
+    st.builds(ChunkReply, part=PARTS, queue_ns=IDS, infer_ns=IDS),
+    st.builds(Hello, robot=TEXT, schema=st.just(make_schema())),
+    st.just(make_welcome(tasks=("pick", "place"))),
+    st.builds(Refused, code=st.sampled_from(RefusalCode), reason=TEXT),
+    st.builds(Cancel, request_id=IDS, epoch=IDS),
+    st.builds(Dropped, request_id=IDS, epoch=IDS, reason=st.sampled_from(DropReason)),
+    st.builds(ErrorReply, code=st.sampled_from(ErrorCode), message=TEXT, request_id=st.none() | IDS),
+    st.builds(Heartbeat, t_ns=IDS),
+    st.builds(HeartbeatReply, t_ns=IDS),
+    st.just(Goodbye()),
+)
+PACKETS = st.builds(Packet, TEXT, IDS, MESSAGES)
+
+
+def assert_same(a: object, b: object) -> None:
+    """Equal field by field; arrays also in type; a pose up to the rounding of its quaternion."""
+    assert type(a) is type(b)
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    elif isinstance(a, pin.SE3):
+        assert a.isApprox(b, 1e-12)
+    elif hasattr(a, "items"):
+        assert list(a) == list(b)
+        for key in a:
+            assert_same(a[key], b[key])
+    elif is_dataclass(a) and not isinstance(a, type):
+        for f in fields(a):
+            assert_same(getattr(a, f.name), getattr(b, f.name))
+    else:
+        assert a == b
+
+
+@given(PACKETS)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_decode_undoes_encode(packet):
+    assert_same(decode([bytes(frame) for frame in encode(packet)]), packet)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4))
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_random_bytes_raise_only_protocol_errors(frames):
+    with contextlib.suppress(ProtocolError):
+        decode(frames)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | TEXT | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PACKETS, st.data())
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_a_message_with_one_wrong_field_is_read_or_refused(packet, data):
+    frames = [bytes(frame) for frame in encode(packet)]
+    header = msgpack.unpackb(frames[0])
+    body = header[4]
+    if body and data.draw(st.booleans()):
+        key = data.draw(st.sampled_from(sorted(body)))
+        if data.draw(st.booleans()):
+            body[key] = data.draw(PLAIN)
+        else:
+            del body[key]
+    else:
+        header[data.draw(st.integers(0, 4))] = data.draw(PLAIN)
+    frames[0] = msgpack.packb(header)
+    with contextlib.suppress(ProtocolError):
+        decode(frames)
+
+
+@given(PACKETS, st.data())
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_damaged_bytes_raise_only_protocol_errors(packet, data):
+    frames = [bytearray(frame) for frame in encode(packet)]
+    i = data.draw(st.integers(0, len(frames) - 1))
+    at = data.draw(st.integers(0, len(frames[i]) - 1))
+    match data.draw(st.sampled_from(["flip", "truncate", "drop", "double", "extra"])):
+        case "flip":
+            frames[i][at] ^= data.draw(st.integers(1, 255))
+        case "truncate":
+            del frames[i][at:]
+        case "drop":
+            del frames[i]
+        case "double":
+            frames.insert(i, frames[i])
+        case "extra":
+            frames.append(bytearray(b"more"))
+    with contextlib.suppress(ProtocolError):
+        decode([bytes(frame) for frame in frames])
+
+
+def packet_of(message) -> Packet:
+    return Packet("me", 5, message)
+
+
+def image_request(pixels: np.ndarray) -> Request:
+    state = RobotState(t_ns=1, q=np.zeros(2), dq=np.zeros(2))
+    observation = Observation(state=state, images={"wrist": Image(t_ns=1, pixels=pixels)})
+    return make_request(3, observation=observation)
+
+
+def test_large_arrays_are_views_on_both_sides():
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    frames = encode(packet_of(image_request(pixels)))
+    assert np.shares_memory(np.asarray(frames[1]), pixels)
+    received = bytes(frames[1])
+    decoded = decode([frames[0], received]).message.observation.images["wrist"].pixels
+    assert np.shares_memory(decoded, np.frombuffer(received, np.uint8))
+    assert not decoded.flags.writeable
+
+
+def test_unaligned_floats_are_copied_into_place():
+    rows = np.arange(2000.0).reshape(100, 20)
+    part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
+    frames = encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))
+    shifted = memoryview(bytearray(1 + rows.nbytes))[1:]
+    shifted[:] = frames[1]
+    decoded = decode([frames[0], shifted]).message.part.rows
+    assert decoded.flags.aligned
+    np.testing.assert_array_equal(decoded, rows)
+
+
+def test_rows_with_nan_are_refused_and_name_their_request():
+    rows = np.full((2, 2), np.nan)
+    part = ChunkPart(request_id=7, epoch=3, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
+    with pytest.raises(ProtocolError, match="NaN") as caught:
+        decode(encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0))))
+    error = caught.value
+    assert (error.client_id, error.session, error.request_id, error.epoch) == ("me", 5, 7, 3)
+
+
+def test_another_version_names_both():
+    header = msgpack.unpackb(encode(packet_of(Goodbye()))[0])
+    header[0] = VERSION + 1
+    with pytest.raises(VersionMismatchError, match=f"version {VERSION}, the peer speaks {VERSION + 1}"):
+        decode([msgpack.packb(header)])
+
+
+def test_sizes_are_limited_on_both_sides():
+    packet = packet_of(image_request(np.zeros((64, 64, 3), np.uint8)))
+    frames = encode(packet)
+    for limits in (
+        WireLimits(header=10),
+        WireLimits(frame=5000),
+        WireLimits(total=9000),
+        WireLimits(num_frames=1),
+    ):
+        with pytest.raises(ProtocolError):
+            decode(frames, limits=limits)
+        with pytest.raises(ProtocolError):
+            encode(packet, limits=limits)
+
+
+def test_an_oversized_header_is_refused_unread():
+    with pytest.raises(ProtocolError, match="header has 70000 bytes"):
+        decode([b"\x90" * 70_000])
+
+
+def test_deeply_nested_and_extension_headers_are_refused():
+    for header in (
+        b"\x91" * 60_000 + b"\x90",
+        msgpack.packb(msgpack.ExtType(5, b"x")),
+        msgpack.packb({1: 2}),
+    ):
+        with pytest.raises(ProtocolError):
+            decode([header])
+
+
+def test_objects_do_not_travel():
+    rows = np.array([[object()]])
+    part = ChunkPart.__new__(ChunkPart)
+    values = {"request_id": 1, "epoch": 0, "t_obs_ns": 1, "first_row": 0, "rows": rows, "is_last": True}
+    for name, value in values.items():
+        object.__setattr__(part, name, value)
+    with pytest.raises(ProtocolError, match="object"):
+        encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))
+
+
+def test_a_jpeg_is_refused_where_nobody_decodes_or_of_another_shape():
+    packet = packet_of(image_request(np.zeros((8, 8, 3), np.uint8)))
+    frames = encode(packet, encode_jpeg=lambda pixels: b"jpeg")
+    assert frames[1] == b"jpeg"
+    with pytest.raises(ProtocolError, match="does not decode"):
+        decode(frames)
+
+    def refuse(buffer, shape):
+        raise ValueError(f"not {shape}")
+
+    with pytest.raises(ProtocolError, match="not a JPEG of shape"):
+        decode(frames, decode_jpeg=refuse)
+
+
+def test_a_chunk_of_fifty_rows_fits_in_one_frame():
+    rows = np.zeros((50, 14))
+    part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
+    assert len(encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))) == 1
+    assert SPEC.horizon < 50
