@@ -11,6 +11,7 @@ Which part of the task it is in follows from what can be measured, every time an
 Only the side on which to pass the wall is the expert's own, and only until the hand is beside the wall.
 """
 
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,11 +24,11 @@ from sim.experts.motion import (
     HORIZON,
     Setpoint,
     committed_setpoint,
-    joint_rows,
+    limit,
     limit_norm,
     measured_setpoint,
 )
-from sim.kinematics import Kinematics
+from sim.kinematics import Kinematics, solve_down
 from sim.model import MAX_WIDTH
 from sim.tasks.pick_place import CUBE_IN_TRAY_Z, CUBE_SIZE, TRAY_HALF, TRAY_P, WALL_P
 
@@ -61,7 +62,7 @@ class Scene:
     @property
     def is_between_fingers(self) -> bool:
         d = self.p_cube - self.p
-        return bool(np.hypot(d[0], d[1]) < 0.018 and abs(d[2]) < 0.018)
+        return bool(math.hypot(d[0], d[1]) < 0.018 and abs(d[2]) < 0.018)
 
     @property
     def is_held(self) -> bool:
@@ -86,14 +87,14 @@ class Intention:
 
 def ramp(x: float, low: float, high: float) -> float:
     """0 up to `low`, 1 from `high` on, straight between."""
-    return float(np.clip((x - low) / (high - low), 0.0, 1.0))
+    return limit((x - low) / (high - low), 0.0, 1.0)
 
 
 def towards(p: np.ndarray, goal: np.ndarray, *, xy_share: float = 1.0) -> Float[np.ndarray, "3"]:
     """Velocity that ends in the goal, horizontal and vertical speed limited apart."""
     error = GAIN * (goal - p)
     xy = limit_norm(error[:2], SPEED_XY) * xy_share
-    return np.array([xy[0], xy[1], np.clip(error[2], -SPEED_Z, SPEED_Z)])
+    return np.array([xy[0], xy[1], limit(error[2], -SPEED_Z, SPEED_Z)])
 
 
 def release(scene: Scene) -> Intention:
@@ -105,7 +106,7 @@ def release(scene: Scene) -> Intention:
 def reach(scene: Scene) -> Intention:
     """Fly to the cube, come down on it within a funnel, close when the cube is between the fingers."""
     d = scene.p_cube - scene.p
-    aside = float(np.hypot(d[0], d[1])) + 0.06 * abs(scene.yaw_cube - scene.yaw)
+    aside = math.hypot(d[0], d[1]) + 0.06 * abs(scene.yaw_cube - scene.yaw)
     goal = scene.p_cube + np.array([0.0, 0.0, HOVER * ramp(aside, 0.010, 0.035)])
     there = aside < 0.012 and abs(d[2]) < 0.010
     closing = scene.width < MAX_WIDTH - 0.012 and scene.is_between_fingers
@@ -117,7 +118,7 @@ def reach(scene: Scene) -> Intention:
 def carry(scene: Scene, side: int) -> Intention:
     """Lift, pass the wall on the given side (+1 far end, -1 near end), lower into the tray."""
     x, y, z = scene.p
-    to_tray = float(np.hypot(*(TRAY_P[:2] - scene.p[:2])))
+    to_tray = math.hypot(TRAY_P[0] - x, TRAY_P[1] - y)
     goal_z = CUBE_IN_TRAY_Z + 0.003 + (CARRY_Z - CUBE_IN_TRAY_Z) * ramp(to_tray, 0.012, 0.07)
     lifted = max(ramp(z, 0.05, 0.11), 1.0 - ramp(to_tray, 0.05, 0.07))
     velocity = towards(scene.p, np.array([*carrot(x, y, side), goal_z]), xy_share=lifted)
@@ -158,17 +159,17 @@ class PickPlaceExpert:
         """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
         if committed is None:
             start = measured_setpoint(observation.state, self._kinematics)
-            return self._plan_from(scene_from(observation, start), start.q, HORIZON)
+            return self._plan_from(scene_from(observation, start), HORIZON)
         start = committed_setpoint(observation.state, committed[:1], self._kinematics)
         scene = scene_from(observation, start)
         for row, next_row in pairwise(committed):
             there = Setpoint(next_row[:7], np.zeros(7), self._kinematics)
             scene = advance(scene, v=(there.p_BE - scene.p) / DT_S, yaw=there.yaw, width=row[7])
         scene = advance(scene, v=scene.v, yaw=scene.yaw, width=committed[-1, 7])
-        rest = self._plan_from(scene, committed[-1, :7], HORIZON - len(committed))
+        rest = self._plan_from(scene, HORIZON - len(committed))
         return np.concatenate([committed, rest])
 
-    def _plan_from(self, scene: Scene, q_start: np.ndarray, num_rows: int) -> Float[np.ndarray, "n 8"]:
+    def _plan_from(self, scene: Scene, num_rows: int) -> Float[np.ndarray, "n 8"]:
         p, yaw, width = [], [], []
         for _ in range(num_rows):
             intention = self.intend(scene)
@@ -176,7 +177,7 @@ class PickPlaceExpert:
             yaw.append(scene.yaw)
             width.append(intention.width)
             scene = imagine(scene, intention)
-        q = joint_rows(np.array(p), np.array(yaw), q_start, self._kinematics)
+        q = solve_down(np.array(p), np.array(yaw))
         return np.column_stack([q, width])
 
 
@@ -200,13 +201,13 @@ def scene_from(observation: Observation, start: Setpoint) -> Scene:
 def imagine(scene: Scene, intention: Intention) -> Scene:
     """The scene one row later if the hand does as intended, with bounded acceleration."""
     v = scene.v + limit_norm(intention.v - scene.v, ACCELERATION_MAX * DT_S)
-    turn = np.clip(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
+    turn = limit(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
     return advance(scene, v=v, yaw=scene.yaw + turn, width=intention.width)
 
 
 def advance(scene: Scene, *, v: Float[np.ndarray, "3"], yaw: float, width: float) -> Scene:
     """The scene one row later: the fingers close or open at their speed, and the cube moves if held."""
-    grip = scene.width + np.clip(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
+    grip = scene.width + limit(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     p_cube = scene.p_cube
     if scene.is_between_fingers:
         grip = max(grip, CUBE_SIZE)

@@ -8,11 +8,10 @@ from sim.experts.motion import (
     DT_S,
     HORIZON,
     committed_setpoint,
-    joint_rows,
     limit_norm,
     measured_setpoint,
 )
-from sim.kinematics import Kinematics
+from sim.kinematics import Kinematics, solve_down
 from sim.model import SERVO_LAG_S
 from sim.tasks.track import WIDTH
 
@@ -52,6 +51,6 @@ class TrackExpert:
                 p = p + step_s * v
                 p_BT = p_BT + step_s * v_BT
         yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(len(path)))
-        q = joint_rows(np.array(path), yaw, start.q, self._kinematics)
+        q = solve_down(np.array(path), yaw)
         rows = np.column_stack([q, np.full(len(q), WIDTH)])
         return rows if committed is None else np.concatenate([committed, rows[1:]])
