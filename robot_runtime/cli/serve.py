@@ -34,7 +34,7 @@ class Serve:
     delay_seed: int = 0
     """Seed of the spread."""
     heartbeat_ms: float = HEARTBEAT_NS / 1e6
-    """How often robots ask for a sign of life [ms]; they give up after three are missing."""
+    """How often robots ask for a sign of life [ms]; they give up after five are missing."""
     torch_threads: int | None = None
     """Threads torch may use; None leaves it to torch. No effect on a policy without torch."""
     json: Path | None = None

@@ -12,7 +12,7 @@ packets. Requests are the business of `Credit`, which lives from Welcome to loss
     GREETING      Welcome                                   READY         ServerReady
     GREETING      Refused, or a peer of another version     REFUSED       ServerRefused
     GREETING      no answer within the patience             GREETING      new session, Hello, patience doubles
-    READY         a heartbeat unanswered for 3 intervals,   GREETING      RequestFailed for all open requests,
+    READY         a heartbeat unanswered for 5 intervals,   GREETING      RequestFailed for all open requests,
                   Goodbye, or ErrorReply(hello_first)                     ServerLost, new session, Hello
     REFUSED       connect()                                 GREETING      new session, Hello
     any           close()                                   DISCONNECTED  Goodbye
@@ -50,7 +50,7 @@ from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 NS_PER_MS = 1_000_000
 FIRST_PATIENCE_NS = 50 * NS_PER_MS
 MAX_PATIENCE_NS = 500 * NS_PER_MS
-MISSED_HEARTBEATS = 3
+MISSED_HEARTBEATS = 5
 
 
 class ClientState(Enum):

@@ -17,10 +17,11 @@ START_TIMEOUT_S = 30.0
 class ServerProcess:
     """One `serve` process; ready once constructed."""
 
-    def __init__(self, folder: Path, address: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, address: str, *, delay_ms: float, heartbeat_ms: float) -> None:
         facts = folder / f"ready-{time.monotonic_ns()}.json"
         env = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
-        command = [sys.executable, str(HERE / "serve_toy.py"), address, str(facts), *arguments]
+        command = [sys.executable, str(HERE / "serve_toy.py"), address, str(facts)]
+        command += [str(delay_ms), str(heartbeat_ms)]
         self._log = facts.with_suffix(".log")
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
@@ -46,8 +47,11 @@ class ServerProcess:
 def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     servers: list[ServerProcess] = []
 
-    def start(address: str = "tcp://127.0.0.1:*", *arguments: str) -> ServerProcess:
-        servers.append(ServerProcess(tmp_path, address, *arguments))
+    # A busy machine may stop a process for longer than the heartbeats of a real server allow.
+    def start(
+        address: str = "tcp://127.0.0.1:*", delay_ms: float = 0.0, heartbeat_ms: float = 1000.0
+    ) -> ServerProcess:
+        servers.append(ServerProcess(tmp_path, address, delay_ms=delay_ms, heartbeat_ms=heartbeat_ms))
         return servers[-1]
 
     yield start

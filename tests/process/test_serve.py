@@ -67,7 +67,7 @@ def test_a_chunk_streams_in_blocks(start_server):
 
 
 def test_a_killed_server_is_noticed_and_the_next_one_is_found(start_server, capsys):
-    server = start_server("tcp://127.0.0.1:*", "60000")
+    server = start_server(delay_ms=60_000, heartbeat_ms=25)
     with PolicyClient(server.address, schema=toy_schema()) as client:
         client.wait_until_ready(TIMEOUT_S)
         client.submit(toy_request(1, deadline_ns=60 * 10**9))
@@ -162,7 +162,7 @@ def test_a_failing_policy_tells_the_robot_but_not_its_secrets(start_server):
 
 
 def test_delay_holds_back_the_answer_but_not_the_heartbeats(start_server):
-    with PolicyClient(start_server("tcp://127.0.0.1:*", "400").address, schema=toy_schema()) as client:
+    with PolicyClient(start_server(delay_ms=400).address, schema=toy_schema()) as client:
         client.wait_until_ready(TIMEOUT_S)
         client.submit(toy_request(1))
         received, before = wait_for(client, PartReceived)
@@ -172,7 +172,7 @@ def test_delay_holds_back_the_answer_but_not_the_heartbeats(start_server):
 
 
 def test_deadline_and_cancel_end_requests(start_server):
-    with PolicyClient(start_server("tcp://127.0.0.1:*", "60000").address, schema=toy_schema()) as client:
+    with PolicyClient(start_server(delay_ms=60_000).address, schema=toy_schema()) as client:
         client.wait_until_ready(TIMEOUT_S)
         client.submit(toy_request(1, deadline_ns=50_000_000))
         expired, _ = wait_for(client, RequestExpired)

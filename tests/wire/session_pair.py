@@ -35,7 +35,7 @@ def make_schema(*, num_joints: int = DIM, cameras: dict[str, tuple[int, int]] | 
 
 def make_welcome(**changes) -> Welcome:
     values = {"policy": "toy", "schema": make_schema(), "action_spec": SPEC, "tasks": ()}
-    return Welcome(**(values | {"heartbeat_ns": 40 * MS} | changes))
+    return Welcome(**(values | {"heartbeat_ns": 25 * MS} | changes))
 
 
 def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S, **changes) -> Request:
