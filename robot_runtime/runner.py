@@ -155,13 +155,13 @@ class Runner:
 
     def _ask(self, state: RobotState) -> None:
         """Send the newest observation, unless a camera has not delivered yet."""
-        images = {name: box.peek() for name, box in self._boxes.items()}
-        if any(image is None for image in images.values()):
+        letters = {name: box.peek() for name, box in self._boxes.items()}
+        if None in letters.values():
             return
         plain = self._setting.observe(state)
         observation = Observation(
             state=state,
-            images={name: image for name, image in images.items() if image is not None},
+            images={name: letter.value for name, letter in letters.items() if letter is not None},
             environment_state=plain.environment_state,
             task=plain.task,
         )

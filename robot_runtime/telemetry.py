@@ -57,7 +57,7 @@ class RunRecord:
             "latency_p95_s": _quantile(latencies, 0.95),
             "seam_jump_p50": _quantile(jumps, 0.5),
             "seam_jump_max": max(jumps, default=0.0),
-            "clipped_share": float(np.mean([bool(tick.clip) for tick in self.ticks] or [0.0])),
+            "clipped_share": float(np.mean([bool(tick.clip) for tick in self.ticks] or [False])),
         }
 
 

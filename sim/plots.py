@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.safety import Mode
@@ -23,9 +24,9 @@ def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> 
     """Success with its interval, then the spread of every figure that differs between episodes."""
     figures = {}
     for key in sorted({key for result in results for key in {**result.score.metrics, **result.summary}}):
-        values = [{**r.score.metrics, **r.summary}.get(key, np.nan) for r in results]
+        values = np.array([{**r.score.metrics, **r.summary}.get(key, np.nan) for r in results])
         if np.nanmax(values) > np.nanmin(values):
-            figures[key] = np.array(values)
+            figures[key] = values
     num_columns = 4
     num_rows = -(-(len(figures) + 1) // num_columns)
     fig, axes = plt.subplots(
@@ -99,7 +100,7 @@ def _draw_chunks(ax: Axes, record: RunRecord, *, dt_ns: int, horizon: int, windo
         lane += 1
     _shade_holds(ax, record, window_s)
     ax.set(xlim=(0, window_s), ylim=(lane - 0.4, -0.6), ylabel="chunk")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _shade_holds(ax: Axes, record: RunRecord, window_s: float) -> None:

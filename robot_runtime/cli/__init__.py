@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     description = "Run learned policies on robots in real time, or in simulation."
-    command = tyro.cli(Subcommand, args=argv, prog="robot-runtime", description=description)  # type: ignore[call-overload]
+    command = tyro.cli(Subcommand, args=argv, prog="robot-runtime", description=description)
     try:
         return command.main()
     except RobotRuntimeError as error:

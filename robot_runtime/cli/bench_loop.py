@@ -12,10 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
-from policies.scripted import FRANKA
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 
 from drivers.fr3 import FR3_LIMITS
 from drivers.protocols import ArmState
+from policies.scripted import FRANKA
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import (
@@ -92,9 +95,6 @@ class BenchLoop:
     """Write the results to this file."""
 
     def main(self) -> int:
-        from rich.console import Console
-        from rich.progress import track
-
         console = Console()
         cost = tick_cost_us()
         console.print(_cost_table(cost))
@@ -201,18 +201,14 @@ def _quantiles(values: list[int], unit_ns: float) -> dict[str, float]:
     return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "n": len(values)}
 
 
-def _cost_table(cost: dict[str, dict[str, float]]):  # type: ignore[no-untyped-def]
-    from rich.table import Table
-
+def _cost_table(cost: dict[str, dict[str, float]]) -> "Table":
     table = Table("cost [us]", "p50", "p95", "p99", "n", title="Executor, 7 joints and gripper")
     for name, row in cost.items():
         table.add_row(name, *(f"{row[key]:.1f}" for key in ("p50", "p95", "p99")), str(row["n"]))
     return table
 
 
-def _lateness_table(rows: list[dict]):  # type: ignore[no-untyped-def]
-    from rich.table import Table
-
+def _lateness_table(rows: list[dict]) -> "Table":
     head = ("rate", "cores", "scheduler", "floor p50/p99", "ours p50/p95/p99", "skipped", "n", "p99 ratio")
     table = Table(*head, title="Lateness of a tick [ms]")
     for row in rows:

@@ -51,6 +51,14 @@ class BenchWire:
     json: Path | None = None
     """Write the figures to this file."""
 
+    def main(self) -> int:
+        """Measure, print a table, and write the figures if asked; returns the exit code."""
+        figures = measure(quick=self.quick)
+        show(figures)
+        if self.json is not None:
+            self.json.write_text(json.dumps(figures, indent=2) + "\n")
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -250,9 +258,8 @@ def measure(*, quick: bool) -> dict[str, Any]:
     }
 
 
-def main(args: BenchWire) -> int:
-    """Measure, print a table, and write the figures if asked; returns the exit code."""
-    figures = measure(quick=args.quick)
+def show(figures: dict) -> None:
+    """Print round trips, what they are to the floor, and the hand-over inside the robot."""
     table = Table(title="Observation ready -> chunk in the caller's hands, tcp loopback [ms]")
     for column in ("payload", "pace", "path", "n", "p50", "p95", "p99", "p50 / zmq"):
         table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
@@ -266,6 +273,3 @@ def main(args: BenchWire) -> int:
     console.print(f"chunk 50 x 14, encode + decode: {figures['chunk_codec_ms']:.3f} ms")
     p50, p95 = hand_over["p50"], hand_over["p95"]
     console.print(f"chunk arrived -> in the caller's hands: p50 {p50:.3f} ms, p95 {p95:.3f} ms")
-    if args.json is not None:
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return 0

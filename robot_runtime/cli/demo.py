@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from robot_runtime.core.method import method_named
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from robot_runtime.core.executor import Tick
     from sim.evaluate import Episode
 
 COLUMNS = [
@@ -63,12 +66,12 @@ class Demo:
         return 0
 
     def _run_task(self, task: str) -> "dict[str, Episode]":
-        from rich.progress import BarColumn, Progress, TextColumn
-        from sim.tasks import make_task
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         from robot_runtime.server.process import server_process
         from sim.realtime import RealTimeConfig, run_real_time
         from sim.report import SNAPSHOT_PERIOD_NS
+        from sim.tasks import make_task
 
         out = {}
         print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
@@ -81,24 +84,18 @@ class Demo:
                     seed=self.seed,
                     snapshot_period_ns=SNAPSHOT_PERIOD_NS,
                 )
-                with Progress(
-                    TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[t]}")
-                ) as bar:
-                    line = bar.add_task(f"  {method}", total=make_task(task).episode_s, t="")
-                    start_ns: list[int] = []
-
-                    def on_tick(tick, bar=bar, line=line, start_ns=start_ns):  # type: ignore[no-untyped-def]
-                        start_ns = start_ns or [tick.now_ns]
-
-                    out[method] = run_real_time(config, on_tick=on_tick)
+                columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+                with Progress(*columns, refresh_per_second=2) as progress:
+                    bar = progress.add_task(f"  {method}", total=make_task(task).episode_s)
+                    watch = _ProgressWatch(progress, bar)
+                    out[method] = run_real_time(config, on_tick=watch.on_tick)
         return out
 
     def _draw(self, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
         """Videos and pictures of one task, as (file name, caption)."""
         from policies.loading import load_policy
-        from sim.render import RenderingUnavailableError
-
         from sim.plots import plot_chunk_timelines
+        from sim.render import RenderingUnavailableError
         from sim.report import write_side_by_side
 
         media = []
@@ -131,6 +128,22 @@ class Demo:
             media=media,
         )
         print(f"page: {page}")
+
+
+class _ProgressWatch:
+    """Moves a progress bar with the robot's time, twice a second."""
+
+    def __init__(self, progress: "Progress", bar: "TaskID") -> None:
+        self._progress, self._bar = progress, bar
+        self._start_ns: int | None = None
+        self._next_ns = 0
+
+    def on_tick(self, tick: "Tick") -> None:
+        if self._start_ns is None:
+            self._start_ns = tick.now_ns
+        if tick.now_ns >= self._next_ns:
+            self._next_ns = tick.now_ns + 500_000_000
+            self._progress.update(self._bar, completed=(tick.now_ns - self._start_ns) / 1e9)
 
 
 def _row(task: str, method: str, episode: "Episode") -> list[str]:

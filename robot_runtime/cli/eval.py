@@ -8,7 +8,7 @@ from robot_runtime.core.method import method_named
 from robot_runtime.errors import RobotRuntimeError
 
 if TYPE_CHECKING:
-    from sim.evaluate import EpisodeResult
+    from sim.evaluate import EpisodeResult, EvaluationConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,8 @@ class Eval:
     """Write a picture of the results to this file."""
 
     def main(self) -> int:
+        from sim.evaluate import EvaluationConfig, summarise, to_json
         from sim.tasks import make_task
-
-        from sim.evaluate import EvaluationConfig, evaluate, summarise, to_json
 
         make_task(self.task)
         if self.episodes < 1 or self.workers < 1 or self.delay_ms < 0:
@@ -56,7 +55,7 @@ class Eval:
             first_seed=self.first_seed,
             workers=self.workers,
         )
-        results = self._with_progress(config, evaluate)
+        results = self._with_progress(config)
         self._report(summarise(results))
         if self.json is not None:
             self.json.write_text(to_json(config, results))
@@ -71,8 +70,10 @@ class Eval:
     def _title(self) -> str:
         return f"{self.task}, {self.method}, {self.delay_ms:g} ms, {self.episodes} episodes"
 
-    def _with_progress(self, config, evaluate) -> "list[EpisodeResult]":  # type: ignore[no-untyped-def]
+    def _with_progress(self, config: "EvaluationConfig") -> "list[EpisodeResult]":
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from sim.evaluate import evaluate
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns) as progress:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robot_runtime.core.method import method_named
-from robot_runtime.transport import DEFAULT_ENDPOINT
+from robot_runtime.transport import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from sim.evaluate import Episode
@@ -24,7 +24,7 @@ class Run:
 
     task: str = "track"
     """What the robot does: track or pick_place."""
-    server: str = DEFAULT_ENDPOINT
+    server: str = DEFAULT_ADDRESS
     """Where the server listens."""
     method: str = "committed-prefix"
     """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""

@@ -40,12 +40,11 @@ class Serve:
     json: Path | None = None
     """Write address, process id and policy to this file once ready."""
 
+    def main(self) -> int:
+        """Serve the policy that was asked for; returns the exit code."""
+        from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
 
-def main(args: Serve) -> int:
-    """Serve the policy that was asked for; returns the exit code."""
-    from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
-
-    return serve(load_policy(args.policy), args)
+        return serve(load_policy(self.policy), self)
 
 
 def serve(policy: Policy, args: Serve) -> int:
