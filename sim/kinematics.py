@@ -22,6 +22,12 @@ R_DOWN = np.diag([1.0, -1.0, -1.0])
 """Hand pointing at the table, fingers opening along y: R_BE."""
 LIMIT_MARGIN = 0.02
 """The inverse stays this far inside the joint limits [rad]."""
+SHOULDER_Z = 0.333
+"""Height of joint 2 over B [m]."""
+UPPER_ARM, FOREARM = (0.0825, 0.316), (-0.0825, 0.384)
+"""Shoulder to elbow and elbow to wrist, (forward, up) with the arm stretched upwards [m]."""
+WRIST_OUT, WRIST_UP = 0.088, 0.107 + P_HAND_E[2]
+"""From joint 6 outwards to the axis of a hand that points down, and from E up to joint 6 [m]."""
 _ELBOW_JOINT = 2
 _MAX_STEP = 0.5
 
@@ -97,3 +103,25 @@ class Kinematics:
             step = np.linalg.solve(normal, system.T @ residual)
             q = np.clip(q + np.clip(step, -_MAX_STEP, _MAX_STEP), self.q_min, self.q_max)
         return q
+
+
+def solve_down(p_BE: Float[np.ndarray, "H 3"], yaw: Float[np.ndarray, " H"]) -> Float[np.ndarray, "H 7"]:
+    """Joint positions of hands that point down: `Kinematics.solve` in closed form, for whole plans at once.
+
+    The arm lies in the vertical plane through E. An angle in it is a lean: 0 is up, pi/2 is outwards.
+    yaw: turn of the hand about the vertical, zero with the fingers opening along y [rad].
+    A target out of reach gives the stretched arm.
+    """
+    azimuth = np.arctan2(p_BE[:, 1], p_BE[:, 0])
+    out = np.hypot(p_BE[:, 0], p_BE[:, 1]) - WRIST_OUT
+    up = p_BE[:, 2] + WRIST_UP - SHOULDER_Z
+    upper, fore = np.hypot(*UPPER_ARM), np.hypot(*FOREARM)
+    cos_bend = (out**2 + up**2 - upper**2 - fore**2) / (2.0 * upper * fore)
+    bend = np.arccos(np.clip(cos_bend, -1.0, 1.0))
+    lean = np.arctan2(out, up) - np.arctan2(fore * np.sin(bend), upper + fore * np.cos(bend))
+    q_2 = lean - np.arctan2(*UPPER_ARM)
+    lean_forearm = lean + bend - np.arctan2(*FOREARM)
+    zero = np.zeros_like(azimuth)
+    return np.column_stack(
+        [azimuth, q_2, zero, q_2 - lean_forearm, zero, lean_forearm, azimuth - yaw + np.pi / 4]
+    )

@@ -124,6 +124,15 @@ def _add_surroundings(spec: mujoco.MjSpec) -> None:
         conaffinity=ROBOT | SCENE,
         rgba=[0.72, 0.60, 0.46, 1.0],
     )
+    spec.add_texture(
+        name="sky",
+        type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+        rgb1=[0.86, 0.89, 0.93],
+        rgb2=[0.62, 0.68, 0.76],
+        width=64,
+        height=384,
+    )
     spec.visual.headlight.ambient = [0.42, 0.42, 0.42]
     spec.visual.headlight.diffuse = [0.35, 0.35, 0.35]
     spec.visual.headlight.specular = [0.05, 0.05, 0.05]
@@ -133,7 +142,7 @@ def _add_surroundings(spec: mujoco.MjSpec) -> None:
 
 
 def _add_cameras(spec: mujoco.MjSpec) -> None:
-    position, target = np.array([1.30, -0.75, 0.80]), np.array([0.40, 0.0, 0.16])
+    position, target = np.array([1.40, -0.80, 0.90]), np.array([0.36, 0.0, 0.24])
     quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
     spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=48.0)
     position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])

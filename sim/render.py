@@ -36,7 +36,10 @@ def _make_context(width: int, height: int):
 
 
 class Renderer:
-    """Draws snapshots of one model; belongs to the thread that made it. Close it there.
+    """Draws snapshots of one model; belongs to the thread that made it.
+
+    Close it there: one that is left to the garbage collector frees its buffers in whatever OpenGL context
+    is current, and another renderer goes blank.
 
     No shadows, reflections or multisampling: on a software renderer they cost more than the picture.
     """
@@ -44,6 +47,7 @@ class Renderer:
     def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int] = (224, 224)) -> None:
         self.height, self.width = size
         self._model = model
+        self._is_closed = False
         self._data = mujoco.MjData(model)
         samples = model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight
         self._gl = _make_context(self.width, self.height)
@@ -80,7 +84,11 @@ class Renderer:
         return np.ascontiguousarray(pixels[::-1])
 
     def close(self) -> None:
-        """Free the OpenGL context; the renderer is of no use afterwards."""
+        """Free the OpenGL context; the renderer is of no use afterwards. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._gl.make_current()
         self._context.free()
         self._gl.free()
 

@@ -1,8 +1,9 @@
-"""What both experts need: where the setpoint is now, and rows from imagined hand positions."""
+"""What both experts need: where the setpoint is now, and how it may move."""
+
+import math
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
 
 from robot_runtime.core.state import RobotState
 from sim.kinematics import Kinematics
@@ -42,25 +43,12 @@ def hand_yaw(X_BE: pin.SE3) -> float:
     return float(np.arctan2(X_BE.rotation[1, 0], X_BE.rotation[0, 0]))
 
 
-def hand_rotation(yaw: float) -> Float[np.ndarray, "3 3"]:
-    """R_BE of a hand that points down, turned by yaw [rad] about the vertical."""
-    c, s = np.cos(yaw), np.sin(yaw)
-    return np.array([[c, s, 0.0], [s, -c, 0.0], [0.0, 0.0, -1.0]])
-
-
-def joint_rows(
-    p_BE: Float[np.ndarray, "H 3"], yaw: Float[np.ndarray, " H"], q_start: np.ndarray, kinematics: Kinematics
-) -> Float[np.ndarray, "H 7"]:
-    """Joints that put the hand where it is imagined, pointing down; each guessed from the last two."""
-    rows, q, last = [], q_start, q_start
-    for p, angle in zip(p_BE, yaw, strict=True):
-        guess = 2.0 * q - last
-        last, q = q, kinematics.solve(pin.SE3(hand_rotation(angle), p), guess, tolerance=1e-4)
-        rows.append(q)
-    return np.array(rows)
-
-
 def limit_norm(vector: np.ndarray, largest: float) -> np.ndarray:
     """The vector, shortened to `largest` if it is longer."""
-    norm = float(np.linalg.norm(vector))
+    norm = math.sqrt(float(vector @ vector))
     return vector if norm <= largest else vector * (largest / norm)
+
+
+def limit(x: float, low: float, high: float) -> float:
+    """The number, not below `low` and not above `high`."""
+    return min(max(x, low), high)

@@ -11,14 +11,15 @@ Which part of the task it is in follows from what can be measured, every time an
 Only the side on which to pass the wall is the expert's own, and only until the hand is beside the wall.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.motion import DT_S, HORIZON, Setpoint, joint_rows, limit_norm
-from sim.kinematics import Kinematics
+from sim.experts.motion import DT_S, HORIZON, Setpoint, limit, limit_norm
+from sim.kinematics import Kinematics, solve_down
 from sim.model import MAX_WIDTH
 from sim.tasks.pick_place import CUBE_IN_TRAY_Z, CUBE_SIZE, TRAY_HALF, TRAY_P, WALL_P
 
@@ -52,7 +53,7 @@ class Scene:
     @property
     def is_between_fingers(self) -> bool:
         d = self.p_cube - self.p
-        return bool(np.hypot(d[0], d[1]) < 0.018 and abs(d[2]) < 0.018)
+        return bool(math.hypot(d[0], d[1]) < 0.018 and abs(d[2]) < 0.018)
 
     @property
     def is_held(self) -> bool:
@@ -77,14 +78,14 @@ class Intention:
 
 def ramp(x: float, low: float, high: float) -> float:
     """0 up to `low`, 1 from `high` on, straight between."""
-    return float(np.clip((x - low) / (high - low), 0.0, 1.0))
+    return limit((x - low) / (high - low), 0.0, 1.0)
 
 
 def towards(p: np.ndarray, goal: np.ndarray, *, xy_share: float = 1.0) -> Float[np.ndarray, "3"]:
     """Velocity that ends in the goal, horizontal and vertical speed limited apart."""
     error = GAIN * (goal - p)
     xy = limit_norm(error[:2], SPEED_XY) * xy_share
-    return np.array([xy[0], xy[1], np.clip(error[2], -SPEED_Z, SPEED_Z)])
+    return np.array([xy[0], xy[1], limit(error[2], -SPEED_Z, SPEED_Z)])
 
 
 def release(scene: Scene) -> Intention:
@@ -96,7 +97,7 @@ def release(scene: Scene) -> Intention:
 def reach(scene: Scene) -> Intention:
     """Fly to the cube, come down on it within a funnel, close when the cube is between the fingers."""
     d = scene.p_cube - scene.p
-    aside = float(np.hypot(d[0], d[1])) + 0.06 * abs(scene.yaw_cube - scene.yaw)
+    aside = math.hypot(d[0], d[1]) + 0.06 * abs(scene.yaw_cube - scene.yaw)
     goal = scene.p_cube + np.array([0.0, 0.0, HOVER * ramp(aside, 0.010, 0.035)])
     there = aside < 0.012 and abs(d[2]) < 0.010
     closing = scene.width < MAX_WIDTH - 0.012 and scene.is_between_fingers
@@ -108,7 +109,7 @@ def reach(scene: Scene) -> Intention:
 def carry(scene: Scene, side: int) -> Intention:
     """Lift, pass the wall on the given side (+1 far end, -1 near end), lower into the tray."""
     x, y, z = scene.p
-    to_tray = float(np.hypot(*(TRAY_P[:2] - scene.p[:2])))
+    to_tray = math.hypot(TRAY_P[0] - x, TRAY_P[1] - y)
     goal_z = CUBE_IN_TRAY_Z + 0.003 + (CARRY_Z - CUBE_IN_TRAY_Z) * ramp(to_tray, 0.012, 0.07)
     lifted = max(ramp(z, 0.05, 0.11), 1.0 - ramp(to_tray, 0.05, 0.07))
     velocity = towards(scene.p, np.array([*carrot(x, y, side), goal_z]), xy_share=lifted)
@@ -154,7 +155,7 @@ class PickPlaceExpert:
             yaw.append(scene.yaw)
             width.append(intention.width)
             scene = imagine(scene, intention)
-        q = joint_rows(np.array(p), np.array(yaw), start.q, self._kinematics)
+        q = solve_down(np.array(p), np.array(yaw))
         return np.column_stack([q, width])
 
 
@@ -178,8 +179,8 @@ def scene_from(observation: Observation, start: Setpoint) -> Scene:
 def imagine(scene: Scene, intention: Intention) -> Scene:
     """The scene one row later: bounded acceleration, fingers at their speed, the cube moves if held."""
     v = scene.v + limit_norm(intention.v - scene.v, ACCELERATION_MAX * DT_S)
-    turn = np.clip(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
-    grip = scene.width + np.clip(intention.width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
+    turn = limit(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
+    grip = scene.width + limit(intention.width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     p_cube = scene.p_cube
     if scene.is_between_fingers:
         grip = max(grip, CUBE_SIZE)

@@ -4,15 +4,15 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.motion import DT_S, HORIZON, Setpoint, joint_rows, limit_norm
-from sim.kinematics import Kinematics
+from sim.experts.motion import DT_S, HORIZON, Setpoint, limit_norm
+from sim.kinematics import Kinematics, solve_down
 from sim.model import SERVO_LAG_S
 from sim.tasks.track import WIDTH
 
 RATE = 9.0
 """Of the critically damped approach [1/s]: an error shrinks to 1 % in about 0.7 s."""
 SPEED_MAX, ACCELERATION_MAX = 0.5, 4.0
-_SUBSTEPS = 5
+_SUBSTEPS = 2
 
 
 class TrackExpert:
@@ -39,5 +39,5 @@ class TrackExpert:
                 p = p + step_s * v
                 p_BT = p_BT + step_s * v_BT
         yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(HORIZON))
-        q = joint_rows(np.array(path), yaw, start.q, self._kinematics)
+        q = solve_down(np.array(path), yaw)
         return np.column_stack([q, np.full(HORIZON, WIDTH)])
