@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tyro.conf import OmitSubcommandPrefixes, subcommand
+from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 
 from robot_runtime.cli.bench_loop import BenchLoop
 from robot_runtime.cli.bench_wire import BenchWire
 
 
-@OmitSubcommandPrefixes
+@configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """Measure the control loop or the wire on this machine."""

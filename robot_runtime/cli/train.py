@@ -4,11 +4,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from policies.flow.train import Demonstration, TrainConfig
@@ -97,11 +98,15 @@ class Train:
                 num_episodes=self.episodes or EPISODES[task],
                 seed=self.seed,
                 num_workers=self.workers,
-                progress=lambda done, total, bar=bar: progress.update(bar, completed=done, total=total),
+                progress=partial(_show_episodes, progress, bar),
             )
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
         return out
+
+
+def _show_episodes(progress: Progress, bar: TaskID, done: int, total: int) -> None:
+    progress.update(bar, completed=done, total=total)
 
 
 def _progress() -> Progress:

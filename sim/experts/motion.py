@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pinocchio as pin
+from jaxtyping import Float
 
 from robot_runtime.core.state import RobotState
 from sim.kinematics import Kinematics
