@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from policies.flow.train import Demonstration, TrainConfig
 
-EPISODES = MappingProxyType({"track": 400, "pick_place": 400})
+EPISODES = MappingProxyType({"track": 400, "pick_place": 800})
 """Demonstrations per task behind the shipped checkpoints."""
 
 
