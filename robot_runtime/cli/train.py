@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from policies.flow.train import Demonstration, TrainConfig
@@ -84,9 +84,8 @@ class Train:
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
         """From the file if it exists, else collected, and kept in the file if one is named."""
-        from sim.demonstrations import collect
-
         from policies.flow.demonstrations import load_demonstrations, save_demonstrations
+        from sim.demonstrations import collect
 
         if self.demonstrations is not None and self.demonstrations.exists():
             return load_demonstrations(self.demonstrations)
@@ -98,11 +97,16 @@ class Train:
                 num_episodes=self.episodes or EPISODES[task],
                 seed=self.seed,
                 num_workers=self.workers,
-                progress=lambda done, total, bar=bar: progress.update(bar, completed=done, total=total),
+                progress=_advance(progress, bar),
             )
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
         return out
+
+
+def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
+    """What moves a bar when called with (done, in all)."""
+    return lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def _progress() -> Progress:
