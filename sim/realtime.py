@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from robot_runtime.client import PolicyClient
-from robot_runtime.wire.messages import Welcome
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.method import Method
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
+from robot_runtime.wire.messages import Welcome
 from sim.drivers import SimArm, SimCamera, SimGripper
 from sim.evaluate import Episode, EpisodeResult
 from sim.tasks import make_task

@@ -35,18 +35,19 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
     if any(state.X_BE is None or state.gripper_width is None for state in states):
         raise ValueError("stored demonstrations need X_BE and gripper_width in every state")
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        path,
-        t_ns=np.array([state.t_ns for state in states]),
-        q=np.array([state.q for state in states]),
-        dq=np.array([state.dq for state in states]),
-        pose_base_end_effector=np.array([state.X_BE.homogeneous for state in states if state.X_BE]),
-        gripper_width=np.array([state.gripper_width for state in states]),
-        environment_state=np.array([observation.environment_state for observation in observations]),
-        task=np.array([observation.task for observation in observations]),
-        rows=np.array([d.rows for d in demonstrations]),
-        num_committed=np.array([d.num_committed for d in demonstrations]),
-    )
+    with path.open("wb") as file:  # a path would get .npz added to it
+        np.savez(
+            file,
+            t_ns=np.array([state.t_ns for state in states]),
+            q=np.array([state.q for state in states]),
+            dq=np.array([state.dq for state in states]),
+            pose_base_end_effector=np.array([state.X_BE.homogeneous for state in states if state.X_BE]),
+            gripper_width=np.array([state.gripper_width for state in states]),
+            environment_state=np.array([observation.environment_state for observation in observations]),
+            task=np.array([observation.task for observation in observations]),
+            rows=np.array([d.rows for d in demonstrations]),
+            num_committed=np.array([d.num_committed for d in demonstrations]),
+        )
 
 
 def load_demonstrations(path: Path) -> list[StoredDemonstration]:

@@ -60,7 +60,7 @@ class TrainConfig:
     steps: int = 10_000
     """Gradient steps."""
     batch_size: int = 128
-    learning_rate: float = 1e-3
+    learning_rate: float = 1.5e-3
     """Peak of the schedule: linear warm-up, then half a cosine down to zero."""
     warmup_steps: int = 300
     weight_decay: float = 1e-3

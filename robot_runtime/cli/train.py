@@ -2,9 +2,8 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 if TYPE_CHECKING:
     from policies.flow.train import Demonstration, TrainConfig
 
-EPISODES = MappingProxyType({"track": 400, "pick_place": 400})
+EPISODES = MappingProxyType({"track": 400, "pick_place": 800})
 """Demonstrations per task behind the shipped checkpoints."""
 
 
@@ -98,15 +97,16 @@ class Train:
                 num_episodes=self.episodes or EPISODES[task],
                 seed=self.seed,
                 num_workers=self.workers,
-                progress=partial(_show_episodes, progress, bar),
+                progress=_advance(progress, bar),
             )
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
         return out
 
 
-def _show_episodes(progress: Progress, bar: TaskID, done: int, total: int) -> None:
-    progress.update(bar, completed=done, total=total)
+def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
+    """What moves a bar when called with (done, in all)."""
+    return lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def _progress() -> Progress:

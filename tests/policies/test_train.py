@@ -74,7 +74,7 @@ def test_rows_of_another_shape_are_refused() -> None:
 
 
 def test_demonstrations_survive_a_file(tmp_path: Path) -> None:
-    path, samples = tmp_path / "demonstrations.npz", make_samples(3)
+    path, samples = tmp_path / "any_name", make_samples(3)
     save_demonstrations(path, samples)
     for ours, theirs in zip(samples, load_demonstrations(path), strict=True):
         assert np.array_equal(ours.rows, theirs.rows)
