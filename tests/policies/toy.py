@@ -23,6 +23,7 @@ BOW_RAD = 0.5
 class Sample:
     observation: Observation
     rows: np.ndarray
+    num_committed: int = 0
 
 
 def make_observation(seed: int, *, task: str = TASK) -> Observation:
