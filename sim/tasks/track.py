@@ -1,10 +1,10 @@
 """`track`: keep the hand on a target whose velocity jumps when nobody can know.
 
 The target moves in straight lines at constant speed. A segment lasts MIN_SEGMENT_S plus an exponentially
-distributed time, so its end does not depend on how long it has lasted; the next direction is uniform on the
-sphere and the next speed uniform, both independent of the past. Two restrictions keep the target in its
-region: a direction is drawn again if its segment would leave the region, and a duration if no direction
-suits it. So a target that heads for the border will turn before it; nothing else can be foreseen.
+distributed time, so when it ends does not depend on how long it has lasted (only MAX_SEGMENT_S cuts it off,
+one in four or five). Then direction and speed are drawn, uniform and independent of the past, again and again until
+the segment stays in the region. So a target that heads for the border will turn before it, and one in a
+corner will leave it; nothing else can be foreseen.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,14 @@ from sim.world import World
 WIDTH = 0.02
 """Distance between the fingers throughout [m]."""
 REGION_MIN, REGION_MAX = np.array([0.36, -0.26, 0.18]), np.array([0.62, 0.26, 0.46])
+"""Box for the target in B [m]; from everywhere it is at least 0.32 m to the farthest corner."""
 SPEED_MIN, SPEED_MAX = 0.08, 0.14
-MIN_SEGMENT_S, MEAN_EXTRA_S = 1.0, 2.0
+MIN_SEGMENT_S, MEAN_EXTRA_S, MAX_SEGMENT_S = 1.0, 2.0, 4.0
 APPROACH_S = 2.0
 """Time to reach the target before errors count [s]."""
 TOLERANCE_M = 0.050
 SHARE_REQUIRED = 0.50
-_NUM_DIRECTIONS = 32
+_NUM_CANDIDATES = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,16 +51,18 @@ class Segment:
 
 def draw_segment(t_ns: int, p_BT: Float[np.ndarray, "3"], rng: np.random.Generator) -> Segment:
     """A segment that starts at `p_BT`, stays in the region, and depends on nothing else."""
-    while True:
-        duration_ns = int(1e9 * (MIN_SEGMENT_S + rng.exponential(MEAN_EXTRA_S)))
-        speed = rng.uniform(SPEED_MIN, SPEED_MAX)
-        directions = rng.standard_normal((_NUM_DIRECTIONS, 3))
-        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        ends = p_BT + directions * (speed * duration_ns / 1e9)
-        inside = ((ends >= REGION_MIN) & (ends <= REGION_MAX)).all(axis=1)
-        if inside.any():
-            velocity = speed * directions[int(np.argmax(inside))]
-            return Segment(t_ns=t_ns, end_ns=t_ns + duration_ns, p_BT=p_BT, v_BT=velocity)
+    duration_s = min(MIN_SEGMENT_S + rng.exponential(MEAN_EXTRA_S), MAX_SEGMENT_S)
+    velocities = rng.standard_normal((_NUM_CANDIDATES, 3))
+    speeds = rng.uniform(SPEED_MIN, SPEED_MAX, (_NUM_CANDIDATES, 1))
+    velocities *= speeds / np.linalg.norm(velocities, axis=1, keepdims=True)
+    ends = p_BT + velocities * duration_s
+    inside = ((ends >= REGION_MIN) & (ends <= REGION_MAX)).all(axis=1)
+    if inside.any():
+        velocity = velocities[int(np.argmax(inside))]
+    else:
+        away = np.where(p_BT < (REGION_MIN + REGION_MAX) / 2, REGION_MAX, REGION_MIN) - p_BT
+        velocity = away * (SPEED_MIN / np.linalg.norm(away))
+    return Segment(t_ns=t_ns, end_ns=t_ns + int(1e9 * duration_s), p_BT=p_BT, v_BT=velocity)
 
 
 class Track:

@@ -1,0 +1,16 @@
+"""Worlds are built once per task: compiling a scene is the slow part."""
+
+import pytest
+
+from sim.tasks import make_task
+from sim.world import World
+
+
+@pytest.fixture(scope="session")
+def track_world() -> World:
+    return World(make_task("track"))
+
+
+@pytest.fixture(scope="session")
+def pick_world() -> World:
+    return World(make_task("pick_place"))

@@ -1,0 +1,33 @@
+import numpy as np
+
+from sim.demonstrations import collect
+from sim.experts import ACTION_SPEC, make_expert
+
+
+def test_demonstrations_do_not_depend_on_the_number_of_processes():
+    alone = collect("pick_place", num_episodes=2, seed=5, num_workers=1)
+    together = collect("pick_place", num_episodes=2, seed=5, num_workers=2)
+    assert len(alone) == len(together) > 50
+    for a, b in zip(alone, together, strict=True):
+        assert np.array_equal(a.rows, b.rows)
+        assert np.array_equal(a.observation.state.q, b.observation.state.q)
+        assert np.array_equal(a.observation.environment_state, b.observation.environment_state)
+
+
+def test_label_is_what_the_expert_plans_from_the_stored_observation():
+    calls: list[tuple[int, int]] = []
+    samples = collect(
+        "track", num_episodes=2, seed=1, progress=lambda done, total: calls.append((done, total))
+    )
+    assert calls == [(1, 2), (2, 2)]
+    expert = make_expert("track", seed=0)
+    for sample in samples[::40]:
+        plan = expert.plan(sample.observation)
+        assert plan.shape == (ACTION_SPEC.horizon, ACTION_SPEC.dim)
+        np.testing.assert_allclose(sample.rows, plan, atol=1e-6)
+
+
+def test_row_zero_continues_the_motion_the_arm_is_in():
+    for sample in collect("pick_place", num_episodes=1, seed=2)[::10]:
+        state = sample.observation.state
+        assert np.abs(sample.rows[0, :7] - state.q - 0.03 * state.dq).max() < 0.1
