@@ -93,6 +93,10 @@ class PolicyServer:
         self._is_stopping = True
         self._doorbell.ring()
 
+    def wakeup_fd(self) -> int:
+        """For `signal.set_wakeup_fd`: else `stop` in a handler may have to wait."""
+        return self._doorbell.ring_fileno()
+
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
         self._engine.close()
