@@ -58,6 +58,10 @@ class Doorbell:
         """What to poll for reading."""
         return self._read_fd
 
+    def ring_fileno(self) -> int:
+        """Any byte written here rings; for `signal.set_wakeup_fd`."""
+        return self._write_fd
+
     def ring(self) -> None:
         """Wake the owner; a bell that is ringing already rings on, a closed one stays silent."""
         if self._is_closed:

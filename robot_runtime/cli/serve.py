@@ -64,8 +64,11 @@ def serve(policy: Policy, args: Serve) -> int:
 
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGTERM, stop)
+        # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
+        signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
         _announce(server, policy, args.json)
         server.serve_forever()
+        signal.set_wakeup_fd(-1)
     return EXIT_INTERRUPTED if signal.SIGINT in received else 0
 
 

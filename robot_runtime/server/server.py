@@ -11,6 +11,7 @@ from types import TracebackType
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.jpeg import decode_jpeg
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.delay import Delay, DelayLine
@@ -24,6 +25,8 @@ from robot_runtime.wire.server_session import ServerSession
 NS_PER_MS = 1_000_000
 HEARTBEAT_NS = 25 * NS_PER_MS
 """A dead server is noticed after at most 6 of these."""
+LINGER_NS = 150 * NS_PER_MS
+"""How long a stopping server stays to see its goodbyes off."""
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
 
 
@@ -59,7 +62,12 @@ class PolicyServer:
                 heartbeat_ns=heartbeat_ns,
             )
         )
-        self._transport = ZmqServerTransport(address)
+        try:
+            self._transport = ZmqServerTransport(address)
+        except RobotRuntimeError:
+            self._engine.close()
+            self._doorbell.close()
+            raise
         self.address = self._transport.address
         """Where it listens, with the port that was chosen."""
 
@@ -78,11 +86,16 @@ class PolicyServer:
             self._turn()
         self._session.close()
         self._send()
+        self._linger()
 
     def stop(self) -> None:
         """Make `serve_forever` return; any thread or signal handler may call it."""
         self._is_stopping = True
         self._doorbell.ring()
+
+    def wakeup_fd(self) -> int:
+        """For `signal.set_wakeup_fd`: else `stop` in a handler may have to wait."""
+        return self._doorbell.ring_fileno()
 
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
@@ -111,6 +124,14 @@ class PolicyServer:
         self._session.handle_timer(now_ns)
         self._feed_engine(now_ns)
         self._send()
+
+    def _linger(self) -> None:
+        # A socket closed on unread data resets the connection, and the goodbye with it: read for a while.
+        end_ns = self._clock.now_ns() + LINGER_NS
+        while (remaining_ns := end_ns - self._clock.now_ns()) > 0:
+            self._transport.wait(remaining_ns, self._doorbell)
+            while self._transport.receive() is not None:
+                pass
 
     def _slowed(self, result: Result) -> Result:
         if isinstance(result, Block) and self._job_delay_ns:

@@ -78,11 +78,11 @@ def decode(
     header = unpack_header(frames[0], limits)
     if header and type(header[0]) is int and header[0] != VERSION:
         raise VersionMismatchError(ours=VERSION, theirs=header[0])
-    match header:
-        case [int(), str(kind), str(client_id), int(session), fields] if 0 <= session <= INT64_MAX:
-            pass
-        case _:
-            raise ProtocolError("the header is not [version, type, client id, session, fields]")
+    if [type(value) for value in header[:4]] != [int, str, str, int] or len(header) != 5:
+        raise ProtocolError("the header is not [version, type, client id, session, fields]")
+    _, kind, client_id, session, fields = header
+    if not 0 <= session <= INT64_MAX:
+        raise ProtocolError(f"the session must be in [0, {INT64_MAX}]")
     parse = _PARSERS.get(kind)
     try:
         if parse is None:

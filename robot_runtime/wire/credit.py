@@ -116,9 +116,13 @@ class Credit:
     def drop(self, request_id: int, epoch: int, reason: DropReason, now_ns: int) -> None:
         """The server will not answer the request."""
         submission = self._in_flight_if(request_id, epoch)
-        if submission is not None:
+        if submission is None:
+            return
+        if reason is DropReason.DEADLINE:
+            self._emit(_expired(submission.request))  # the same end, whoever's clock was first
+        else:
             self._drop(submission, reason)
-            self._return(now_ns)
+        self._return(now_ns)
 
     def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
         """The server could not answer the request, or not in a way that makes sense."""

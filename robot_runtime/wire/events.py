@@ -49,7 +49,7 @@ class PartReceived:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestDropped:
-    """Given up on purpose: a newer one took its place, it was cancelled, or the server's clock ran it out."""
+    """Given up on purpose: a newer one took its place, or it was cancelled."""
 
     request_id: int
     epoch: int

@@ -111,7 +111,7 @@ class Reader:
         return self._fields[name]
 
     def integer(self, name: str, low: int = 0, high: int = INT64_MAX) -> int:
-        value = self.value(name)
+        value = self._fields.get(name)
         if type(value) is not int or not low <= value <= high:
             raise ProtocolError(f"{name} must be an integer in [{low}, {high}]")
         return value
@@ -120,7 +120,7 @@ class Reader:
         return None if self.value(name) is None else self.integer(name)
 
     def flag(self, name: str) -> bool:
-        value = self.value(name)
+        value = self._fields.get(name)
         if type(value) is not bool:
             raise ProtocolError(f"{name} must be true or false")
         return value
@@ -144,7 +144,7 @@ class Reader:
         array = self._array(self.value(name), name, FLOATS)
         if array.ndim != ndim:
             raise ProtocolError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
-        if not np.isfinite(array).all():
+        if not _is_finite(array):
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
@@ -178,18 +178,21 @@ class Reader:
         return _frozen(array if array.flags.aligned else array.copy())
 
     def _described(self, field: object, name: str) -> tuple[str, tuple[int, ...], Buffer]:
-        buffer: Buffer
-        match field:
-            case [str(dtype_name), list(shape), bytes(inline)] if len(shape) <= self._limits.ndim:
-                buffer = inline
-            case [str(dtype_name), list(shape), int(number)] if len(shape) <= self._limits.ndim:
-                if number != self.num_frames_used + 1 or number > len(self._frames):
-                    raise ProtocolError(f"{name} refers to frame {number}, which is not the next one")
-                self.num_frames_used = number
-                buffer = self._frames[number - 1]
-            case _:
-                raise ProtocolError(f"{name} must be an array of at most {self._limits.ndim} dimensions")
-        return dtype_name, tuple(shape), buffer
+        # Runs for every array of every request: plain checks take a third of the time of a match statement.
+        if type(field) is list and len(field) == 3:
+            dtype_name, shape, where = field
+            if type(dtype_name) is str and type(shape) is list and len(shape) <= self._limits.ndim:
+                if type(where) is bytes:
+                    return dtype_name, tuple(shape), where
+                if type(where) is int:
+                    return dtype_name, tuple(shape), self._next_frame(where, name)
+        raise ProtocolError(f"{name} must be an array of at most {self._limits.ndim} dimensions")
+
+    def _next_frame(self, number: int, name: str) -> Buffer:
+        if number != self.num_frames_used + 1 or number > len(self._frames):
+            raise ProtocolError(f"{name} refers to frame {number}, which is not the next one")
+        self.num_frames_used = number
+        return self._frames[number - 1]
 
     def _from_jpeg(self, buffer: Buffer, shape: tuple[int, ...], name: str) -> np.ndarray:
         if self._decode_jpeg is None:
@@ -201,6 +204,11 @@ class Reader:
         except ValueError as error:
             raise ProtocolError(f"{name} is not a JPEG of shape {shape}") from error
         return _frozen(pixels)
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    # The sum of squares tells in a third of the time, except for numbers so large that it overflows.
+    return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """The fields of a `Request`, the one message with an observation in it. See `codec`."""
 
-from dataclasses import fields as dataclass_fields
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
@@ -111,30 +110,31 @@ def _parse_state(reader: Reader) -> tuple[RobotState, np.ndarray]:
 def _parse_images(reader: Reader) -> dict[str, Image]:
     images: dict[str, Image] = {}
     for entry in reader.sequence("images"):
-        match entry:
-            case [str(name), int(t_ns), field] if name not in images and 0 <= t_ns <= INT64_MAX:
-                reader.checked_text(name, "camera name")
-                images[name] = Image(t_ns=t_ns, pixels=reader.pixels(field, name))
-            case _:
-                raise ProtocolError("an image is [name, capture time, array], names differ")
+        if type(entry) is not list or len(entry) != 3:
+            raise ProtocolError("an image is [name, capture time, array]")
+        name, t_ns, field = entry
+        if reader.checked_text(name, "camera name") in images:
+            raise ProtocolError(f"there are two images of camera {name!r}")
+        if type(t_ns) is not int or not 0 <= t_ns <= INT64_MAX:
+            raise ProtocolError(f"image {name!r} needs a capture time")
+        images[name] = Image(t_ns=t_ns, pixels=reader.pixels(field, name))
     return images
 
 
 @cache
 def _sampler_hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind)  # of a dataclass: its fields
 
 
 def _parse_sampler(value: Any) -> SamplerPart:
-    match value:
-        case {"kind": str(name)} if name in _SAMPLERS:
-            kind = _SAMPLERS[name]
-        case _:
-            raise ProtocolError(f"the sampler must be one of {', '.join(_SAMPLERS)}")
-    options: dict[str, Any] = {str(option): setting for option, setting in value.items() if option != "kind"}
-    if set(options) != {f.name for f in dataclass_fields(kind)}:
-        raise ProtocolError(f"sampler {name} does not have options {sorted(options)}")
+    name = value.get("kind") if type(value) is dict else None
+    if type(name) is not str or name not in _SAMPLERS:
+        raise ProtocolError(f"the sampler must be one of {', '.join(_SAMPLERS)}")
+    kind = _SAMPLERS[name]
+    options = {option: setting for option, setting in value.items() if option != "kind"}
     hints = _sampler_hints(kind)
+    if options.keys() != hints.keys():
+        raise ProtocolError(f"sampler {name} has options {', '.join(hints)}, and needs all of them")
     for option, setting in options.items():
         if not isinstance(setting, hints[option]):
             raise ProtocolError(f"option {option} of sampler {name} must be {hints[option]}")

@@ -92,13 +92,12 @@ def test_a_killed_server_is_noticed_and_the_next_one_is_found(start_server, caps
     assert ready_s < 5.0
 
 
-def test_a_stopping_server_says_goodbye(start_server):
+def test_a_stopping_server_ends_cleanly_and_its_robot_notices(start_server):
     server = start_server()
     with PolicyClient(server.address, schema=toy_schema()) as client:
         client.wait_until_ready(TIMEOUT_S)
         server.process.send_signal(signal.SIGTERM)
-        lost, _ = wait_for(client, ServerLost)
-        assert lost.reason == "the server said goodbye"
+        wait_for(client, ServerLost)
         output = server.output()
     assert server.process.returncode == 0
     assert f"ready: {server.address} policy toy" in output

@@ -186,6 +186,13 @@ def test_a_deadline_expires_the_request_and_returns_credit():
     assert received_rows(pair.take_events()) == list(range(SPEC.horizon))
 
 
+def test_a_deadline_that_the_server_noticed_first_is_an_expiry_too():
+    pair = ready_pair()
+    pair.submit(make_request(1))
+    say(pair, Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE))
+    assert pair.take_events() == [RequestExpired(request_id=1, epoch=0)]
+
+
 def test_duplicates_are_dropped_and_reordered_parts_wait():
     pair = ready_pair()
     request = make_request(1)
