@@ -17,6 +17,7 @@ from threading import Thread
 from types import TracebackType
 
 from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
 from robot_runtime.jpeg import jpeg_encoder
@@ -25,7 +26,7 @@ from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTranspo
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
-from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Request, Welcome
+from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
 from robot_runtime.wire.packing import Buffer, ProtocolError
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class PolicyClient:
             session_ids=_session_ids(),
         )
         self._doorbell = Doorbell()
-        self._requests: Mailbox[Request] = Mailbox()
+        self._requests: Mailbox[ChunkRequest] = Mailbox()
         self._cancels: deque[tuple[int, int]] = deque()
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._seen: list[Event] = []  # by wait_for_events; the control thread's
@@ -94,7 +95,7 @@ class PolicyClient:
 
     # ---- control thread ------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: ChunkRequest) -> None:
         """Ask for a chunk; never blocks. The pixels must stay unchanged until the request is over."""
         replaced = self._requests.put(request)
         if replaced is not None:
@@ -217,7 +218,7 @@ class PolicyClient:
                 self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
             except ProtocolError as error:
                 logger.warning("%s was not sent: %s", type(packet.message).__name__, error)
-                if isinstance(packet.message, Request):
+                if isinstance(packet.message, ChunkRequest):
                     reason = f"it could not be sent: {error}"
                     self._session.abandon(packet.message, reason, self._clock.now_ns())
         while self._outbox and self._transport.send(self._outbox[0]):

@@ -26,12 +26,13 @@ from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.method import ConstantSchedule, SamplerPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived
-from robot_runtime.wire.messages import ChunkReply, Packet, Request
+from robot_runtime.wire.messages import ChunkReply, Packet
 
 ANY_PORT = "tcp://127.0.0.1:*"
 NS_PER_S = 1_000_000_000
@@ -168,7 +169,7 @@ def _our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
             request_id += 1
             started_ns = time.monotonic_ns()
             client.submit(
-                Request(
+                ChunkRequest(
                     request_id=request_id,
                     epoch=0,
                     observation=observation,

@@ -1,8 +1,8 @@
 """What a server lets in: how fast, and only what fits its policy."""
 
 from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
-from robot_runtime.wire.messages import Request
 
 NS_PER_S = 1_000_000_000
 
@@ -29,7 +29,7 @@ class RateLimit:
         return is_allowed
 
 
-def misfit(request: Request, *, schema: Schema, spec: ActionSpec) -> str | None:
+def misfit(request: ChunkRequest, *, schema: Schema, spec: ActionSpec) -> str | None:
     """Why the request does not fit what was agreed in the handshake, naming both sides; None if it does."""
     state, observation = request.observation.state, request.observation
     have = {name: image.pixels.shape[:2] for name, image in observation.images.items()}

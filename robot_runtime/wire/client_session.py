@@ -26,6 +26,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.credit import Credit
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
@@ -42,7 +43,6 @@ from robot_runtime.wire.messages import (
     Packet,
     RefusalCode,
     Refused,
-    Request,
     Welcome,
 )
 from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
@@ -99,7 +99,7 @@ class ClientSession:
             self._send(Goodbye())
         self.state = ClientState.DISCONNECTED
 
-    def submit(self, request: Request, now_ns: int) -> None:
+    def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Send the request now, or hold it until there is credit; it replaces one that waits."""
         if self._credit is not None:
             self._credit.submit(request, now_ns)
@@ -114,7 +114,7 @@ class ClientSession:
         if self._credit is not None:
             self._credit.cancel(request_id, epoch, now_ns)
 
-    def abandon(self, request: Request, reason: str, now_ns: int) -> None:
+    def abandon(self, request: ChunkRequest, reason: str, now_ns: int) -> None:
         """A request out of `packets_to_send` could not be sent: it has failed for that reason."""
         if self._credit is not None:
             self._credit.fail(request.request_id, request.epoch, reason, now_ns)

@@ -15,6 +15,7 @@ from typing import Any
 import msgpack
 
 from robot_runtime.core.action import ActionSpec, ChunkPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.messages import (
     VERSION,
@@ -32,7 +33,6 @@ from robot_runtime.wire.messages import (
     Packet,
     RefusalCode,
     Refused,
-    Request,
     Welcome,
 )
 from robot_runtime.wire.packing import (
@@ -107,7 +107,7 @@ def _name_sender(error: ProtocolError, client_id: str, session: int, fields: obj
 
 def _fields_of(message: Message, writer: Writer) -> dict[str, Any]:
     match message:
-        case Request():
+        case ChunkRequest():
             return request_fields(message, writer)
         case ChunkReply(part=part):
             return {
@@ -183,7 +183,7 @@ _PARSERS: MappingProxyType[str, Callable[[Reader], Message]] = MappingProxyType(
         "Hello": lambda r: Hello(robot=r.text("robot"), schema=_from_dict(Schema.from_dict, r, "schema")),
         "Welcome": _parse_welcome,
         "Refused": lambda r: Refused(code=_member(RefusalCode, r, "code"), reason=r.text("reason")),
-        "Request": parse_request,
+        "ChunkRequest": parse_request,
         "ChunkReply": _parse_chunk_reply,
         "Cancel": lambda r: Cancel(request_id=r.integer("request_id"), epoch=r.integer("epoch")),
         "Dropped": lambda r: Dropped(

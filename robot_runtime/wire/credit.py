@@ -13,14 +13,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.wire.assembly import Assembly, InconsistentReplyError
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
-from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Request, Welcome
+from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Welcome
 
 
 @dataclass(eq=False)
 class _Submission:
-    request: Request
+    request: ChunkRequest
     submitted_ns: int
 
     @property
@@ -56,7 +57,7 @@ class Credit:
         self._in_flight: _InFlight | None = None
         self._waiting: _Submission | None = None
 
-    def submit(self, request: Request, now_ns: int) -> None:
+    def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Send now, or wait for credit in place of an older one."""
         if self._waiting is not None:
             self._drop(self._waiting, DropReason.SUPERSEDED)
@@ -167,9 +168,9 @@ class Credit:
         self._emit(RequestDropped(request_id=request_id, epoch=epoch, reason=reason))
 
 
-def _failed(request: Request, reason: str) -> RequestFailed:
+def _failed(request: ChunkRequest, reason: str) -> RequestFailed:
     return RequestFailed(request_id=request.request_id, epoch=request.epoch, reason=reason)
 
 
-def _expired(request: Request) -> RequestExpired:
+def _expired(request: ChunkRequest) -> RequestExpired:
     return RequestExpired(request_id=request.request_id, epoch=request.epoch)

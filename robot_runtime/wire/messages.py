@@ -2,20 +2,16 @@
 
 The server never makes an absolute time: it echoes the robot's and reports durations.
 
-    from the client   Hello  Request  Cancel  Heartbeat  Goodbye
+    from the client   Hello  ChunkRequest  Cancel  Heartbeat  Goodbye
     from the server   Welcome | Refused   ChunkReply  Dropped  ErrorReply   HeartbeatReply  Goodbye
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-from jaxtyping import Float
-
 from robot_runtime.core.action import ActionSpec, ChunkPart
-from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation
 
 VERSION = 1
 """Both sides must speak the same one; there is no negotiation."""
@@ -77,23 +73,6 @@ class Refused:
 
     code: RefusalCode
     reason: str
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Request:
-    """Asks for one action chunk."""
-
-    request_id: int
-    epoch: int
-    """Counts the robot's changes of plan; an answer of another epoch is not wanted any more."""
-    observation: Observation
-    prefix: Float[np.ndarray, "d D"] | None
-    """Rows the robot is committed to, in the action spec's columns; row 0 is due at the observation."""
-    sampler: SamplerPart
-    seed: int
-    """Of the sampler's noise, >= 0."""
-    deadline_ns: int
-    """How long an answer is of use, counted from submission or, on the wire, from receipt [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,7 +138,7 @@ Message = (
     Hello
     | Welcome
     | Refused
-    | Request
+    | ChunkRequest
     | ChunkReply
     | Cancel
     | Dropped

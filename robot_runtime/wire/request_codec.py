@@ -1,4 +1,4 @@
-"""The fields of a `Request`, the one message with an observation in it. See `codec`."""
+"""The fields of a `ChunkRequest`, the one message with an observation in it. See `codec`."""
 
 from functools import cache
 from typing import Any, get_args, get_type_hints
@@ -6,15 +6,15 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.transforms import pose_from_quaternion, quaternion_from_rotation
-from robot_runtime.wire.messages import Request
 from robot_runtime.wire.packing import INT64_MAX, ProtocolError, Reader, Writer
 
 _SAMPLERS: dict[str, type] = {part.__name__: part for part in get_args(SamplerPart)}
 
 
-def request_fields(request: Request, writer: Writer) -> dict[str, Any]:
+def request_fields(request: ChunkRequest, writer: Writer) -> dict[str, Any]:
     observation = request.observation
     return {
         "request_id": request.request_id,
@@ -55,7 +55,7 @@ def _state_fields(observation: Observation, writer: Writer) -> dict[str, Any]:
     }
 
 
-def parse_request(reader: Reader) -> Request:
+def parse_request(reader: Reader) -> ChunkRequest:
     # In the order of `request_fields`: frames are named in the order of their use.
     prefix = reader.optional_numbers("prefix", ndim=2)
     state, environment_state = _parse_state(reader)
@@ -65,7 +65,7 @@ def parse_request(reader: Reader) -> Request:
         environment_state=environment_state,
         task=reader.text("task"),
     )
-    return Request(
+    return ChunkRequest(
         request_id=reader.integer("request_id"),
         epoch=reader.integer("epoch"),
         observation=observation,

@@ -8,8 +8,8 @@ that a client notices a restarted server at its next heartbeat. A client has at 
 one running; a newer one replaces the queued one but keeps its place in line, so all are served in turn.
 
     a request is   what happens                         next      the client is told
-    (new)          Request                              queued    the one it replaces: Dropped(superseded)
-    (new)          Request that does not fit the policy over      ErrorReply(bad_request)
+    (new)          request                              queued    the one it replaces: Dropped(superseded)
+    (new)          request that does not fit the policy over      ErrorReply(bad_request)
     queued         next_job()                           running
     running        rows_ready()                         running   ChunkReply
     running        rows_ready(is_last)                  over      ChunkReply
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.wire.admission import RateLimit, misfit
 from robot_runtime.wire.messages import (
@@ -46,7 +47,6 @@ from robot_runtime.wire.messages import (
     Packet,
     RefusalCode,
     Refused,
-    Request,
     Welcome,
 )
 from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
@@ -68,7 +68,7 @@ class Job:
     """A request on its way through the server."""
 
     peer: bytes
-    request: Request
+    request: ChunkRequest
     received_ns: int
     """Server's clock."""
 
@@ -191,7 +191,7 @@ class ServerSession:
         match packet.message:
             case Heartbeat(t_ns=t_ns):
                 self._tell(peer, HeartbeatReply(t_ns=t_ns))
-            case Request() as request:
+            case ChunkRequest() as request:
                 self._receive_request(peer, request, now_ns)
             case Cancel(request_id=request_id, epoch=epoch):
                 for job in self._open_jobs():
@@ -220,7 +220,7 @@ class ServerSession:
             self._clients[peer] = _Client(packet.client_id, packet.session, now_ns, rate)
             self._tell(peer, self._welcome)
 
-    def _receive_request(self, peer: bytes, request: Request, now_ns: int) -> None:
+    def _receive_request(self, peer: bytes, request: ChunkRequest, now_ns: int) -> None:
         reason = misfit(request, schema=self._welcome.schema, spec=self._welcome.action_spec)
         if reason is not None:
             self._tell_error(peer, request, ErrorCode.BAD_REQUEST, reason)
@@ -269,7 +269,7 @@ class ServerSession:
         request_id, epoch = _identity(job)
         self._tell(job.peer, Dropped(request_id=request_id, epoch=epoch, reason=reason))
 
-    def _tell_error(self, peer: bytes, request: Request, code: ErrorCode, message: str) -> None:
+    def _tell_error(self, peer: bytes, request: ChunkRequest, code: ErrorCode, message: str) -> None:
         ids = {"request_id": request.request_id, "epoch": request.epoch}
         self._tell(peer, ErrorReply(code=code, message=message[:MAX_REASON], **ids))
 

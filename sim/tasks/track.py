@@ -2,9 +2,12 @@
 
 The target moves in straight lines at constant speed. A segment lasts MIN_SEGMENT_S plus an exponentially
 distributed time, so when it ends does not depend on how long it has lasted (only MAX_SEGMENT_S cuts it off,
-one in four or five). Then direction and speed are drawn, uniform and independent of the past, again and again until
-the segment stays in the region. So a target that heads for the border will turn before it, and one in a
-corner will leave it; nothing else can be foreseen.
+one in four or five). Then direction and speed are drawn, uniform and independent of the past, again and
+again until the segment stays in the region. So a target that heads for the border will turn before it, and
+one in a corner will leave it; nothing else can be foreseen.
+
+How fast it is, and how close the hand has to stay, are chosen so that a planner who sees it 400 ms late
+still succeeds, and one that stands still while it thinks does not.
 """
 
 from dataclasses import dataclass

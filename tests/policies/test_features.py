@@ -54,7 +54,7 @@ def test_features_are_joints_gripper_hand_and_scene_in_that_order() -> None:
     features = state_features(observation, SCHEMA, FeatureConfig())
     hand = [0, 0, 0, 1, 0, 0, 0, 1, 0]
     np.testing.assert_array_equal(
-        features, [*observation.state.q, 0.04, *hand, *observation.environment_state]
+        features, [*observation.state.q, 0.04, *hand, *observation.state.dq, *observation.environment_state]
     )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.wire.messages import Request
 
 NUM_JOINTS = 2
 SPEC = ActionSpec(fields=(JointPosition(NUM_JOINTS), GripperWidth()), horizon=6, dt_ns=NS_PER_S // 30)
@@ -47,7 +47,9 @@ class ToyPolicy:
         yield rows[2:]
 
 
-def toy_request(request_id: int, *, q: float = 0.0, pixels: np.ndarray | None = None, **changes) -> Request:
+def toy_request(
+    request_id: int, *, q: float = 0.0, pixels: np.ndarray | None = None, **changes
+) -> ChunkRequest:
     if pixels is None:
         pixels = np.full((48, 64, 3), 7, np.uint8)
     state = RobotState(
@@ -65,4 +67,4 @@ def toy_request(request_id: int, *, q: float = 0.0, pixels: np.ndarray | None = 
         "seed": 1,
         "deadline_ns": 5 * NS_PER_S,
     }
-    return Request(request_id=request_id, observation=observation, **(values | changes))
+    return ChunkRequest(request_id=request_id, observation=observation, **(values | changes))

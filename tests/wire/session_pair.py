@@ -7,12 +7,13 @@ import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, JointPosition
 from robot_runtime.core.method import ConstantSchedule
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event
-from robot_runtime.wire.messages import Packet, Request, Welcome
+from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.packing import ProtocolError
 from robot_runtime.wire.server_session import Job, ServerSession
 
@@ -38,17 +39,17 @@ def make_welcome(**changes) -> Welcome:
     return Welcome(**(values | {"heartbeat_ns": 25 * MS} | changes))
 
 
-def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S, **changes) -> Request:
+def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S, **changes) -> ChunkRequest:
     pixels = np.zeros((4, 6, 3), np.uint8)
     observation = Observation(
         state=RobotState(t_ns=1000 + request_id, q=np.zeros(DIM), dq=np.zeros(DIM)),
         images={"wrist": Image(t_ns=7, pixels=pixels)},
     )
     values = {"observation": observation, "prefix": None, "sampler": ConstantSchedule(), "seed": 0}
-    return Request(request_id=request_id, epoch=epoch, deadline_ns=deadline_ns, **(values | changes))
+    return ChunkRequest(request_id=request_id, epoch=epoch, deadline_ns=deadline_ns, **(values | changes))
 
 
-def rows_of(request: Request) -> np.ndarray:
+def rows_of(request: ChunkRequest) -> np.ndarray:
     """The one right answer to a request: (request id, row)."""
     rows = np.empty((SPEC.horizon, DIM))
     rows[:, 0], rows[:, 1] = request.request_id, np.arange(SPEC.horizon)
@@ -137,7 +138,7 @@ class SessionPair:
             self.client.handle_timer(self.now_ns)
             self.flush()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: ChunkRequest) -> None:
         self.client.submit(request, self.now_ns)
         self.flush()
 

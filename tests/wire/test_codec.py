@@ -12,6 +12,7 @@ from session_pair import SPEC, make_request, make_schema, make_welcome
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.method import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.messages import (
@@ -29,7 +30,6 @@ from robot_runtime.wire.messages import (
     Packet,
     RefusalCode,
     Refused,
-    Request,
 )
 from robot_runtime.wire.packing import INT64_MAX, ProtocolError, VersionMismatchError, WireLimits
 
@@ -71,7 +71,7 @@ def observations(draw) -> Observation:
 
 
 REQUESTS = st.builds(
-    Request,
+    ChunkRequest,
     request_id=IDS,
     epoch=IDS,
     observation=observations(),
@@ -189,7 +189,7 @@ def packet_of(message) -> Packet:
     return Packet("me", 5, message)
 
 
-def image_request(pixels: np.ndarray) -> Request:
+def image_request(pixels: np.ndarray) -> ChunkRequest:
     state = RobotState(t_ns=1, q=np.zeros(2), dq=np.zeros(2))
     observation = Observation(state=state, images={"wrist": Image(t_ns=1, pixels=pixels)})
     return make_request(3, observation=observation)

@@ -20,6 +20,7 @@ from session_pair import (
 )
 
 from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import (
     PartReceived,
@@ -42,14 +43,13 @@ from robot_runtime.wire.messages import (
     Packet,
     RefusalCode,
     Refused,
-    Request,
     Welcome,
 )
 from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 from robot_runtime.wire.server_session import PACKETS_PER_S, SILENCE_NS, ServerSession
 
 
-def reply(request: Request, first: int, end: int, **changes) -> ChunkReply:
+def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkReply:
     values = {"t_obs_ns": request.observation.t_obs_ns, "rows": rows_of(request)[first:end]}
     values |= {"request_id": request.request_id, "epoch": request.epoch, "first_row": first}
     part = ChunkPart(**(values | {"is_last": end == SPEC.horizon} | changes))
@@ -128,7 +128,7 @@ def test_nothing_is_sent_without_credit():
     pair = ready_pair()
     pair.client.submit(make_request(1), pair.now_ns)
     pair.client.submit(make_request(2), pair.now_ns)
-    sent = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, Request)]
+    sent = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
     assert [r.request_id for r in sent] == [1]
 
 
@@ -140,7 +140,7 @@ def test_only_cameras_that_the_policy_looks_at_are_sent():
     images = {"wrist": image, "back": image}
     observation = type(request.observation)(state=request.observation.state, images=images)
     pair.client.submit(make_request(1, observation=observation), pair.now_ns)
-    (sent,) = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, Request)]
+    (sent,) = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
     assert list(sent.observation.images) == ["wrist"]
 
 
@@ -395,7 +395,7 @@ def greeted(*peers: bytes) -> ServerSession:
     return server
 
 
-def ask(server: ServerSession, peer: bytes, session: int, request: Request, now_ns: int = 0) -> None:
+def ask(server: ServerSession, peer: bytes, session: int, request: ChunkRequest, now_ns: int = 0) -> None:
     server.receive(peer, Packet(peer.decode(), session, request), now_ns)
 
 

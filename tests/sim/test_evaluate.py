@@ -1,0 +1,123 @@
+"""The closed loop under the virtual clock, with experts in place of learned policies."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.errors import SchemaMismatchError, UnknownNameError
+from sim.evaluate import EpisodeResult, run_episode, summarise, wilson_interval
+from sim.experts import ACTION_SPEC, make_expert
+from sim.task import EpisodeScore
+from sim.tasks import make_task
+
+MS = 1_000_000
+
+
+class ExpertPolicy:
+    """A scripted expert behind the `Policy` protocol; streams its rows in two blocks."""
+
+    tasks: tuple[str, ...] = ()
+    action_spec = ACTION_SPEC
+
+    def __init__(self, task_name: str, *, seed: int = 0) -> None:
+        self.name = f"{task_name} expert"
+        self.schema = replace(make_task(task_name).schema, cameras={})
+        self._expert = make_expert(task_name, seed=seed)
+
+    def infer(self, observation, *, prefix=None, sampler, seed):
+        rows = self._expert.plan(observation, prefix)
+        yield rows[:8]
+        yield rows[8:]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method):
+    policy = ExpertPolicy("track")
+    digests = {
+        run_episode(
+            policy, task_name="track", method=method_named(method), seed=3, delay_ns=120 * MS
+        ).result.digest
+        for _ in range(2)
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("task", ["track", "pick_place"])
+def test_the_expert_succeeds_through_the_executor_without_delay(task):
+    result = run_episode(
+        ExpertPolicy(task), task_name=task, method=method_named("time-aligned"), seed=5
+    ).result
+    assert result.score.success
+    assert result.summary["stalled_s"] == 0.0
+
+
+def test_a_late_expert_still_follows_the_target_and_one_that_stops_does_not():
+    scores = {}
+    for method in ("committed-prefix", "synchronous"):
+        results = [
+            run_episode(
+                ExpertPolicy("track"),
+                task_name="track",
+                method=method_named(method),
+                seed=seed,
+                delay_ns=400 * MS,
+            ).result
+            for seed in range(4)
+        ]
+        scores[method] = np.mean([r.score.metrics["share_on_target"] for r in results])
+    assert scores["committed-prefix"] > 0.5 > scores["synchronous"]
+
+
+def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
+    result = run_episode(
+        ExpertPolicy("track"),
+        task_name="track",
+        method=method_named("time-aligned"),
+        seed=7,
+        delay_ns=200 * MS,
+    ).result
+    assert all(0.2 <= reaction_s <= 0.2 + 0.2 + 0.01 for reaction_s in result.reactions_s)
+    assert result.summary["latency_p50_s"] == pytest.approx(0.2)
+
+
+def test_an_unknown_task_lists_the_valid_ones():
+    with pytest.raises(UnknownNameError, match="'juggle'; valid: pick_place, track"):
+        run_episode(ExpertPolicy("track"), task_name="juggle", method=method_named("naive"), seed=0)
+
+
+def test_an_unknown_method_lists_the_valid_ones():
+    with pytest.raises(UnknownNameError, match="valid: committed-prefix, naive, synchronous, time-aligned"):
+        method_named("magic")
+
+
+def test_a_policy_for_another_task_is_refused_before_anything_moves():
+    with pytest.raises(SchemaMismatchError, match="state size: the robot has 5, the policy needs 6"):
+        run_episode(ExpertPolicy("track"), task_name="pick_place", method=method_named("naive"), seed=0)
+
+
+def test_the_wilson_interval_is_honest_at_the_ends():
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    low, high = wilson_interval(100, 100)
+    assert high == 1.0
+    assert low == pytest.approx(0.963, abs=1e-3)  # 1 / (1 + z²/n)
+    low, high = wilson_interval(50, 100)
+    assert (low, high) == (pytest.approx(0.4038, abs=1e-3), pytest.approx(0.5962, abs=1e-3))
+
+
+def test_a_summary_takes_the_worst_seam_and_the_mean_of_the_rest():
+    def result(success: bool, jump: float) -> EpisodeResult:
+        return EpisodeResult(
+            seed=0,
+            score=EpisodeScore(success=success, completion_s=None, metrics={"error_mean_m": jump}),
+            summary={"seam_jump_max": jump, "stalled_s": 2 * jump},
+            reactions_s=[0.1, 0.3],
+            digest="",
+        )
+
+    out = summarise([result(True, 0.1), result(False, 0.3)])
+    assert out["success"] == 0.5
+    assert out["seam_jump_max"] == 0.3
+    assert out["stalled_s"] == pytest.approx(0.4)
+    assert out["reaction_p50_s"] == pytest.approx(0.2)
