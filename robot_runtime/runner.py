@@ -42,6 +42,9 @@ from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)
 
+SERVER_LOST, SERVER_BACK = "server lost", "server is back"
+"""How the entries of the run's log begin."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
@@ -147,11 +150,13 @@ class Runner:
             self.record.num_skipped += beat.num_skipped
             on_tick(tick)
             if tick.mode is not mode:
-                log = (
-                    logger.info if tick.mode is Mode.RUN or tick.cause is Cause.PLAN_ENDED else logger.warning
-                )
-                log("%s -> %s: %s", mode.name, tick.mode.name, tick.cause.value)
+                is_routine = tick.mode is Mode.RUN or tick.cause is Cause.PLAN_ENDED
+                self._log(f"{mode.name} -> {tick.mode.name}: {tick.cause.value}", is_routine=is_routine)
                 mode = tick.mode
+
+    def _log(self, text: str, *, is_routine: bool = True) -> None:
+        self.record.log.append((self._setting.clock.now_ns(), text))
+        logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)
 
     def _ask(self, state: RobotState) -> None:
         """Send the newest observation, unless a camera has not delivered yet."""
@@ -175,14 +180,14 @@ class Runner:
                     outcome = self.executor.on_part(event.part, now_ns)
                     self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
                     if outcome is not PartOutcome.RUNS:
-                        logger.warning("answer %d not used: %s", event.part.request_id, outcome.value)
+                        self._log(
+                            f"answer {event.part.request_id} not used: {outcome.value}", is_routine=False
+                        )
                 case RequestDropped() | RequestExpired() | RequestFailed():
-                    logger.warning("no answer: %s", event)
+                    self._log(f"no answer: {event}", is_routine=False)
                     self.executor.on_request_failed(event.request_id)
                 case ServerLost():
-                    logger.warning(
-                        "server lost: %s; the plan goes on to its end, then the robot holds", event.reason
-                    )
+                    self._log(f"{SERVER_LOST}: {event.reason}; the plan runs to its end", is_routine=False)
                     self._is_connected = False
                     self.executor.on_server_lost()
                 case ServerReady():
@@ -192,7 +197,8 @@ class Runner:
                             f"the server came back with {came.policy!r} and actions {came.action_spec}; "
                             f"this run began with {began.policy!r} and {began.action_spec}"
                         )
-                    logger.info("server is back; the robot resumes on its first fresh chunk")
+                    if not self._is_connected:
+                        self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
                     self._is_connected = True
                 case ServerRefused():
                     raise SchemaMismatchError(f"the server refuses this robot: {event.reason}")

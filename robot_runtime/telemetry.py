@@ -24,6 +24,8 @@ class RunRecord:
     lateness_ns: list[int] = field(default_factory=list)
     num_skipped: int = 0
     """Control deadlines that passed unserved."""
+    log: list[tuple[int, str]] = field(default_factory=list)
+    """What happened, with its time [ns]: changes of mode, server lost and back, answers not used."""
 
     def on_tick(self, tick: Tick, splice: Splice | None) -> None:
         """Keep a tick, and the executor's last splice if it is new."""

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 
+from robot_runtime.cli.bench_faults import BenchFaults
 from robot_runtime.cli.bench_loop import BenchLoop
 from robot_runtime.cli.bench_wire import BenchWire
 
@@ -12,9 +13,13 @@ from robot_runtime.cli.bench_wire import BenchWire
 @configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the control loop or the wire on this machine."""
+    """Measure the control loop, the wire, or a dying server on this machine."""
 
-    what: Annotated[BenchLoop, subcommand("loop")] | Annotated[BenchWire, subcommand("wire")]
+    what: (
+        Annotated[BenchLoop, subcommand("loop")]
+        | Annotated[BenchWire, subcommand("wire")]
+        | Annotated[BenchFaults, subcommand("faults")]
+    )
 
     def main(self) -> int:
         return self.what.main()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +17,13 @@ from rich.progress import track
 from rich.table import Table
 
 from drivers.fr3 import FR3_LIMITS
-from drivers.protocols import ArmState
+from drivers.ideal import Q_HOME, IdealArm, IdealGripper
 from policies.scripted import FRANKA
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import (
     ActionSpec,
-    ArmCommand,
     ChunkPart,
-    GripperCommand,
     GripperWidth,
     JointCommand,
     JointPosition,
@@ -36,47 +34,9 @@ from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.realtime import Pacer, real_time_thread
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
-from robot_runtime.server.process import server_process
+from robot_runtime.server.process import ServerProcess
 
 FIELDS = (JointPosition(7), GripperWidth())
-Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
-
-
-@dataclass(kw_only=True, eq=False)
-class IdealArm:
-    """An arm that is where it was told to be: all that is left to time is ours."""
-
-    clock: MonotonicClock
-    q: np.ndarray = field(default_factory=lambda: Q_HOME)
-    num_joints: int = 7
-
-    def read(self) -> ArmState:
-        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(7), X_BE=pin.SE3.Identity())
-
-    def write(self, command: ArmCommand) -> ArmCommand:
-        if isinstance(command, JointCommand):
-            self.q = command.q
-        return command
-
-    def stop(self) -> None:
-        pass
-
-
-@dataclass(kw_only=True)
-class IdealGripper:
-    """Fingers that are where they were told to be."""
-
-    width: float = 0.04
-
-    def read(self) -> float:
-        return self.width
-
-    def write(self, command: GripperCommand) -> GripperCommand:
-        self.width = command.width
-        return command
-
-    def stop(self) -> None:
-        pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +65,11 @@ class BenchLoop:
             for rate in self.rates_hz
         ]
         rows = []
-        with server_process(policy="sine") as endpoint:
+        with ServerProcess("sine") as server:
             for rate, load, fifo in track(cases, description="lateness", console=console):
                 with busy_cores() if load == "busy" else contextlib.nullcontext():
                     floor = bare_loop(rate, self.seconds, use_fifo=fifo)
-                    ours = control_loop(endpoint, rate, self.seconds, use_fifo=fifo)
+                    ours = control_loop(server.address, rate, self.seconds, use_fifo=fifo)
                 rows.append({"rate_hz": rate, "load": load, "fifo": fifo, "floor": floor, "ours": ours})
         console.print(_lateness_table(rows))
         if self.json is not None:

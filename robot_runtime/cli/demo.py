@@ -68,19 +68,19 @@ class Demo:
     def _run_task(self, task: str) -> "dict[str, Episode]":
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        from robot_runtime.server.process import server_process
+        from robot_runtime.server.process import ServerProcess
         from sim.realtime import RealTimeConfig, run_real_time
         from sim.report import SNAPSHOT_PERIOD_NS
         from sim.tasks import make_task
 
         out = {}
         print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
-        with server_process(policy=task, delay_ms=self.delay_ms) as endpoint:
+        with ServerProcess(task, delay_ms=self.delay_ms) as server:
             for method in ("synchronous", self.method):
                 config = RealTimeConfig(
                     task=task,
                     method=method_named(method),
-                    server=endpoint,
+                    server=server.address,
                     seed=self.seed,
                     snapshot_period_ns=SNAPSHOT_PERIOD_NS,
                 )

@@ -2,44 +2,76 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 from robot_runtime.errors import ServerUnavailableError
 
+ANY_PORT = "tcp://127.0.0.1:*"
 
-@contextlib.contextmanager
-def server_process(*, policy: str, delay_ms: float = 0.0, timeout_s: float = 60.0) -> Iterator[str]:
-    """Run `robot-runtime serve` on a free port; yields its address once it is ready, stops it on exit."""
-    with tempfile.TemporaryDirectory() as folder:
-        ready = Path(folder) / "ready.json"
+
+class ServerProcess:
+    """`robot-runtime serve` in a child process; a context manager that is entered once it is ready."""
+
+    def __init__(
+        self, policy: str, *, address: str = ANY_PORT, delay_ms: float = 0.0, timeout_s: float = 60.0
+    ) -> None:
+        """
+        policy, address, delay_ms: as for `robot-runtime serve`.
+        timeout_s: ServerUnavailableError if it is not ready by then, or ends before.
+        """
+        self._folder = tempfile.TemporaryDirectory()
+        ready, said = Path(self._folder.name) / "ready.json", Path(self._folder.name) / "stderr"
         command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
-        command += ["--address", "tcp://127.0.0.1:*", "--delay-ms", str(delay_ms), "--json", str(ready)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            yield _wait_until_ready(process, ready, timeout_s)
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=5.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _wait_until_ready(process: subprocess.Popen, ready: Path, timeout_s: float) -> str:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-            return json.loads(ready.read_text())["address"]
-        if process.poll() is not None:
-            said = process.stderr.read() if process.stderr is not None else ""
-            raise ServerUnavailableError(
-                f"the server ended with exit code {process.returncode}: {said.strip()}"
+        command += ["--address", address, "--delay-ms", str(delay_ms), "--json", str(ready)]
+        with said.open("wb") as stderr:
+            # Its own process group: a Ctrl-C is for the robot, which brings its server down in order.
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
             )
-        time.sleep(0.05)
-    raise ServerUnavailableError(f"the server was not ready within {timeout_s:g} s")
+        try:
+            self.address = self._wait_until_ready(ready, said, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "ServerProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def kill(self) -> None:
+        """kill -9: no goodbye."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Stop it in order, or after five seconds without."""
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._folder.cleanup()
+
+    def _wait_until_ready(self, ready: Path, said: Path, timeout_s: float) -> str:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(FileNotFoundError):
+                return json.loads(ready.read_text())["address"]
+            if self._process.poll() is not None:
+                words = said.read_text().strip()
+                raise ServerUnavailableError(
+                    f"the server ended with exit code {self._process.returncode}: {words}"
+                )
+            time.sleep(0.02)
+        raise ServerUnavailableError(f"the server was not ready within {timeout_s:g} s")

@@ -1,0 +1,50 @@
+"""A robot without physics: it is where it was told to be. For benchmarks and tests of what is around it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pinocchio as pin
+
+from drivers.protocols import ArmState
+from robot_runtime.clock import Clock
+from robot_runtime.core.action import ArmCommand, GripperCommand, JointCommand
+
+Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
+"""Where an FR3 waits [rad]."""
+
+
+@dataclass(kw_only=True, eq=False)
+class IdealArm:
+    """Seven joints that are where they were told to be, and a hand that nobody looks at."""
+
+    clock: Clock
+    q: np.ndarray = field(default_factory=lambda: Q_HOME)
+    num_joints: int = 7
+
+    def read(self) -> ArmState:
+        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(7), X_BE=pin.SE3.Identity())
+
+    def write(self, command: ArmCommand) -> ArmCommand:
+        if isinstance(command, JointCommand):
+            self.q = command.q
+        return command
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass(kw_only=True)
+class IdealGripper:
+    """Fingers that are where they were told to be."""
+
+    width: float = 0.04
+
+    def read(self) -> float:
+        return self.width
+
+    def write(self, command: GripperCommand) -> GripperCommand:
+        self.width = command.width
+        return command
+
+    def stop(self) -> None:
+        pass
