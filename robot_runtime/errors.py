@@ -14,6 +14,10 @@ class UnknownNameError(RobotRuntimeError):
         super().__init__(f"unknown {kind} {name!r}; valid: {', '.join(sorted(valid))}")
 
 
+class InvalidValueError(RobotRuntimeError, ValueError):
+    """A number somebody chose that cannot work; says what would."""
+
+
 class CheckpointError(RobotRuntimeError):
     """A checkpoint that is missing, damaged or does not fit."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_runtime.core.method import method_named
-from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from sim.evaluate import EpisodeResult, EvaluationConfig
@@ -42,7 +42,7 @@ class Eval:
 
         make_task(self.task)
         if self.episodes < 1 or self.workers < 1 or self.delay_ms < 0:
-            raise RobotRuntimeError(
+            raise InvalidValueError(
                 "need episodes >= 1, workers >= 1 and delay-ms >= 0, "
                 f"got {self.episodes}, {self.workers} and {self.delay_ms}"
             )

@@ -6,7 +6,7 @@ Adding a method means adding a row and at most one part. No part knows which met
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from robot_runtime.errors import UnknownNameError
+from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 # ---- request parts: what to ask, and when ------------------------------------------------------------
 
@@ -108,4 +108,6 @@ def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
     method = METHODS[name]
     if execution_horizon is None:
         return method
+    if execution_horizon < 1:
+        raise InvalidValueError(f"an execution horizon is at least 1 row, got {execution_horizon}")
     return replace(method, request=replace(method.request, execution_horizon=execution_horizon))

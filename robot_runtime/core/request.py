@@ -10,6 +10,7 @@ from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import CommittedPrefix, PlainObservation, RequestPart, SamplerPart, StopAndAsk
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,7 +36,7 @@ class RequestPlanner:
     def __init__(self, *, part: RequestPart, action_spec: ActionSpec) -> None:
         horizon = part.execution_horizon
         if horizon is not None and not 1 <= horizon <= action_spec.horizon:
-            raise ValueError(
+            raise InvalidValueError(
                 f"execution horizon must lie in 1..{action_spec.horizon}, the rows of a chunk; got {horizon}"
             )
         self._part = part
