@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -59,7 +60,8 @@ class RunRecord:
             "latency_p95_s": _quantile(latencies, 0.95),
             "seam_jump_p50": _quantile(jumps, 0.5),
             "seam_jump_max": max(jumps, default=0.0),
-            "clipped_share": float(np.mean([bool(tick.clip) for tick in self.ticks] or [False])),
+            "clipped_share": _share(tick.clip.position or tick.clip.velocity for tick in self.ticks),
+            "smoothed_share": _share(tick.clip.acceleration for tick in self.ticks),
         }
 
 
@@ -78,6 +80,11 @@ def _numbers(tick: Tick) -> list[float]:
     if tick.command.gripper is not None:
         out.append(tick.command.gripper.width)
     return out
+
+
+def _share(flags: Iterable[bool]) -> float:
+    values = list(flags)
+    return sum(values) / max(len(values), 1)
 
 
 def _quantile(values: list[float], q: float) -> float:

@@ -121,7 +121,7 @@ def _draw_commands(ax: Axes, record: RunRecord, *, window_s: float) -> None:
     commands = record.commands()
     t = (commands[:, 0] - commands[0, 0]) / NS_PER_S
     shown = t <= window_s
-    joints = commands[shown, 1:8]
+    joints = commands[shown, 1:7]  # the last joint only turns the hand
     for j in np.argsort(-np.ptp(joints, axis=0))[:3]:
         ax.plot(t[shown], joints[:, j] - joints[0, j], lw=1.2, label=f"joint {j + 1}")
     _shade_holds(ax, record, window_s)

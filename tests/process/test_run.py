@@ -27,7 +27,6 @@ def command(*args: str) -> subprocess.Popen:
 
 def test_a_killed_server_is_noticed_and_the_robot_holds_until_a_fresh_chunk():
     figures = kill_and_restart()
-    print(figures)
     assert figures["noticed (ms)"] < 1000  # measured: 130; a loaded machine may be slower
     assert figures["plan ended -> standing (policy periods)"] <= 2.5
     assert figures["server ready -> reconnected (ms)"] < 5000
