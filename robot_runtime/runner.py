@@ -150,7 +150,7 @@ class Runner:
             self.record.num_skipped += beat.num_skipped
             on_tick(tick)
             if tick.mode is not mode:
-                is_routine = tick.mode is Mode.RUN or tick.cause is Cause.PLAN_ENDED
+                is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
                 self._log(f"{mode.name} -> {tick.mode.name}: {tick.cause.value}", is_routine=is_routine)
                 mode = tick.mode
 

@@ -48,7 +48,7 @@ class RunRecord:
         held_ns = sum(
             b.now_ns - a.now_ns
             for a, b in pairwise(self.ticks)
-            if start_ns is not None and a.now_ns >= start_ns and a.mode is not Mode.RUN
+            if start_ns is not None and a.now_ns >= start_ns and a.mode is Mode.HOLD
         )
         latencies = [splice.latency_ns / NS_PER_S for splice in self.splices]
         # The first splice starts from rest: there is no plan it could disagree with.

@@ -29,7 +29,8 @@ EXIT_INTERRUPTED = 130
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("robot_runtime").setLevel(logging.INFO)
     description = "Run learned policies on robots in real time, or in simulation."
     command = tyro.cli(Subcommand, args=argv, prog="robot-runtime", description=description)
     try:
