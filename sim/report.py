@@ -76,7 +76,8 @@ def write_html(
         f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
 <style>
- body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; color: #1d2b36; }}
+ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
+        padding: 0 1.5rem; color: #1d2b36; }}
  table {{ border-collapse: collapse; margin: 1rem 0; }}
  th, td {{ padding: .35rem .8rem; text-align: right; border-bottom: 1px solid #d8e2ea; }}
  th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) {{ text-align: left; }}

@@ -25,6 +25,16 @@ Subcommand = (
 )
 
 EXIT_INTERRUPTED = 130
+EXTRA_OF = {
+    "torch": "policies",
+    "safetensors": "policies",
+    "mujoco": "sim",
+    "franky_sim": "sim",
+    "matplotlib": "sim",
+    "PIL": "sim",
+    "av": "sim",
+}
+"""Module that may be missing -> the extra that brings it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,6 +47,16 @@ def main(argv: list[str] | None = None) -> int:
         return command.main()
     except RobotRuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA_OF:
+            raise
+        extra = EXTRA_OF[error.name]
+        print(
+            f"error: this command needs {error.name}, which is not installed: "
+            f"pip install 'robot-runtime[{extra}]', or add --extra {extra} to uv run",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -146,13 +146,14 @@ def _row(task: str, method: str, episode: "Episode") -> list[str]:
         value = figures[key]
         return "-" if value is None else f"{value:.{digits}f} {unit}"
 
+    reaction_p50, reaction_p95 = show("reaction_p50_s", "s", 2), show("reaction_p95_s", "s", 2)
     return [
         task,
         method,
         "yes" if figures["success"] else "no",
         show("completion_s", "s", 1),
         show("stalled_s", "s", 1),
-        f"{show('reaction_p50_s', 's', 2)} / {show('reaction_p95_s', 's', 2)}",
+        "-" if figures["reaction_p50_s"] is None else f"{reaction_p50} / {reaction_p95}",
         show("seam_jump_max", "rad", 3),
     ]
 

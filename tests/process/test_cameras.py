@@ -1,0 +1,78 @@
+"""Cameras, control and network in threads of their own, against a real server and real rendering."""
+
+from dataclasses import replace
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from drivers.fr3 import FR3_LIMITS
+from policies.scripted import HoldPolicy
+from robot_runtime.client import PolicyClient
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.method import method_named
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.state import Observation
+from robot_runtime.robot import Robot
+from robot_runtime.runner import Runner, Setting
+from robot_runtime.server.server import PolicyServer
+from sim.drivers import SimArm, SimCamera, SimGripper
+from sim.render import Renderer, RenderingUnavailableError
+from sim.tasks import make_task
+from sim.world import World
+
+SIZE = (96, 128)
+
+
+class WatchingPolicy(HoldPolicy):
+    """Holds, and remembers what it was shown."""
+
+    def __init__(self, schema):
+        super().__init__(schema)
+        self.seen: list[Observation] = []
+
+    def infer(self, observation, *, prefix=None, sampler, seed):
+        if observation.state.t_ns > 0:  # not the warm-up
+            images = {
+                name: replace(image, pixels=image.pixels.copy()) for name, image in observation.images.items()
+            }
+            self.seen.append(replace(observation, images=images))
+        return super().infer(observation, prefix=prefix, sampler=sampler, seed=seed)
+
+
+@pytest.mark.parametrize("jpeg_quality", [None, 90], ids=["raw", "jpeg"])
+def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jpeg_quality):
+    task, clock = make_task("track"), MonotonicClock()
+    world = World(task, seed=1, t_start_ns=clock.now_ns())
+    try:
+        Renderer(world.model, size=SIZE).close()
+    except RenderingUnavailableError as error:
+        pytest.skip(str(error))
+    offered = replace(task.schema, cameras={"overview": SIZE, "wrist": SIZE})
+    policy = WatchingPolicy(replace(offered, cameras={"wrist": SIZE}))
+    cameras = {name: SimCamera(world, clock, name=name, size=SIZE) for name in offered.cameras}
+    setting = Setting(
+        robot=Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock)),
+        limits=FR3_LIMITS,
+        method=method_named("time-aligned"),
+        clock=clock,
+        observe=lambda state: Observation(state=state, environment_state=task.environment_state(world)),
+        cameras=cameras,
+    )
+    with PolicyServer(policy, "tcp://127.0.0.1:*") as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with PolicyClient(server.address, schema=offered, jpeg_quality=jpeg_quality) as client:
+                record = Runner(setting, client, client.wait_until_ready(10.0)).run(duration_s=1.5)
+        finally:
+            server.stop()
+            thread.join()
+    assert any(tick.mode is Mode.RUN for tick in record.ticks), record.log
+    assert len(policy.seen) >= 5
+    for observation in policy.seen:
+        (image,) = observation.images.values()
+        assert image.pixels.shape == (*SIZE, 3)
+        assert image.t_ns <= observation.t_obs_ns
+    assert len({image.t_ns for o in policy.seen for image in o.images.values()}) >= 3
+    assert np.ptp(policy.seen[-1].images["wrist"].pixels) > 50  # a picture, not a blank
