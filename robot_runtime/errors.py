@@ -11,7 +11,12 @@ class UnknownNameError(RobotRuntimeError):
     """A task, method, policy or benchmark that does not exist."""
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}; valid: {', '.join(sorted(valid))}")
+        # Kept as arguments, so that the error survives the way out of a worker process.
+        super().__init__(kind, name, tuple(sorted(valid)))
+
+    def __str__(self) -> str:
+        kind, name, valid = self.args
+        return f"unknown {kind} {name!r}; valid: {', '.join(valid)}"
 
 
 class InvalidValueError(RobotRuntimeError, ValueError):

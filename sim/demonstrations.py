@@ -13,9 +13,7 @@ Some plans are asked for under a commitment: the next rows of the plan that is b
 whatever was seen since it was made. That is how a policy is asked that thinks while the robot moves.
 """
 
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -29,6 +27,7 @@ from sim.experts.motion import DT_NS
 from sim.kinematics import Kinematics
 from sim.task import EpisodeScore, Scorer
 from sim.tasks import make_task
+from sim.workers import worker_pool
 from sim.world import World
 
 TICK_NS = 10_000_000
@@ -102,9 +101,8 @@ def collect(
             if progress is not None:
                 progress(i + 1, num_episodes)
         return out
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
-        for i, samples in enumerate(pool.map(run, range(num_episodes), chunksize=4)):
+    with worker_pool(num_workers) as pool:
+        for i, samples in enumerate(pool.imap(run, range(num_episodes), chunksize=4)):
             out += _demonstrations(samples, instruction, kinematics)
             if progress is not None:
                 progress(i + 1, num_episodes)

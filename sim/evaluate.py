@@ -7,9 +7,8 @@ policy really took.
 import json
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from functools import cache, partial
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from sim.clock import SimClock
 from sim.drivers import SimArm, SimGripper
 from sim.task import EpisodeScore
 from sim.tasks import make_task
+from sim.workers import worker_pool
 from sim.world import World
 
 CONTROL_PERIOD_NS = 2_000_000
@@ -153,23 +153,20 @@ class EvaluationConfig:
     workers: int = 2
 
 
-_policy: Policy | None = None
-"""The worker process's own policy, loaded once."""
-
-
-def _load_worker_policy(name: str) -> None:
-    global _policy
+@cache
+def _worker_policy(name: str) -> Policy:
+    """The worker process's own policy, loaded at its first episode."""
     from policies.loading import load_policy
 
-    _policy = load_policy(name)
+    policy = load_policy(name)
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+    return policy
 
 
 def _run_one(config: EvaluationConfig, seed: int) -> EpisodeResult:
-    assert _policy is not None
     return run_episode(
-        _policy,
+        _worker_policy(config.policy),
         task_name=config.task,
         method=config.method,
         seed=seed,
@@ -183,14 +180,8 @@ def evaluate(
     """Run all episodes, in seed order; `on_episode` hears of each as it ends."""
     seeds = range(config.first_seed, config.first_seed + config.episodes)
     results: dict[int, EpisodeResult] = {}
-    with ProcessPoolExecutor(
-        max_workers=config.workers,
-        mp_context=get_context("spawn"),
-        initializer=_load_worker_policy,
-        initargs=(config.policy,),
-    ) as pool:
-        for future in as_completed(pool.submit(_run_one, config, seed) for seed in seeds):
-            result = future.result()
+    with worker_pool(config.workers) as pool:
+        for result in pool.imap_unordered(partial(_run_one, config), seeds):
             results[result.seed] = result
             on_episode(result)
     return [results[seed] for seed in seeds]

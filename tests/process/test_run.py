@@ -72,6 +72,7 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: committed-prefix"),
         (["serve", "--policy", "nowhere"], "'nowhere'; valid: hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),
+        (["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"], "'nothing'; valid: hold, "),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
     ],
 )
