@@ -157,6 +157,12 @@ class PolicyClient:
         self._doorbell.close()
 
     @property
+    def thread_id(self) -> int:
+        """The network thread, as the operating system knows it."""
+        assert self._thread.native_id is not None
+        return self._thread.native_id
+
+    @property
     def round_trip_ns(self) -> int | None:
         """Of the last heartbeat [ns]."""
         return self._session.round_trip_ns

@@ -117,7 +117,10 @@ class Runner:
         """Control the robot until it is told to stop and stands still; returns what happened."""
         setting = self._setting
         needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
-        with camera_threads(needed) as self._boxes, real_time_thread(use_fifo=setting.use_fifo) as line:
+        with (
+            camera_threads(needed) as self._boxes,
+            real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id]) as line,
+        ):
             logger.info("%s", line)
             try:
                 self._loop(duration_s, on_tick, should_stop)
