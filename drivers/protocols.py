@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
 
 from robot_runtime.core.action import ArmCommand, BaseCommand, GripperCommand
+from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Image
 
 

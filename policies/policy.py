@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Float
 
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.method import SamplerPart
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation
 
 

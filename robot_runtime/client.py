@@ -20,14 +20,13 @@ from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
-from robot_runtime.jpeg import jpeg_encoder
 from robot_runtime.mailbox import Doorbell, Mailbox
 from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTransport
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
-from robot_runtime.wire.packing import Buffer, ProtocolError
+from robot_runtime.wire.packing import Buffer, EncodeJpeg, ProtocolError
 
 logger = logging.getLogger(__name__)
 NS_PER_S = 1_000_000_000
@@ -65,7 +64,11 @@ class PolicyClient:
         """What the server said of its policy; None while there is no server."""
         self._address = address
         self._clock: Clock = clock or MonotonicClock()
-        self._encode_jpeg = None if jpeg_quality is None else jpeg_encoder(jpeg_quality)
+        self._encode_jpeg: EncodeJpeg | None = None
+        if jpeg_quality is not None:
+            from robot_runtime.jpeg import jpeg_encoder  # most robots send raw images
+
+            self._encode_jpeg = jpeg_encoder(jpeg_quality)
         self._transport: Transport = transport or ZmqClientTransport(address)
         self._session = ClientSession(
             client_id=f"{robot}-{secrets.token_hex(6)}",

@@ -10,8 +10,8 @@ from enum import Enum
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
 
+from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import RobotState, readonly
 from robot_runtime.core.transforms import (
     compose_planar,

@@ -9,7 +9,6 @@ the plan, so it does not overshoot. The plan's own speed passes through untouche
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 
 from robot_runtime.core.action import (
     NS_PER_S,
@@ -20,6 +19,7 @@ from robot_runtime.core.action import (
     JointCommand,
     PoseCommand,
 )
+from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import readonly
 from robot_runtime.core.transforms import slerp, wrap_angle
 

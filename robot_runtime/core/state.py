@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float, UInt8
+
+from robot_runtime.core.shapes import Float, UInt8
 
 
 def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:

@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
+
+from robot_runtime.core.shapes import Float
 
 TWO_PI = 2.0 * math.pi
 
