@@ -9,7 +9,7 @@ The control thread never waits: it leaves a request and rings, and finds events 
 """
 
 import logging
-import secrets
+import os
 from collections import deque
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
@@ -35,7 +35,7 @@ _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread 
 
 def _session_ids() -> Iterator[int]:
     while True:
-        yield secrets.randbits(63)
+        yield int.from_bytes(os.urandom(8)) >> 1
 
 
 class PolicyClient:
@@ -71,7 +71,7 @@ class PolicyClient:
             self._encode_jpeg = jpeg_encoder(jpeg_quality)
         self._transport: Transport = transport or ZmqClientTransport(address)
         self._session = ClientSession(
-            client_id=f"{robot}-{secrets.token_hex(6)}",
+            client_id=f"{robot}-{os.urandom(6).hex()}",
             robot=robot,
             schema=schema,
             session_ids=_session_ids(),

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DATA_MODULES = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "itertools",
-    "math", "struct", "types", "typing",
+    "math", "struct", "sys", "types", "typing",
 }  # fmt: skip
 LIBRARIES = {"numpy", "pinocchio", "msgpack", "jaxtyping"}
 OURS = {"robot_runtime.core", "robot_runtime.wire", "robot_runtime.errors"}
