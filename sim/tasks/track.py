@@ -26,8 +26,8 @@ from sim.world import World
 WIDTH = 0.02
 """Distance between the fingers throughout [m]."""
 REGION_MIN, REGION_MAX = np.array([0.36, -0.26, 0.18]), np.array([0.62, 0.26, 0.46])
-"""Box for the target in B [m]; from everywhere it is at least 0.32 m to the farthest corner."""
-SPEED_MIN, SPEED_MAX = 0.08, 0.14
+"""Box for the target in B [m]: wide enough for the longest segment at the lowest speed, from everywhere."""
+SPEED_MIN, SPEED_MAX = 0.05, 0.14
 MIN_SEGMENT_S, MEAN_EXTRA_S, MAX_SEGMENT_S = 1.0, 2.0, 4.0
 APPROACH_S = 2.0
 """Time to reach the target before errors count [s]."""
