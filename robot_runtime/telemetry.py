@@ -54,7 +54,9 @@ class RunRecord:
         latencies = [splice.latency_ns / NS_PER_S for splice in self.splices]
         # The first splice starts from rest: there is no plan it could disagree with.
         jumps = [splice.seam.jump for splice in self.splices[1:]]
+        duration_ns = self.ticks[-1].now_ns - self.ticks[0].now_ns if self.ticks else 0
         return {
+            "duration_s": duration_ns / NS_PER_S,
             "stalled_s": held_ns / NS_PER_S,
             "num_chunks": float(len(self.splices)),
             "latency_p50_s": _quantile(latencies, 0.5),

@@ -1,5 +1,6 @@
 """`robot-runtime eval`: many episodes under the virtual clock."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +56,10 @@ class Eval:
             first_seed=self.first_seed,
             workers=self.workers,
         )
+        start_s = time.monotonic()
         results = self._with_progress(config)
+        robot_s, wall_s = sum(r.summary["duration_s"] for r in results), time.monotonic() - start_s
+        print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
         self._report(summarise(results))
         if self.json is not None:
             self.json.write_text(to_json(config, results))

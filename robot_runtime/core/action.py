@@ -289,6 +289,8 @@ class Waypoints:
 
     def head(self, num_rows: int) -> "Waypoints":
         """The first `num_rows` rows."""
+        if num_rows >= self.num_rows:
+            return self
         parts = {name: value for name, value in vars(self).items() if value is not None}
         return replace(self, **{name: value[:num_rows] for name, value in parts.items()})
 

@@ -25,7 +25,6 @@ its speed evenly over `coast_ns`, so the robot is not stopped with a jolt.
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -58,13 +57,29 @@ class Source:
     """Capture time of the observation the answer saw [ns]."""
 
 
-class Knot(NamedTuple):
-    """A command with the time it is due; `source` and `row` are None for a knot that no policy wrote."""
+class Knot:
+    """A command with the time it is due; `source` and `row` are None for a knot that no policy wrote.
 
-    t_ns: int
-    command: Command
-    source: Source | None
-    row: int | None
+    Of a row it makes the command when the plan gets there: most rows are replaced before.
+    """
+
+    __slots__ = ("_command", "row", "source", "t_ns")
+
+    def __init__(
+        self, t_ns: int, command: Command | Waypoints, source: Source | None, row: int | None
+    ) -> None:
+        """command: or the waypoints whose row `row` it is."""
+        self.t_ns = t_ns
+        self.source = source
+        self.row = row
+        self._command = command
+
+    @property
+    def command(self) -> Command:
+        if isinstance(self._command, Waypoints):
+            assert self.row is not None
+            self._command = self._command.row(self.row)
+        return self._command
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,7 +187,7 @@ class ChunkTimeline:
         for t_ns in (self._claimed_ns, seam_ns):
             if t_ns > kept[-1].t_ns and t_ns >= min(seam_ns, self.end_ns):
                 kept.append(Knot(t_ns, self.command_at(t_ns), None, None))
-        rows = [Knot(t0_ns + i * dt_ns, waypoints.row(i), source, i) for i in range(first, n)]
+        rows = [Knot(t0_ns + i * dt_ns, waypoints, source, i) for i in range(first, n)]
         self._set(kept + rows)
         return Seam(first_row=first, num_dropped=first, jump=jump)
 
