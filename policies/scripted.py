@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Waypoints
+from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.method import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float, Int
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import quaternion_from_rotation
+from robot_runtime.core.waypoints import Waypoints
 
 FRANKA = Schema(
     action_fields=(JointPosition(7), GripperWidth()), num_joints=7, has_gripper=True, has_base=False

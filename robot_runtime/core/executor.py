@@ -24,7 +24,6 @@ from robot_runtime.core.action import (
     JointCommand,
     JointPosition,
     PoseCommand,
-    Waypoints,
 )
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Clip, Limiter, Limits
@@ -35,6 +34,7 @@ from robot_runtime.core.splice import first_row_due_ns
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.transforms import quaternion_from_rotation
+from robot_runtime.core.waypoints import Waypoints
 
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robot_runtime.core.action import ActionSpec, Waypoints
+from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import CommittedPrefix, PlainObservation, RequestPart, SamplerPart, StopAndAsk
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase
+from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 
 

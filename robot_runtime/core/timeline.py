@@ -28,14 +28,8 @@ from enum import Enum
 
 import numpy as np
 
-from robot_runtime.core.action import (
-    BaseTwistCommand,
-    Command,
-    JointCommand,
-    PoseCommand,
-    Waypoints,
-    interpolate,
-)
+from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, PoseCommand
+from robot_runtime.core.waypoints import Waypoints, interpolate
 
 
 class Phase(Enum):

@@ -3,11 +3,12 @@
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition, Waypoints
+from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method, method_named
 from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.waypoints import Waypoints
 
 DT = 50_000_000
 TICK = 2_000_000

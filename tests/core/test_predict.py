@@ -2,12 +2,13 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, Waypoints
+from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.predict import StatePredictor
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Source
 from robot_runtime.core.transforms import integrate_twist
+from robot_runtime.core.waypoints import Waypoints
 
 DT = 50_000_000
 SOURCE = Source(request_id=0, t_obs_ns=0)

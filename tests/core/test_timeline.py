@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, Waypoints
+from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Source
+from robot_runtime.core.waypoints import Waypoints
 from tests.core.support import ramp, waypoints
 
 DT = 100

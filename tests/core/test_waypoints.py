@@ -17,12 +17,11 @@ from robot_runtime.core.action import (
     JointPosition,
     PoseCommand,
     Reference,
-    Waypoints,
-    interpolate,
 )
 from robot_runtime.core.schema import Schema, mismatches
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.waypoints import Waypoints, interpolate
 
 references = st.sampled_from(list(Reference))
 arms = st.one_of(
