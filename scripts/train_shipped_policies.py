@@ -52,7 +52,9 @@ def evaluate_case(task: str, method: str, delay_ms: float, args: Args) -> dict[s
     )
     results = evaluate(config)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{task}-{method}-{delay_ms:g}ms.json").write_text(to_json(config, results))
+    (RESULTS / f"{task}-{method}-{delay_ms:g}ms.json").write_text(
+        to_json(config, results, with_episodes=False)
+    )
     summary = summarise(results)
     low, high = summary["success_interval_95"]
     reactions = [shown(summary[f"reaction_{q}_s"], 2) for q in ("p50", "p95")]

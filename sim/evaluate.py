@@ -218,12 +218,14 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
     return out
 
 
-def to_json(config: EvaluationConfig, results: list[EpisodeResult]) -> str:
-    """Configuration, summary and every episode, as text."""
+def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
+    """Configuration, summary, the seeds that failed, and every episode if wanted, as text."""
     method = {part: repr(value) for part, value in vars(config.method).items()}
-    data = {
+    data: dict[str, object] = {
         "config": {**asdict(config), "method": method},
         "summary": summarise(results),
-        "episodes": [asdict(result) for result in results],
+        "failed_seeds": [result.seed for result in results if not result.score.success],
     }
-    return json.dumps(data, indent=1)
+    if with_episodes:
+        data["episodes"] = [asdict(result) for result in results]
+    return json.dumps(data, indent=1) + "\n"
