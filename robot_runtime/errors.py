@@ -31,5 +31,9 @@ class SchemaMismatchError(RobotRuntimeError):
     """Robot and policy do not speak of the same cameras, state or actions; names both sides."""
 
 
+class RobotStoppedError(RobotRuntimeError):
+    """The robot went to STOP on its own; says why."""
+
+
 class ServerUnavailableError(RobotRuntimeError):
     """No inference server answered, or it refused this robot."""

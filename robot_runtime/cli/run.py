@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robot_runtime.core.method import method_named
+from robot_runtime.core.safety import Cause
+from robot_runtime.errors import RobotStoppedError
 from robot_runtime.transport import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
@@ -73,6 +75,9 @@ class Run:
             )
         if interrupted:
             raise KeyboardInterrupt
+        cause = episode.record.ticks[-1].cause
+        if cause is not Cause.STOP_REQUESTED:
+            raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
         return 0
 
 
