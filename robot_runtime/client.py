@@ -17,6 +17,7 @@ from threading import Thread
 from types import TracebackType
 
 from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
@@ -29,7 +30,6 @@ from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
 from robot_runtime.wire.packing import Buffer, EncodeJpeg, ProtocolError
 
 logger = logging.getLogger(__name__)
-NS_PER_S = 1_000_000_000
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
 
 

@@ -39,9 +39,13 @@ class EpisodeResult:
     seed: int
     score: EpisodeScore
     summary: dict[str, float]
-    reactions_s: list[float]
     digest: str
     """Fingerprint of the command log."""
+
+    @classmethod
+    def of(cls, seed: int, score: EpisodeScore, record: RunRecord) -> "EpisodeResult":
+        """What an episode comes to."""
+        return cls(seed=seed, score=score, summary=record.summary(), digest=record.digest())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,13 +131,7 @@ def run_episode(
             snapshots.append(world.snapshot())
         if scorer.is_done:
             break
-    result = EpisodeResult(
-        seed=seed,
-        score=scorer.score(),
-        summary=record.summary(),
-        reactions_s=[reaction_s for _, reaction_s in getattr(scorer, "reactions", [])],
-        digest=record.digest(),
-    )
+    result = EpisodeResult.of(seed, scorer.score(), record)
     return Episode(result=result, record=record, snapshots=snapshots)
 
 
@@ -201,7 +199,7 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
     """One method's figures over its episodes."""
     n, successes = len(results), sum(result.score.success for result in results)
     times = [r.score.completion_s for r in results if r.score.completion_s is not None]
-    reactions = [reaction_s for result in results for reaction_s in result.reactions_s]
+    reactions = [reaction_s for result in results for reaction_s in result.score.reactions_s]
     out: dict[str, float | list[float] | None] = {
         "episodes": n,
         "success": successes / max(n, 1),

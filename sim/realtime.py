@@ -69,13 +69,7 @@ def run_real_time(
             on_tick=watch,
             should_stop=lambda: scorer.is_done or should_stop(),
         )
-    result = EpisodeResult(
-        seed=config.seed,
-        score=scorer.score(),
-        summary=record.summary(),
-        reactions_s=[reaction_s for _, reaction_s in getattr(scorer, "reactions", [])],
-        digest=record.digest(),
-    )
+    result = EpisodeResult.of(config.seed, scorer.score(), record)
     return Episode(result=result, record=record, snapshots=snapshots)
 
 

@@ -40,6 +40,8 @@ class EpisodeScore:
     """From the start of the episode to the task done [s]; None if it was not done, or has no end."""
     metrics: dict[str, float]
     """Task-specific figures; each name carries its unit."""
+    reactions_s: tuple[float, ...] = ()
+    """Time from each unforeseen change to the first command that had seen it [s]."""
 
 
 class Scorer(Protocol):

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import ActionSpec, ChunkPart, JointPosition
+from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.method import ConstantSchedule, SamplerPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
@@ -35,7 +35,6 @@ from robot_runtime.wire.events import PartReceived
 from robot_runtime.wire.messages import ChunkReply, Packet
 
 ANY_PORT = "tcp://127.0.0.1:*"
-NS_PER_S = 1_000_000_000
 PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
 PAYLOADS = {"A: 2 x 224 x 224": (224, 224), "B: 2 x 480 x 640": (480, 640)}

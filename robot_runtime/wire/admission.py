@@ -1,10 +1,8 @@
 """What a server lets in: how fast, and only what fits its policy."""
 
-from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.action import NS_PER_S, ActionSpec
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
-
-NS_PER_S = 1_000_000_000
 
 
 class RateLimit:

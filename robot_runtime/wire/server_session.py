@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.action import NS_PER_S, ChunkPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.wire.admission import RateLimit, misfit
@@ -51,7 +51,6 @@ from robot_runtime.wire.messages import (
 )
 from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 
-NS_PER_S = 1_000_000_000
 SILENCE_NS = 5 * NS_PER_S
 """A client that says nothing for so long is forgotten."""
 MAX_CLIENTS = 64

@@ -167,4 +167,9 @@ class TrackScorer:
         if self.reactions:
             times = [reaction_s for _, reaction_s in self.reactions]
             metrics |= {"reaction_mean_s": float(np.mean(times)), "reaction_max_s": max(times)}
-        return EpisodeScore(success=share >= SHARE_REQUIRED, completion_s=None, metrics=metrics)
+        return EpisodeScore(
+            success=share >= SHARE_REQUIRED,
+            completion_s=None,
+            metrics=metrics,
+            reactions_s=tuple(reaction_s for _, reaction_s in self.reactions),
+        )

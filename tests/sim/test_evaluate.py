@@ -78,7 +78,7 @@ def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
         seed=7,
         delay_ns=200 * MS,
     ).result
-    assert all(0.2 <= reaction_s <= 0.2 + 0.2 + 0.01 for reaction_s in result.reactions_s)
+    assert all(0.2 <= reaction_s <= 0.2 + 0.2 + 0.01 for reaction_s in result.score.reactions_s)
     assert result.summary["latency_p50_s"] == pytest.approx(0.2)
 
 
@@ -110,9 +110,10 @@ def test_a_summary_takes_the_worst_seam_and_the_mean_of_the_rest():
     def result(success: bool, jump: float) -> EpisodeResult:
         return EpisodeResult(
             seed=0,
-            score=EpisodeScore(success=success, completion_s=None, metrics={"error_mean_m": jump}),
+            score=EpisodeScore(
+                success=success, completion_s=None, metrics={"error_mean_m": jump}, reactions_s=(0.1, 0.3)
+            ),
             summary={"seam_jump_max": jump, "stalled_s": 2 * jump},
-            reactions_s=[0.1, 0.3],
             digest="",
         )
 
