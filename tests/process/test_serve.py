@@ -123,8 +123,8 @@ def test_two_robots_get_only_their_own_chunks(start_server):
             for client, q in ((a, 1.0), (b, 2.0)):
                 client.submit(toy_request(i, q=q))
             for client, seen in answers.items():
-                client.wait_for_events(1.0)
-                seen |= {e.part.rows[0, 0] for e in client.events() if isinstance(e, PartReceived)}
+                received, _ = wait_for(client, PartReceived)
+                seen.add(received.part.rows[0, 0])
         assert answers == {a: {1.0}, b: {2.0}}
 
 
@@ -152,9 +152,9 @@ def test_a_failing_policy_tells_the_robot_but_not_its_secrets(start_server):
         client.submit(toy_request(1, task="crash"))
         failed, _ = wait_for(client, RequestFailed)
         assert failed.reason == "internal: policy toy failed; the server's log says why"
-        client.submit(toy_request(2, prefix=np.zeros((9, 3))))
+        client.submit(toy_request(2, prev_action_chunk=np.zeros((9, 3))))
         failed, _ = wait_for(client, RequestFailed)
-        assert failed.reason.startswith("bad_request: the prefix has shape (9, 3)")
+        assert failed.reason.startswith("bad_request: prev_action_chunk has shape (9, 3)")
         ask(client, 3)
     server.process.send_signal(signal.SIGTERM)
     assert "secret/path" in server.output()
