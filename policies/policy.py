@@ -39,14 +39,16 @@ class Policy(Protocol):
         self,
         observation: Observation,
         *,
-        prefix: Float[np.ndarray, "d D"] | None = None,
+        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
+        inference_delay: int = 0,
         sampler: SamplerPart,
         seed: int,
     ) -> Iterator[Float[np.ndarray, "n D"]]:
         """Yield blocks of consecutive rows as they become final, from row 0 to row H-1.
 
-        prefix: the d rows the robot is committed to, in the action spec's own columns; row 0 is due at the
-            observation. Rows of the answer below d repeat them.
+        prev_action_chunk: what the robot's plan says from the observation on, in the action spec's own
+            columns; row 0 is due at the observation.
+        inference_delay: how many of those rows the robot is committed to, d <= n.
         seed: of the noise; the same arguments give the same rows.
         ValueError: the observation or the sampler part does not fit this policy, in words for a person.
         """

@@ -70,13 +70,17 @@ class HoldPolicy:
         self,
         observation: Observation,
         *,
-        prefix: Float[np.ndarray, "d D"] | None = None,
+        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
+        inference_delay: int = 0,
         sampler: SamplerPart,
         seed: int,
     ) -> Iterator[Float[np.ndarray, "n D"]]:
         state = observation.state
         return in_blocks(
-            still_waypoints(state, self._spec.horizon).encode(self._spec, state), prefix, self._block_rows
+            still_waypoints(state, self._spec.horizon).encode(self._spec, state),
+            prev_action_chunk,
+            inference_delay,
+            self._block_rows,
         )
 
 
@@ -128,7 +132,8 @@ class SinePolicy:
         self,
         observation: Observation,
         *,
-        prefix: Float[np.ndarray, "d D"] | None = None,
+        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
+        inference_delay: int = 0,
         sampler: SamplerPart,
         seed: int,
     ) -> Iterator[Float[np.ndarray, "n D"]]:
@@ -137,13 +142,16 @@ class SinePolicy:
         swing = self.displacement(t_ns) - self.displacement(t_ns[:1])  # (H,)
         still = still_waypoints(state, spec.horizon)
         waypoints = Waypoints(**{**vars(still), "q": state.q + swing[:, None]})
-        return in_blocks(waypoints.encode(spec, state), prefix, self._block_rows)
+        return in_blocks(waypoints.encode(spec, state), prev_action_chunk, inference_delay, self._block_rows)
 
 
 def in_blocks(
-    rows: Float[np.ndarray, "H D"], prefix: Float[np.ndarray, "d D"] | None, block_rows: int
+    rows: Float[np.ndarray, "H D"],
+    prev_action_chunk: Float[np.ndarray, "n D"] | None,
+    inference_delay: int,
+    block_rows: int,
 ) -> Iterator[Float[np.ndarray, "n D"]]:
-    """The rows in blocks, with the first d replaced by the prefix."""
-    if prefix is not None:
-        rows = np.concatenate([prefix, rows[len(prefix) :]])
+    """The rows in blocks, with the first d replaced by the committed ones."""
+    if prev_action_chunk is not None:
+        rows = np.concatenate([prev_action_chunk[:inference_delay], rows[inference_delay:]])
     return (rows[start : start + block_rows] for start in range(0, len(rows), block_rows))

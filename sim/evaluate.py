@@ -70,7 +70,11 @@ class DelayedPolicy:
         """Infer now; the parts arrive `delay_ns` later."""
         blocks = list(
             self._policy.infer(
-                request.observation, prefix=request.prefix, sampler=request.sampler, seed=request.seed
+                request.observation,
+                prev_action_chunk=request.prev_action_chunk,
+                inference_delay=request.inference_delay,
+                sampler=request.sampler,
+                seed=request.seed,
             )
         )
         first_row = 0

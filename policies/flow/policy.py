@@ -43,17 +43,18 @@ class FlowPolicy:
         self,
         observation: Observation,
         *,
-        prefix: Float[np.ndarray, "d D"] | None = None,
+        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
+        inference_delay: int = 0,
         sampler: SamplerPart,
         seed: int,
     ) -> Iterator[Float[np.ndarray, "n D"]]:
         """As `Policy.infer`; arguments are checked at the call, all rows come in one block.
 
-        A prefix longer than those trained with is kept to all the same; the rows after it may be worse.
+        More committed rows than trained with are kept to all the same; the rows after them may be worse.
         """
         features = state_features(observation, self.schema, self._checkpoint.feature_config)
         task = self._task_index(observation.task)
-        committed = self._checked_prefix(prefix, sampler)
+        committed = self._checked_rows(prev_action_chunk, inference_delay, sampler)[:inference_delay]
         num_steps = self._checkpoint.num_steps if sampler.num_steps is None else sampler.num_steps
         if num_steps < 1:
             raise ValueError(f"a sampler takes at least 1 step, got {num_steps}")
@@ -68,22 +69,28 @@ class FlowPolicy:
             raise ValueError(f"policy {self.name!r} does not know the task {task!r}; valid: {valid}")
         return self.tasks.index(task)
 
-    def _checked_prefix(self, prefix: np.ndarray | None, sampler: SamplerPart) -> np.ndarray:
+    def _checked_rows(
+        self, prev_action_chunk: np.ndarray | None, inference_delay: int, sampler: SamplerPart
+    ) -> np.ndarray:
         spec = self.action_spec
-        rows = np.zeros((0, spec.dim)) if prefix is None else np.asarray(prefix, dtype=np.float64)
+        rows = np.zeros((0, spec.dim)) if prev_action_chunk is None else np.asarray(prev_action_chunk, float)
         match sampler:
-            case ConstantSchedule() if len(rows):
+            case ConstantSchedule() if inference_delay:
                 raise ValueError("the constant schedule cannot keep a committed prefix; use a clamped prefix")
             case ConstantSchedule() | ClampedPrefix():
                 pass
             case _:
                 raise ValueError(f"policy {self.name!r} does not know the sampler part {sampler}")
-        if rows.ndim != 2 or rows.shape[1] != spec.dim or len(rows) >= spec.horizon:
+        if rows.ndim != 2 or rows.shape[1] != spec.dim or len(rows) > spec.horizon:
             raise ValueError(
-                f"a prefix has fewer than {spec.horizon} rows of {spec.dim} numbers, got {rows.shape}"
+                f"a previous chunk has up to {spec.horizon} rows of {spec.dim} numbers, got {rows.shape}"
+            )
+        if not 0 <= inference_delay <= min(len(rows), spec.horizon - 1):
+            raise ValueError(
+                f"of {len(rows)} rows, at most {spec.horizon - 1} can be committed; got {inference_delay}"
             )
         if not np.isfinite(rows).all():
-            raise ValueError("the prefix holds NaN or infinite numbers")
+            raise ValueError("the previous chunk holds NaN or infinite numbers")
         return rows
 
     @torch.inference_mode()

@@ -85,7 +85,13 @@ class InstantPolicy:
         self._rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
 
     def infer(
-        self, observation: Observation, *, prefix: np.ndarray | None = None, sampler: SamplerPart, seed: int
+        self,
+        observation: Observation,
+        *,
+        prev_action_chunk: np.ndarray | None = None,
+        inference_delay: int = 0,
+        sampler: SamplerPart,
+        seed: int,
     ) -> Iterator[np.ndarray]:
         yield self._rows
 
@@ -172,7 +178,8 @@ def _our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
                     request_id=request_id,
                     epoch=0,
                     observation=observation,
-                    prefix=None,
+                    prev_action_chunk=None,
+                    inference_delay=0,
                     sampler=ConstantSchedule(),
                     seed=0,
                     deadline_ns=5 * NS_PER_S,

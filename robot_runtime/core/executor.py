@@ -146,12 +146,13 @@ class Executor:
 
     def make_request(self, observation: Observation) -> ChunkRequest:
         """The request to send with this observation; one is under way at a time."""
-        prefix = self._planner.prefix(self.timeline, self.latency, observation.state)
+        rows, d = self._planner.previous_chunk(self.timeline, self.latency, observation.state)
         request = ChunkRequest(
             request_id=self._next_id,
             epoch=self.epoch,
             observation=observation,
-            prefix=prefix,
+            prev_action_chunk=rows,
+            inference_delay=d,
             sampler=self.method.sampler,
             seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
             deadline_ns=self._request_deadline_ns,

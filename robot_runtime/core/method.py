@@ -28,11 +28,14 @@ class PlainObservation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommittedPrefix:
-    """As `PlainObservation`, and tell the policy which rows will have run before its answer can.
+class PreviousChunk:
+    """As `PlainObservation`, and tell the policy what the plan says from the observation on.
 
-    row        0   1  ...  d-1  |  d   d+1  ...  H-1
-    at t_obs   committed prefix |  the policy's to choose
+    row        0   1  ...  d-1  |  d  ...  n-1  |  n  ...  H-1
+    at t_obs   committed prefix |  still open   |  nothing planned yet
+
+    The committed rows will have run before the answer can. What a sampler makes of the open ones is its own
+    affair: some ignore them, some are drawn to them (real-time chunking, arXiv 2506.07339).
     """
 
     execution_horizon: int = 4
@@ -41,7 +44,7 @@ class CommittedPrefix:
     """Committed rows, d; None takes the measured latency, rounded up to rows."""
 
 
-RequestPart = StopAndAsk | PlainObservation | CommittedPrefix
+RequestPart = StopAndAsk | PlainObservation | PreviousChunk
 
 # ---- sampler parts: how the server denoises -----------------------------------------------------------
 
@@ -96,7 +99,7 @@ METHODS = MappingProxyType(
         "synchronous": Method(request=StopAndAsk(), sampler=ConstantSchedule(), splice=FromRowZero()),
         "naive": Method(request=PlainObservation(), sampler=ConstantSchedule(), splice=FromRowZero()),
         "time-aligned": Method(request=PlainObservation(), sampler=ConstantSchedule(), splice=TimeAligned()),
-        "committed-prefix": Method(request=CommittedPrefix(), sampler=ClampedPrefix(), splice=TimeAligned()),
+        "committed-prefix": Method(request=PreviousChunk(), sampler=ClampedPrefix(), splice=TimeAligned()),
     }
 )
 

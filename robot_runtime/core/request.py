@@ -6,7 +6,7 @@ import numpy as np
 
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import CommittedPrefix, PlainObservation, RequestPart, SamplerPart, StopAndAsk
+from robot_runtime.core.method import PlainObservation, PreviousChunk, RequestPart, SamplerPart, StopAndAsk
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase
@@ -22,8 +22,10 @@ class ChunkRequest:
     epoch: int
     """Counts resets of the robot; an answer from before the last one is worthless."""
     observation: Observation
-    prefix: Float[np.ndarray, "d D"] | None
-    """Committed rows in the policy's own columns; row 0 is due at the observation."""
+    prev_action_chunk: Float[np.ndarray, "n D"] | None
+    """What the plan says from the observation on, row 0 due then, in the policy's own columns."""
+    inference_delay: int
+    """How many of those rows will have run before the answer can, d <= n: they are committed."""
     sampler: SamplerPart
     seed: int
     """Of the sampler's noise, >= 0."""
@@ -55,7 +57,7 @@ class RequestPlanner:
         match self._part:
             case StopAndAsk():
                 return timeline.phase(now_ns) is Phase.REST
-            case PlainObservation(execution_horizon=rows) | CommittedPrefix(execution_horizon=rows):
+            case PlainObservation(execution_horizon=rows) | PreviousChunk(execution_horizon=rows):
                 return self._asked_ns is None or now_ns >= self._asked_ns + rows * self._spec.dt_ns
 
     def asked(self, t_obs_ns: int) -> None:
@@ -66,20 +68,18 @@ class RequestPlanner:
         """Ask at the next opportunity."""
         self._asked_ns = None
 
-    def prefix(
+    def previous_chunk(
         self, timeline: ChunkTimeline, latency: LatencyEstimator, anchor: RobotState
-    ) -> Float[np.ndarray, "d D"] | None:
-        """The rows that will have run before an answer can, or None if the part does not send them.
+    ) -> tuple[Float[np.ndarray, "n D"] | None, int]:
+        """(rows of the plan from `anchor` on, how many of them are committed).
 
-        A robot that stands still is committed to nothing.
+        (None, 0) if the part does not send them, or the robot stands still: it is committed to nothing.
         """
-        if not isinstance(self._part, CommittedPrefix) or timeline.phase(anchor.t_ns) is not Phase.PLAN:
-            return None
-        fixed = self._part.inference_delay
-        d = latency.num_rows(self._spec.dt_ns) if fixed is None else fixed
-        times = [anchor.t_ns + i * self._spec.dt_ns for i in range(min(d, self._spec.horizon - 1))]
+        if not isinstance(self._part, PreviousChunk) or timeline.phase(anchor.t_ns) is not Phase.PLAN:
+            return None, 0
+        fixed, horizon = self._part.inference_delay, self._spec.horizon
+        d = min(latency.num_rows(self._spec.dt_ns) if fixed is None else fixed, horizon - 1)
+        times = [anchor.t_ns + i * self._spec.dt_ns for i in range(horizon)]
         times = [t for t in times if t <= timeline.end_ns]
-        if not times:
-            return None
-        committed = Waypoints.from_commands([timeline.command_at(t) for t in times])
-        return committed.encode(self._spec, anchor)
+        planned = Waypoints.from_commands([timeline.command_at(t) for t in times])
+        return planned.encode(self._spec, anchor), min(d, len(times))

@@ -10,7 +10,7 @@ Rows are handed over as each block becomes final; the network never waits for th
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
@@ -21,7 +21,7 @@ import pinocchio as pin
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.core.method import ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.messages import ErrorCode
@@ -140,7 +140,11 @@ class Engine:
         request, num_rows = job.request, 0
         horizon = self._policy.action_spec.horizon
         blocks = self._policy.infer(
-            request.observation, prefix=request.prefix, sampler=request.sampler, seed=request.seed
+            request.observation,
+            prev_action_chunk=request.prev_action_chunk,
+            inference_delay=request.inference_delay,
+            sampler=request.sampler,
+            seed=request.seed,
         )
         for rows in blocks:
             rows = self._checked(rows, num_rows)
@@ -201,19 +205,28 @@ def zero_observation(schema: Schema, task: str) -> Observation:
 def warm_up(policy: Policy, num_calls: int = 3) -> None:
     """Infer on nothing with every sampler that the policy takes; ValueError if it takes none."""
     observation = zero_observation(policy.schema, next(iter(policy.tasks), ""))
-    for sampler, prefix in _warm_up_samplers(policy):
+    rows = np.zeros((policy.action_spec.horizon, policy.action_spec.dim))
+    for kind in get_args(SamplerPart):
+        planned = (None, 0) if kind is ConstantSchedule else (rows, 1)
         for seed in range(num_calls):
             try:
-                for _ in policy.infer(observation, prefix=prefix, sampler=sampler, seed=seed):
-                    pass
+                _exhaust(policy, observation, planned, kind(), seed)
             except ValueError as error:
-                if isinstance(sampler, ConstantSchedule):
+                if kind is ConstantSchedule:
                     raise
-                logger.info("policy %s does not take %s: %s", policy.name, sampler, error)
+                logger.info("policy %s does not take %s: %s", policy.name, kind.__name__, error)
                 break
 
 
-def _warm_up_samplers(policy: Policy) -> Iterator[tuple[SamplerPart, np.ndarray | None]]:
-    for kind in get_args(SamplerPart):
-        prefix = np.zeros((1, policy.action_spec.dim)) if kind is ClampedPrefix else None
-        yield kind(), prefix
+def _exhaust(
+    policy: Policy,
+    observation: Observation,
+    planned: tuple[np.ndarray | None, int],
+    sampler: SamplerPart,
+    seed: int,
+) -> None:
+    rows, delay = planned
+    for _ in policy.infer(
+        observation, prev_action_chunk=rows, inference_delay=delay, sampler=sampler, seed=seed
+    ):
+        pass

@@ -45,10 +45,10 @@ def misfit(request: ChunkRequest, *, schema: Schema, spec: ActionSpec) -> str | 
     for what, ours, theirs in checks:
         if ours != theirs:
             return f"{what}: the observation has {ours}, the policy needs {theirs}"
-    if request.prefix is not None:
-        rows, columns = request.prefix.shape
-        if columns != spec.dim or rows > spec.horizon:
-            return (
-                f"the prefix has shape {(rows, columns)}, the policy takes up to {(spec.horizon, spec.dim)}"
-            )
+    rows, columns = (0, spec.dim) if request.prev_action_chunk is None else request.prev_action_chunk.shape
+    limit = (spec.horizon, spec.dim)
+    if columns != spec.dim or rows > spec.horizon:
+        return f"prev_action_chunk has shape {(rows, columns)}, the policy takes up to {limit}"
+    if request.inference_delay > rows:
+        return f"inference_delay is {request.inference_delay}, but prev_action_chunk has {rows} rows"
     return None

@@ -33,7 +33,7 @@ class ErrorCode(Enum):
     PROTOCOL = "protocol"
     TOO_FAST = "too_fast"
     BAD_REQUEST = "bad_request"
-    """The observation, prefix or sampler does not fit the policy."""
+    """The observation, previous chunk or sampler does not fit the policy."""
     INTERNAL = "internal"
     """The policy failed; the server's log says how."""
 

@@ -22,7 +22,8 @@ def request_fields(request: ChunkRequest, writer: Writer) -> dict[str, Any]:
         "seed": request.seed,
         "deadline_ns": request.deadline_ns,
         "sampler": {"kind": type(request.sampler).__name__, **vars(request.sampler)},
-        "prefix": writer.optional_array(request.prefix),
+        "prev_action_chunk": writer.optional_array(request.prev_action_chunk),
+        "inference_delay": request.inference_delay,
         "task": observation.task,
         "t_obs_ns": observation.t_obs_ns,
         **_state_fields(observation, writer),
@@ -57,7 +58,7 @@ def _state_fields(observation: Observation, writer: Writer) -> dict[str, Any]:
 
 def parse_request(reader: Reader) -> ChunkRequest:
     # In the order of `request_fields`: frames are named in the order of their use.
-    prefix = reader.optional_numbers("prefix", ndim=2)
+    prev_action_chunk = reader.optional_numbers("prev_action_chunk", ndim=2)
     state, environment_state = _parse_state(reader)
     observation = Observation(
         state=state,
@@ -69,7 +70,8 @@ def parse_request(reader: Reader) -> ChunkRequest:
         request_id=reader.integer("request_id"),
         epoch=reader.integer("epoch"),
         observation=observation,
-        prefix=prefix,
+        prev_action_chunk=prev_action_chunk,
+        inference_delay=reader.integer("inference_delay"),
         sampler=_parse_sampler(reader.value("sampler")),
         seed=reader.integer("seed"),
         deadline_ns=reader.integer("deadline_ns", low=1),

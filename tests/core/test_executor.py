@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.executor import PartOutcome
-from robot_runtime.core.method import METHODS, CommittedPrefix, Method, PlainObservation, StopAndAsk
+from robot_runtime.core.method import METHODS, Method, PlainObservation, PreviousChunk, StopAndAsk
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.timeline import Phase
 from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
@@ -103,18 +103,19 @@ def test_an_execution_horizon_longer_than_the_chunk_is_refused():
 
 def test_the_committed_prefix_is_what_the_robot_will_do_until_the_answer():
     method = Method(
-        request=CommittedPrefix(inference_delay=3, execution_horizon=1),
+        request=PreviousChunk(inference_delay=3, execution_horizon=1),
         sampler=METHODS["committed-prefix"].sampler,
         splice=METHODS["committed-prefix"].splice,
     )
     robot = started(method)
     first = ask(robot, 0)
-    assert first.prefix is None  # standing still commits to nothing
+    assert first.prev_action_chunk is None  # standing still commits to nothing
     robot.on_part(answer(first, ramp(0.0, 0.1)), 0)
     run(robot, 0, DT)
     request = ask(robot, DT)
-    np.testing.assert_allclose(request.prefix[:, 0], [0.1, 0.2, 0.3], atol=1e-12)
-    np.testing.assert_allclose(request.prefix[:, 2], 0.08)
+    assert request.inference_delay == 3
+    np.testing.assert_allclose(request.prev_action_chunk[:, 0], 0.1 * np.arange(1, 8), atol=1e-12)
+    np.testing.assert_allclose(request.prev_action_chunk[:, 2], 0.08)
 
 
 def test_the_prefix_length_follows_the_measured_latency():
@@ -125,7 +126,7 @@ def test_the_prefix_length_follows_the_measured_latency():
         run(robot, now, now + 2 * DT + TICK)
         now += 2 * DT + TICK
         robot.on_part(answer(request, ramp(0.0, 0.1)), now)
-    assert len(ask(robot, now).prefix) == 3  # two rows and a bit: rows 0, 1 and 2 will have come
+    assert ask(robot, now).inference_delay == 3  # two rows and a bit: rows 0, 1 and 2 will have come
 
 
 def test_when_the_plan_ends_the_robot_decelerates_and_holds_and_a_fresh_chunk_resumes():

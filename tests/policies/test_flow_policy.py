@@ -21,7 +21,17 @@ def infer(
     sampler: SamplerPart | None = None,
 ) -> np.ndarray:
     part = sampler or (ConstantSchedule() if prefix is None else ClampedPrefix())
-    return np.concatenate(list(policy.infer(observation, prefix=prefix, sampler=part, seed=seed)))
+    return np.concatenate(
+        list(
+            policy.infer(
+                observation,
+                prev_action_chunk=prefix,
+                inference_delay=0 if prefix is None else len(prefix),
+                sampler=part,
+                seed=seed,
+            )
+        )
+    )
 
 
 def test_both_ways_are_sampled_and_never_their_average(toy_policy: FlowPolicy) -> None:
@@ -111,7 +121,7 @@ def test_an_observation_that_does_not_fit_is_refused_in_words(
     [
         (np.zeros((2, SPEC.dim)), ConstantSchedule(), "cannot keep a committed prefix"),
         (np.zeros((2, 3)), ClampedPrefix(), r"rows of 8 numbers, got \(2, 3\)"),
-        (np.zeros((SPEC.horizon, SPEC.dim)), ClampedPrefix(), "fewer than 8 rows"),
+        (np.zeros((SPEC.horizon, SPEC.dim)), ClampedPrefix(), "at most 7 can be committed; got 8"),
         (np.full((1, SPEC.dim), np.nan), ClampedPrefix(), "NaN or infinite"),
         (None, ConstantSchedule(num_steps=0), "at least 1 step"),
         (None, "guided", "does not know the sampler part guided"),
@@ -121,4 +131,4 @@ def test_a_prefix_or_sampler_that_does_not_fit_is_refused_in_words(
     toy_policy: FlowPolicy, prefix: np.ndarray | None, sampler: SamplerPart, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        toy_policy.infer(make_observation(0), prefix=prefix, sampler=sampler, seed=0)
+        infer(toy_policy, make_observation(0), prefix=prefix, sampler=sampler)

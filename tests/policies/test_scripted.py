@@ -20,7 +20,17 @@ def observe(t_ns: int = 0, q: np.ndarray | None = None) -> Observation:
 
 def rows_of(policy: Policy, observation: Observation, prefix: np.ndarray | None = None) -> np.ndarray:
     sampler = ConstantSchedule() if prefix is None else ClampedPrefix()
-    return np.concatenate(list(policy.infer(observation, prefix=prefix, sampler=sampler, seed=0)))
+    return np.concatenate(
+        list(
+            policy.infer(
+                observation,
+                prev_action_chunk=prefix,
+                inference_delay=0 if prefix is None else len(prefix),
+                sampler=sampler,
+                seed=0,
+            )
+        )
+    )
 
 
 def test_hold_repeats_what_was_measured() -> None:

@@ -31,13 +31,13 @@ class WatchingPolicy(HoldPolicy):
         super().__init__(schema)
         self.seen: list[Observation] = []
 
-    def infer(self, observation, *, prefix=None, sampler, seed):
+    def infer(self, observation, **question):
         if observation.state.t_ns > 0:  # not the warm-up
             images = {
                 name: replace(image, pixels=image.pixels.copy()) for name, image in observation.images.items()
             }
             self.seen.append(replace(observation, images=images))
-        return super().infer(observation, prefix=prefix, sampler=sampler, seed=seed)
+        return super().infer(observation, **question)
 
 
 @pytest.mark.parametrize("jpeg_quality", [None, 90], ids=["raw", "jpeg"])

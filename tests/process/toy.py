@@ -33,7 +33,13 @@ class ToyPolicy:
     tasks: tuple[str, ...] = ()
 
     def infer(
-        self, observation: Observation, *, prefix: np.ndarray | None = None, sampler: SamplerPart, seed: int
+        self,
+        observation: Observation,
+        *,
+        prev_action_chunk: np.ndarray | None = None,
+        inference_delay: int = 0,
+        sampler: SamplerPart,
+        seed: int,
     ) -> Iterator[np.ndarray]:
         if isinstance(sampler, ClampedPrefix):
             raise ValueError("the toy policy knows no prefix")
@@ -62,7 +68,8 @@ def toy_request(
     )
     values = {
         "epoch": 0,
-        "prefix": None,
+        "prev_action_chunk": None,
+        "inference_delay": 0,
         "sampler": ConstantSchedule(),
         "seed": 1,
         "deadline_ns": 5 * NS_PER_S,

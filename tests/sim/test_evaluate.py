@@ -26,8 +26,9 @@ class ExpertPolicy:
         self.schema = replace(make_task(task_name).schema, cameras={})
         self._expert = make_expert(task_name, seed=seed)
 
-    def infer(self, observation, *, prefix=None, sampler, seed):
-        rows = self._expert.plan(observation, prefix)
+    def infer(self, observation, *, prev_action_chunk=None, inference_delay=0, sampler, seed):
+        committed = prev_action_chunk[:inference_delay] if inference_delay else None
+        rows = self._expert.plan(observation, committed)
         yield rows[:8]
         yield rows[8:]
 

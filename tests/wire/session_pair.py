@@ -45,7 +45,8 @@ def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S
         state=RobotState(t_ns=1000 + request_id, q=np.zeros(DIM), dq=np.zeros(DIM)),
         images={"wrist": Image(t_ns=7, pixels=pixels)},
     )
-    values = {"observation": observation, "prefix": None, "sampler": ConstantSchedule(), "seed": 0}
+    values = {"observation": observation, "prev_action_chunk": None, "inference_delay": 0}
+    values |= {"sampler": ConstantSchedule(), "seed": 0}
     return ChunkRequest(request_id=request_id, epoch=epoch, deadline_ns=deadline_ns, **(values | changes))
 
 

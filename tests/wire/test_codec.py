@@ -75,7 +75,8 @@ REQUESTS = st.builds(
     request_id=IDS,
     epoch=IDS,
     observation=observations(),
-    prefix=st.none() | tables(),
+    prev_action_chunk=st.none() | tables(),
+    inference_delay=st.integers(0, 2**63 - 1),
     sampler=st.builds(ConstantSchedule, num_steps=st.none() | st.integers(1, 50))
     | st.builds(ClampedPrefix, num_steps=st.none() | st.integers(1, 50)),
     seed=IDS,

@@ -459,7 +459,7 @@ def test_silent_clients_are_forgotten():
 
 def test_a_request_that_does_not_fit_the_policy_is_refused_in_words():
     server = greeted(b"a")
-    ask(server, b"a", 0, make_request(1, prefix=np.zeros((7, 2))))
+    ask(server, b"a", 0, make_request(1, prev_action_chunk=np.zeros((7, 2))))
     (error,) = said(server)
     assert (error.code, error.request_id) == (ErrorCode.BAD_REQUEST, 1)
     assert "(7, 2)" in error.message
