@@ -1,0 +1,252 @@
+"""When a robot asks, what it shows, and which numbers are refused."""
+
+import numpy as np
+import pytest
+
+from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.method import (
+    METHODS,
+    AsSoonAsPossible,
+    BeforeStarvation,
+    ClampedPrefix,
+    ConstantSchedule,
+    EveryRows,
+    IntegratedDeltas,
+    Method,
+    NotBeforePlanned,
+    PlainObservation,
+    PreviousChunk,
+    RolledForwardState,
+    TimeAligned,
+    method_named,
+)
+from robot_runtime.errors import InvalidValueError
+from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
+
+MS = 1_000_000
+
+
+def with_request(part, sampler=None, splice=None) -> Method:
+    return Method(
+        request=part,
+        sampler=sampler or ConstantSchedule(),
+        splice=TimeAligned() if splice is None else splice,
+    )
+
+
+def moving(request_part, *, latency_ns=0, answers=1, splice=None, **kwargs):
+    """A robot that has run for a while, each of its answers having taken `latency_ns`; and the time."""
+    robot = executor(with_request(request_part, splice=splice), **kwargs)
+    robot.reset(state_at(0), 0)
+    now = 0
+    for _ in range(answers):
+        while not robot.wants_request(now):
+            robot.tick(state_at(now), now)
+            now += TICK
+        request = robot.make_request(observation_at(now))
+        end = now + latency_ns
+        while now < end:
+            robot.tick(state_at(now), now)
+            now += TICK
+        robot.on_part(answer(request, ramp(0.0, 0.1)), now)
+    return robot, now
+
+
+def first_wish(robot, now):
+    while not robot.wants_request(now):
+        robot.tick(state_at(now), now)
+        now += TICK
+    return now
+
+
+def test_as_soon_as_possible_waits_for_the_answer_and_for_one_row():
+    robot, now = moving(PlainObservation(when=AsSoonAsPossible()))
+    assert first_wish(robot, now) == DT
+    request = robot.make_request(observation_at(DT))
+    assert not robot.wants_request(10 * DT)  # its answer is still to come
+    robot.on_part(answer(request, ramp(0.0, 0.1)), 3 * DT)
+    assert robot.wants_request(3 * DT)
+
+
+def test_before_starvation_leaves_the_margin_when_the_answer_comes():
+    latency = 2 * DT
+    robot, now = moving(PlainObservation(when=BeforeStarvation(margin_rows=2)), latency_ns=latency, answers=4)
+    asked = first_wish(robot, now)
+    left = robot.timeline.end_ns - (asked + latency)
+    assert 2 * DT <= left <= 3 * DT  # d is rounded up to the row that is due with the answer
+    assert robot.counts.starved_ticks == 0
+
+
+def test_before_starvation_asks_at_once_while_no_latency_is_known():
+    robot, now = moving(PlainObservation(when=BeforeStarvation()))
+    assert first_wish(robot, now) == DT
+
+
+def test_a_fixed_overlap_asks_when_row_n_minus_o_is_due():
+    robot, now = moving(PlainObservation(when=BeforeStarvation(overlap_rows=3)))
+    assert first_wish(robot, now) == 5 * DT  # eight rows, the last due at 7 DT
+
+
+def test_vlash_with_fixed_overlap_runs_every_row_of_every_chunk():
+    method = METHODS["vlash-fixed-overlap"]
+    robot = executor(method)
+    robot.reset(state_at(0), 0)
+    request, arrival, targets = None, 0, []
+    for t in range(0, 60 * DT, TICK):
+        if request is not None and t >= arrival:
+            robot.on_part(answer(request, ramp(0.0, 0.1)), t)
+            request = None
+        if robot.wants_request(t):
+            request = robot.make_request(observation_at(t))
+            arrival = t + DT  # well within the overlap of four rows
+        tick = robot.tick(state_at(t), t)
+        if t % DT == 0:
+            targets.append(tick.command.arm.q[0])
+    # The first chunk starts when it arrives, at 1 DT.
+    np.testing.assert_allclose(targets[1:49], np.tile(0.1 * np.arange(8), 6), atol=1e-9)
+    assert robot.counts.starved_ticks == 0
+    assert robot.counts.skipped_rows == 0
+
+
+def test_a_late_answer_of_vlashs_loop_starts_at_its_row_zero():
+    part = RolledForwardState(when=BeforeStarvation(overlap_rows=2), inference_delay=2)
+    robot, now = moving(part, splice=NotBeforePlanned())
+    asked = first_wish(robot, now)
+    request = robot.make_request(observation_at(asked))
+    late = asked + 3 * DT
+    robot.on_part(answer(request, ramp(5.0, 0.1)), late)
+    assert robot.last_splice.t0_ns == late
+    assert robot.last_splice.seam.first_row == 0
+
+
+def test_vlashs_row_zero_is_due_exactly_d_rows_after_the_capture():
+    robot, now = moving(RolledForwardState(when=EveryRows(rows=1)), latency_ns=2 * DT + TICK, answers=4)
+    asked = first_wish(robot, now)
+    request = robot.make_request(observation_at(asked))
+    assert request.observation.t_obs_ns == asked + 3 * DT  # rows 0, 1 and 2 are due before the answer
+    arrival = asked + 2 * DT + TICK
+    for t in range(asked, arrival, TICK):
+        robot.tick(state_at(t), t)
+    robot.on_part(answer(request, ramp(3.0, 0.1)), arrival)
+    splice = robot.last_splice
+    assert splice.t0_ns == asked + 3 * DT
+    assert splice.source.t_obs_ns == asked
+    assert splice.latency_ns == 2 * DT + TICK  # counts from the capture, not from the planned start
+    assert splice.seam.first_row == 0
+    tick = robot.tick(state_at(asked + 3 * DT), asked + 3 * DT)
+    assert (tick.row, tick.command.arm.q[0]) == (0, pytest.approx(3.0))
+    assert tick.age_ns == 3 * DT
+
+
+def test_a_rolled_forward_state_is_where_the_plan_will_be_and_the_hand_with_it():
+    robot, now = moving(
+        RolledForwardState(when=EveryRows(rows=1), inference_delay=2, model=IntegratedDeltas())
+    )
+    robot.tick(state_at(DT), DT)
+    shown = robot.make_request(observation_at(DT, q=(0.05, 0.0))).observation.state
+    assert shown.t_ns == 3 * DT
+    assert shown.q[0] == pytest.approx(0.05 + 0.2)
+    np.testing.assert_allclose(shown.X_BE.translation[:2], shown.q)
+    np.testing.assert_allclose(shown.dq, [2.0, -2.0])  # 0.1 rad a row, 50 ms
+
+
+def test_nothing_is_rolled_forward_while_no_latency_is_known_or_the_robot_stands():
+    part = RolledForwardState(when=EveryRows(rows=1))
+    robot, now = moving(part)
+    observation = observation_at(first_wish(robot, now))
+    assert robot.make_request(observation).observation is observation
+    robot, now = moving(RolledForwardState(inference_delay=3))
+    at_rest = robot.timeline.end_ns + 5 * DT
+    observation = observation_at(at_rest)
+    assert robot.make_request(observation).observation is observation
+
+
+def test_rolling_joints_forward_needs_kinematics():
+    with pytest.raises(InvalidValueError, match="hand_pose"):
+        executor("vlash", hand_pose=None)
+
+
+def test_a_delay_beyond_the_policys_training_is_cut_and_counted():
+    part = PreviousChunk(when=EveryRows(rows=1))
+    robot, now = moving(part, latency_ns=4 * DT, answers=4, max_inference_delay=2)
+    assert robot.counts.delays_clamped == 2  # the third request and the fourth knew the latency
+    request = robot.make_request(observation_at(first_wish(robot, now)))
+    assert request.inference_delay == 2
+    assert robot.counts.delays_clamped == 3
+    assert any("trained for" in sentence for sentence in robot.counts.fallbacks())
+
+
+def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
+    robot, now = moving(
+        PreviousChunk(when=EveryRows(rows=1)), latency_ns=2 * DT, answers=4, max_inference_delay=3
+    )
+    assert robot.make_request(observation_at(first_wish(robot, now))).inference_delay == 3
+    assert robot.counts.fallbacks() == []
+
+
+def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
+    robot, now = moving(PlainObservation(when=EveryRows(rows=6)), latency_ns=3 * DT, answers=4)
+    last = robot.last_splice.source.t_obs_ns
+    assert first_wish(robot, now) == last + 4 * DT  # H = 8, d = 4: s + d <= H leaves s = 4
+    robot.make_request(observation_at(now))
+    assert robot.counts.horizons_shortened >= 1
+    assert robot.counts.starved_ticks == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (PreviousChunk(when=EveryRows(rows=6), inference_delay=3), r"6 rows.*d = 3.*9 > 8"),
+        (PreviousChunk(when=EveryRows(rows=2), inference_delay=5), r"s = max\(2, d\) = 5.*10 > 8"),
+        (PreviousChunk(inference_delay=9), r"inference delay.*0\.\.7.*got 9"),
+        (PreviousChunk(inference_delay=-1), r"inference delay.*got -1"),
+        (PlainObservation(when=EveryRows(rows=0)), r"execution horizon.*1\.\.8.*got 0"),
+        (PlainObservation(when=BeforeStarvation(overlap_rows=9)), r"overlap.*1\.\.8.*got 9"),
+        (PlainObservation(when=BeforeStarvation(execution_horizon=9)), r"execution horizon.*got 9"),
+        (PlainObservation(when=BeforeStarvation(margin_rows=8)), r"margin.*0\.\.7.*got 8"),
+        (
+            RolledForwardState(when=BeforeStarvation(overlap_rows=2), inference_delay=3),
+            r"s = max\(6, d\) = 6.*9 > 8",
+        ),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused_with_the_inequality(part, text):
+    with pytest.raises(InvalidValueError, match=text):
+        executor(with_request(part))
+
+
+def test_a_fixed_delay_beyond_the_policys_training_is_refused():
+    with pytest.raises(InvalidValueError, match=r"0\.\.2, what the policy was trained for; got 3"):
+        executor(with_request(PreviousChunk(inference_delay=3), ClampedPrefix()), max_inference_delay=2)
+
+
+def test_an_execution_horizon_given_by_name_goes_where_the_method_keeps_it():
+    assert method_named("synchronous", execution_horizon=5).request.execution_horizon == 5
+    assert method_named("naive", execution_horizon=5).request.when == EveryRows(rows=5)
+    assert method_named("temporal-ensembling", execution_horizon=5).request.when == EveryRows(rows=5)
+    overlap = method_named("vlash-fixed-overlap", execution_horizon=5).request.when
+    assert (overlap.execution_horizon, overlap.overlap_rows) == (5, 4)
+    with pytest.raises(InvalidValueError, match="at least 1 row, got 0"):
+        method_named("vlash", execution_horizon=0)
+
+
+def test_rare_spikes_hardly_touch_the_estimate_and_are_forgotten():
+    """100 ms with 5 % spikes of 600 ms, after a cold start of 5 s."""
+    rng, estimator = np.random.default_rng(7), LatencyEstimator()
+    estimator.add(5_000 * MS)
+    seen = []
+    for is_spike in rng.random(2_000) < 0.05:
+        estimator.add(600 * MS if is_spike else 100 * MS)
+        seen.append(estimator.latency_ns())
+    assert set(seen) == {100 * MS, 600 * MS}
+    assert np.mean(np.array(seen[20:]) == 100 * MS) > 0.7
+    for _ in range(20):
+        estimator.add(100 * MS)
+    assert estimator.latency_ns() == 100 * MS
+
+
+def test_the_estimate_follows_a_server_that_has_become_slower():
+    estimator = LatencyEstimator()
+    for latency_ms in [100] * 30 + [300] * 3:
+        estimator.add(latency_ms * MS)
+    assert estimator.latency_ns() == 300 * MS
