@@ -60,7 +60,7 @@ def first_wish(robot, now):
 
 
 def test_as_soon_as_possible_waits_for_the_answer_and_for_one_row():
-    robot, now = moving(PlainObservation(when=AsSoonAsPossible()))
+    robot, _ = moving(PlainObservation(when=AsSoonAsPossible()))
     assert first_wish(robot, now) == DT
     request = robot.make_request(observation_at(DT))
     assert not robot.wants_request(10 * DT)  # its answer is still to come
@@ -139,9 +139,7 @@ def test_vlashs_row_zero_is_due_exactly_d_rows_after_the_capture():
 
 
 def test_a_rolled_forward_state_is_where_the_plan_will_be_and_the_hand_with_it():
-    robot, now = moving(
-        RolledForwardState(when=EveryRows(rows=1), inference_delay=2, model=IntegratedDeltas())
-    )
+    robot, _ = moving(RolledForwardState(when=EveryRows(rows=1), inference_delay=2, model=IntegratedDeltas()))
     robot.tick(state_at(DT), DT)
     shown = robot.make_request(observation_at(DT, q=(0.05, 0.0))).observation.state
     assert shown.t_ns == 3 * DT

@@ -13,9 +13,7 @@ from robot_runtime.core.action import (
     Command,
     EndEffectorPose,
     GripperCommand,
-    GripperWidth,
     JointCommand,
-    JointPosition,
 )
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.method import METHODS, StateMatched
@@ -128,7 +126,8 @@ def test_base_poses_are_matched_the_shorter_way_round():
 
 
 def matched_row(spec: ActionSpec, rows: np.ndarray, state: RobotState) -> float:
-    chunk = ActionChunk(spec=spec, rows=rows, anchor=RobotState(t_ns=0, q=np.zeros(0), dq=np.zeros(0)), request_id=0, epoch=1)  # fmt: skip
+    anchor = RobotState(t_ns=0, q=np.zeros(0), dq=np.zeros(0))
+    chunk = ActionChunk(spec=spec, rows=rows, anchor=anchor, request_id=0, epoch=1)
     arrival = Arrival(
         now_ns=state.t_ns, state=state, claimed_ns=state.t_ns, commanded=Command(), stood_still=False
     )
