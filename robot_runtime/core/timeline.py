@@ -23,7 +23,6 @@ its speed evenly over `coast_ns`, so the robot is not stopped with a jolt.
 """
 
 from bisect import bisect_left, bisect_right
-from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -169,7 +168,10 @@ class ChunkTimeline:
 
     def frozen(self) -> "ChunkTimeline":
         """The plan as it is now, for looking up what it said once this one has been spliced."""
-        return copy(self)  # knots are shared: a splice makes new lists
+        out = ChunkTimeline(coast_ns=self._coast_ns)
+        out._knots, out._times = self._knots, self._times  # shared: a splice makes new lists
+        out._claimed_ns, out._segment = self._claimed_ns, self._segment
+        return out
 
     def splice(self, waypoints: Waypoints, *, t0_ns: int, dt_ns: int, source: Source) -> Seam:
         """Replace what has not been sent by the rows of `waypoints`, row i due at `t0_ns + i*dt_ns`.
