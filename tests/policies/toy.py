@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
+from policies.flow.recipes import Prefix
 from policies.flow.train import TrainConfig, train
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.schema import Schema
@@ -52,6 +53,6 @@ def train_toy(folder: Path, *, steps: int, seed: int = 0) -> Path:
     samples = [Sample(o, rows_past(o, side)) for o in observations for side in (-1, 1)]
     config = TrainConfig(
         seed=seed, steps=steps, batch_size=64, learning_rate=3e-3, warmup_steps=20, ema_decay=0.98,
-        max_prefix=4, width=32, num_layers=2, num_heads=2, bfloat16=False,
+        recipe=Prefix(max_delay=4), width=32, num_layers=2, num_heads=2, bfloat16=False,
     )  # fmt: skip
     return train(samples, config, schema=SCHEMA, action_spec=SPEC, folder=folder)
