@@ -43,7 +43,7 @@ class Policy(Protocol):
 
     @property
     def max_inference_delay(self) -> int:
-        """Longest committed prefix it was trained for [rows]; 0 for none."""
+        """Longest inference delay it was trained for [rows]; 0 for none."""
         ...
 
     def infer(

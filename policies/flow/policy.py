@@ -10,12 +10,7 @@ from jaxtyping import Float
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.features import row_origin, state_features
 from policies.flow.inference import Batch, ChunkSampler
-from policies.flow.support import (
-    check_options,
-    is_trained_by_length,
-    supported_samplers,
-    trained_delay,
-)
+from policies.flow.support import check_options, is_trained_by_length, supported_samplers
 from policies.policy import Answer, InferenceRequest
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.method import PREFIXLESS, BestOfSamples, SamplerPart
@@ -56,7 +51,7 @@ class FlowPolicy:
 
     @property
     def samplers(self) -> tuple[type[SamplerPart], ...]:
-        return supported_samplers(self._checkpoint)
+        return supported_samplers(self._checkpoint.recipe)
 
     @property
     def num_evaluations(self) -> int:
@@ -65,7 +60,7 @@ class FlowPolicy:
 
     @property
     def max_inference_delay(self) -> int:
-        return trained_delay(self._checkpoint)
+        return min(self._checkpoint.recipe.max_delay, self.action_spec.horizon - 1)
 
     def infer(
         self,

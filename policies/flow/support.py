@@ -1,6 +1,6 @@
 """What a checkpoint can be asked for: sampler parts, prefix lengths, and options that make sense."""
 
-from policies.flow.checkpoint import Checkpoint
+from policies.flow.recipes import LambdaMask, Masked, MixedSchedule, Offset, Plain, Prefix, Recipe, Residual
 from robot_runtime.core.method import (
     AveragedSamples,
     BestOfSamples,
@@ -19,15 +19,19 @@ MAX_STEPS = MAX_SAMPLES = 256
 """A request with more is a mistake; it would keep others waiting."""
 
 
-def supported_samplers(checkpoint: Checkpoint) -> tuple[type[SamplerPart], ...]:
-    """Sampler parts that a checkpoint's training allows."""
-    return (*UNTRAINED, ClampedPrefix) if trained_delay(checkpoint) else UNTRAINED
-
-
-def trained_delay(checkpoint: Checkpoint) -> int:
-    """Longest committed prefix in training [rows], 0 for none."""
-    longest = checkpoint.training.get("max_prefix", 0)
-    return min(longest, checkpoint.action_spec.horizon - 1) if isinstance(longest, int) else 0
+def supported_samplers(recipe: Recipe) -> tuple[type[SamplerPart], ...]:
+    """Sampler parts that a recipe has trained for."""
+    match recipe:
+        case Prefix():
+            return (*UNTRAINED, ClampedPrefix)
+        case MixedSchedule():  # which shows one time for all open rows as often as the horizon-aware ones
+            return (*UNTRAINED, ClampedPrefix, HorizonAwareSchedule)
+        case Masked():
+            return (*UNTRAINED, PrefixPreservedStart)
+        case LambdaMask():
+            return (*UNTRAINED, LambdaMaskedPrefix)
+        case Plain() | Offset() | Residual():
+            return UNTRAINED
 
 
 def is_trained_by_length(part: SamplerPart) -> bool:
