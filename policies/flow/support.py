@@ -12,6 +12,7 @@ from robot_runtime.core.method import (
     RtcGuidance,
     SamplerPart,
 )
+from robot_runtime.errors import InvalidValueError
 
 UNTRAINED = (ConstantSchedule, RtcGuidance, BestOfSamples, AveragedSamples)
 """Parts that any flow can be sampled with."""
@@ -40,9 +41,11 @@ def is_trained_by_length(part: SamplerPart) -> bool:
 
 
 def check_options(part: SamplerPart) -> None:
-    """ValueError: an option is out of range."""
+    """InvalidValueError: an option is out of range."""
     if part.num_steps is not None and not 1 <= part.num_steps <= MAX_STEPS:
-        raise ValueError(f"a sampler takes at least 1 step and at most {MAX_STEPS}, got {part.num_steps}")
+        raise InvalidValueError(
+            f"a sampler takes at least 1 step and at most {MAX_STEPS}, got {part.num_steps}"
+        )
     match part:
         case RtcGuidance(max_guidance_weight=beta):
             _require(beta >= 0.0, "max_guidance_weight must not be negative", beta)
@@ -60,4 +63,4 @@ def check_options(part: SamplerPart) -> None:
 
 def _require(holds: bool, rule: str, value: object) -> None:
     if not holds:
-        raise ValueError(f"{rule}, got {value}")
+        raise InvalidValueError(f"{rule}, got {value}")

@@ -60,7 +60,7 @@ def test_what_is_declared_is_answered_and_all_else_refused(
     policy: FlowPolicy, kind: type[SamplerPart]
 ) -> None:
     if kind not in policy.samplers:
-        with pytest.raises(ValueError, match=rf"{kind.__name__}.*trained for ConstantSchedule, RtcGuidance"):
+        with pytest.raises(ValueError, match=rf"{kind.__name__}.*it takes ConstantSchedule, RtcGuidance"):
             ask(policy, kind())
         return
     rows = ask(policy, kind())
