@@ -1,6 +1,7 @@
 """The one seam between the server and whatever predicts action chunks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +36,16 @@ class Policy(Protocol):
         """Task texts it was trained on; empty if any text will do."""
         ...
 
+    @property
+    def samplers(self) -> tuple[type[SamplerPart], ...]:
+        """Sampler parts that it was trained for, or that need no training; others are refused."""
+        ...
+
+    @property
+    def max_inference_delay(self) -> int:
+        """Longest inference delay it was trained for [rows]; 0 for none."""
+        ...
+
     def infer(
         self,
         observation: Observation,
@@ -44,7 +55,9 @@ class Policy(Protocol):
         sampler: SamplerPart,
         seed: int,
     ) -> Iterator[Float[np.ndarray, "n D"]]:
-        """Yield blocks of consecutive rows as they become final, from row 0 to row H-1.
+        """Yield blocks of consecutive rows as they become final, from row 0 on.
+
+        They end with row H-1, or with the last of `core.schedule.answer_rows` if the sampler stops early.
 
         prev_action_chunk: what the robot's plan says from the observation on, in the action spec's own
             columns; row 0 is due at the observation.
@@ -52,4 +65,41 @@ class Policy(Protocol):
         seed: of the noise; the same arguments give the same rows.
         ValueError: the observation or the sampler part does not fit this policy, in words for a person.
         """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InferenceRequest:
+    """The arguments of `Policy.infer`, but for the sampler."""
+
+    observation: Observation
+    prev_action_chunk: Float[np.ndarray, "n D"] | None = None
+    inference_delay: int = 0
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """What `Policy.infer` yields for one request, and how long the network had been at it."""
+
+    blocks: tuple[Float[np.ndarray, "n D"], ...]
+    num_calls: tuple[int, ...]
+    """For each block, the network calls, one after the other, until it was final."""
+
+    @property
+    def rows(self) -> Float[np.ndarray, "n D"]:
+        """All rows, from row 0."""
+        return np.concatenate(self.blocks)
+
+
+class BatchPolicy(Policy, Protocol):
+    """A policy that answers several robots with one pass of its network."""
+
+    @property
+    def num_evaluations(self) -> int:
+        """Passes of one chunk through the network so far; a backward pass counts as two."""
+        ...
+
+    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> list[Answer]:
+        """As `infer` for each; an answer depends on its own request only, but for rounding."""
         ...

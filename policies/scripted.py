@@ -1,6 +1,7 @@
 """Policies that are formulas: exact, instant and without torch, for tests and benchmarks."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 
@@ -66,6 +67,14 @@ class HoldPolicy:
     def tasks(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def samplers(self) -> tuple[type[SamplerPart], ...]:
+        return get_args(SamplerPart)
+
+    @property
+    def max_inference_delay(self) -> int:
+        return self.action_spec.horizon - 1
+
     def infer(
         self,
         observation: Observation,
@@ -123,6 +132,14 @@ class SinePolicy:
     @property
     def tasks(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def samplers(self) -> tuple[type[SamplerPart], ...]:
+        return get_args(SamplerPart)
+
+    @property
+    def max_inference_delay(self) -> int:
+        return self.action_spec.horizon - 1
 
     def displacement(self, t_ns: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Joint displacement [rad] at times of the robot's clock [ns]: `q(t)` but for a constant."""

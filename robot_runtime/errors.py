@@ -20,7 +20,7 @@ class UnknownNameError(RobotRuntimeError):
 
 
 class InvalidValueError(RobotRuntimeError, ValueError):
-    """A number somebody chose that cannot work; says what would."""
+    """A number or a part that somebody chose and that cannot work; says what would."""
 
 
 class CheckpointError(RobotRuntimeError):

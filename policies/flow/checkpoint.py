@@ -11,12 +11,15 @@ from torch import Tensor, from_numpy
 
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
+from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
 from policies.shipped import find_checkpoint
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import CheckpointError
 
 FORMAT = 1
+BEFORE_RECIPES = Prefix(max_delay=12)
+"""How the checkpoints were trained that do not say."""
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 
 
@@ -40,6 +43,8 @@ class Checkpoint:
     """Euler steps when nobody asks for another number."""
     training: Mapping[str, object]
     """Seed, steps and the like, as plain values: for people and the model card."""
+    recipe: Recipe = BEFORE_RECIPES
+    """What the policy was shown in training, and so what it may be asked for."""
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
@@ -60,6 +65,7 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
         "action_spec": checkpoint.action_spec.to_dict(),
         "tasks": list(checkpoint.tasks),
         "num_steps": checkpoint.num_steps,
+        "recipe": recipe_to_dict(checkpoint.recipe),
         "training": dict(checkpoint.training),
     }
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
@@ -87,6 +93,7 @@ def load(name_or_path: str | Path) -> Checkpoint:
             tasks=tuple(config["tasks"]),
             num_steps=int(config["num_steps"]),
             training=config["training"],
+            recipe=recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES,
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error

@@ -9,13 +9,13 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from policies.flow.train import Demonstration
+from policies.flow.dataset import Demonstration
 from robot_runtime.core.state import Observation, RobotState, readonly
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredDemonstration:
-    """A demonstration read back from a file; fits `policies.flow.train.Demonstration`."""
+    """A demonstration read back from a file; fits `policies.flow.dataset.Demonstration`."""
 
     observation: Observation
     rows: Float[np.ndarray, "H D"]

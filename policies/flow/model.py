@@ -10,6 +10,9 @@ stand beside rows that are still noise (arXiv 2512.05964).
     tokens   [state] [task] [row 0] [row 1] ... [row H-1]      full self-attention, no mask
     time      own    own     t_0     t_1    ...  t_{H-1}       into each token's layer norm (adaLN)
 
+Three recipes change that: `causal_window` and `suffix_offset` (Xiaomi-Robotics-0), `lora_rank` (REMAC) and
+`robot_dim` (VLASH's shared observation). At their defaults nothing is different.
+
 One adaLN projection serves all layers (adaLN-single, PixArt-alpha, arXiv 2310.00426): a projection per layer
 would cost half as much again as the layer. The offset PixArt adds per layer is left to the weights around it.
 
@@ -20,10 +23,13 @@ where the written-out products take 3 ms (batch 128, one core, torch 2.11).
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from policies.flow.lora import LoraLinear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +48,30 @@ class ModelConfig:
     num_layers: int = 4
     num_heads: int = 4
     mlp_ratio: int = 4
+    causal_window: int | None = None
+    """Rows back that a row sees; None lets every row see every row. The context is always seen by all, and
+    with a window sees only itself."""
+    suffix_offset: int = 0
+    """Jump of the position from a chunk's last committed row to its first open one."""
+    lora_rank: int = 0
+    """Of the adapters that open rows go through; 0 for none."""
+    lora_alpha: float = 8.0
+    lora_dropout: float = 0.1
+    robot_dim: int | None = None
+    """First state features that are the robot's own and a token of the branch; the rest is the scene, which
+    branches share. None keeps one state token."""
+
+    def __post_init__(self) -> None:
+        if self.robot_dim is not None and (self.causal_window, self.suffix_offset) != (None, 0):
+            raise ValueError("a shared observation goes with neither causal_window nor suffix_offset")
+
+    @property
+    def num_context_tokens(self) -> int:
+        """State and task, or scene, task and robot."""
+        return 2 if self.robot_dim is None else 3
 
 
-NUM_CONTEXT_TOKENS = 2  # state, task
+NUM_SHARED_TOKENS = 2  # scene, task
 
 
 class TimeEmbedding(nn.Module):
@@ -71,6 +98,20 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=1e-6), scale)
 
 
+def linear(config: ModelConfig, in_size: int, out_size: int) -> nn.Linear:
+    """A linear layer, with an adapter if the network has them."""
+    if config.lora_rank == 0:
+        return nn.Linear(in_size, out_size)
+    rank, alpha, dropout = config.lora_rank, config.lora_alpha, config.lora_dropout
+    return LoraLinear(in_size, out_size, rank=rank, alpha=alpha, dropout=dropout)
+
+
+def apply(layer: nn.Module, x: Tensor, gate: Tensor | None) -> Tensor:
+    """The layer, through its adapter where the gate (B, T, 1) is open; None leaves the adapter out."""
+    out: Tensor = layer(x) if gate is None else layer(x, gate)
+    return out
+
+
 class Block(nn.Module):
     """Self-attention and an MLP, each behind a modulated norm and a gate."""
 
@@ -78,24 +119,33 @@ class Block(nn.Module):
         super().__init__()
         width, hidden = config.width, config.mlp_ratio * config.width
         self.num_heads = config.num_heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.attention_out = nn.Linear(width, width)
-        self.mlp_in = nn.Linear(width, hidden)
-        self.mlp_out = nn.Linear(hidden, width)
+        self.qkv = linear(config, width, 3 * width)
+        self.attention_out = linear(config, width, width)
+        self.mlp_in = linear(config, width, hidden)
+        self.mlp_out = linear(config, hidden, width)
 
-    def forward(self, x: Tensor, modulation: list[Tensor]) -> Tensor:
-        """Tokens (B, T, width) to tokens; the modulation is shift, scale, gate (B, T, width) twice."""
+    def forward(
+        self, x: Tensor, modulation: list[Tensor], hidden: Tensor | None = None, gate: Tensor | None = None
+    ) -> Tensor:
+        """Tokens (B, T, width) to tokens; the modulation is shift, scale, gate (B, T, width) twice.
+
+        hidden: (T, T) or (B, 1, T, T), true where a token (row) does not see another (column).
+        gate: (B, T, 1), of the adapters.
+        """
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = modulation
-        x = torch.addcmul(x, gate_a, self.attend(modulate(x, shift_a, scale_a)))
-        return torch.addcmul(x, gate_m, self.mlp_out(F.silu(self.mlp_in(modulate(x, shift_m, scale_m)))))
+        x = torch.addcmul(x, gate_a, self.attend(modulate(x, shift_a, scale_a), hidden, gate))
+        up = apply(self.mlp_in, modulate(x, shift_m, scale_m), gate)
+        return torch.addcmul(x, gate_m, apply(self.mlp_out, F.silu(up), gate))
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, hidden: Tensor | None, gate: Tensor | None) -> Tensor:
         batch, tokens, width = x.shape
-        qkv = self.qkv(x).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = apply(self.qkv, x, gate).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # (B, heads, T, width / heads)
-        weights = torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), dim=-1)
-        out: Tensor = self.attention_out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
-        return out
+        logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+        if hidden is not None:
+            logits = logits.masked_fill(hidden, -math.inf)
+        mixed = (torch.softmax(logits, dim=-1) @ v).transpose(1, 2).reshape(batch, tokens, width)
+        return apply(self.attention_out, mixed, gate)
 
 
 class FlowTransformer(nn.Module):
@@ -103,43 +153,165 @@ class FlowTransformer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        width = config.width
-        self.state_in = nn.Sequential(
-            nn.Linear(config.state_dim, 2 * width), nn.SiLU(), nn.Linear(2 * width, width)
-        )
+        width, tokens = config.width, config.num_context_tokens
+        self.config = config
+        scene_dim = config.state_dim - (config.robot_dim or 0)
+        self.state_in = _state_encoder(scene_dim, width)
+        self.robot_in = None if config.robot_dim is None else _state_encoder(config.robot_dim, width)
         self.task_in = nn.Embedding(config.num_tasks, width)
-        self.row_in = nn.Linear(config.action_dim, width)
-        self.position = nn.Parameter(0.1 * torch.randn(NUM_CONTEXT_TOKENS + config.horizon, width))
+        self.row_in = linear(config, config.action_dim, width)
+        num_positions = tokens + config.suffix_offset + config.horizon
+        self.position = nn.Parameter(0.1 * torch.randn(num_positions, width))
         self.time_in = TimeEmbedding(width)
-        self.context_time = nn.Parameter(0.1 * torch.randn(NUM_CONTEXT_TOKENS, width))
+        self.context_time = nn.Parameter(0.1 * torch.randn(tokens, width))
         self.modulation = nn.Linear(width, 6 * width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.velocity_out = nn.Linear(width, config.action_dim)
+        self.velocity_out = linear(config, width, config.action_dim)
         for layer in (self.modulation, self.velocity_out):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
         with torch.no_grad():  # shift 0, scale 1, gate 1: a plain pre-norm transformer to start with
             self.modulation.bias.view(6, width)[[1, 2, 4, 5]] = 1.0
 
-    def forward(self, state: Tensor, task: Tensor, rows: Tensor, t: Tensor) -> Tensor:
-        """`velocity` of rows given `encode` of state and task, in one call for training."""
-        return self.velocity(rows, t, self.encode(state, task))
+    def forward(self, state: Tensor, task: Tensor, rows: Tensor, t: Tensor, **options: Any) -> Tensor:
+        """`velocity` of rows given `encode` of state and task, in one call for training.
+
+        States (B, K, F) with rows (B, K, H, D) are branches: see `branch_velocity`.
+        """
+        if state.ndim == 2:
+            return self.velocity(rows, t, self.encode(state, task), **options)
+        return self.branch_velocity(rows, t, self.encode_shared(state[:, 0], task), self.encode_robot(state))
 
     def encode(self, state: Tensor, task: Tensor) -> Tensor:
-        """State features (B, F) and task indices (B,) to context tokens (B, 2, width), once per chunk."""
-        return torch.stack([self.state_in(state), self.task_in(task)], dim=1)
+        """State features (B, F) and task indices (B,) to context tokens (B, 2 or 3, width), once a chunk."""
+        if self.robot_in is None:
+            return torch.stack([self.state_in(state), self.task_in(task)], dim=1)
+        return torch.cat([self.encode_shared(state, task), self.encode_robot(state)[:, None]], dim=1)
 
-    def velocity(self, rows: Tensor, t: Tensor, context: Tensor) -> Tensor:
-        """Velocity (B, H, D) of rows (B, H, D) at flow times (B, H), given context (B, 2, width)."""
+    def encode_shared(self, state: Tensor, task: Tensor) -> Tensor:
+        """Scene and task tokens (B, 2, width) of state features (B, F); the robot's features are not read."""
+        return torch.stack([self.state_in(state[..., self.config.robot_dim :]), self.task_in(task)], dim=1)
+
+    def encode_robot(self, state: Tensor) -> Tensor:
+        """Robot tokens (..., width) of state features (..., F)."""
+        assert self.robot_in is not None, "only a network with robot_dim has a robot token"
+        out: Tensor = self.robot_in(state[..., : self.config.robot_dim])
+        return out
+
+    def velocity(
+        self,
+        rows: Tensor,
+        t: Tensor,
+        context: Tensor,
+        is_prefix: Tensor | None = None,
+        *,
+        hidden_rows: Tensor | None = None,
+        with_lora: bool = True,
+    ) -> Tensor:
+        """Velocity (B, H, D) of rows (B, H, D) at flow times (B, H), given context (B, 2 or 3, width).
+
+        is_prefix: (B, H) committed rows, None for none. Networks without adapters and position jump do not
+            look at it; those with a jump give committed rows velocity 0.
+        hidden_rows: (B, H) committed rows that no open row sees.
+        with_lora: False is the frozen network.
+        """
+        if self.robot_in is not None:
+            shared, robot = context[:, :NUM_SHARED_TOKENS], context[:, NUM_SHARED_TOKENS:]
+            return self.branch_velocity(rows[:, None], t[:, None], shared, robot)[:, 0]
+        if is_prefix is None:
+            is_prefix = torch.zeros(t.shape, dtype=torch.bool, device=rows.device)
+        n = context.shape[1]
         condition = torch.cat([self.context_time.expand_as(context), self.time_in(t)], dim=1)
-        condition = condition + context.sum(dim=1, keepdim=True)  # (B, 2 + H, width)
+        condition = condition + context.sum(dim=1, keepdim=True)  # (B, n + H, width)
+        gate = (~is_prefix)[..., None].to(rows.dtype) if with_lora and self.config.lora_rank else None
+        x = torch.cat([context, apply(self.row_in, rows, gate)], dim=1) + self._positions(is_prefix)
+        x = self._transform(
+            x,
+            condition,
+            hidden=self._hidden(is_prefix, hidden_rows),
+            gate=None if gate is None else F.pad(gate, (0, 0, n, 0)),
+        )
+        velocity = apply(self.velocity_out, x[:, n:], gate)
+        return velocity.masked_fill(is_prefix[..., None], 0.0) if self.config.suffix_offset else velocity
+
+    def branch_velocity(self, rows: Tensor, t: Tensor, shared: Tensor, robot: Tensor) -> Tensor:
+        """Velocity (B, K, H, D) of K chunks that share an observation (VLASH, arXiv 2512.01031, section 3.3).
+
+            [scene task | robot_0 rows_0 | robot_1 rows_1 | ...]      positions start again in every branch
+             <- see     <- sees scene,     <- sees scene,
+                itself     task, itself       task, itself
+
+        rows (B, K, H, D), t (B, K, H), shared (B, 2, width), robot (B, K, width).
+        """
+        batch, branches, horizon, _ = rows.shape
+        size = 1 + horizon
+        scene = shared.sum(dim=1)  # (B, width)
+        own = torch.cat([self.context_time[-1].expand(batch, branches, 1, -1), self.time_in(t)], dim=2)
+        own = own + (scene[:, None] + robot)[:, :, None]  # (B, K, 1 + H, width)
+        condition = self.context_time[:-1] + scene[:, None]
+        tokens = torch.cat([robot[:, :, None], apply(self.row_in, rows, None)], dim=2)
+        tokens = tokens + self.position[NUM_SHARED_TOKENS:]
+        x = torch.cat([shared + self.position[:NUM_SHARED_TOKENS], tokens.flatten(1, 2)], dim=1)
+        branch = torch.arange(branches, device=rows.device).repeat_interleave(size)
+        branch = F.pad(branch, (NUM_SHARED_TOKENS, 0), value=-1)
+        hidden = (branch[:, None] != branch) & (branch >= 0)  # nobody sees into another branch
+        x = self._transform(x, torch.cat([condition, own.flatten(1, 2)], dim=1), hidden=hidden, gate=None)
+        x = x[:, NUM_SHARED_TOKENS:].view(batch, branches, size, -1)[:, :, 1:]
+        return apply(self.velocity_out, x, None)
+
+    def _transform(
+        self, x: Tensor, condition: Tensor, *, hidden: Tensor | None, gate: Tensor | None
+    ) -> Tensor:
         modulation = [part.contiguous() for part in self.modulation(F.silu(condition)).chunk(6, dim=-1)]
-        x = torch.cat([context, self.row_in(rows)], dim=1) + self.position  # (B, 2 + H, width)
         for block in self.blocks:
-            x = block(x, modulation)
-        x = F.layer_norm(x[:, NUM_CONTEXT_TOKENS:], x.shape[-1:], eps=1e-6)
-        velocity: Tensor = self.velocity_out(x)
-        return velocity
+            x = block(x, modulation, hidden, gate)
+        return F.layer_norm(x, x.shape[-1:], eps=1e-6)
+
+    def _positions(self, is_prefix: Tensor) -> Tensor:
+        """Of all tokens, (2 + H, width), or (B, 2 + H, width) where prefix and open rows differ."""
+        jump, horizon, n = self.config.suffix_offset, self.config.horizon, self.config.num_context_tokens
+        if jump == 0:
+            return self.position
+        closed, open_ = self.position[n : n + horizon], self.position[n + jump :]
+        rows = torch.where(is_prefix[..., None], closed, open_)  # (B, H, width)
+        return torch.cat([self.position[:n].expand(len(rows), -1, -1), rows], dim=1)
+
+    def _hidden(self, is_prefix: Tensor, hidden_rows: Tensor | None) -> Tensor | None:
+        """Who does not see whom, (2 + H, 2 + H) or (B, 1, 2 + H, 2 + H); None if all see all."""
+        window, n = self.config.causal_window, self.config.num_context_tokens
+        if window is None:
+            return None
+        i = torch.arange(n + is_prefix.shape[1], device=is_prefix.device)
+        back = i[:, None] - i
+        hidden = (i >= n) & ((back < 0) | (back > window))  # the context is hidden from nobody
+        if hidden_rows is None:
+            return hidden
+        blocked = F.pad(~is_prefix, (n, 0))[:, :, None] & F.pad(hidden_rows, (n, 0))[:, None, :]
+        return (hidden | blocked)[:, None]
+
+
+def _state_encoder(in_size: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(in_size, 2 * width), nn.SiLU(), nn.Linear(2 * width, width))
+
+
+def copy_weights(source: FlowTransformer, target: FlowTransformer) -> None:
+    """Start a network from another one's weights; adapters stay as they are, at zero effect.
+
+    A network without position jump can start one with it: its row i lends both positions that the new one
+    has for row i, committed and open. ValueError if the networks do not fit otherwise.
+    """
+    weights = dict(source.state_dict())
+    jump, n = target.config.suffix_offset, target.config.num_context_tokens
+    if jump and source.config.suffix_offset == 0:
+        old = weights["position"]
+        weights["position"] = torch.cat([old[: n + jump], old[n:]])
+    try:
+        missing = target.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"the weights to start from are those of another network: {error}") from error
+    wrong = [name for name in missing.missing_keys if ".lora_" not in name] + missing.unexpected_keys
+    if wrong:
+        raise ValueError(f"the weights to start from are those of another network: {', '.join(wrong)}")
 
 
 def num_parameters(model: nn.Module) -> int:

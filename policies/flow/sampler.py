@@ -1,37 +1,130 @@
 """From noise to rows: Euler steps along the velocity, each row on its own timetable.
 
-A timetable is a table (N+1, H): the flow time of every row before step 0 and after each of N steps.
+A timetable is a table (N+1, B, H): the flow time of every row before step 0 and after each of N steps.
 
-    step      constant schedule            clamped prefix, d = 2
-              row 0    1    2    3         row 0    1    2    3
-    0             0    0    0    0             1    1    0    0       0 noise, 1 action
-    1            .5   .5   .5   .5             1    1   .5   .5
-    2             1    1    1    1             1    1    1    1
+    step      constant schedule         clamped prefix, d = 2     horizon-aware, d = 1, N = 4
+              row 0    1    2    3      row 0    1    2    3      row 0    1    2    3
+    0             0    0    0    0          1    1    0    0          1    0    0    0       0 noise
+    1           .25  .25  .25  .25          1    1  .25  .25          1    1   .3  .25
+    2            .5   .5   .5   .5          1    1   .5   .5          1    1   .6   .5
+    3           .75  .75  .75  .75          1    1  .75  .75          1    1   .9  .75
+    4             1    1    1    1          1    1    1    1          1    1    1    1       1 action
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from policies.flow.guidance import guided, soft_mask
+from robot_runtime.core.method import (
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    ConstantSchedule,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    PrefixPreservedStart,
+    RtcGuidance,
+    SamplerPart,
+)
+from robot_runtime.core.schedule import flow_times
+
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """Rows (B, H, D) and their flow times (B, H) to velocities (B, H, D)."""
+PrefixVelocity = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""The same, told which rows (B, H) are committed; None for a network that is not to be told."""
 
 
-def constant_timetable(*, num_steps: int, horizon: int, num_prefix_rows: int = 0) -> Tensor:
-    """Equal steps for all rows but the prefix, which is finished from the start."""
-    steps = torch.linspace(0.0, 1.0, num_steps + 1)
-    table = steps[:, None].repeat(1, horizon)  # (N + 1, H)
-    table[:, :num_prefix_rows] = 1.0
-    return table
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PreviousRows:
+    """What the robots' plans say, one item of the batch each, padded with zeros to the horizon."""
+
+    rows: Tensor
+    """(B, H, D) normalised; zero from row n on."""
+    num_rows: Tensor
+    """(B,) how many were planned, n."""
+    num_committed: Tensor
+    """(B,) how many of those will have run before the answer can, d <= n."""
+
+    @property
+    def is_committed(self) -> Tensor:
+        """(B, H)"""
+        return torch.arange(self.rows.shape[1], device=self.rows.device) < self.num_committed[:, None]
+
+    def repeat(self, num_samples: int) -> "PreviousRows":
+        """Every item `num_samples` times over, copies side by side."""
+        return PreviousRows(
+            rows=self.rows.repeat_interleave(num_samples, 0),
+            num_rows=self.num_rows.repeat_interleave(num_samples),
+            num_committed=self.num_committed.repeat_interleave(num_samples),
+        )
 
 
-def sample(velocity: Velocity, *, noise: Tensor, timetable: Tensor, prefix: Tensor) -> Tensor:
-    """Rows (B, H, D) reached from noise (B, H, D); the first d equal the prefix (B, d, D) throughout."""
-    d, x = prefix.shape[1], noise.clone()
-    x[:, :d] = prefix
-    for t, t_next in pairwise(timetable):
-        x = x + (t_next - t)[:, None] * velocity(x, t.expand(x.shape[:2]))
-        x[:, :d] = prefix
-    return x
+def constant_timetable(*, num_steps: int, is_finished: Tensor) -> Tensor:
+    """(N+1, B, H): equal steps for all rows but those (B, H) that are finished from the start."""
+    steps = torch.linspace(0.0, 1.0, num_steps + 1, dtype=torch.float64, device=is_finished.device)
+    return torch.where(is_finished, 1.0, steps[:, None, None])  # (N + 1, B, H)
+
+
+def horizon_aware_timetable(part: HorizonAwareSchedule, *, num_committed: Tensor, horizon: int) -> Tensor:
+    """`core.schedule.flow_times` of every item, which has d of its own."""
+    tables = {
+        d: torch.as_tensor(flow_times(part, horizon=horizon, inference_delay=d))
+        for d in set(num_committed.tolist())
+    }
+    return torch.stack([tables[d] for d in num_committed.tolist()], dim=1).to(num_committed.device)
+
+
+def integrate(
+    velocity: Velocity, *, start: Tensor, timetable: Tensor, kept: Tensor, is_kept: Tensor
+) -> Iterator[Tensor]:
+    """Rows (B, H, D) after each step from `start`; where is_kept (B, H) they equal `kept` throughout."""
+    x = torch.where(is_kept[..., None], kept, start)
+    for t, t_next in pairwise(timetable.to(x.dtype)):
+        x = x + (t_next - t)[..., None] * velocity(x, t)
+        x = torch.where(is_kept[..., None], kept, x)
+        yield x
+
+
+def denoise(
+    part: SamplerPart, velocity: PrefixVelocity, *, noise: Tensor, previous: PreviousRows, num_steps: int
+) -> Iterator[Tensor]:
+    """Rows (B, H, D) after every step of a sampler part, from noise (B, H, D); the last are the sample."""
+    committed, horizon = previous.is_committed, noise.shape[1]
+    free = torch.zeros_like(committed)
+    untold: Velocity = partial(_untold, velocity)
+    told: Velocity = partial(_told, velocity, committed)
+    constant = partial(constant_timetable, num_steps=num_steps)
+    follow = partial(integrate, kept=previous.rows)
+    match part:
+        case ConstantSchedule() | BestOfSamples() | AveragedSamples():
+            return follow(untold, start=noise, timetable=constant(is_finished=free), is_kept=free)
+        case ClampedPrefix():
+            return follow(untold, start=noise, timetable=constant(is_finished=committed), is_kept=committed)
+        case RtcGuidance(exact_jacobian=exact, mask=mask, max_guidance_weight=beta):
+            d, n = previous.num_committed, previous.num_rows
+            weights = soft_mask(mask, start=d, end=n, horizon=horizon)
+            drawn = guided(
+                untold, target=previous.rows, weights=weights, max_guidance_weight=beta, exact_jacobian=exact
+            )
+            return follow(drawn, start=noise, timetable=constant(is_finished=free), is_kept=free)
+        case PrefixPreservedStart():
+            start = torch.where((previous.num_rows > 0)[:, None, None], previous.rows, noise)
+            return follow(told, start=start, timetable=constant(is_finished=free), is_kept=committed)
+        case LambdaMaskedPrefix():
+            return follow(told, start=noise, timetable=constant(is_finished=free), is_kept=committed)
+        case HorizonAwareSchedule():
+            table = horizon_aware_timetable(part, num_committed=previous.num_committed, horizon=horizon)
+            return follow(untold, start=noise, timetable=table, is_kept=committed)
+
+
+def _untold(velocity: PrefixVelocity, x: Tensor, t: Tensor) -> Tensor:
+    return velocity(x, t, None)
+
+
+def _told(velocity: PrefixVelocity, is_prefix: Tensor, x: Tensor, t: Tensor) -> Tensor:
+    return velocity(x, t, is_prefix)

@@ -79,6 +79,8 @@ class InstantPolicy:
     name = "instant"
     action_spec = SPEC
     tasks: tuple[str, ...] = ()
+    samplers = (ConstantSchedule,)
+    max_inference_delay = 0
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.schema = _schema(size)

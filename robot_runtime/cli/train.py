@@ -10,31 +10,49 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-if TYPE_CHECKING:
-    from policies.flow.train import Demonstration, TrainConfig
+from robot_runtime.errors import InvalidValueError
 
+if TYPE_CHECKING:
+    from policies.flow.dataset import Demonstration
+    from policies.flow.recipes import Recipe
+
+RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 EPISODES = MappingProxyType({"track": 400, "pick_place": 800})
 """Demonstrations per task behind the shipped checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a policy. The defaults are those of the shipped checkpoints."""
+    """Train a policy. The defaults are those of the shipped checkpoints.
+
+    Most recipes start from a policy of recipe plain (--init) and take fewer steps from there; masked and
+    residual have to, and offset with --shared-observation cannot.
+    """
 
     task: tuple[Literal["track", "pick_place"], ...]
     """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""
+    recipe: RecipeName = "prefix"
+    """What the network is shown, and so which methods it can serve."""
+    max_delay: int | None = None
+    """Most committed rows, or longest offset; None takes the recipe's default."""
+    shared_observation: bool = False
+    """Recipe offset: all offsets of a sample in one sequence, with a network for that."""
+    init: Path | None = None
+    """Checkpoint to start from: a folder, or a shipped one's name."""
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
     """Demonstrated episodes per task; None takes the shipped checkpoints' number."""
     steps: int | None = None
-    """Gradient steps; None takes the default of the training code, as do the next two."""
+    """Gradient steps; None takes the default of the training code, as do the next three."""
     batch_size: int | None = None
     """Samples per step."""
     learning_rate: float | None = None
     """Peak learning rate."""
+    width: int | None = None
+    """Of a token in the network, or of the residual head's layers; the one to start from has its own."""
     workers: int = 1
     """Processes that collect demonstrations."""
     threads: int = 1
@@ -47,40 +65,87 @@ class Train:
     def main(self) -> int:
         import torch
 
-        from policies.flow.train import train
-        from sim.experts import ACTION_SPEC
-        from sim.tasks import make_task
-
+        recipe = self._recipe()
         torch.set_num_threads(self.threads)
         t_start = time.perf_counter()
         with _progress() as progress:
             demonstrations = self._demonstrations(progress)
             collect_s = time.perf_counter() - t_start
-            config = self._config()
-            bar = progress.add_task("train", total=config.steps, note="")
-            train(
-                demonstrations,
-                config,
-                schema=make_task(self.task[0]).schema,
-                action_spec=ACTION_SPEC,
-                folder=self.output,
-                notes={"tasks": ", ".join(self.task)},
-                on_step=lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}"),
-            )
+            cpu_start_s = time.process_time()
+            num_steps = self._train(recipe, demonstrations, progress)
         train_s = time.perf_counter() - t_start - collect_s
-        print(f"{self.output}: {config.steps} steps on {len(demonstrations)} samples in {train_s:.0f} s")
+        cpu_s = time.process_time() - cpu_start_s
+        print(
+            f"{self.output}: recipe {self.recipe}, {num_steps} steps on {len(demonstrations)} samples in "
+            f"{train_s:.0f} s ({cpu_s:.0f} s of CPU)"
+        )
         if self.json is not None:
             training = json.loads((self.output / "config.json").read_text())["training"]
-            report = {"checkpoint": str(self.output), "collect_s": collect_s, "train_s": train_s, **training}
-            self.json.write_text(json.dumps(report, indent=2) + "\n")
+            times = {"collect_s": collect_s, "train_s": train_s, "train_cpu_s": cpu_s}
+            self.json.write_text(
+                json.dumps({"checkpoint": str(self.output), **times, **training}, indent=2) + "\n"
+            )
         return 0
 
-    def _config(self) -> "TrainConfig":
-        from policies.flow.train import TrainConfig
+    def _recipe(self) -> "Recipe":
+        """The recipe with its options; InvalidValueError if they do not go together."""
+        from policies.flow.recipes import NEEDS_INIT, make_recipe
+        from sim.model import SERVO_LAG_S
 
-        names = ("steps", "batch_size", "learning_rate")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return replace(TrainConfig(seed=self.seed), **given)
+        options: dict[str, object] = {} if self.max_delay is None else {"max_delay": self.max_delay}
+        if self.shared_observation:
+            options["shared_observation"] = True
+        if self.recipe == "offset":
+            options["tracking_lag_s"] = SERVO_LAG_S
+        if self.recipe == "residual" and self.width is not None:
+            options["width"] = self.width
+        recipe = make_recipe(self.recipe, **options)
+        if isinstance(recipe, NEEDS_INIT) and self.init is None:
+            raise InvalidValueError(f"recipe {self.recipe} adds to a trained policy: name one with --init")
+        return recipe
+
+    def _train(self, recipe: "Recipe", demonstrations: "Sequence[Demonstration]", progress: Progress) -> int:
+        """Write the checkpoint; returns the number of steps."""
+        from policies.flow.checkpoint import load
+        from policies.flow.recipes import Residual
+        from policies.flow.residual import ResidualConfig, train_residual
+        from policies.flow.train import TrainConfig, fine_tuning, train
+        from sim.experts import ACTION_SPEC
+        from sim.kinematics import Kinematics
+        from sim.tasks import make_task
+
+        init = None if self.init is None else load(self.init)
+        given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate")}
+        given = {name: value for name, value in given.items() if value is not None}
+        bar = progress.add_task(f"train {self.recipe}", note="")
+        on_step = _report_steps(progress, bar)
+        if isinstance(recipe, Residual):
+            assert init is not None, "checked with the recipe"
+            head = replace(ResidualConfig(recipe=recipe, seed=self.seed), **given)
+            progress.update(bar, total=head.steps)
+            train_residual(demonstrations, head, init=init, folder=self.output, on_step=on_step)
+            return head.steps
+        if self.width is not None:
+            given["width"] = self.width
+        start = (
+            TrainConfig(recipe=recipe, seed=self.seed)
+            if init is None
+            else fine_tuning(recipe, seed=self.seed)
+        )
+        config = replace(start, **given)
+        progress.update(bar, total=config.steps)
+        train(
+            demonstrations,
+            config,
+            schema=make_task(self.task[0]).schema,
+            action_spec=ACTION_SPEC,
+            folder=self.output,
+            init=init,
+            hand_pose=Kinematics().forward,
+            notes={"tasks": ", ".join(self.task)},
+            on_step=on_step,
+        )
+        return config.steps
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
         """From the file if it exists, else collected, and kept in the file if one is named."""
@@ -107,6 +172,11 @@ class Train:
 def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
     """What moves a bar when called with (done, in all)."""
     return lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+def _report_steps(progress: Progress, bar: TaskID) -> Callable[[int, float], None]:
+    """What moves a bar when called with (steps done, loss)."""
+    return lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}")
 
 
 def _progress() -> Progress:

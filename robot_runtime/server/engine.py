@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from typing import get_args
 
 import numpy as np
 import pinocchio as pin
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock
-from robot_runtime.core.method import ConstantSchedule, SamplerPart
+from robot_runtime.core.method import PREFIXLESS, SamplerPart
+from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.messages import ErrorCode
@@ -138,7 +138,11 @@ class Engine:
     def _infer_blocks(self, job: Job) -> None:
         started_ns = self._clock.now_ns()
         request, num_rows = job.request, 0
-        horizon = self._policy.action_spec.horizon
+        num_expected = answer_rows(
+            request.sampler,
+            horizon=self._policy.action_spec.horizon,
+            inference_delay=request.inference_delay,
+        )
         blocks = self._policy.infer(
             request.observation,
             prev_action_chunk=request.prev_action_chunk,
@@ -154,16 +158,16 @@ class Engine:
                     job=job,
                     first_row=first_row,
                     rows=rows,
-                    is_last=num_rows == horizon,
+                    is_last=num_rows >= num_expected,
                     infer_ns=self._clock.now_ns() - started_ns,
                 )
             )
-            if num_rows == horizon:
+            if num_rows >= num_expected:
                 return
             if self._stopped_job is job:
                 self._post(Stopped(job=job))
                 return
-        raise RuntimeError(f"the policy ended after {num_rows} of {horizon} rows")
+        raise RuntimeError(f"the policy ended after {num_rows} of {num_expected} rows")
 
     def _checked(self, rows: np.ndarray, first_row: int) -> np.ndarray:
         spec = self._policy.action_spec
@@ -203,19 +207,13 @@ def zero_observation(schema: Schema, task: str) -> Observation:
 
 
 def warm_up(policy: Policy, num_calls: int = 3) -> None:
-    """Infer on nothing with every sampler that the policy takes; ValueError if it takes none."""
+    """Infer on nothing with every sampler that the policy says it takes."""
     observation = zero_observation(policy.schema, next(iter(policy.tasks), ""))
     rows = np.zeros((policy.action_spec.horizon, policy.action_spec.dim))
-    for kind in get_args(SamplerPart):
-        planned = (None, 0) if kind is ConstantSchedule else (rows, 1)
+    for kind in policy.samplers:
+        planned = (None, 0) if kind in PREFIXLESS else (rows, 1)
         for seed in range(num_calls):
-            try:
-                _exhaust(policy, observation, planned, kind(), seed)
-            except ValueError as error:
-                if kind is ConstantSchedule:
-                    raise
-                logger.info("policy %s does not take %s: %s", policy.name, kind.__name__, error)
-                break
+            _exhaust(policy, observation, planned, kind(), seed)
 
 
 def _exhaust(

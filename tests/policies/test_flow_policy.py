@@ -1,15 +1,28 @@
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
+from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
-from policies.policy import Policy
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, SamplerPart
+from policies.policy import InferenceRequest, Policy
+from robot_runtime.core.method import (
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    Consensus,
+    ConstantSchedule,
+    HorizonAwareSchedule,
+    RtcGuidance,
+    SamplerPart,
+)
+from robot_runtime.core.schedule import finish_steps
 from robot_runtime.core.state import Observation
-from tests.policies.toy import SPEC, make_observation, rows_past, side_of
+from tests.policies.toy import SPEC, make_observation, rows_past, side_of, train_toy
 
 
 def infer(
@@ -83,6 +96,195 @@ def test_inference_leaves_torch_as_it_was(toy_policy: FlowPolicy) -> None:
     assert not torch.is_inference_mode_enabled()
 
 
+NUM_STEPS = 5  # the toy's own
+
+
+class AnySampler(FlowPolicy):
+    """Takes samplers that its training does not allow: right in form, whatever the rows are worth."""
+
+    @property
+    def samplers(self) -> tuple[type[SamplerPart], ...]:
+        return get_args(SamplerPart)
+
+
+@pytest.fixture(scope="module")
+def any_sampler(toy_folder: Path) -> FlowPolicy:
+    return AnySampler(load(toy_folder))
+
+
+@pytest.mark.parametrize("sampler", [RtcGuidance(), RtcGuidance(exact_jacobian=False), BestOfSamples()])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_samplers_that_need_no_training_keep_to_the_way_that_was_planned(
+    toy_policy: FlowPolicy, sampler: SamplerPart, side: int
+) -> None:
+    def ends_on_side(seed: int, part: SamplerPart) -> bool:
+        observation = make_observation(seed)
+        planned = rows_past(observation, side)[:6]
+        blocks = toy_policy.infer(
+            observation,
+            prev_action_chunk=planned,
+            inference_delay=0 if isinstance(part, ConstantSchedule) else 2,
+            sampler=part,
+            seed=seed,
+        )
+        return side * side_of(next(blocks), observation) > 0.5
+
+    assert sum(ends_on_side(seed, sampler) for seed in range(20)) >= 18
+    assert sum(ends_on_side(seed, ConstantSchedule()) for seed in range(20)) <= 15
+
+
+def test_the_average_of_samples_runs_into_the_post_and_their_medoid_does_not(toy_policy: FlowPolicy) -> None:
+    sides: dict[Consensus, list[float]] = {Consensus.MEAN: [], Consensus.MEDOID: []}
+    for seed in range(20):
+        observation = make_observation(seed)
+        for consensus, found in sides.items():
+            rows = infer(
+                toy_policy,
+                observation,
+                seed=seed,
+                sampler=AveragedSamples(num_samples=32, consensus=consensus),
+            )
+            found.append(abs(side_of(rows, observation)))
+    assert np.median(sides[Consensus.MEAN]) < 0.4
+    assert np.median(sides[Consensus.MEDOID]) > 0.7
+
+
+@pytest.mark.parametrize(
+    "part", [BestOfSamples(num_samples=4), AveragedSamples(num_samples=1), RtcGuidance()]
+)
+def test_without_a_previous_chunk_the_answer_is_the_plain_sample_of_the_seed(
+    toy_policy: FlowPolicy, part: SamplerPart
+) -> None:
+    observation = make_observation(3)
+    plain = infer(toy_policy, observation, seed=5)
+    np.testing.assert_allclose(infer(toy_policy, observation, seed=5, sampler=part), plain, atol=1e-5)
+
+
+def test_contrast_with_a_weaker_checkpoint_changes_the_choice(
+    toy_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    weak = load(train_toy(tmp_path_factory.mktemp("weak") / "weak", steps=20))
+    policy = FlowPolicy(load(toy_folder), weak=weak)
+    plain, contrasted = BestOfSamples(num_samples=8), BestOfSamples(num_samples=8, num_contrast=4)
+    before = policy.num_evaluations
+    changed = 0
+    for seed in range(10):
+        observation = make_observation(seed)
+        planned = rows_past(observation, 1)[:1]
+        a = infer(policy, observation, seed=seed, prefix=planned, sampler=plain)
+        b = infer(policy, observation, seed=seed, prefix=planned, sampler=contrasted)
+        changed += not np.array_equal(a, b)
+    assert changed >= 3
+    assert policy.num_evaluations - before == 10 * (8 + 16) * NUM_STEPS
+
+
+@pytest.mark.parametrize(
+    ("part", "evaluations"),
+    [
+        (ConstantSchedule(), NUM_STEPS),
+        (ConstantSchedule(num_steps=3), 3),
+        (ClampedPrefix(), NUM_STEPS),
+        (RtcGuidance(), 3 * NUM_STEPS),
+        (RtcGuidance(exact_jacobian=False), NUM_STEPS),
+        (BestOfSamples(num_samples=16), 16 * NUM_STEPS),
+        (AveragedSamples(num_samples=4), 4 * NUM_STEPS),
+    ],
+)
+def test_network_evaluations_are_counted(toy_policy: FlowPolicy, part: SamplerPart, evaluations: int) -> None:
+    before = toy_policy.num_evaluations
+    infer(toy_policy, make_observation(0), sampler=part)
+    assert toy_policy.num_evaluations - before == evaluations
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ClampedPrefix(),
+        RtcGuidance(),
+        RtcGuidance(exact_jacobian=False),
+        BestOfSamples(num_samples=4),
+        HorizonAwareSchedule(),
+        HorizonAwareSchedule(early_stop_rows=2),
+    ],
+)
+def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(
+    any_sampler: FlowPolicy, part: SamplerPart
+) -> None:
+    requests = []
+    for seed, (n, d) in enumerate([(0, 0), (8, 3), (5, 5), (6, 0), (2, 1), (8, 7)]):
+        observation = make_observation(seed)
+        requests.append(
+            InferenceRequest(
+                observation=observation,
+                prev_action_chunk=rows_past(observation, 1)[:n],
+                inference_delay=d,
+                seed=seed,
+            )
+        )
+    together = any_sampler.infer_batch(requests, sampler=part)
+    for request, answer in zip(requests, together, strict=True):
+        (alone,) = any_sampler.infer_batch([request], sampler=part)
+        streamed = list(any_sampler.infer(sampler=part, **vars(request)))
+        assert answer.num_calls == alone.num_calls
+        assert [len(b) for b in answer.blocks] == [len(b) for b in alone.blocks] == [len(b) for b in streamed]
+        np.testing.assert_allclose(answer.rows, alone.rows, atol=1e-5)
+        assert np.array_equal(alone.rows, np.concatenate(streamed))
+        d = request.inference_delay
+        assert np.array_equal(answer.rows[:d], request.prev_action_chunk[:d])
+
+
+def test_an_empty_batch_has_no_answers(toy_policy: FlowPolicy) -> None:
+    assert toy_policy.infer_batch([], sampler=ConstantSchedule()) == []
+
+
+def test_near_rows_are_answered_before_the_network_has_been_at_the_far_ones(any_sampler: FlowPolicy) -> None:
+    part = HorizonAwareSchedule(num_steps=10)
+    observation = make_observation(0)
+    prefix = rows_past(observation, 1)[:2]
+    before = any_sampler.num_evaluations
+    blocks = any_sampler.infer(observation, prev_action_chunk=prefix, inference_delay=2, sampler=part, seed=0)
+    first = next(blocks)
+    assert any_sampler.num_evaluations - before == 1
+    assert len(first) == 3
+    assert np.array_equal(first[:2], prefix)
+    assert sum(len(block) for block in blocks) == SPEC.horizon - 3
+    assert any_sampler.num_evaluations - before == 10
+
+
+def test_blocks_say_after_which_call_they_were_final(any_sampler: FlowPolicy) -> None:
+    part = HorizonAwareSchedule(num_steps=10)
+    (answer,) = any_sampler.infer_batch(
+        [InferenceRequest(observation=make_observation(0), seed=0)], sampler=part
+    )
+    calls = np.repeat(answer.num_calls, [len(block) for block in answer.blocks])
+    assert calls.tolist() == finish_steps(part, horizon=SPEC.horizon).tolist()
+
+
+def test_an_early_stop_spares_the_calls_for_rows_that_nobody_asked_for(any_sampler: FlowPolicy) -> None:
+    part = HorizonAwareSchedule(num_steps=10, early_stop_rows=2)
+    whole = infer(any_sampler, make_observation(0), sampler=HorizonAwareSchedule(num_steps=10))
+    before = any_sampler.num_evaluations
+    rows = infer(any_sampler, make_observation(0), sampler=part)
+    calls = int(finish_steps(part, horizon=SPEC.horizon)[1])
+    assert any_sampler.num_evaluations - before == calls < 10
+    assert np.array_equal(rows, whole[: len(rows)])
+    assert 2 <= len(rows) < SPEC.horizon
+
+
+def test_more_committed_rows_than_trained_for_are_kept_and_reported_once(
+    toy_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = FlowPolicy(load(toy_folder))
+    assert policy.max_inference_delay == 4
+    prefix = rows_past(make_observation(0), 1)[:6]
+    for _ in range(2):
+        rows = infer(policy, make_observation(0), prefix=prefix)
+        assert np.array_equal(rows[:6], prefix)
+    assert [record.getMessage() for record in caplog.records] == [
+        "6 committed rows, policy toy was trained with up to 4: it extrapolates from here on"
+    ]
+
+
 def without_gripper(observation: Observation) -> Observation:
     return replace(observation, state=replace(observation.state, gripper_width=None))
 
@@ -124,7 +326,13 @@ def test_an_observation_that_does_not_fit_is_refused_in_words(
         (np.zeros((SPEC.horizon, SPEC.dim)), ClampedPrefix(), "at most 7 can be committed; got 8"),
         (np.full((1, SPEC.dim), np.nan), ClampedPrefix(), "NaN or infinite"),
         (None, ConstantSchedule(num_steps=0), "at least 1 step"),
-        (None, "guided", "does not know the sampler part guided"),
+        (None, "guided", "does not take the sampler guided; it takes ConstantSchedule, "),
+        (None, HorizonAwareSchedule(), "does not take the sampler HorizonAwareSchedule"),
+        (None, BestOfSamples(num_contrast=4), "no weaker checkpoint"),
+        (None, BestOfSamples(num_samples=0), r"num_samples must lie in 1..256, got 0"),
+        (None, BestOfSamples(rho=1.5), r"rho must lie in \(0, 1\], got 1.5"),
+        (None, RtcGuidance(max_guidance_weight=-1.0), "must not be negative, got -1"),
+        (np.zeros((2, SPEC.dim)), AveragedSamples(), "cannot keep a committed prefix"),
     ],
 )
 def test_a_prefix_or_sampler_that_does_not_fit_is_refused_in_words(

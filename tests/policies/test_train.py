@@ -6,10 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from policies.flow.dataset import Dataset, make_dataset
 from policies.flow.demonstrations import load_demonstrations, save_demonstrations
 from policies.flow.features import FeatureConfig
+from policies.flow.losses import Network, recipe_loss
 from policies.flow.model import FlowTransformer, ModelConfig
-from policies.flow.train import TrainConfig, flow_loss, learning_rate, make_dataset
+from policies.flow.recipes import Prefix, Recipe
+from policies.flow.train import TrainConfig, learning_rate
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
 
 
@@ -31,17 +34,20 @@ def make_samples(n: int = 32) -> list[Sample]:
     return [Sample(o, rows_past(o, 1)) for o in map(make_observation, range(n))]
 
 
+def loss_of(model: FlowTransformer, dataset: Dataset, recipe: Recipe, dtype: torch.dtype) -> torch.Tensor:
+    generator, index = torch.Generator().manual_seed(0), torch.arange(32)
+    network = Network(model, dtype)
+    return recipe_loss(network, dataset, index, recipe, generator, input_noise=0.01, progress=0.0)
+
+
 def test_prefix_rows_bear_no_loss() -> None:
-    config = TrainConfig(prefix_probability=1.0, max_prefix=1, prefix_noise=0.0, bfloat16=False)
-    dataset = make_dataset(make_samples(), SCHEMA, SPEC, config.features)
+    recipe = Prefix(probability=1.0, max_delay=1, noise=0.0)
+    dataset = make_dataset(make_samples(), SCHEMA, SPEC, FeatureConfig())
     torch.manual_seed(0)
     sizes = ModelConfig(state_dim=dataset.features.shape[1], num_tasks=1, action_dim=SPEC.dim, horizon=8)
     model = FlowTransformer(sizes)  # its last layer is zero: velocity 0, and the loss is mean (a - noise)^2
-    index = torch.arange(32)
     shifted = replace(dataset, rows=dataset.rows + 100.0 * (torch.arange(8) == 0)[:, None])
-    losses = [
-        flow_loss(model, d, index, config, torch.Generator().manual_seed(0)) for d in (dataset, shifted)
-    ]
+    losses = [loss_of(model, d, recipe, torch.float32) for d in (dataset, shifted)]
     assert torch.equal(losses[0], losses[1])
 
 
@@ -53,8 +59,7 @@ def test_computing_in_bfloat16_gives_nearly_the_same_gradients_in_float32() -> N
         model = FlowTransformer(
             ModelConfig(state_dim=dataset.features.shape[1], num_tasks=1, action_dim=SPEC.dim, horizon=8)
         )
-        config, generator = TrainConfig(bfloat16=bfloat16), torch.Generator().manual_seed(0)
-        flow_loss(model, dataset, torch.arange(32), config, generator).backward()
+        loss_of(model, dataset, Prefix(), torch.bfloat16 if bfloat16 else torch.float32).backward()
         gradients.append(model.velocity_out.weight.grad)
     assert gradients[1].dtype == torch.float32
     assert (gradients[0] - gradients[1]).norm() < 0.02 * gradients[0].norm()

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
+from policies.flow.checkpoint import Checkpoint
+from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, train
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.schema import Schema
@@ -47,11 +49,18 @@ def side_of(rows: np.ndarray, observation: Observation) -> float:
     return float((rows[-1, 0] - observation.state.q[0]) / BOW_RAD)
 
 
-def train_toy(folder: Path, *, steps: int, seed: int = 0) -> Path:
+def train_toy(
+    folder: Path,
+    *,
+    steps: int,
+    seed: int = 0,
+    recipe: Recipe | None = None,
+    init: Checkpoint | None = None,
+) -> Path:
     observations = [make_observation(1000 + i) for i in range(500)]
     samples = [Sample(o, rows_past(o, side)) for o in observations for side in (-1, 1)]
     config = TrainConfig(
         seed=seed, steps=steps, batch_size=64, learning_rate=3e-3, warmup_steps=20, ema_decay=0.98,
-        max_prefix=4, width=32, num_layers=2, num_heads=2, bfloat16=False,
+        recipe=recipe or Prefix(max_delay=4), width=32, num_layers=2, num_heads=2, bfloat16=False,
     )  # fmt: skip
-    return train(samples, config, schema=SCHEMA, action_spec=SPEC, folder=folder)
+    return train(samples, config, schema=SCHEMA, action_spec=SPEC, folder=folder, init=init)

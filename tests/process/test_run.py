@@ -69,7 +69,7 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
     ("args", "words"),
     [
         (["eval", "--task", "juggle"], "unknown task 'juggle'; valid: pick_place, track"),
-        (["eval", "--method", "magic"], "unknown method 'magic'; valid: committed-prefix"),
+        (["eval", "--method", "magic"], "unknown method 'magic'; valid: averaged-samples"),
         (["serve", "--policy", "nowhere"], "'nowhere'; valid: hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),
         (["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"], "'nothing'; valid: hold, "),

@@ -31,6 +31,8 @@ class ToyPolicy:
     schema = toy_schema()
     action_spec = SPEC
     tasks: tuple[str, ...] = ()
+    samplers = (ConstantSchedule,)
+    max_inference_delay = 0
 
     def infer(
         self,

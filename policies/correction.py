@@ -1,0 +1,40 @@
+"""A correction head as a file beside a checkpoint. No torch: the robot reads it."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from policies.shipped import find_checkpoint
+from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.correction import CorrectionHead
+from robot_runtime.errors import CheckpointError
+
+CORRECTION = "correction.safetensors"
+
+
+def save_correction(head: CorrectionHead, folder: Path) -> None:
+    """Write the head beside the checkpoint in the folder."""
+    about = {"action_spec": head.action_spec.to_dict(), "lead": head.lead, "max_age": head.max_age}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(dict(head.arrays), folder / CORRECTION, metadata={"correction": json.dumps(about)})
+
+
+def load_correction(name_or_path: str | Path) -> CorrectionHead:
+    """The head beside a checkpoint; CheckpointError says what is wrong with it, or that there is none."""
+    path = find_checkpoint(name_or_path) / CORRECTION
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} has no {CORRECTION}: it was not trained with recipe residual")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads(file.metadata()["correction"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return CorrectionHead(
+            action_spec=ActionSpec.from_dict(about["action_spec"]),
+            lead=int(about["lead"]),
+            max_age=int(about["max_age"]),
+            arrays=arrays,
+        )
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: expected a correction head, {error}") from error

@@ -1,0 +1,210 @@
+"""Demonstrations as tensors: what all recipes draw their batches from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pinocchio as pin
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from policies.flow.features import FeatureConfig, Normaliser, row_origin, state_features
+from policies.flow.recipes import Offset, Plain, Recipe, Residual
+from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition, Reference
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation, RobotState
+
+HandPose = Callable[[Float[np.ndarray, " N"]], pin.SE3]
+"""Forward kinematics: joints (N,) [rad] to X_BE."""
+
+
+class Demonstration(Protocol):
+    """One training sample: what was seen, and what the demonstrator did from then on."""
+
+    @property
+    def observation(self) -> Observation: ...
+
+    @property
+    def rows(self) -> Float[np.ndarray, "H D"]:
+        """Rows in the action spec's columns; row 0 is due at the observation."""
+        ...
+
+    @property
+    def num_committed(self) -> int:
+        """First rows that were given and not chosen: an older plan's, which runs whatever was seen since."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Statistics:
+    """What normalises states and rows, and the order of tasks: a fine-tuned policy keeps those it has."""
+
+    features: Normaliser
+    """(F,)"""
+    rows: Normaliser
+    """(H, D)"""
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Demonstrations as tensors."""
+
+    features: Tensor
+    """(N, F) normalised."""
+    tasks: Tensor
+    """(N,) indices into the statistics' tasks."""
+    rows: Tensor
+    """(N, H, D) relative and normalised."""
+    num_committed: Tensor
+    """(N,) rows that were given."""
+    statistics: Statistics
+    robot_dim: int
+    """First features that are the robot's own, R; the rest is the scene."""
+    future_robot: Tensor
+    """(N, K + 1, R) normalised: the robot's features 0 to K rows later, if it follows the rows. K is 0 unless
+    it was asked for."""
+    future_shift: Tensor
+    """(N, K + 1, D) [rad, m]: how far a row's origin has moved by then."""
+
+
+def make_dataset(
+    demonstrations: Sequence[Demonstration],
+    schema: Schema,
+    spec: ActionSpec,
+    config: FeatureConfig,
+    *,
+    statistics: Statistics | None = None,
+    recipe: Recipe | None = None,
+    hand_pose: HandPose | None = None,
+) -> Dataset:
+    """The demonstrations a recipe can use, with robot states rolled forward if it is `Offset`.
+
+    statistics: of the policy to start from; None takes those of all demonstrations.
+    hand_pose: needed to roll forward if the features have the hand's pose.
+    ValueError: a demonstration does not fit schema or spec, has another task, or none is left.
+    """
+    if not demonstrations:
+        raise ValueError("training needs at least one demonstration, got none")
+    rows = np.empty((len(demonstrations), spec.horizon, spec.dim))
+    features = np.array([state_features(d.observation, schema, config) for d in demonstrations])
+    for i, d in enumerate(demonstrations):
+        if d.rows.shape != rows.shape[1:] or not np.isfinite(d.rows).all():
+            raise ValueError(
+                f"demonstration {i} needs {rows.shape[1:]} finite rows, got shape {d.rows.shape}"
+            )
+        rows[i] = d.rows - row_origin(spec, d.observation.state)
+    texts = tuple(sorted({d.observation.task for d in demonstrations}))
+    if statistics is None:
+        statistics = Statistics(features=Normaliser.fit(features), rows=Normaliser.fit(rows), tasks=texts)
+    if not set(texts) <= set(statistics.tasks):
+        raise ValueError(f"the policy to start from knows {statistics.tasks}, demonstrations are of {texts}")
+    kept = np.flatnonzero([is_usable(d.num_committed, recipe) for d in demonstrations])
+    if not len(kept):
+        raise ValueError(f"none of {len(demonstrations)} demonstrations fits the recipe {recipe}")
+    chosen = [demonstrations[i] for i in kept]
+    robot_dim = features.shape[1] - schema.environment_state_dim
+    normal = torch.tensor(statistics.features.features(features[kept]), dtype=torch.float32)
+    future_robot, future_shift = normal[:, None, :robot_dim], torch.zeros(len(kept), 1, spec.dim)
+    if isinstance(recipe, Offset):
+        future = _futures(chosen, schema, spec, config, recipe, hand_pose)
+        steps = [statistics.features.features(f) for f in future[0].swapaxes(0, 1)]
+        future_robot = torch.tensor(np.stack(steps, axis=1)[..., :robot_dim], dtype=torch.float32)
+        future_shift = torch.tensor(future[1], dtype=torch.float32)
+    return Dataset(
+        features=normal,
+        tasks=torch.tensor([statistics.tasks.index(d.observation.task) for d in chosen]),
+        rows=torch.tensor(statistics.rows.normalise(rows[kept]), dtype=torch.float32),
+        num_committed=torch.tensor([d.num_committed for d in chosen]),
+        statistics=statistics,
+        robot_dim=robot_dim,
+        future_robot=future_robot,
+        future_shift=future_shift,
+    )
+
+
+def is_usable(num_committed: int, recipe: Recipe | None) -> bool:
+    """Whether a recipe can show a demonstration whose first rows were given.
+
+    Plain and Residual cannot say that they were. Offset starts a chunk at the last given row (where the
+    robot is bound to be), so with one row more than its longest offset it still can.
+    """
+    match recipe:
+        case None:
+            return True
+        case Plain() | Residual():
+            return num_committed == 0
+        case Offset(max_delay=rows):
+            return num_committed <= rows + 1
+        case _:
+            return num_committed <= recipe.max_delay
+
+
+def roll_forward(
+    state: RobotState,
+    rows: Float[np.ndarray, "H D"],
+    spec: ActionSpec,
+    *,
+    num_rows: int,
+    tracking_lag_s: float,
+    hand_pose: HandPose | None,
+) -> list[RobotState]:
+    """States 0, 1, ... `num_rows` rows later of a robot that follows the rows, the first one measured.
+
+    Between two rows the setpoint r moves evenly, r' = m, and the joints follow it by lag q' = r - q:
+
+        q(dt) = r(dt) - m lag + (q(0) - r(0) + m lag) exp(-dt / lag)
+
+    Without lag q is r, and q' is m of the interval that has just ended. The gripper is where it is commanded.
+    ValueError: the spec has no absolute joint columns.
+    """
+    columns = {type(f): c for f, c in spec.columns()}
+    joint = next((f for f, _ in spec.columns() if isinstance(f, JointPosition)), None)
+    if joint is None or joint.reference is not Reference.ABSOLUTE:
+        raise ValueError("rolling a state forward needs rows of absolute joint positions")
+    r, dt_s, q, out = np.asarray(rows[:, columns[JointPosition]], float), spec.dt_s, state.q, [state]
+    for k in range(1, num_rows + 1):
+        m = (r[k] - r[k - 1]) / dt_s
+        if tracking_lag_s > 0.0:
+            late = m * tracking_lag_s
+            q = r[k] - late + (q - r[k - 1] + late) * np.exp(-dt_s / tracking_lag_s)
+            dq = (r[k] - q) / tracking_lag_s
+        else:
+            q, dq = r[k], m
+        X_BE = None if hand_pose is None else hand_pose(q)
+        width = float(rows[k, columns[GripperWidth]][0]) if GripperWidth in columns else state.gripper_width
+        t_ns = state.t_ns + k * spec.dt_ns
+        out.append(replace(state, t_ns=t_ns, q=q, dq=dq, X_BE=X_BE, gripper_width=width))
+    return out
+
+
+def _futures(
+    demonstrations: Sequence[Demonstration],
+    schema: Schema,
+    spec: ActionSpec,
+    config: FeatureConfig,
+    recipe: Offset,
+    hand_pose: HandPose | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features (N, K + 1, F) of later robots in the old scene, and shifts (N, K + 1, D) of their origins."""
+    if recipe.max_delay >= spec.horizon:
+        raise ValueError(f"an offset lies inside the {spec.horizon} rows of a chunk, got {recipe.max_delay}")
+    if config.use_hand_pose and hand_pose is None:
+        raise ValueError("the recipe Offset needs hand_pose, joints to X_BE, to roll the hand forward")
+    features, shifts = [], []
+    for d in demonstrations:
+        origin = row_origin(spec, d.observation.state)
+        states = roll_forward(
+            d.observation.state,
+            d.rows,
+            spec,
+            num_rows=recipe.max_delay,
+            tracking_lag_s=recipe.tracking_lag_s,
+            hand_pose=hand_pose,
+        )
+        seen = [replace(d.observation, state=state) for state in states]
+        features.append([state_features(observation, schema, config) for observation in seen])
+        shifts.append([row_origin(spec, state) - origin for state in states])
+    return np.array(features), np.array(shifts)

@@ -1,0 +1,66 @@
+"""What a checkpoint can be asked for: sampler parts, prefix lengths, and options that make sense."""
+
+from policies.flow.recipes import LambdaMask, Masked, MixedSchedule, Offset, Plain, Prefix, Recipe, Residual
+from robot_runtime.core.method import (
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    ConstantSchedule,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    PrefixPreservedStart,
+    RtcGuidance,
+    SamplerPart,
+)
+from robot_runtime.errors import InvalidValueError
+
+UNTRAINED = (ConstantSchedule, RtcGuidance, BestOfSamples, AveragedSamples)
+"""Parts that any flow can be sampled with."""
+MAX_STEPS = MAX_SAMPLES = 256
+"""A request with more is a mistake; it would keep others waiting."""
+
+
+def supported_samplers(recipe: Recipe) -> tuple[type[SamplerPart], ...]:
+    """Sampler parts that a recipe has trained for."""
+    match recipe:
+        case Prefix():
+            return (*UNTRAINED, ClampedPrefix)
+        case MixedSchedule():  # which shows one time for all open rows as often as the horizon-aware ones
+            return (*UNTRAINED, ClampedPrefix, HorizonAwareSchedule)
+        case Masked():
+            return (*UNTRAINED, PrefixPreservedStart)
+        case LambdaMask():
+            return (*UNTRAINED, LambdaMaskedPrefix)
+        case Plain() | Offset() | Residual():
+            return UNTRAINED
+
+
+def is_trained_by_length(part: SamplerPart) -> bool:
+    """Whether a part relies on the network having seen prefixes as long as the one it is given."""
+    return isinstance(part, ClampedPrefix | PrefixPreservedStart | LambdaMaskedPrefix | HorizonAwareSchedule)
+
+
+def check_options(part: SamplerPart) -> None:
+    """InvalidValueError: an option is out of range."""
+    if part.num_steps is not None and not 1 <= part.num_steps <= MAX_STEPS:
+        raise InvalidValueError(
+            f"a sampler takes at least 1 step and at most {MAX_STEPS}, got {part.num_steps}"
+        )
+    match part:
+        case RtcGuidance(max_guidance_weight=beta):
+            _require(beta >= 0.0, "max_guidance_weight must not be negative", beta)
+        case HorizonAwareSchedule(alpha=alpha, u0=u0, early_stop_rows=rows):
+            _require(alpha > 0.0, "alpha must be positive", alpha)
+            _require(u0 is None or 0.0 <= u0 < 1.0, "u0 must lie in [0, 1)", u0)
+            _require(rows is None or rows >= 1, "early_stop_rows must be at least 1", rows)
+        case BestOfSamples(num_samples=n, rho=rho, num_contrast=k):
+            _require(1 <= n <= MAX_SAMPLES, f"num_samples must lie in 1..{MAX_SAMPLES}", n)
+            _require(rho is None or 0.0 < rho <= 1.0, "rho must lie in (0, 1]", rho)
+            _require(0 <= k <= n, f"num_contrast must lie in 0..{n}, the samples drawn", k)
+        case AveragedSamples(num_samples=n):
+            _require(1 <= n <= MAX_SAMPLES, f"num_samples must lie in 1..{MAX_SAMPLES}", n)
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise InvalidValueError(f"{rule}, got {value}")
