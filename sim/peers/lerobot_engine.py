@@ -131,6 +131,7 @@ def running_engine(
             interpolator = ActionInterpolator(multiplier=settings.interpolation_multiplier)
             yield RunningPeer(engine, interpolator, policy, time, checkpoint)
         finally:
+            engine.pause()  # so that it does not ask again on its way out
             time.close()
             engine.stop()
 

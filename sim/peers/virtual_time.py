@@ -10,6 +10,7 @@ than one of them awake and a run is the same from time to time, however the oper
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -19,6 +20,7 @@ from robot_runtime.core.action import NS_PER_S
 
 _STUCK_S = 120.0
 """Real time after which a thread that has not gone to sleep again counts as stuck."""
+_CLOSED_SLEEP_S = 0.001
 
 
 class LockstepTime:
@@ -44,19 +46,20 @@ class LockstepTime:
         return Fraction(self._now_ns, NS_PER_S)
 
     def sleep(self, seconds: float) -> None:
-        """Wait for robot time; ends the thread if the owner has closed."""
+        """Wait for robot time; after `close`, only a moment."""
         self.sleep_ns(round(seconds * NS_PER_S))
 
     def sleep_ns(self, duration_ns: int) -> None:
         """`sleep`, in nanoseconds."""
+        if self._is_closed:
+            time.sleep(_CLOSED_SLEEP_S)
+            return
         caught = sys.exception()
         if caught is not None:
             self.errors.append(caught)
         self._wake_ns = self._now_ns + duration_ns
         self._has_parked.release()
         self._may_run.acquire()
-        if self._is_closed:
-            raise SystemExit  # ends a thread without a traceback, and no `except Exception` catches it
 
     # ---- the owner's side ----------------------------------------------------------------------
 
@@ -73,7 +76,7 @@ class LockstepTime:
         self._now_ns = t_ns
 
     def close(self) -> None:
-        """End the thread where it sleeps."""
+        """Let the thread go: what it still sleeps takes a moment of real time, so that it can be joined."""
         self._is_closed = True
         self._may_run.release()
 
