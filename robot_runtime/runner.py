@@ -21,6 +21,7 @@ from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.executor import Executor, PartOutcome, Tick
 from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method
+from robot_runtime.core.predict import HandPose
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.timeline import Phase
@@ -57,6 +58,8 @@ class Setting:
     observe: Callable[[RobotState], Observation]
     """Adds task text and scene quantities to a state; images are added by the runner."""
     cameras: Mapping[str, Camera] = field(default_factory=dict)
+    hand_pose: HandPose | None = None
+    """The robot's forward kinematics, for methods that roll a plan of joints forward."""
     control_hz: float = 500.0
     seed: int = 0
     use_fifo: bool = True
@@ -101,11 +104,16 @@ class Runner:
         self._welcome = welcome
         self._boxes: dict[str, Mailbox[Image]] = {}
         self._is_connected = True
-        self.record = RunRecord()
         self.arrival_to_executor_ns: list[int] = []
         self.executor = Executor(
-            action_spec=welcome.action_spec, method=setting.method, limits=setting.limits, seed=setting.seed
+            action_spec=welcome.action_spec,
+            method=setting.method,
+            limits=setting.limits,
+            seed=setting.seed,
+            hand_pose=setting.hand_pose,
         )
+        self.record = RunRecord(counts=self.executor.counts)
+        self._said: list[str] = []
 
     def run(
         self,
@@ -174,6 +182,10 @@ class Runner:
             task=plain.task,
         )
         self._client.submit(self.executor.make_request(observation))
+        for sentence in self.executor.counts.fallbacks():
+            if sentence not in self._said:
+                self._said.append(sentence)
+                self._log(sentence, is_routine=False)
 
     def _take_events(self, now_ns: int) -> None:
         """Hand what the network thread has received to the executor."""

@@ -2,12 +2,13 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, BasePoseCommand, BaseTwistCommand, JointCommand, PoseCommand
+from robot_runtime.core.counts import Counts
 from robot_runtime.core.executor import Splice, Tick
 from robot_runtime.core.safety import Mode
 
@@ -26,6 +27,8 @@ class RunRecord:
     """Control deadlines that passed unserved."""
     log: list[tuple[int, str]] = field(default_factory=list)
     """What happened, with its time [ns]: changes of mode, server lost and back, answers not used."""
+    counts: Counts = field(default_factory=Counts)
+    """The executor's own, shared with it: they go on counting when old ticks have been dropped."""
 
     def on_tick(self, tick: Tick, splice: Splice | None) -> None:
         """Keep a tick, and the executor's last splice if it is new."""
@@ -54,6 +57,7 @@ class RunRecord:
         latencies = [splice.latency_ns / NS_PER_S for splice in self.splices]
         # The first splice starts from rest: there is no plan it could disagree with.
         jumps = [splice.seam.jump for splice in self.splices[1:]]
+        jerk = self.jerk()
         duration_ns = self.ticks[-1].now_ns - self.ticks[0].now_ns if self.ticks else 0
         return {
             "duration_s": duration_ns / NS_PER_S,
@@ -63,9 +67,60 @@ class RunRecord:
             "latency_p95_s": _quantile(latencies, 0.95),
             "seam_jump_p50": _quantile(jumps, 0.5),
             "seam_jump_max": max(jumps, default=0.0),
+            "jerk_mean": float(jerk.mean()) if jerk.size else 0.0,
+            "jerk_max": float(jerk.max(initial=0.0)),
+            "repeated_rows": float(self.num_repeated_rows()),
+            "resent_rows": float(self.num_resent_rows()),
+            **{name: float(count) for name, count in asdict(self.counts).items()},
             "clipped_share": _share(tick.clip.position or tick.clip.velocity for tick in self.ticks),
             "smoothed_share": _share(tick.clip.acceleration for tick in self.ticks),
         }
+
+    def rows_sent(self) -> list[tuple[int, int]]:
+        """(request id, row) of every row in the order in which they came due, a row once for each time."""
+        rows = [
+            (tick.source.request_id, tick.row)
+            for tick in self.ticks
+            if tick.source is not None and tick.row is not None
+        ]
+        return [row for i, row in enumerate(rows) if i == 0 or rows[i - 1] != row]
+
+    def num_resent_rows(self) -> int:
+        """Rows sent again, or after a later row of their chunk or of a later chunk: 0 by construction."""
+        latest, count = (-1, -1), 0
+        for row in self.rows_sent():
+            count += row <= latest
+            latest = max(latest, row)
+        return count
+
+    def num_repeated_rows(self) -> int:
+        """Rows sent although the time they were meant for had passed when their chunk entered the plan.
+
+        The robot was moving, so it had already been where they lead: the rows a naive splice goes back over.
+
+            capture            arrival
+               0    1    2    3 |               meant for: rows 0 to 3 are past
+                                0    1    2     sent: all of them, rows 0 to 3 repeat
+        """
+        fresh = {splice.source.request_id: splice.first_fresh_row for splice in self.splices}
+        return sum(row < fresh.get(request_id, 0) for request_id, row in set(self.rows_sent()))
+
+    def jerk(self) -> np.ndarray:
+        """Third derivative of the commanded arm by divided differences from tick to tick, (T - 3,).
+
+        The largest joint's [rad/s^3], or that of the hand's position [m/s^3].
+        """
+        arms = [tick.command.arm for tick in self.ticks]
+        joints = [arm.q for arm in arms if isinstance(arm, JointCommand)]
+        hands = [arm.p_BE for arm in arms if isinstance(arm, PoseCommand)]
+        if len(self.ticks) < 4 or max(len(joints), len(hands)) < len(self.ticks):
+            return np.zeros(0)
+        values = np.array(joints or hands)
+        times = np.array([tick.now_ns for tick in self.ticks]) / NS_PER_S
+        for _ in range(3):
+            values = np.diff(values, axis=0) / np.diff(times)[:, None]
+            times = 0.5 * (times[1:] + times[:-1])
+        return np.abs(values).max(axis=1) if joints else np.linalg.norm(values, axis=1)
 
 
 def _numbers(tick: Tick) -> list[float]:

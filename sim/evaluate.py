@@ -113,8 +113,14 @@ def run_episode(
         raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
-    executor = Executor(action_spec=policy.action_spec, method=method, limits=FR3_LIMITS, seed=seed)
-    scorer, record, snapshots = task.make_scorer(world), RunRecord(), []
+    executor = Executor(
+        action_spec=policy.action_spec,
+        method=method,
+        limits=FR3_LIMITS,
+        seed=seed,
+        hand_pose=world.kinematics.forward,
+    )
+    scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=executor.counts), []
     server = DelayedPolicy(policy, delay_ns)
     state = robot.read()
     executor.reset(state, clock.now_ns())

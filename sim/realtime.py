@@ -91,6 +91,7 @@ def _setting(config: RealTimeConfig, world: World, clock: MonotonicClock) -> Set
         clock=clock,
         observe=observe,
         cameras=cameras,
+        hand_pose=world.kinematics.forward,
         control_hz=config.control_hz,
         seed=config.seed,
     )

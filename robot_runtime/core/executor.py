@@ -25,12 +25,15 @@ from robot_runtime.core.action import (
     JointPosition,
     PoseCommand,
 )
+from robot_runtime.core.blend import Blender
+from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Clip, Limiter, Limits
-from robot_runtime.core.method import Method
+from robot_runtime.core.method import Method, StopAndAsk
+from robot_runtime.core.predict import HandPose
 from robot_runtime.core.request import ChunkRequest, RequestPlanner
 from robot_runtime.core.safety import Cause, Mode, next_mode
-from robot_runtime.core.splice import first_row_due_ns
+from robot_runtime.core.splice import Arrival, first_row_due_ns
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.transforms import quaternion_from_rotation
@@ -83,6 +86,9 @@ class Splice:
     t0_ns: int
     """When row 0 is due, or was [ns]."""
     seam: Seam
+    first_fresh_row: int
+    """Rows before this one were meant for times at which the robot was already on its way elsewhere: if they
+    run all the same, the robot repeats what it has done. 0 if it stood still."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,9 +96,15 @@ class _Pending:
     """An answer that is under way, with the rows that have come."""
 
     request: ChunkRequest
+    t_obs_ns: int
+    """Capture time; the request's own observation may carry a state rolled forward."""
     rows: np.ndarray
     num_rows: int = 0
+    num_placed: int = 0
+    """Rows that are in the plan or were dropped."""
     stood_still: bool = True
+    has_run: bool = False
+    """Some of its rows were still to come when they arrived."""
     t0_ns: int | None = None
 
 
@@ -109,20 +121,38 @@ class Executor:
         state_timeout_ns: int = 100_000_000,
         request_deadline_ns: int = 5 * NS_PER_S,
         max_tracking_error: float = 0.5,
+        max_inference_delay: int | None = None,
+        hand_pose: HandPose | None = None,
+        latency: LatencyEstimator | None = None,
     ) -> None:
         """
         seed: of the noise the policy draws; request k is asked with a seed made from it and k.
         state_timeout_ns: a measured state older than this holds the robot [ns].
         request_deadline_ns: an answer that takes longer is given up [ns].
         max_tracking_error: an arm farther from its setpoint than this stops: any joint [rad] or hand [m].
+        max_inference_delay: most rows of delay the policy was trained for; a longer latency is treated as
+            that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
+        hand_pose: the robot's forward kinematics, for methods that roll a plan of joints forward.
+        latency: the estimator of the inference delay; None takes the default quantile and window.
+        InvalidValueError: the method's numbers do not fit the chunks of this policy.
         """
         self.action_spec = action_spec
         self.method = method
-        self.latency = LatencyEstimator()
+        self.latency = LatencyEstimator() if latency is None else latency
+        self.counts = Counts()
         self.timeline = ChunkTimeline(coast_ns=COAST_ROWS * action_spec.dt_ns)
         self.last_splice: Splice | None = None
         self.epoch = 0
-        self._planner = RequestPlanner(part=method.request, action_spec=action_spec)
+        self._planner = RequestPlanner(
+            part=method.request,
+            action_spec=action_spec,
+            max_inference_delay=max_inference_delay,
+            hand_pose=hand_pose,
+            counts=self.counts,
+        )
+        self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
+        self._waits_on_purpose = isinstance(method.request, StopAndAsk)
+        self._state: RobotState | None = None
         self._limiter = Limiter(limits)
         self._seed = seed
         self._state_timeout_ns = state_timeout_ns
@@ -142,26 +172,29 @@ class Executor:
         """Whether an observation should be taken and sent now."""
         if self._pending is not None or self._mode is Mode.STOP:
             return False
-        return self._planner.is_due(self.timeline, now_ns)
+        return self._planner.is_due(self.timeline, self.latency, now_ns)
 
     def make_request(self, observation: Observation) -> ChunkRequest:
         """The request to send with this observation; one is under way at a time."""
-        rows, d = self._planner.previous_chunk(self.timeline, self.latency, observation.state)
+        question = self._planner.question(observation, self.timeline, self.latency)
         request = ChunkRequest(
             request_id=self._next_id,
             epoch=self.epoch,
-            observation=observation,
-            prev_action_chunk=rows,
-            inference_delay=d,
+            observation=question.observation,
+            prev_action_chunk=question.prev_action_chunk,
+            inference_delay=question.inference_delay,
             sampler=self.method.sampler,
             seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
             deadline_ns=self._request_deadline_ns,
         )
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
-        still = self.timeline.phase(observation.t_obs_ns) is Phase.REST
-        rows = np.empty((self.action_spec.horizon, self.action_spec.dim))
-        self._pending = _Pending(request=request, rows=rows, stood_still=still)
+        self._pending = _Pending(
+            request=request,
+            t_obs_ns=observation.t_obs_ns,
+            rows=np.empty((self.action_spec.horizon, self.action_spec.dim)),
+            stood_still=self.timeline.phase(observation.t_obs_ns) is Phase.REST,
+        )
         return request
 
     def on_request_failed(self, request_id: int) -> None:
@@ -211,28 +244,52 @@ class Executor:
             epoch=request.epoch,
         )
         waypoints = Waypoints.from_chunk(chunk).head(self._planner.rows_to_run())
-        is_first_part = pending.t0_ns is None
         if pending.t0_ns is None:
-            self.latency.add(now_ns - chunk.t_obs_ns)
-            pending.t0_ns = first_row_due_ns(
-                self.method.splice, chunk, now_ns=now_ns, stood_still=pending.stood_still
-            )
-        source = Source(request_id=chunk.request_id, t_obs_ns=chunk.t_obs_ns)
+            self.latency.add(now_ns - pending.t_obs_ns)
+            pending.t0_ns = self._first_row_due_ns(pending, chunk, waypoints, now_ns)
+            self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
+        source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_obs_ns)
         seam = self.timeline.splice(
-            waypoints, t0_ns=pending.t0_ns, dt_ns=self.action_spec.dt_ns, source=source
+            self._blender.rows(waypoints),
+            t0_ns=pending.t0_ns,
+            dt_ns=self.action_spec.dt_ns,
+            source=source,
         )
+        self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
+        pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
+            self.counts.late_answers += self._pending is None and not pending.has_run
             return PartOutcome.LATE
-        if is_first_part:
+        if not pending.has_run:
+            pending.has_run = True
             self.last_splice = Splice(
                 t_ns=now_ns,
                 source=source,
-                latency_ns=now_ns - chunk.t_obs_ns,
+                latency_ns=now_ns - pending.t_obs_ns,
                 t0_ns=pending.t0_ns,
                 seam=seam,
+                first_fresh_row=self._first_fresh_row(pending, chunk),
             )
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
+
+    def _first_row_due_ns(
+        self, pending: _Pending, chunk: ActionChunk, waypoints: Waypoints, now_ns: int
+    ) -> int:
+        claimed_ns = self.timeline.claimed_ns
+        arrival = Arrival(
+            now_ns=now_ns,
+            state=chunk.anchor if self._state is None else self._state,
+            claimed_ns=claimed_ns,
+            commanded=self.timeline.command_at(claimed_ns),
+            stood_still=pending.stood_still,
+        )
+        return first_row_due_ns(self.method.splice, chunk, waypoints, arrival, self.counts)
+
+    def _first_fresh_row(self, pending: _Pending, chunk: ActionChunk) -> int:
+        if pending.stood_still:
+            return 0
+        return max(0, (self.timeline.claimed_ns - chunk.t_obs_ns) // self.action_spec.dt_ns + 1)
 
     # ---- moving --------------------------------------------------------------------------------
 
@@ -244,6 +301,8 @@ class Executor:
         self.epoch += 1
         self._pending = None
         self._planner.reset()
+        self._blender.forget()
+        self._state = state
         self.timeline.rest_at(here, now_ns)
         self._limiter.reset(here, now_ns)
         self._on(Cause.RESET)
@@ -260,6 +319,9 @@ class Executor:
             self._on(Cause.STATE_STALE)
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
+        self._state = state
+        if self._mode is Mode.HOLD and self._cause is Cause.PLAN_ENDED and not self._waits_on_purpose:
+            self.counts.starved_ticks += 1
         sample = self.timeline.sample(now_ns)
         command, clip = self._limiter.limit(sample.command, now_ns)
         if self._mode is not Mode.STOP and self._tracking_error(command, state) > self._max_tracking_error:
@@ -282,6 +344,7 @@ class Executor:
             self._cause = cause
             if self._mode is not Mode.RUN and cause is not Cause.PLAN_ENDED:
                 self.timeline.halt()
+                self._blender.forget()
 
     def _tracking_error(self, command: Command, state: RobotState) -> float:
         match command.arm:

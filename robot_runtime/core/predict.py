@@ -1,50 +1,90 @@
-"""Where the robot will be once it has done what it is committed to."""
+"""Where the robot will be once it has done what it is committed to: `StatePredictor`.
 
+measured                                  predicted
+   |---- rows of the plan, still to run ----|
+state.t_ns                                 t_ns
+"""
+
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.action import BasePoseCommand, BaseTwistCommand, JointCommand, PoseCommand
+from robot_runtime.core.action import (
+    NS_PER_S,
+    ArmCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.method import IntegratedDeltas, LastTarget, RollForward, TrackingLag
+from robot_runtime.core.shapes import Float, Int
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.timeline import ChunkTimeline
-from robot_runtime.core.transforms import integrate_twist
+from robot_runtime.core.transforms import compose_planar, integrate_twist, inverse_planar, wrap_angle
+
+HandPose = Callable[[np.ndarray], pin.SE3]
+"""Forward kinematics, joints (N,) [rad] to X_BE."""
+_VELOCITY_STEP_NS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatePredictor:
-    """Rolls a measured state forward through the plan, taking it that the robot follows its commands.
+    """Rolls a measured state forward through the plan (VLASH, arXiv 2512.01031, section 3).
 
-    Joint, hand and base-pose setpoints are where the robot will be; base twists are integrated from the
-    measured base pose, each held until the next step (VLASH, arXiv 2512.01031, section 3).
+    The model says how arm and base follow position setpoints. Base twists are integrated from the measured
+    base pose, each held until the next step, whatever the model. Joints of a plan of hand poses stay as
+    measured.
     """
 
-    hand_pose: Callable[[np.ndarray], pin.SE3] | None = None
-    """Forward kinematics, joints (N,) to X_BE; without it the hand of a joint plan is left unknown."""
+    model: RollForward = field(default_factory=LastTarget)
+    hand_pose: HandPose | None = None
+    """Forward kinematics; without it the hand of a joint plan is left unknown."""
     step_ns: int = 10_000_000
-    """Step of the integration of base twists [ns]."""
+    """Step of an integration where the plan is not straight: base twists, coasting [ns]."""
 
     def predict(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> RobotState:
         """The state expected at `t_ns`, not before the measured one; ValueError if it lies in the past."""
         if t_ns < state.t_ns:
             raise ValueError(f"cannot predict {t_ns}: it lies before the measured state at {state.t_ns}")
+        match self.model:
+            case LastTarget():
+                out = _at_target(state, timeline.command_at(min(t_ns, timeline.end_ns)))
+            case IntegratedDeltas():
+                out = _moved(state, timeline.command_at(state.t_ns), timeline.command_at(t_ns))
+            case TrackingLag(time_constant_s=tau):
+                out = self._lagging(state, timeline, t_ns, tau)
         command = timeline.command_at(t_ns)
-        out = replace(state, t_ns=t_ns)
-        match command.arm:
-            case JointCommand(q=q):
-                X_BE = None if self.hand_pose is None else self.hand_pose(q)
-                out = replace(out, q=q, X_BE=X_BE)
-            case PoseCommand() as pose:
-                out = replace(out, X_BE=pose.X_BE)
-        match command.base:
-            case BasePoseCommand(x_WB=x_WB):
-                out = replace(out, x_WB=x_WB)
-            case BaseTwistCommand(V_WB_B=twist):
-                out = replace(out, x_WB=self._drive(state, timeline, t_ns), V_WB_B=twist)
-        if command.gripper is not None:
-            out = replace(out, gripper_width=command.gripper.width)
-        return out
+        if isinstance(command.arm, JointCommand):
+            out = replace(out, X_BE=None if self.hand_pose is None else self.hand_pose(out.q))
+            if not isinstance(self.model, TrackingLag):
+                out = replace(out, dq=_joint_velocity(timeline, min(t_ns, timeline.end_ns), state.dq))
+        if isinstance(command.base, BaseTwistCommand):
+            x_WB = self._drive(state, timeline, t_ns)
+            out = replace(out, x_WB=x_WB, V_WB_B=command.base.V_WB_B)
+        return replace(out, t_ns=t_ns)
+
+    def _lagging(
+        self, state: RobotState, timeline: ChunkTimeline, t_ns: int, time_constant_s: float
+    ) -> RobotState:
+        """Integrate the lag from setpoint to setpoint, exactly as long as the plan is straight in between."""
+        times = self._times(timeline, state.t_ns, t_ns)
+        setpoint = timeline.command_at(state.t_ns)
+        start, out = setpoint, state
+        for before_ns, now_ns in pairwise(times):
+            duration_s = (now_ns - before_ns) / NS_PER_S
+            before, setpoint = setpoint, timeline.command_at(now_ns)
+            out = _follow(out, before, setpoint, duration_s=duration_s, time_constant_s=time_constant_s)
+        return _with_moved_gripper(out, start, setpoint)
+
+    def _times(self, timeline: ChunkTimeline, start_ns: int, end_ns: int) -> list[int]:
+        coasting = range(max(start_ns, timeline.end_ns), end_ns, self.step_ns)
+        return sorted({start_ns, *timeline.due_times(start_ns, end_ns), *coasting, end_ns})
 
     def _drive(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> np.ndarray:
         if state.x_WB is None:
@@ -57,3 +97,123 @@ class StatePredictor:
             x_WB = integrate_twist(x_WB, base.V_WB_B, step_ns * 1e-9)
             now_ns += step_ns
         return x_WB
+
+
+def fit_time_constant(
+    t_ns: Int[np.ndarray, " T"],
+    setpoints: Float[np.ndarray, "T N"],
+    measured: Float[np.ndarray, "T N"],
+    *,
+    window_s: float = 0.1,
+) -> float:
+    """The tau [s] of `TrackingLag` that explains a log best, by least squares.
+
+    setpoints: what was commanded at `t_ns`, held until the next entry. measured: the same joints then.
+    window_s: the lag is fitted to how far the arm gets in windows of this length, so that noise between
+        neighbouring samples does not count.
+
+    Integrates dx/dt = (r - x) / tau over each window: moved = (1 / tau) * integral(r - x).
+    ValueError: the log is too short, or the arm never moves away from or towards its setpoint.
+    """
+    if setpoints.shape != measured.shape or len(t_ns) != len(setpoints) or len(t_ns) < 3:
+        raise ValueError(
+            f"need T >= 3 times and two (T, N) logs, got {len(t_ns)} times and logs of shapes "
+            f"{setpoints.shape} and {measured.shape}"
+        )
+    dt_s = np.diff(t_ns)[:, None] / NS_PER_S
+    error = setpoints[:-1] - 0.5 * (measured[:-1] + measured[1:])
+    integral = np.vstack([np.zeros_like(measured[:1]), np.cumsum(error * dt_s, axis=0)])
+    lag = min(max(1, round(window_s / float(np.median(dt_s)))), len(t_ns) - 1)
+    moved, pushed = measured[lag:] - measured[:-lag], integral[lag:] - integral[:-lag]
+    rate, scale = float((moved * pushed).sum()), float((pushed * pushed).sum())
+    if not rate > 0.0:
+        raise ValueError("the log shows no motion towards the setpoints: nothing to fit a lag to")
+    return scale / rate
+
+
+def _at_target(state: RobotState, target: Command) -> RobotState:
+    match target.arm:
+        case JointCommand(q=q):
+            state = replace(state, q=q)
+        case PoseCommand() as pose:
+            state = replace(state, X_BE=pose.X_BE)
+    if isinstance(target.base, BasePoseCommand):
+        state = replace(state, x_WB=target.base.x_WB)
+    if target.gripper is not None:
+        state = replace(state, gripper_width=target.gripper.width)
+    return state
+
+
+def _moved(state: RobotState, start: Command, end: Command) -> RobotState:
+    """The state after the motion from one setpoint to another; a measured offset from the first is kept."""
+    match start.arm, end.arm:
+        case JointCommand(q=q_start), JointCommand(q=q_end):
+            state = replace(state, q=state.q + (q_end - q_start))
+        case PoseCommand() as a, PoseCommand() as b:
+            state = replace(state, X_BE=_hand(state) * a.X_BE.inverse() * b.X_BE)
+    match start.base, end.base:
+        case BasePoseCommand(x_WB=x_start), BasePoseCommand(x_WB=x_end):
+            delta = compose_planar(inverse_planar(x_start), x_end)
+            state = replace(state, x_WB=compose_planar(_base(state), delta))
+    return _with_moved_gripper(state, start, end)
+
+
+def _with_moved_gripper(state: RobotState, start: Command, end: Command) -> RobotState:
+    """Fingers that hold an object stay at its width; only a new target moves them."""
+    if end.gripper is None or end.gripper == start.gripper:
+        return state
+    return replace(state, gripper_width=end.gripper.width)
+
+
+def _follow(
+    state: RobotState, r_0: Command, r_1: Command, *, duration_s: float, time_constant_s: float
+) -> RobotState:
+    """The state after following, with a lag, a setpoint that goes straight from `r_0` to `r_1`."""
+    decay, lag_s = math.exp(-duration_s / time_constant_s), time_constant_s
+
+    def error_after(error: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        return (error + velocity * lag_s) * decay - velocity * lag_s
+
+    match r_0.arm, r_1.arm:
+        case JointCommand(q=q_0), JointCommand(q=q_1):
+            error = error_after(state.q - q_0, (q_1 - q_0) / duration_s)
+            state = replace(state, q=q_1 + error, dq=-error / lag_s)
+        case PoseCommand() as a, PoseCommand() as b:
+            X_BE = _hand(state)
+            p = b.p_BE + error_after(X_BE.translation - a.p_BE, (b.p_BE - a.p_BE) / duration_s)
+            R_0, R_1 = a.X_BE.rotation, b.X_BE.rotation
+            turn = error_after(pin.log3(R_0.T @ X_BE.rotation), pin.log3(R_0.T @ R_1) / duration_s)
+            state = replace(state, X_BE=pin.SE3(R_1 @ pin.exp3(turn), p))
+    match r_0.base, r_1.base:
+        case BasePoseCommand(x_WB=x_0), BasePoseCommand(x_WB=x_1):
+            x_WB = x_1 + error_after(
+                _planar_difference(_base(state), x_0), _planar_difference(x_1, x_0) / duration_s
+            )
+            x_WB[2] = wrap_angle(x_WB[2])
+            state = replace(state, x_WB=x_WB)
+    return state
+
+
+def _planar_difference(x_a: np.ndarray, x_b: np.ndarray) -> np.ndarray:
+    return np.array([x_a[0] - x_b[0], x_a[1] - x_b[1], wrap_angle(x_a[2] - x_b[2])])
+
+
+def _joint_velocity(timeline: ChunkTimeline, t_ns: int, otherwise: np.ndarray) -> np.ndarray:
+    """Velocity with which the plan comes to `t_ns` [rad/s]."""
+    arms: list[ArmCommand | None] = [timeline.command_at(t).arm for t in (t_ns - _VELOCITY_STEP_NS, t_ns)]
+    match arms:
+        case [JointCommand(q=q_0), JointCommand(q=q_1)]:
+            return (q_1 - q_0) * (NS_PER_S / _VELOCITY_STEP_NS)
+    return otherwise
+
+
+def _hand(state: RobotState) -> pin.SE3:
+    if state.X_BE is None:
+        raise ValueError("rolling a hand pose forward needs X_BE in the robot state")
+    return state.X_BE
+
+
+def _base(state: RobotState) -> np.ndarray:
+    if state.x_WB is None:
+        raise ValueError("rolling a base pose forward needs x_WB in the robot state")
+    return state.x_WB

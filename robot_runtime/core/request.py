@@ -1,12 +1,24 @@
 """RequestPlanner parts: when to ask for a chunk, and what to say with it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.action import ActionSpec, JointPosition
+from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import PlainObservation, PreviousChunk, RequestPart, SamplerPart, StopAndAsk
+from robot_runtime.core.method import (
+    AsSoonAsPossible,
+    BeforeStarvation,
+    EveryRows,
+    PlainObservation,
+    PreviousChunk,
+    RequestPart,
+    RolledForwardState,
+    SamplerPart,
+    StopAndAsk,
+)
+from robot_runtime.core.predict import HandPose, StatePredictor
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase
@@ -22,6 +34,7 @@ class ChunkRequest:
     epoch: int
     """Counts resets of the robot; an answer from before the last one is worthless."""
     observation: Observation
+    """What the policy is shown; a state rolled forward has the time at which its answer's row 0 is due."""
     prev_action_chunk: Float[np.ndarray, "n D"] | None
     """What the plan says from the observation on, row 0 due then, in the policy's own columns."""
     inference_delay: int
@@ -33,32 +46,81 @@ class ChunkRequest:
     """How long an answer is of use, counted from submission or, on the server, from receipt [ns]."""
 
 
-class RequestPlanner:
-    """Decides when to ask; pure but for the time of the last request."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question:
+    """What a request part makes of an observation; fields as in `ChunkRequest`."""
 
-    def __init__(self, *, part: RequestPart, action_spec: ActionSpec) -> None:
-        horizon = part.execution_horizon
-        if horizon is not None and not 1 <= horizon <= action_spec.horizon:
-            raise InvalidValueError(
-                f"execution horizon must lie in 1..{action_spec.horizon}, the rows of a chunk; got {horizon}"
-            )
+    observation: Observation
+    prev_action_chunk: Float[np.ndarray, "n D"] | None = None
+    inference_delay: int = 0
+
+
+class RequestPlanner:
+    """Decides when to ask, and what; pure but for the time of the last request.
+
+    Rows from one observation to the next, s, and rows an answer takes, d, have to fit into a chunk of H rows:
+
+        row of the chunk   0  ...  d-1 | d  ...  d+s-1 | ...  H-1
+                           past when   | run until the | spare
+                           it comes    | next one      |
+
+    that is s + d <= H, where s is at least d because one request is under way at a time. A state rolled
+    forward has row 0 due when the answer starts, so only s <= H is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        part: RequestPart,
+        action_spec: ActionSpec,
+        max_inference_delay: int | None = None,
+        hand_pose: HandPose | None = None,
+        counts: Counts | None = None,
+    ) -> None:
+        """
+        max_inference_delay: largest d the policy was trained for; a larger measured one is cut to it and
+            counted, a larger fixed one refused. None sets no limit but the chunk.
+        hand_pose: forward kinematics, needed to roll a plan of joints forward.
+        InvalidValueError: a horizon or delay does not fit the chunk; the message has the inequality.
+        """
         self._part = part
         self._spec = action_spec
+        self._max_delay = max_inference_delay
+        self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
+        _refuse_misfit(part, action_spec.horizon, max_inference_delay)
+        self._predictor: StatePredictor | None = None
+        if isinstance(part, RolledForwardState):
+            if hand_pose is None and any(isinstance(f, JointPosition) for f in action_spec.fields):
+                raise InvalidValueError(
+                    "rolling a plan of joints forward needs forward kinematics: hand_pose"
+                )
+            self._predictor = StatePredictor(model=part.model, hand_pose=hand_pose)
 
     def rows_to_run(self) -> int:
         """Rows of a chunk that may enter the plan."""
-        if isinstance(self._part, StopAndAsk) and self._part.execution_horizon is not None:
-            return self._part.execution_horizon
-        return self._spec.horizon
+        return _rows_to_run(self._part, self._spec.horizon)
 
-    def is_due(self, timeline: ChunkTimeline, now_ns: int) -> bool:
+    def is_due(self, timeline: ChunkTimeline, latency: LatencyEstimator, now_ns: int) -> bool:
         """Whether to ask now, given that no request is under way."""
-        match self._part:
-            case StopAndAsk():
-                return timeline.phase(now_ns) is Phase.REST
-            case PlainObservation(execution_horizon=rows) | PreviousChunk(execution_horizon=rows):
-                return self._asked_ns is None or now_ns >= self._asked_ns + rows * self._spec.dt_ns
+        if isinstance(self._part, StopAndAsk):
+            return timeline.phase(now_ns) is Phase.REST
+        if self._asked_ns is None:
+            return True
+        dt_ns = self._spec.dt_ns
+        match self._part.when:
+            case EveryRows(rows=rows):
+                return now_ns >= self._asked_ns + self._execution_horizon(rows, latency) * dt_ns
+            case AsSoonAsPossible():
+                return now_ns >= self._asked_ns + dt_ns
+            case BeforeStarvation(overlap_rows=int(overlap)):
+                return now_ns >= timeline.end_ns - (overlap - 1) * dt_ns
+            case BeforeStarvation(margin_rows=margin):
+                if now_ns < self._asked_ns + dt_ns:
+                    return False
+                if latency.latency_ns() is None:
+                    return True
+                return now_ns >= timeline.end_ns - (latency.num_rows(dt_ns) + margin) * dt_ns
 
     def asked(self, t_obs_ns: int) -> None:
         """Note that a request with this observation went out."""
@@ -68,18 +130,107 @@ class RequestPlanner:
         """Ask at the next opportunity."""
         self._asked_ns = None
 
-    def previous_chunk(
-        self, timeline: ChunkTimeline, latency: LatencyEstimator, anchor: RobotState
-    ) -> tuple[Float[np.ndarray, "n D"] | None, int]:
-        """(rows of the plan from `anchor` on, how many of them are committed).
+    def question(
+        self, observation: Observation, timeline: ChunkTimeline, latency: LatencyEstimator
+    ) -> Question:
+        """What to ask with an observation that was just taken.
 
-        (None, 0) if the part does not send them, or the robot stands still: it is committed to nothing.
+        A robot that stands still is committed to nothing and will be where it is: it asks plainly.
         """
-        if not isinstance(self._part, PreviousChunk) or timeline.phase(anchor.t_ns) is not Phase.PLAN:
-            return None, 0
-        fixed, horizon = self._part.inference_delay, self._spec.horizon
-        d = min(latency.num_rows(self._spec.dt_ns) if fixed is None else fixed, horizon - 1)
-        times = [anchor.t_ns + i * self._spec.dt_ns for i in range(horizon)]
+        self._count_shortening(latency)
+        phase = timeline.phase(observation.t_obs_ns)
+        match self._part:
+            case PreviousChunk(inference_delay=fixed) if phase is Phase.PLAN:
+                rows = self._planned_rows(timeline, observation.state)
+                d = min(self._inference_delay(fixed, latency), len(rows))
+                return Question(observation=observation, prev_action_chunk=rows, inference_delay=d)
+            case RolledForwardState(inference_delay=fixed) if phase is not Phase.REST:
+                assert self._predictor is not None
+                d = self._inference_delay(fixed, latency)
+                start_ns = observation.t_obs_ns + d * self._spec.dt_ns
+                if d > 0:
+                    state = self._predictor.predict(observation.state, timeline, start_ns)
+                    observation = replace(observation, state=state)
+        return Question(observation=observation)
+
+    def _count_shortening(self, latency: LatencyEstimator) -> None:
+        if isinstance(self._part, StopAndAsk):
+            return
+        match self._part.when:
+            case EveryRows(rows=rows) if self._execution_horizon(rows, latency) < rows:
+                self._counts.horizons_shortened += 1
+
+    def _planned_rows(self, timeline: ChunkTimeline, anchor: RobotState) -> Float[np.ndarray, "n D"]:
+        times = [anchor.t_ns + i * self._spec.dt_ns for i in range(self._spec.horizon)]
         times = [t for t in times if t <= timeline.end_ns]
         planned = Waypoints.from_commands([timeline.command_at(t) for t in times])
-        return planned.encode(self._spec, anchor), min(d, len(times))
+        return planned.encode(self._spec, anchor)
+
+    def _inference_delay(self, fixed: int | None, latency: LatencyEstimator) -> int:
+        """d; a measured one is cut to what chunk and policy can do, and counted."""
+        if fixed is not None:
+            return fixed
+        most = self._spec.horizon - 1
+        if self._max_delay is not None:
+            most = min(most, self._max_delay)
+        measured = latency.num_rows(self._spec.dt_ns)
+        if measured > most:
+            self._counts.delays_clamped += 1
+        return min(measured, most)
+
+    def _execution_horizon(self, rows: int, latency: LatencyEstimator) -> int:
+        """s, or as many rows as leave room for the measured d: asking earlier beats running out of plan."""
+        if isinstance(self._part, RolledForwardState):
+            return rows
+        room = max(1, self._spec.horizon - latency.num_rows(self._spec.dt_ns))
+        return min(rows, room)
+
+
+def _rows_to_run(part: RequestPart, horizon: int) -> int:
+    match part:
+        case StopAndAsk(execution_horizon=int(rows)):
+            return rows
+        case StopAndAsk():
+            return horizon
+    match part.when:
+        case BeforeStarvation(execution_horizon=int(rows)):
+            return rows
+    return horizon
+
+
+def _refuse_misfit(part: RequestPart, horizon: int, max_delay: int | None) -> None:
+    """InvalidValueError if the part's own numbers cannot work with a chunk of `horizon` rows."""
+    n = _rows_to_run(part, horizon)
+    _refuse_outside("execution horizon", n, 1, horizon, "the rows of a chunk")
+    if isinstance(part, StopAndAsk):
+        return
+    match part.when:
+        case EveryRows(rows=s):
+            _refuse_outside("execution horizon", s, 1, horizon, "the rows of a chunk")
+        case AsSoonAsPossible():
+            s = 1
+        case BeforeStarvation(overlap_rows=int(overlap)):
+            _refuse_outside("overlap", overlap, 1, n, "the rows that are run")
+            s = n - overlap
+        case BeforeStarvation(margin_rows=margin):
+            _refuse_outside("margin", margin, 0, n - 1, "the rows that are run, less one")
+            s = 1
+    d = None if isinstance(part, PlainObservation) else part.inference_delay
+    if d is None:
+        return
+    most = horizon - 1 if max_delay is None else min(max_delay, horizon - 1)
+    reason = "the rows of a chunk, less one" if most == horizon - 1 else "what the policy was trained for"
+    _refuse_outside("inference delay", d, 0, most, reason)
+    period = max(s, d)
+    is_rolled = isinstance(part, RolledForwardState) and isinstance(part.when, EveryRows | AsSoonAsPossible)
+    needed, what = (period, "s") if is_rolled else (period + d, "s + d")
+    if needed > n:
+        raise InvalidValueError(
+            f"a chunk of H = {n} rows cannot cover an execution horizon of s = max({s}, d) = {period} rows "
+            f"and an inference delay of d = {d}: {what} <= H is needed, and {needed} > {n}"
+        )
+
+
+def _refuse_outside(name: str, value: int, least: int, most: int, why: str) -> None:
+    if not least <= value <= most:
+        raise InvalidValueError(f"{name} must lie in {least}..{most}, {why}; got {value}")

@@ -22,7 +22,8 @@ its speed evenly over `coast_ns`, so the robot is not stopped with a jolt.
                    end   end+coast      PLAN | COAST | REST
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -161,6 +162,14 @@ class ChunkTimeline:
     def command_at(self, t_ns: int) -> Command:
         """What will be (or, since the last splice, was) commanded at `t_ns`; claims nothing."""
         return self._between(max(bisect_right(self._times, t_ns) - 1, 0), t_ns)
+
+    def due_times(self, start_ns: int, end_ns: int) -> list[int]:
+        """When rows are due between two times, both excluded [ns]: the path is straight in between."""
+        return self._times[bisect_right(self._times, start_ns) : bisect_left(self._times, end_ns)]
+
+    def frozen(self) -> "ChunkTimeline":
+        """The plan as it is now, for looking up what it said once this one has been spliced."""
+        return copy(self)  # knots are shared: a splice makes new lists
 
     def splice(self, waypoints: Waypoints, *, t0_ns: int, dt_ns: int, source: Source) -> Seam:
         """Replace what has not been sent by the rows of `waypoints`, row i due at `t0_ns + i*dt_ns`.

@@ -38,11 +38,16 @@ def waypoints(rows: np.ndarray) -> Waypoints:
 
 def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
     if isinstance(method, str):
-        method = method_named(method, execution_horizon=None if method == "synchronous" else 1)
+        own = method in ("synchronous", "vlash-fixed-overlap")
+        method = method_named(method, execution_horizon=None if own else 1)
     return Executor(
-        action_spec=SPEC, method=method, limits=kwargs.pop("limits", OPEN_LIMITS), max_tracking_error=1e9,
+        action_spec=kwargs.pop("action_spec", SPEC),
+        method=method,
+        limits=kwargs.pop("limits", OPEN_LIMITS),
+        max_tracking_error=1e9,
+        hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),
         **kwargs,
-    )  # fmt: skip
+    )
 
 
 def answer(request, rows: np.ndarray, *, first_row: int = 0, is_last: bool = True) -> ChunkPart:

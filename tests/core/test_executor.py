@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.executor import PartOutcome
-from robot_runtime.core.method import METHODS, Method, PlainObservation, PreviousChunk, StopAndAsk
+from robot_runtime.core.method import METHODS, EveryRows, Method, PlainObservation, PreviousChunk, StopAndAsk
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.timeline import Phase
 from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
@@ -81,7 +81,7 @@ def test_synchronous_asks_only_when_it_stands_still():
 
 def test_an_execution_horizon_spaces_the_requests():
     method = Method(
-        request=PlainObservation(execution_horizon=3),
+        request=PlainObservation(when=EveryRows(rows=3)),
         sampler=METHODS["naive"].sampler,
         splice=METHODS["time-aligned"].splice,
     )
@@ -93,7 +93,7 @@ def test_an_execution_horizon_spaces_the_requests():
 
 def test_an_execution_horizon_longer_than_the_chunk_is_refused():
     method = Method(
-        request=PlainObservation(execution_horizon=9),
+        request=PlainObservation(when=EveryRows(rows=9)),
         sampler=METHODS["naive"].sampler,
         splice=METHODS["naive"].splice,
     )
@@ -103,7 +103,7 @@ def test_an_execution_horizon_longer_than_the_chunk_is_refused():
 
 def test_the_committed_prefix_is_what_the_robot_will_do_until_the_answer():
     method = Method(
-        request=PreviousChunk(inference_delay=3, execution_horizon=1),
+        request=PreviousChunk(inference_delay=3, when=EveryRows(rows=1)),
         sampler=METHODS["committed-prefix"].sampler,
         splice=METHODS["committed-prefix"].splice,
     )

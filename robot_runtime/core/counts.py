@@ -1,0 +1,34 @@
+"""What a run has been through, counted by the executor where it happens: `Counts`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """Written by the executor and its parts; everybody else reads."""
+
+    starved_ticks: int = 0
+    """Ticks after the first chunk without a row to go to, of a method that does not stop on purpose."""
+    skipped_rows: int = 0
+    """Rows whose time had passed when they came: they were never sent."""
+    late_answers: int = 0
+    """Answers of which no row was still to come."""
+    delays_clamped: int = 0
+    """Requests whose measured delay was more rows than the policy was trained for, or than a chunk has."""
+    horizons_shortened: int = 0
+    """Requests made earlier than the execution horizon says, because s + d rows do not fit a chunk."""
+    matches_refused: int = 0
+    """Chunks aligned by time because the robot was too far from all of their path."""
+
+    def fallbacks(self) -> list[str]:
+        """One sentence for each thing that did not go as the method says."""
+        sentences = {
+            "the latency is more rows than the policy was trained for; d is cut to its maximum": (
+                self.delays_clamped
+            ),
+            "s + d rows do not fit a chunk; the robot asks earlier than its execution horizon": (
+                self.horizons_shortened
+            ),
+            "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
+        }
+        return [sentence for sentence, count in sentences.items() if count > 0]
