@@ -13,6 +13,7 @@ import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import Command, GripperCommand, JointCommand
+from robot_runtime.core.counts import Counts
 from robot_runtime.core.executor import Splice, Tick
 from robot_runtime.core.limits import Limiter
 from robot_runtime.core.safety import Cause, Mode
@@ -47,6 +48,8 @@ class HeldTarget:
     def __init__(self, start: Command, row_period_ns: int) -> None:
         self.last_splice: Splice | None = None
         """As `Executor.last_splice`; made when the first row of a chunk is sent, not when the chunk came."""
+        self.counts = Counts()
+        """As `Executor.counts`: starved ticks and skipped rows."""
         self._target = start
         self._row_period_ns = row_period_ns
         self._limiter = Limiter(FR3_LIMITS)
@@ -66,19 +69,26 @@ class HeldTarget:
             return
         source = Source(request_id=popped.request_id, t_obs_ns=popped.t_obs_ns)
         if source != self._source:
+            self.counts.skipped_rows += popped.row
             self.last_splice = Splice(
                 t_ns=now_ns,
                 source=source,
                 latency_ns=now_ns - popped.t_obs_ns,
                 t0_ns=now_ns - popped.row * self._row_period_ns,
                 seam=Seam(first_row=popped.row, num_dropped=popped.row, jump=popped.jump),
+                first_fresh_row=0 if self._source is None else self._rows_until(now_ns, popped.t_obs_ns),
             )
         self._source, self._row = source, popped.row
+
+    def _rows_until(self, now_ns: int, t_obs_ns: int) -> int:
+        """Rows of a chunk that were meant for before now."""
+        return -(-(now_ns - t_obs_ns) // self._row_period_ns)
 
     def tick(self, now_ns: int) -> Tick:
         """The command for `now_ns`."""
         command, clip = self._limiter.limit(self._target, now_ns)
         is_running = self._mode is Mode.RUN
+        self.counts.starved_ticks += not is_running and self._source is not None
         return Tick(
             now_ns=now_ns,
             command=command,

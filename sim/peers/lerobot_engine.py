@@ -44,6 +44,7 @@ class RunningPeer:
         self._interpolator, self._time, self._checkpoint = interpolator, time, checkpoint
         self._shown_ns = 0
         self._last: tuple[int, int] | None = None
+        self._used: set[int] = set()
 
     def cycle(self, now_ns: int, observe: Callable[[], Observation]) -> Cycle:
         """One period: observation out, engine up to this instant, action in."""
@@ -62,6 +63,11 @@ class RunningPeer:
         target = self._interpolator.get()
         return Cycle(target=None if target is None else target.double().numpy(), popped=popped)
 
+    def num_unused(self) -> int:
+        """Answers of which no row was sent; the newest one may still be waiting and does not count."""
+        answered = [k for k, request in enumerate(self.policy.requests) if request.rows is not None]
+        return len(set(answered[:-1]) - self._used)
+
     def _raise_errors(self) -> None:
         for error in self._time.errors:
             if not isinstance(error, RequestLostError):
@@ -76,6 +82,7 @@ class RunningPeer:
             planned = old[min(last_row + 1, len(old) - 1)]
             jump = float(np.abs(planned[:-1] - action[: len(planned) - 1]).max())
         self._last = request, row
+        self._used.add(request)
         t_obs_ns = self.policy.requests[request].t_obs_ns
         return PoppedRow(request_id=request, row=row, t_obs_ns=t_obs_ns, jump=jump)
 

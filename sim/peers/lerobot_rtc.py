@@ -197,8 +197,8 @@ def _run(
         raise SchemaMismatchError(f"policy {checkpoint.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
-    scorer, record, snapshots = task.make_scorer(world), RunRecord(), []
     arm = HeldTarget(command_at_state(checkpoint.action_spec, robot.read()), checkpoint.action_spec.dt_ns)
+    scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=arm.counts), []
     peer_period_ns = checkpoint.action_spec.dt_ns // settings.interpolation_multiplier
     for now_ns in range(0, round(task.episode_s * NS_PER_S), CONTROL_PERIOD_NS):
         clock.sleep_until_ns(now_ns)
@@ -213,6 +213,7 @@ def _run(
             snapshots.append(world.snapshot())
         if scorer.is_done:
             break
+    arm.counts.late_answers = peer.num_unused()
     result = EpisodeResult.of(seed, scorer.score(), record)
     cost = {
         "requests_per_s": peer.policy.num_requests / max(result.summary["duration_s"], 1e-9),

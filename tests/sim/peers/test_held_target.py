@@ -28,6 +28,7 @@ def test_the_arm_goes_to_the_target_and_stays_there_when_nothing_is_sent():
     tick = arm.tick(500 * MS)
     np.testing.assert_allclose(tick.command.arm.q, HOME + 0.02, atol=1e-9)
     assert tick.mode is Mode.HOLD
+    assert arm.counts.starved_ticks == 1
 
 
 def test_a_jump_of_the_target_is_a_ramp_within_the_limits():
@@ -50,3 +51,12 @@ def test_a_splice_is_the_first_row_of_another_chunk():
     assert splice.latency_ns == 100 * MS
     assert splice.t0_ns == 150 * MS
     assert (splice.seam.first_row, splice.seam.jump) == (2, 0.25)
+    assert arm.counts.skipped_rows == 3 + 2
+
+
+def test_rows_meant_for_before_a_chunk_came_are_not_fresh():
+    arm = HeldTarget(START, 50 * MS)
+    arm.on_cycle(cycle(0.0, request=0, row=0), 0)
+    assert arm.last_splice.first_fresh_row == 0
+    arm.on_cycle(cycle(0.0, request=1, row=0, t_obs_ms=0), 390 * MS)
+    assert arm.last_splice.first_fresh_row == 8  # meant for 400 ms

@@ -123,6 +123,31 @@ def test_their_guidance_is_the_formula_with_the_identity_for_the_jacobian(
     np.testing.assert_allclose(theirs, ours, atol=2e-4)
 
 
+@pytest.mark.parametrize("schedule", ["LINEAR", "EXP"])
+@pytest.mark.parametrize("t", [0.0, 0.2, 0.5, 0.8])
+def test_their_step_is_our_samplers_identity_form_where_the_settings_coincide(t, schedule):
+    guidance = pytest.importorskip("policies.flow.guidance", reason="this branch has no RTC guidance yet")
+    d, end, horizon, dim = 3, 9, 16, 4
+    rng = torch.Generator().manual_seed(3)
+    x, y = (torch.randn(1, horizon, dim, generator=rng) for _ in range(2))
+    y[:, end:] = 0.0
+    matrix = torch.randn(dim, dim, generator=rng)
+    config = make_rtc_config(enabled=True, schedule=schedule, max_guidance_weight=5.0, execution_horizon=end)
+    theirs = RTCProcessor(config).denoise_step(
+        x, y[:, :end], d, 1.0 - t, lambda rows: -(rows @ matrix), execution_horizon=end
+    )
+    mask = getattr(guidance.SoftMask, schedule)
+    weights = guidance.soft_mask(mask, start=torch.tensor([d]), end=torch.tensor([end]), horizon=horizon)
+    ours = guidance.guided(
+        lambda rows, _: rows @ matrix,
+        target=y,
+        weights=weights,
+        max_guidance_weight=5.0,
+        exact_jacobian=False,
+    )(x, torch.full((1, horizon), t))
+    torch.testing.assert_close(-theirs, ours, atol=1e-5, rtol=1e-5)
+
+
 def test_what_is_left_over_reaches_the_policy_as_the_rows_it_is_about_to_be(track_checkpoint):
     checkpoint, spec = track_checkpoint, track_checkpoint.action_spec
     worlds = [World(make_task("track"), seed=seed).observe() for seed in (2, 3)]
@@ -148,7 +173,7 @@ def settings(**changes) -> LeRobotSettings:
     return LeRobotSettings(**({"queue_threshold": 19} | changes))
 
 
-def drive(checkpoint, delay_ns, *, cycles: int, **changes):
+def drive(checkpoint, delay_ns, *, cycles: int, at_end=lambda peer: None, **changes):
     """The engine for some periods on a world that stands still: (peer, popped (request, row) or None)."""
     observation, rows = World(make_task("track"), seed=4).observe(), []
     with running_engine(
@@ -162,6 +187,7 @@ def drive(checkpoint, delay_ns, *, cycles: int, **changes):
         for k in range(cycles):
             popped = peer.cycle(k * checkpoint.action_spec.dt_ns, lambda: observation).popped
             rows.append(None if popped is None else (popped.request_id, popped.row))
+        at_end(peer)
     return peer, rows
 
 
@@ -213,8 +239,12 @@ def test_an_empty_queue_leaves_the_arm_where_it_was_told_to_be():
 
 
 def test_a_delay_as_long_as_a_chunk_never_moves_the_arm(track_checkpoint):
-    _, rows = drive(track_checkpoint, 1650 * MS, cycles=100)
+    unused = []
+    peer, rows = drive(
+        track_checkpoint, 1650 * MS, cycles=100, at_end=lambda peer: unused.append(peer.num_unused())
+    )
     assert rows == [None] * 100
+    assert unused == [len(peer.policy.requests) - 2]  # one is the newest answer, one is under way
 
 
 @pytest.mark.parametrize("variant", [Variant.INTERPOLATED])
