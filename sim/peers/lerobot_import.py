@@ -34,11 +34,16 @@ def lerobot_problem() -> str | None:
 
 def rtc_engine_module() -> ModuleType:
     """`lerobot.rollout.inference.rtc`; PeerMissingError says what is missing."""
+    return import_without_init("lerobot.rollout", "inference.rtc")
+
+
+def import_without_init(package: str, module: str) -> ModuleType:
+    """`package.module`, without the requirements of the package's `__init__`."""
     problem = lerobot_problem()
     if problem is not None:
         raise PeerMissingError(problem)
-    with _without_init("lerobot.rollout"):
-        return importlib.import_module("lerobot.rollout.inference.rtc")
+    with _without_init(package):
+        return importlib.import_module(f"{package}.{module}")
 
 
 @contextmanager
