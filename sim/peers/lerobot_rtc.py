@@ -113,7 +113,7 @@ def settings_of(
         because a step of 1 / num_steps times it moves a row beyond what it is drawn to.
 
     The best ask every s = max(4, d) rows, so H - s rows of the old chunk are left to be guided by; if d
-    leaves fewer than d of them, no setting guides the whole of the seam. Neither is best everywhere: at 400 ms
+    leaves fewer than d of them, no setting guides the whole seam. Neither is best everywhere: at 400 ms
     wide guidance places the cube more often, narrow guidance follows the target more closely. On 8 seeds
     the exponential fall-off succeeded no more often than the linear one on either task.
     """
