@@ -26,8 +26,8 @@ from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTranspo
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
-from robot_runtime.wire.packing import Buffer, EncodeJpeg, ProtocolError
 
 logger = logging.getLogger(__name__)
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers

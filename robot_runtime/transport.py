@@ -11,7 +11,7 @@ import zmq
 
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.wire.packing import LIMITS, Buffer
+from robot_runtime.wire.frames import LIMITS, Buffer
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
 _RECONNECT_MS = 20

@@ -18,8 +18,8 @@ from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.engine import Block, Engine, Failure, Result, Stopped
 from robot_runtime.transport import DEFAULT_ADDRESS, ZmqServerTransport
 from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
-from robot_runtime.wire.packing import Buffer, ProtocolError
 from robot_runtime.wire.server_session import ServerSession
 
 NS_PER_MS = 1_000_000

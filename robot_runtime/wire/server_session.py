@@ -32,6 +32,7 @@ from robot_runtime.core.action import NS_PER_S, ChunkPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.wire.admission import RateLimit, misfit
+from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.messages import (
     Cancel,
     ChunkReply,
@@ -49,7 +50,6 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 
 SILENCE_NS = 5 * NS_PER_S
 """A client that says nothing for so long is forgotten."""
