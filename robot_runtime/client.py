@@ -82,6 +82,7 @@ class PolicyClient:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._seen: list[Event] = []  # by wait_for_events; the control thread's
         self._outbox: deque[list[Buffer]] = deque()
+        self._timer_ns: int | None = None
         self._refusal: ServerRefused | None = None
         self._failure: Exception | None = None
         self._is_closing = False
@@ -116,11 +117,9 @@ class PolicyClient:
         if self._failure is not None:
             raise RuntimeError("the network thread of the policy client has died") from self._failure
         events, self._seen = self._seen, []
-        while True:
-            try:
-                events.append(self._events.get_nowait())
-            except Empty:
-                return events
+        while not self._events.empty():  # nobody else takes any
+            events.append(self._events.get_nowait())
+        return events
 
     def wait_for_events(self, timeout_s: float) -> bool:
         """Sleep until there are events; False after the timeout. For callers that have nothing else to do."""
@@ -200,7 +199,7 @@ class PolicyClient:
             self._transport.close()
 
     def _wait(self) -> None:
-        timer_ns = self._session.next_timer_ns()
+        timer_ns = self._timer_ns = self._session.next_timer_ns()
         timeout_ns = None if timer_ns is None else timer_ns - self._clock.now_ns()
         self._transport.wait(timeout_ns, self._doorbell, to_send=bool(self._outbox))
 
@@ -219,7 +218,8 @@ class PolicyClient:
         while self._cancels:
             request_id, epoch = self._cancels.popleft()
             session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
-        session.handle_timer(now_ns)
+        if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
+            session.handle_timer(now_ns)
 
     def _send(self) -> None:
         for packet in self._session.packets_to_send():

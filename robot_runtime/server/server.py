@@ -6,8 +6,9 @@
 The thread sleeps until a message, the worker's bell, or a timer; inference never holds it up.
 """
 
-from dataclasses import replace
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock, MonotonicClock
@@ -110,7 +111,10 @@ class PolicyServer:
 
     def _turn(self) -> None:
         for result in self._engine.results():
-            self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
+            if self._job_delay_ns:
+                self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
+            else:
+                self._deliver(result)
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
@@ -134,7 +138,7 @@ class PolicyServer:
                 pass
 
     def _slowed(self, result: Result) -> Result:
-        if isinstance(result, Block) and self._job_delay_ns:
+        if isinstance(result, Block):
             return replace(result, infer_ns=result.infer_ns + self._job_delay_ns)
         return result
 

@@ -87,7 +87,7 @@ class ArrayReader:
     def table(self, form: TableForm, name: str) -> np.ndarray:
         """(n, D), finite."""
         array = self._array(form.dtype, form.shape, form.inline, name)
-        if not _is_finite(array):
+        if not is_finite(array):
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
@@ -134,6 +134,7 @@ class ArrayReader:
         return pixels
 
 
-def _is_finite(array: np.ndarray) -> bool:
+def is_finite(array: np.ndarray) -> bool:
+    """True if there is neither NaN nor infinity in an array of floats."""
     # The sum of squares tells in a third of the time, except for numbers so large that it overflows.
     return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
