@@ -181,7 +181,9 @@ class PolicyClient:
             self._session.connect(self._clock.now_ns())
             open_session = self._session.session_id
             while not self._is_closing:
-                self._turn()
+                self._take_orders()
+                self._send()
+                self._take_arrivals()
                 if self._session.session_id != open_session:
                     open_session = self._session.session_id
                     self._outbox.clear()
@@ -203,23 +205,25 @@ class PolicyClient:
         timeout_ns = None if timer_ns is None else timer_ns - self._clock.now_ns()
         self._transport.wait(timeout_ns, self._doorbell, to_send=bool(self._outbox))
 
-    def _turn(self) -> None:
-        session = self._session
+    def _take_orders(self) -> None:
+        now_ns = self._clock.now_ns()
+        if (letter := self._requests.take()) is not None:
+            self._session.submit(letter.value, now_ns)
+        while self._cancels:
+            request_id, epoch = self._cancels.popleft()
+            self._session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
+
+    def _take_arrivals(self) -> None:
         for _ in range(_MAX_ARRIVALS):
             frames = self._transport.receive()
             if frames is None:
                 break
             arrived_ns = self._clock.now_ns()
-            session.receive(_decoded(frames), arrived_ns)
+            self._session.receive(_decoded(frames), arrived_ns)
             self._hand_over()
         now_ns = self._clock.now_ns()
-        if (letter := self._requests.take()) is not None:
-            session.submit(letter.value, now_ns)
-        while self._cancels:
-            request_id, epoch = self._cancels.popleft()
-            session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
         if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
-            session.handle_timer(now_ns)
+            self._session.handle_timer(now_ns)
 
     def _send(self) -> None:
         for packet in self._session.packets_to_send():

@@ -115,6 +115,7 @@ class PolicyServer:
                 self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
             else:
                 self._deliver(result)
+        self._send()
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:

@@ -18,8 +18,9 @@ from robot_runtime.wire.frames import Buffer, DecodeJpeg, EncodeJpeg, ProtocolEr
 INLINE_BYTES = 6 * 1024
 """Arrays up to here travel inside the header: a frame costs more than copying 50 x 14 doubles."""
 FloatName = Literal["f4", "f8"]
-_DTYPES: dict[str, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8"), "u1": np.dtype("u1")}
-_FLOAT_NAMES: dict[np.dtype, FloatName] = {_DTYPES["f4"]: "f4", _DTYPES["f8"]: "f8"}
+_UINT8 = np.dtype(np.uint8)
+_DTYPES: dict[FloatName, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
+_FLOAT_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class TableForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -69,7 +70,8 @@ class ArrayWriter:
     def _inline(self, array: np.ndarray) -> bytes | None:
         if array.nbytes <= INLINE_BYTES:
             return array.tobytes()
-        self.frames.append(memoryview(np.ascontiguousarray(array)).cast("B"))
+        view = array.data if array.flags.c_contiguous else np.ascontiguousarray(array).data
+        self.frames.append(view.cast("B"))
         return None
 
 
@@ -86,7 +88,10 @@ class ArrayReader:
 
     def table(self, form: TableForm, name: str) -> np.ndarray:
         """(n, D), finite."""
-        array = self._array(form.dtype, form.shape, form.inline, name)
+        array = self._array(_DTYPES[form.dtype], form, name)
+        if form.inline is None and not array.flags.aligned:
+            array = array.copy()
+            array.flags.writeable = False
         if not is_finite(array):
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
@@ -96,29 +101,24 @@ class ArrayReader:
         name = f"image {form.name!r}"
         if form.encoding == "jpeg":
             return Image(t_ns=form.t_ns, pixels=self._from_jpeg(form, name))
-        return Image(t_ns=form.t_ns, pixels=self._array("u1", form.shape, form.inline, name))
+        return Image(t_ns=form.t_ns, pixels=self._array(_UINT8, form, name))
 
     def finish(self) -> None:
         """ProtocolError if there are frames that nobody asked for."""
         if self._num_used != len(self._frames):
             raise ProtocolError(f"{len(self._frames) - 1} array frames, {self._num_used - 1} are named")
 
-    def _next_frame(self, name: str) -> Buffer:
+    def _next_frame(self, name: str) -> memoryview:
         if self._num_used == len(self._frames):
             raise ProtocolError(f"{name} has no frame, there are {len(self._frames) - 1}")
         self._num_used += 1
-        return self._frames[self._num_used - 1]
+        return memoryview(self._frames[self._num_used - 1]).toreadonly()
 
-    def _array(self, dtype_name: str, shape: tuple[int, ...], inline: bytes | None, name: str) -> np.ndarray:
-        dtype = _DTYPES[dtype_name]
-        buffer = self._next_frame(name) if inline is None else inline
-        if len(buffer) != math.prod(shape) * dtype.itemsize:
-            raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {shape} says")
-        array: np.ndarray = np.ndarray(shape, dtype, buffer)
-        if not array.flags.aligned:
-            array = array.copy()
-        array.flags.writeable = False
-        return array
+    def _array(self, dtype: np.dtype, form: TableForm | ImageForm, name: str) -> np.ndarray:
+        buffer = self._next_frame(name) if form.inline is None else form.inline
+        if len(buffer) != math.prod(form.shape) * dtype.itemsize:
+            raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {form.shape} says")
+        return np.ndarray(form.shape, dtype, buffer)
 
     def _from_jpeg(self, form: ImageForm, name: str) -> np.ndarray:
         buffer = self._next_frame(name) if form.inline is None else form.inline
