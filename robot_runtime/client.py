@@ -181,6 +181,7 @@ class PolicyClient:
             self._session.connect(self._clock.now_ns())
             open_session = self._session.session_id
             while not self._is_closing:
+                # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
                 self._take_orders()
                 self._send()
                 self._take_arrivals()

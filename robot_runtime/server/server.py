@@ -110,6 +110,7 @@ class PolicyServer:
         return None if next_ns is None else next_ns - self._clock.now_ns()
 
     def _turn(self) -> None:
+        # Only `wait` silences the bell, so a result that comes after this look keeps it ringing.
         for result in self._engine.results():
             if self._job_delay_ns:
                 self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
