@@ -26,8 +26,8 @@ from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTranspo
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
-from robot_runtime.wire.packing import Buffer, EncodeJpeg, ProtocolError
 
 logger = logging.getLogger(__name__)
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
@@ -82,6 +82,7 @@ class PolicyClient:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._seen: list[Event] = []  # by wait_for_events; the control thread's
         self._outbox: deque[list[Buffer]] = deque()
+        self._timer_ns: int | None = None
         self._refusal: ServerRefused | None = None
         self._failure: Exception | None = None
         self._is_closing = False
@@ -116,11 +117,9 @@ class PolicyClient:
         if self._failure is not None:
             raise RuntimeError("the network thread of the policy client has died") from self._failure
         events, self._seen = self._seen, []
-        while True:
-            try:
-                events.append(self._events.get_nowait())
-            except Empty:
-                return events
+        while not self._events.empty():  # nobody else takes any
+            events.append(self._events.get_nowait())
+        return events
 
     def wait_for_events(self, timeout_s: float) -> bool:
         """Sleep until there are events; False after the timeout. For callers that have nothing else to do."""
@@ -182,7 +181,10 @@ class PolicyClient:
             self._session.connect(self._clock.now_ns())
             open_session = self._session.session_id
             while not self._is_closing:
-                self._turn()
+                # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
+                self._take_orders()
+                self._send()
+                self._take_arrivals()
                 if self._session.session_id != open_session:
                     open_session = self._session.session_id
                     self._outbox.clear()
@@ -200,26 +202,29 @@ class PolicyClient:
             self._transport.close()
 
     def _wait(self) -> None:
-        timer_ns = self._session.next_timer_ns()
+        timer_ns = self._timer_ns = self._session.next_timer_ns()
         timeout_ns = None if timer_ns is None else timer_ns - self._clock.now_ns()
         self._transport.wait(timeout_ns, self._doorbell, to_send=bool(self._outbox))
 
-    def _turn(self) -> None:
-        session = self._session
+    def _take_orders(self) -> None:
+        now_ns = self._clock.now_ns()
+        if (letter := self._requests.take()) is not None:
+            self._session.submit(letter.value, now_ns)
+        while self._cancels:
+            request_id, epoch = self._cancels.popleft()
+            self._session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
+
+    def _take_arrivals(self) -> None:
         for _ in range(_MAX_ARRIVALS):
             frames = self._transport.receive()
             if frames is None:
                 break
             arrived_ns = self._clock.now_ns()
-            session.receive(_decoded(frames), arrived_ns)
+            self._session.receive(_decoded(frames), arrived_ns)
             self._hand_over()
         now_ns = self._clock.now_ns()
-        if (letter := self._requests.take()) is not None:
-            session.submit(letter.value, now_ns)
-        while self._cancels:
-            request_id, epoch = self._cancels.popleft()
-            session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
-        session.handle_timer(now_ns)
+        if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
+            self._session.handle_timer(now_ns)
 
     def _send(self) -> None:
         for packet in self._session.packets_to_send():

@@ -3,7 +3,7 @@
 import numpy as np
 import simplejpeg
 
-from robot_runtime.wire.packing import Buffer, EncodeJpeg
+from robot_runtime.wire.frames import Buffer, EncodeJpeg
 
 
 def jpeg_encoder(quality: int) -> EncodeJpeg:

@@ -5,12 +5,11 @@ any thread:  mailbox.put(value); doorbell.ring()        owner:  poll(socket, doo
 """
 
 import os
-from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Letter[T]:
+class Letter[T](NamedTuple):
     """A value and how many were put before it."""
 
     sequence: int

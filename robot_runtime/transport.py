@@ -11,7 +11,7 @@ import zmq
 
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.wire.packing import LIMITS, Buffer
+from robot_runtime.wire.frames import LIMITS, Buffer
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
 _RECONNECT_MS = 20
@@ -19,7 +19,8 @@ _HIGH_WATER_MARK = 16  # messages per peer and direction; a session has a few he
 _FAREWELL_MS = 200
 # Plain integers: an operation on zmq's enums costs as much as a system call.
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
-_EVENTS, _NOBLOCK = int(zmq.EVENTS), int(zmq.NOBLOCK)
+_EVENTS, _NOBLOCK, _SEND_MORE = int(zmq.EVENTS), int(zmq.NOBLOCK), int(zmq.SNDMORE)
+_SHARED_BYTES = 256 * 1024  # below, copying costs less than keeping a shared buffer until it is sent
 
 
 class PortInUseError(RobotRuntimeError):
@@ -66,16 +67,27 @@ class Transport(Protocol):
 def _wait(socket: zmq.Socket, flags: int, timeout_ns: int | None, doorbell: Doorbell) -> None:
     timeout_ms = -1 if timeout_ns is None else max(0, -(-timeout_ns // 1_000_000))
     bell = doorbell.fileno()
-    polled: list = [(socket, flags), (bell, _READABLE)]
-    if any(ready == bell for ready, _ in zmq.zmq_poll(polled, timeout_ms)):
-        doorbell.clear()
+    for ready, _ in zmq.zmq_poll([(socket, flags), (bell, _READABLE)], timeout_ms):
+        if ready == bell:
+            doorbell.clear()
+
+
+def _send(socket: zmq.Socket, frames: Sequence[Buffer], flags: int) -> None:
+    # As `send_multipart` and `recv_multipart` do, without their arithmetic on enums and question per frame.
+    *others, last = frames
+    for frame in others:
+        socket.send(frame, flags | _SEND_MORE, False)
+    socket.send(last, flags, False)
 
 
 def _receive(socket: zmq.Socket) -> list[zmq.Frame] | None:
     # Asking is an order of magnitude cheaper than the exception of a vain recv.
     if not socket.getsockopt(_EVENTS) & _READABLE:  # type: ignore[operator]
         return None
-    return socket.recv_multipart(_NOBLOCK, copy=False)
+    frames = [socket.recv(_NOBLOCK, False)]
+    while frames[-1].more:
+        frames.append(socket.recv(_NOBLOCK, False))
+    return frames
 
 
 def _new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
@@ -84,6 +96,7 @@ def _new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
     socket.set(zmq.SNDHWM, _HIGH_WATER_MARK)
     socket.set(zmq.RCVHWM, _HIGH_WATER_MARK)
     socket.set(zmq.MAXMSGSIZE, LIMITS.frame)
+    socket.copy_threshold = _SHARED_BYTES
     return socket
 
 
@@ -116,7 +129,7 @@ class ZmqClientTransport:
 
     def send(self, frames: Sequence[Buffer]) -> bool:
         try:
-            self._socket.send_multipart(frames, _NOBLOCK, copy=False)
+            _send(self._socket, frames, _NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -152,7 +165,7 @@ class ZmqServerTransport:
 
     def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
         """Hand a message to the network; a peer that is gone or does not read loses it."""
-        self._socket.send_multipart([peer, *frames], copy=False)
+        _send(self._socket, [peer, *frames], 0)
 
     def receive(self) -> tuple[bytes, list[Buffer]] | None:
         """The next message and the peer it came from; None if there is none."""

@@ -12,7 +12,7 @@ DATA_MODULES = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "itertools",
     "math", "struct", "sys", "types", "typing",
 }  # fmt: skip
-LIBRARIES = {"numpy", "pinocchio", "msgpack", "jaxtyping"}
+LIBRARIES = {"numpy", "pinocchio", "msgspec", "jaxtyping"}
 OURS = {"robot_runtime.core", "robot_runtime.wire", "robot_runtime.errors"}
 
 

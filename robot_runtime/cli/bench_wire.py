@@ -1,15 +1,15 @@
 """`robot-runtime bench wire`: a round trip through client and server against bare ZeroMQ, in the same run.
 
-    ours    submit -> PolicyClient ═ tcp ═ PolicyServer -> worker thread -> instant policy -> ... -> events()
-    floor   send_multipart ═ tcp ═ recv_multipart, same frames, nobody looks at them
+    ours            submit -> PolicyClient ═ tcp ═ PolicyServer -> worker -> instant policy -> ... -> events()
+    zmq + threads   the same four threads and the same frames, but no protocol: what the architecture costs
+    zmq             two threads: the floor
 
-Both servers are processes of their own. Blocks of the two alternate, so that drift of the machine cancels.
+All servers are processes of their own. Blocks of the three alternate, so that drift of the machine cancels.
 """
 
 import json
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -18,10 +18,16 @@ from typing import Any
 
 import numpy as np
 import pinocchio as pin
-import zmq
 from rich.console import Console
 from rich.table import Table
 
+from robot_runtime.cli.bench_wire_floor import (
+    ANY_PORT,
+    RoundTrip,
+    floor_round_trip,
+    server_process,
+    threads_round_trip,
+)
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
@@ -34,12 +40,10 @@ from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived
 from robot_runtime.wire.messages import ChunkReply, Packet
 
-ANY_PORT = "tcp://127.0.0.1:*"
 PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
+FLOORS = ("zmq", "zmq + threads")
 PAYLOADS = {"A: 2 x 224 x 224": (224, 224), "B: 2 x 480 x 640": (480, 640)}
-RoundTrip = Callable[[], tuple[int, int | None]]
-"""One round trip: (its time, time from arrival to the caller if it is known) [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,53 +123,9 @@ def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
         server.serve_forever()
 
 
-def _serve_floor(pipe: Connection, size: tuple[int, int]) -> None:
-    socket = zmq.Context().socket(zmq.ROUTER)
-    socket.bind(ANY_PORT)
-    pipe.send(socket.getsockopt_string(zmq.LAST_ENDPOINT))
-    rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
-    while True:
-        peer, *_ = socket.recv_multipart(copy=False)
-        socket.send_multipart([peer, b"header", rows], copy=False)
-
-
-@contextmanager
-def _process(serve: Callable[..., None], size: tuple[int, int]) -> Iterator[str]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, size), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-@contextmanager
-def _floor_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
-    with _process(_serve_floor, size) as address, zmq.Context() as context:
-        socket = context.socket(zmq.DEALER)
-        socket.set(zmq.LINGER, 0)
-        socket.connect(address)
-        observation = _observation(size, 0)
-        state = np.zeros(14, np.float32)
-
-        def round_trip() -> tuple[int, int | None]:
-            started_ns = time.monotonic_ns()
-            images = [image.pixels for image in observation.images.values()]
-            socket.send_multipart([b"header", state, *images], copy=False)
-            _, rows = socket.recv_multipart(copy=False)
-            np.frombuffer(rows.buffer, np.float32).reshape(SPEC.horizon, SPEC.dim)
-            return time.monotonic_ns() - started_ns, None
-
-        yield round_trip
-        socket.close()
-
-
 @contextmanager
 def _our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
-    with _process(_serve_ours, size) as address, PolicyClient(address, schema=_schema(size)) as client:
+    with server_process(_serve_ours, size) as address, PolicyClient(address, schema=_schema(size)) as client:
         client.wait_until_ready()
         client.events()
         observation = _observation(size, 0)
@@ -213,8 +173,14 @@ def _measure(round_trip: RoundTrip, n: int, *, paced: bool) -> list[tuple[int, i
 def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]:
     rows, hand_overs = [], []
     size = PAYLOADS[payload]
-    with _floor_round_trip(size) as floor, _our_round_trip(size) as ours:
-        paths = {"zmq": floor, "ours": ours}
+    images = [image.pixels for image in _observation(size, 0).images.values()]
+    arrays, answer = [np.zeros(14, np.float32), *images], np.ones((SPEC.horizon, SPEC.dim), np.float32)
+    with (
+        floor_round_trip(arrays, answer) as floor,
+        threads_round_trip(arrays, answer) as threads,
+        _our_round_trip(size) as ours,
+    ):
+        paths = {"zmq": floor, "zmq + threads": threads, "ours": ours}
         for round_trip in paths.values():
             _measure(round_trip, 50, paced=False)
         for pace, block in (("sequential", 50), ("30 Hz", 10)):
@@ -245,7 +211,7 @@ def measure_chunk_codec(n: int = 2000) -> float:
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    """All figures as plain values: `rows` as in `Row`, `ratios` of medians to the floor, the rest in ms."""
+    """All figures as plain values: `rows` as in `Row`, `ratios` of medians to each floor, the rest in ms."""
     rows: list[Row] = []
     hand_overs: list[int] = []
     for payload in PAYLOADS:
@@ -254,9 +220,9 @@ def measure(*, quick: bool) -> dict[str, Any]:
         hand_overs += more_hand_overs
     medians = {(row.payload, row.pace, row.path): row.p50 for row in rows}
     ratios = {
-        f"{payload}, {pace}": medians[payload, pace, "ours"] / p50
-        for (payload, pace, path), p50 in medians.items()
-        if path == "zmq"
+        f"{row.payload}, {row.pace}, {row.path} / {other}": row.p50 / medians[row.payload, row.pace, other]
+        for row in rows
+        for other in FLOORS
     }
     p50, p95 = np.percentile(hand_overs, [50, 95]) / 1e6
     return {
@@ -270,12 +236,22 @@ def measure(*, quick: bool) -> dict[str, Any]:
 def show(figures: dict) -> None:
     """Print round trips, what they are to the floor, and the hand-over inside the robot."""
     table = Table(title="Observation ready -> chunk in the caller's hands, tcp loopback [ms]")
-    for column in ("payload", "pace", "path", "n", "p50", "p95", "p99", "p50 / zmq"):
+    for column in (
+        "payload",
+        "pace",
+        "path",
+        "n",
+        "p50",
+        "p95",
+        "p99",
+        *(f"p50 / {floor}" for floor in FLOORS),
+    ):
         table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
     for row in figures["rows"]:
-        ratio = figures["ratios"][f"{row['payload']}, {row['pace']}"] if row["path"] == "ours" else 1.0
+        name = f"{row['payload']}, {row['pace']}, {row['path']}"
+        ratios = [f"{figures['ratios'][f'{name} / {floor}']:.2f}" for floor in FLOORS]
         times = [f"{row[key]:.2f}" for key in ("p50", "p95", "p99")]
-        table.add_row(row["payload"], row["pace"], row["path"], str(row["n"]), *times, f"{ratio:.2f}")
+        table.add_row(row["payload"], row["pace"], row["path"], str(row["n"]), *times, *ratios)
     console = Console()
     console.print(table)
     hand_over = figures["arrived_to_available_ms"]

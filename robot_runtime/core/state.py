@@ -9,6 +9,8 @@ import pinocchio as pin
 
 from robot_runtime.core.shapes import Float, UInt8
 
+_UINT8 = np.dtype(np.uint8)
+
 
 def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
     """The array as `dtype`, not writeable; copies only if a caller could still write to it."""
@@ -77,7 +79,7 @@ class Image:
     """RGB, row 0 on top."""
 
     def __post_init__(self) -> None:
-        if self.pixels.ndim != 3 or self.pixels.shape[2] != 3 or self.pixels.dtype != np.uint8:
+        if self.pixels.ndim != 3 or self.pixels.shape[2] != 3 or self.pixels.dtype != _UINT8:
             raise ValueError(f"an image is (h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}")
 
 

@@ -12,6 +12,8 @@ import pinocchio as pin
 from robot_runtime.core.shapes import Float
 
 TWO_PI = 2.0 * math.pi
+PoseNumbers = tuple[float, float, float, float, float, float, float]
+"""A pose as plain numbers: position (3) [m], unit quaternion wxyz (4)."""
 
 
 def pose_from_quaternion(p_AB: np.ndarray, quat_AB: np.ndarray) -> pin.SE3:
@@ -20,6 +22,19 @@ def pose_from_quaternion(p_AB: np.ndarray, quat_AB: np.ndarray) -> pin.SE3:
     quaternion = pin.Quaternion(w, x, y, z)
     quaternion.normalize()
     return pin.SE3(quaternion, np.asarray(p_AB, dtype=float))
+
+
+def pose_to_numbers(X_AB: pin.SE3) -> PoseNumbers:
+    """Position (3) [m] and unit quaternion wxyz (4), w >= 0."""
+    px, py, pz, x, y, z, w = pin.SE3ToXYZQUAT(X_AB).tolist()
+    return (px, py, pz, -w, -x, -y, -z) if w < 0 else (px, py, pz, w, x, y, z)
+
+
+def pose_from_numbers(numbers: PoseNumbers) -> pin.SE3:
+    """`X_AB` from position (3) [m] and quaternion wxyz (4), normalised here."""
+    px, py, pz, w, x, y, z = numbers
+    norm = math.hypot(w, x, y, z)
+    return pin.XYZQUATToSE3([px, py, pz, x / norm, y / norm, z / norm, w / norm])
 
 
 def quaternion_from_rotation(R_AB: np.ndarray) -> Float[np.ndarray, "4"]:

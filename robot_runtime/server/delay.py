@@ -33,6 +33,8 @@ class DelayLine[T]:
 
     def draw_ns(self) -> int:
         """The next answer's delay [ns]."""
+        if not self._delay.median_ms:
+            return 0
         factor = self._random.lognormvariate(0.0, self._delay.sigma)
         return round(self._delay.median_ms * factor * NS_PER_MS)
 

@@ -11,12 +11,12 @@ Rows are handed over as each block becomes final; the network never waits for th
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 
 import numpy as np
 import pinocchio as pin
+from msgspec import Struct
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock
@@ -24,6 +24,7 @@ from robot_runtime.core.method import PREFIXLESS, SamplerPart
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.wire.arrays import is_finite
 from robot_runtime.wire.messages import ErrorCode
 from robot_runtime.wire.server_session import Job
 
@@ -31,8 +32,7 @@ logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 2.0
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Block:
+class Block(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Rows that are final."""
 
     job: Job
@@ -43,8 +43,7 @@ class Block:
     """Since the start of inference [ns]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """The policy did not give a chunk; `message` is fit for the client."""
 
     job: Job
@@ -52,8 +51,7 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Stopped:
+class Stopped(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """The job was given up between two blocks."""
 
     job: Job
@@ -103,9 +101,12 @@ class Engine:
 
     def results(self) -> list[Result]:
         """What the worker has done since the last call, in order."""
-        out = [self._results.popleft() for _ in range(len(self._results))]
-        if any(not isinstance(result, Block) or result.is_last for result in out):
-            self.is_idle, self._running = True, None
+        out = []
+        while self._results:
+            result = self._results.popleft()
+            if not isinstance(result, Block) or result.is_last:
+                self.is_idle, self._running = True, None
+            out.append(result)
         return out
 
     def close(self) -> None:
@@ -177,7 +178,7 @@ class Engine:
                 f"the policy gave rows of shape {rows.shape} at row {first_row}; "
                 f"expected up to {spec.horizon - first_row} rows of {spec.dim} numbers"
             )
-        if not np.isfinite(rows).all():
+        if not is_finite(rows):
             raise RuntimeError(f"the policy gave NaN or infinite numbers from row {first_row}")
         return rows
 

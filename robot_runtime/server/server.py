@@ -6,8 +6,9 @@
 The thread sleeps until a message, the worker's bell, or a timer; inference never holds it up.
 """
 
-from dataclasses import replace
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock, MonotonicClock
@@ -18,8 +19,8 @@ from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.engine import Block, Engine, Failure, Result, Stopped
 from robot_runtime.transport import DEFAULT_ADDRESS, ZmqServerTransport
 from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
-from robot_runtime.wire.packing import Buffer, ProtocolError
 from robot_runtime.wire.server_session import ServerSession
 
 NS_PER_MS = 1_000_000
@@ -109,8 +110,13 @@ class PolicyServer:
         return None if next_ns is None else next_ns - self._clock.now_ns()
 
     def _turn(self) -> None:
+        # Only `wait` silences the bell, so a result that comes after this look keeps it ringing.
         for result in self._engine.results():
-            self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
+            if self._job_delay_ns:
+                self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
+            else:
+                self._deliver(result)
+        self._send()
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
@@ -134,7 +140,7 @@ class PolicyServer:
                 pass
 
     def _slowed(self, result: Result) -> Result:
-        if isinstance(result, Block) and self._job_delay_ns:
+        if isinstance(result, Block):
             return replace(result, infer_ns=result.infer_ns + self._job_delay_ns)
         return result
 

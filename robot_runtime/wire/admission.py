@@ -1,8 +1,12 @@
 """What a server lets in: how fast, and only what fits its policy."""
 
+import numpy as np
+
 from robot_runtime.core.action import NS_PER_S, ActionSpec
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
+
+_PARTS = ("arm joints", "a gripper width", "a base pose", "numbers of environment state", "camera sizes")
 
 
 class RateLimit:
@@ -27,28 +31,41 @@ class RateLimit:
         return is_allowed
 
 
-def misfit(request: ChunkRequest, *, schema: Schema, spec: ActionSpec) -> str | None:
-    """Why the request does not fit what was agreed in the handshake, naming both sides; None if it does."""
-    state, observation = request.observation.state, request.observation
-    have = {name: image.pixels.shape[:2] for name, image in observation.images.items()}
-    checks = [
-        ("arm joints", state.q.shape[0], schema.num_joints),
-        ("a gripper width", state.gripper_width is not None, schema.has_gripper),
-        ("a base pose", state.x_WB is not None, schema.has_base),
-        (
-            "numbers of environment state",
-            observation.environment_state.shape[0],
+class Fit:
+    """What a request must look like to fit one policy."""
+
+    def __init__(self, *, schema: Schema, spec: ActionSpec) -> None:
+        self._spec = spec
+        self._needed = (
+            schema.num_joints,
+            schema.has_gripper,
+            schema.has_base,
             schema.environment_state_dim,
-        ),
-        ("camera sizes", have, dict(schema.cameras)),
-    ]
-    for what, ours, theirs in checks:
-        if ours != theirs:
-            return f"{what}: the observation has {ours}, the policy needs {theirs}"
-    rows, columns = (0, spec.dim) if request.prev_action_chunk is None else request.prev_action_chunk.shape
-    limit = (spec.horizon, spec.dim)
-    if columns != spec.dim or rows > spec.horizon:
-        return f"prev_action_chunk has shape {(rows, columns)}, the policy takes up to {limit}"
-    if request.inference_delay > rows:
-        return f"inference_delay is {request.inference_delay}, but prev_action_chunk has {rows} rows"
-    return None
+            dict(schema.cameras),
+        )
+
+    def misfit(self, request: ChunkRequest) -> str | None:
+        """Why the request does not fit what was agreed, naming both sides; None if it does."""
+        observation = request.observation
+        state = observation.state
+        have = (
+            state.q.shape[0],
+            state.gripper_width is not None,
+            state.x_WB is not None,
+            observation.environment_state.shape[0],
+            {name: image.pixels.shape[:2] for name, image in observation.images.items()},
+        )
+        if have != self._needed:
+            for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
+                if ours != theirs:
+                    return f"{what}: the observation has {ours}, the policy needs {theirs}"
+        return self._misfit_of_plan(request.prev_action_chunk, request.inference_delay)
+
+    def _misfit_of_plan(self, planned: np.ndarray | None, inference_delay: int) -> str | None:
+        limit = (self._spec.horizon, self._spec.dim)
+        rows, columns = (0, self._spec.dim) if planned is None else planned.shape
+        if columns != self._spec.dim or rows > self._spec.horizon:
+            return f"prev_action_chunk has shape {(rows, columns)}, the policy takes up to {limit}"
+        if inference_delay > rows:
+            return f"inference_delay is {inference_delay}, but prev_action_chunk has {rows} rows"
+        return None

@@ -1,6 +1,6 @@
 """Puts the parts of one chunk into row order, whatever the network did to them."""
 
-from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.action import ActionSpec, ChunkPart
 from robot_runtime.wire.messages import ChunkReply
 
 
@@ -36,7 +36,9 @@ class Assembly:
         first, end = part.first_row, part.first_row + part.rows.shape[0]
         if self._spans.get(first) == (end, part.is_last):
             return []
-        self._check(reply, first, end)
+        complaint = self._contradiction(part, first, end)
+        if complaint is not None:
+            raise InconsistentReplyError(f"rows {first} to {end} {complaint}")
         self._spans[first] = (end, part.is_last)
         if part.is_last:
             self._end = end
@@ -47,17 +49,19 @@ class Assembly:
             self._next_row = self._spans[self._next_row][0]
         return ready
 
-    def _check(self, reply: ChunkReply, first: int, end: int) -> None:
-        part, spec = reply.part, self._spec
-        where = f"rows {first} to {end}"
+    def _contradiction(self, part: ChunkPart, first: int, end: int) -> str | None:
+        spec = self._spec
         if part.t_obs_ns != self._t_obs_ns:
-            raise InconsistentReplyError(f"{where} answer the observation at {part.t_obs_ns} ns, not ours")
+            return f"answer the observation at {part.t_obs_ns} ns, not ours"
         if part.rows.shape[1] != spec.dim:
-            raise InconsistentReplyError(f"{where} have {part.rows.shape[1]} columns, expected {spec.dim}")
+            return f"have {part.rows.shape[1]} columns, expected {spec.dim}"
         if end == first or end > spec.horizon:
-            raise InconsistentReplyError(f"{where} are none or beyond the horizon of {spec.horizon}")
-        if any(first < other_end and other < end for other, (other_end, _) in self._spans.items()):
-            raise InconsistentReplyError(f"{where} overlap rows that came before")
-        last_end = max((other_end for other_end, _ in self._spans.values()), default=0)
-        if (self._end is not None and end > self._end) or (part.is_last and end < last_end):
-            raise InconsistentReplyError(f"{where} do not agree with which row is the last")
+            return f"are none or beyond the horizon of {spec.horizon}"
+        for other, (other_end, _) in self._spans.items():
+            if first < other_end and other < end:
+                return "overlap rows that came before"
+            if part.is_last and end < other_end:
+                return "do not agree with which row is the last"
+        if self._end is not None and end > self._end:
+            return "do not agree with which row is the last"
+        return None

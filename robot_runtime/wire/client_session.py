@@ -30,6 +30,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.credit import Credit
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.messages import (
     ChunkReply,
     Dropped,
@@ -45,7 +46,6 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 
 NS_PER_MS = 1_000_000
 FIRST_PATIENCE_NS = 50 * NS_PER_MS

@@ -19,21 +19,17 @@ from robot_runtime.wire.events import Event, PartReceived, RequestDropped, Reque
 from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Welcome
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Submission:
     request: ChunkRequest
-    submitted_ns: int
+    expires_ns: int
 
     @property
     def identity(self) -> tuple[int, int]:
         return self.request.request_id, self.request.epoch
 
-    @property
-    def expires_ns(self) -> int:
-        return self.submitted_ns + self.request.deadline_ns
 
-
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _InFlight(_Submission):
     sent_ns: int
     assembly: Assembly
@@ -61,7 +57,7 @@ class Credit:
         """Send now, or wait for credit in place of an older one."""
         if self._waiting is not None:
             self._drop(self._waiting, DropReason.SUPERSEDED)
-        self._waiting = _Submission(request, now_ns)
+        self._waiting = _Submission(request, now_ns + request.deadline_ns)
         self._use(now_ns)
 
     def cancel(self, request_id: int, epoch: int, now_ns: int) -> None:
@@ -153,15 +149,20 @@ class Credit:
         if self._in_flight is not None or self._waiting is None:
             return
         waiting, self._waiting = self._waiting, None
-        request, observation = waiting.request, waiting.request.observation
-        assembly = Assembly(spec=self._welcome.action_spec, t_obs_ns=observation.t_obs_ns)
-        self._in_flight = _InFlight(request, waiting.submitted_ns, now_ns, assembly)
-        needed = self._welcome.schema.cameras
+        request = waiting.request
+        assembly = Assembly(spec=self._welcome.action_spec, t_obs_ns=request.observation.t_obs_ns)
+        self._in_flight = _InFlight(request, waiting.expires_ns, now_ns, assembly)
+        self._send(self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1)))
+
+    def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
+        """The request without images that the policy does not look at, and with the time that is left."""
+        observation, needed = request.observation, self._welcome.schema.cameras
         if observation.images.keys() - needed.keys():
             images = {name: image for name, image in observation.images.items() if name in needed}
             observation = replace(observation, images=images)
-        remaining_ns = max(waiting.expires_ns - now_ns, 1)
-        self._send(replace(request, observation=observation, deadline_ns=remaining_ns))
+        elif remaining_ns == request.deadline_ns:
+            return request
+        return replace(request, observation=observation, deadline_ns=remaining_ns)
 
     def _drop(self, submission: _Submission, reason: DropReason) -> None:
         request_id, epoch = submission.identity

@@ -4,36 +4,32 @@ Every submitted request ends in exactly one of: a `PartReceived` whose part is t
 `RequestExpired`, `RequestFailed`.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.wire.messages import DropReason, RefusalCode, Welcome
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerReady:
+class ServerReady(Struct, frozen=True, kw_only=True, gc=False):
     """The server is warm and takes requests."""
 
     welcome: Welcome
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerLost:
+class ServerLost(Struct, frozen=True, kw_only=True, gc=False):
     """The server went away; what was in flight has failed. The session is already greeting again."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerRefused:
+class ServerRefused(Struct, frozen=True, kw_only=True, gc=False):
     """The server will not work with this robot; nothing more is tried until `connect` is called again."""
 
     code: RefusalCode
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PartReceived:
+class PartReceived(Struct, frozen=True, kw_only=True, gc=False, eq=False):
     """The next rows of the answer, in row order, each row once."""
 
     part: ChunkPart
@@ -47,8 +43,7 @@ class PartReceived:
     """When the rows came off the network, robot's clock [ns]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestDropped:
+class RequestDropped(Struct, frozen=True, kw_only=True, gc=False):
     """Given up on purpose: a newer one took its place, or it was cancelled."""
 
     request_id: int
@@ -56,16 +51,14 @@ class RequestDropped:
     reason: DropReason
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestExpired:
+class RequestExpired(Struct, frozen=True, kw_only=True, gc=False):
     """No complete answer within the request's deadline."""
 
     request_id: int
     epoch: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestFailed:
+class RequestFailed(Struct, frozen=True, kw_only=True, gc=False):
     """The server could not answer, or its answer made no sense."""
 
     request_id: int

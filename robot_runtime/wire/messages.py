@@ -6,14 +6,16 @@ The server never makes an absolute time: it echoes the robot's and reports durat
     from the server   Welcome | Refused   ChunkReply  Dropped  ErrorReply   HeartbeatReply  Goodbye
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from robot_runtime.core.action import ActionSpec, ChunkPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
+from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 1
+VERSION = 2
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -46,19 +48,17 @@ class DropReason(Enum):
     DEADLINE = "deadline"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hello:
+class Hello(Fields, frozen=True, kw_only=True):
     """Opens a session: who the robot is and what it has."""
 
-    robot: str
+    robot: Text
     schema: Schema
 
 
-@dataclass(frozen=True, kw_only=True)
-class Welcome:
+class Welcome(Fields, frozen=True, kw_only=True):
     """The server is warm and will answer requests."""
 
-    policy: str
+    policy: Text
     schema: Schema
     action_spec: ActionSpec
     tasks: tuple[str, ...]
@@ -67,16 +67,14 @@ class Welcome:
     """How often the client shall send a heartbeat [ns]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refused:
+class Refused(Fields, frozen=True, kw_only=True):
     """The server will not work with this client; `reason` names both sides."""
 
     code: RefusalCode
-    reason: str
+    reason: Text
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChunkReply:
+class ChunkReply(Fields, frozen=True, kw_only=True):
     """Rows of the answer that are final now."""
 
     part: ChunkPart
@@ -86,51 +84,45 @@ class ChunkReply:
     """From the start of inference until these rows were final [ns]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cancel:
+class Cancel(Fields, frozen=True, kw_only=True):
     """The answer is not wanted any more."""
 
-    request_id: int
-    epoch: int
+    request_id: Int64
+    epoch: Int64
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dropped:
+class Dropped(Fields, frozen=True, kw_only=True):
     """The request will not be answered."""
 
-    request_id: int
-    epoch: int
+    request_id: Int64
+    epoch: Int64
     reason: DropReason
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorReply:
+class ErrorReply(Fields, frozen=True, kw_only=True):
     """A message could not be served; names the request if it was one."""
 
     code: ErrorCode
-    message: str
-    request_id: int | None = None
-    epoch: int | None = None
+    message: Text
+    request_id: Int64 | None = None
+    epoch: Int64 | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Fields, frozen=True, kw_only=True):
     """The client is alive; the answer measures the round trip."""
 
-    t_ns: int
+    t_ns: Int64
     """Robot's clock when sent [ns]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeartbeatReply:
+class HeartbeatReply(Fields, frozen=True, kw_only=True):
     """The server is alive."""
 
-    t_ns: int
+    t_ns: Int64
     """Echo of the heartbeat's stamp [ns]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Goodbye:
+class Goodbye(Fields, frozen=True, kw_only=True):
     """The sender is leaving on purpose."""
 
 
@@ -149,8 +141,7 @@ Message = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Packet:
+class Packet(Struct, frozen=True, eq=False, gc=False):
     """A message and the session it belongs to."""
 
     client_id: str

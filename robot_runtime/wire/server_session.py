@@ -27,11 +27,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from robot_runtime.core.action import NS_PER_S, ChunkPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
-from robot_runtime.wire.admission import RateLimit, misfit
+from robot_runtime.wire.admission import Fit, RateLimit
+from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.messages import (
     Cancel,
     ChunkReply,
@@ -49,7 +51,6 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 
 SILENCE_NS = 5 * NS_PER_S
 """A client that says nothing for so long is forgotten."""
@@ -62,21 +63,18 @@ STRANGER_PACKETS_PER_S = 200
 """Of all unknown peers together; beyond that they are not even answered."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Job:
+class Job(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A request on its way through the server."""
 
     peer: bytes
     request: ChunkRequest
     received_ns: int
     """Server's clock."""
-
-    @property
-    def expires_ns(self) -> int:
-        return self.received_ns + self.request.deadline_ns
+    expires_ns: int
+    """The same."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Client:
     client_id: str
     session: int
@@ -91,11 +89,13 @@ class ServerSession:
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
         self._welcome = welcome
+        self._fit = Fit(schema=welcome.schema, spec=welcome.action_spec)
         self._clients: dict[bytes, _Client] = {}
         self._queue: dict[bytes, Job] = {}
         self._running: dict[bytes, tuple[Job, int]] = {}  # peer -> (job, time it waited)
         self._strangers = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
         self._outbox: list[tuple[bytes, Packet]] = []
+        self._next_timer_ns: int | None = None
 
     @property
     def num_clients(self) -> int:
@@ -165,13 +165,13 @@ class ServerSession:
             self._tell_error(job.peer, job.request, code, message)
 
     def next_timer_ns(self) -> int | None:
-        """When `handle_timer` wants to be called."""
-        times = [client.heard_ns + SILENCE_NS for client in self._clients.values()]
-        times += [job.expires_ns for job in self._open_jobs()]
-        return min(times, default=None)
+        """When `handle_timer` wants to be called; never later than the first thing that is due."""
+        return self._next_timer_ns
 
     def handle_timer(self, now_ns: int) -> None:
         """Forget silent clients and drop what is past its deadline."""
+        if self._next_timer_ns is None or now_ns < self._next_timer_ns:
+            return
         for peer, client in list(self._clients.items()):
             if now_ns >= client.heard_ns + SILENCE_NS:
                 self._forget(peer)
@@ -179,6 +179,9 @@ class ServerSession:
             if now_ns >= job.expires_ns:
                 self._remove(job)
                 self._tell_dropped(job, DropReason.DEADLINE)
+        times = [client.heard_ns + SILENCE_NS for client in self._clients.values()]
+        times += [job.expires_ns for job in self._open_jobs()]
+        self._next_timer_ns = min(times, default=None)
 
     def close(self) -> None:
         """Say goodbye to everybody."""
@@ -217,16 +220,19 @@ class ServerSession:
         else:
             rate = RateLimit(per_s=PACKETS_PER_S, burst=PACKETS_PER_S // 10)
             self._clients[peer] = _Client(packet.client_id, packet.session, now_ns, rate)
+            self._wake_by(now_ns + SILENCE_NS)
             self._tell(peer, self._welcome)
 
     def _receive_request(self, peer: bytes, request: ChunkRequest, now_ns: int) -> None:
-        reason = misfit(request, schema=self._welcome.schema, spec=self._welcome.action_spec)
+        reason = self._fit.misfit(request)
         if reason is not None:
             self._tell_error(peer, request, ErrorCode.BAD_REQUEST, reason)
             return
         if peer in self._queue:
             self._tell_dropped(self._queue[peer], DropReason.SUPERSEDED)
-        self._queue[peer] = Job(peer=peer, request=request, received_ns=now_ns)
+        expires_ns = now_ns + request.deadline_ns
+        self._queue[peer] = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns)
+        self._wake_by(expires_ns)
 
     def _receive_too_fast(self, peer: bytes, client: _Client | None) -> None:
         self.ignored["too fast"] += 1
@@ -245,6 +251,9 @@ class ServerSession:
                 code=ErrorCode.PROTOCOL, message=str(error), request_id=error.request_id, epoch=error.epoch
             )
         self._outbox.append((peer, Packet(error.client_id, error.session, reply)))
+
+    def _wake_by(self, due_ns: int) -> None:
+        self._next_timer_ns = due_ns if self._next_timer_ns is None else min(self._next_timer_ns, due_ns)
 
     def _open_jobs(self) -> list[Job]:
         return [*self._queue.values(), *(job for job, _ in self._running.values())]

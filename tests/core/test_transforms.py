@@ -9,7 +9,9 @@ from robot_runtime.core.transforms import (
     integrate_twist,
     interpolate_planar,
     inverse_planar,
+    pose_from_numbers,
     pose_from_quaternion,
+    pose_to_numbers,
     quaternion_from_rotation,
     rotation_from_6d,
     rotation_to_6d,
@@ -66,3 +68,13 @@ def test_a_constant_twist_integrates_to_the_se2_exponential(x, twist):
     halves = integrate_twist(integrate_twist(x, twist, 0.5), twist, 0.5)
     np.testing.assert_allclose(whole[:2], halves[:2], atol=1e-9)
     assert abs(wrap_angle(whole[2] - halves[2])) < 1e-9
+
+
+@given(rotation_vector, st.floats(0.9, 1.1))
+def test_a_pose_survives_as_numbers_even_if_its_quaternion_is_not_quite_unit(vector, scale):
+    X_AB = pin.SE3(pin.exp3(vector), vector)
+    numbers = pose_to_numbers(X_AB)
+    assert numbers[3] >= 0.0
+    np.testing.assert_allclose(numbers[3:], quaternion_from_rotation(X_AB.rotation), atol=1e-12)
+    scaled = (*numbers[:3], *(scale * x for x in numbers[3:]))
+    assert pose_from_numbers(scaled).isApprox(X_AB, 1e-9)

@@ -13,8 +13,8 @@ from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event
+from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
-from robot_runtime.wire.packing import ProtocolError
 from robot_runtime.wire.server_session import Job, ServerSession
 
 MS = 1_000_000

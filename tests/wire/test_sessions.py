@@ -31,6 +31,7 @@ from robot_runtime.wire.events import (
     ServerReady,
     ServerRefused,
 )
+from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.messages import (
     ChunkReply,
     Dropped,
@@ -45,7 +46,6 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.packing import ProtocolError, VersionMismatchError
 from robot_runtime.wire.server_session import PACKETS_PER_S, SILENCE_NS, ServerSession
 
 

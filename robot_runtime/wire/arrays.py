@@ -1,0 +1,140 @@
+"""Arrays on the wire: small ones inside the header, large ones and images in frames of their own.
+
+Frames are used in the order in which the header names them, so an array needs no number: one without bytes
+in the header is the next frame.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from robot_runtime.core.state import Image
+from robot_runtime.wire.fields import Count, Int64, Text
+from robot_runtime.wire.frames import Buffer, DecodeJpeg, EncodeJpeg, ProtocolError, WireLimits
+
+INLINE_BYTES = 6 * 1024
+"""Arrays up to here travel inside the header: a frame costs more than copying 50 x 14 doubles."""
+FloatName = Literal["f4", "f8"]
+_UINT8 = np.dtype(np.uint8)
+_DTYPES: dict[FloatName, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
+_FLOAT_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+class TableForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A float array (n, D)."""
+
+    dtype: FloatName
+    shape: tuple[Count, Count]
+    inline: bytes | None
+    """Its bytes in C order; None if they are the next frame."""
+
+
+class ImageForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """One camera's image (h, w, 3) uint8."""
+
+    name: Text
+    t_ns: Int64
+    encoding: Literal["u1", "jpeg"]
+    shape: tuple[Count, Count, Literal[3]]
+    inline: bytes | None
+    """As in `TableForm`."""
+
+
+class ArrayWriter:
+    """Collects the array frames of one message behind its header, which is `frames[0]`."""
+
+    def __init__(self, encode_jpeg: EncodeJpeg | None) -> None:
+        self.frames: list[Buffer] = [b""]
+        self._encode_jpeg = encode_jpeg
+
+    def table(self, array: np.ndarray) -> TableForm:
+        """A form for floats (n, D); their memory is shared with the frame unless it is small or strided."""
+        name = _FLOAT_NAMES.get(array.dtype)
+        if name is None:
+            raise ProtocolError(
+                f"arrays of {array.dtype} do not travel here; allowed: {', '.join(_FLOAT_NAMES.values())}"
+            )
+        return TableForm(name, array.shape, self._inline(array))
+
+    def image(self, name: str, image: Image) -> ImageForm:
+        """A form for an image, as JPEG if this side encodes."""
+        pixels = image.pixels
+        if self._encode_jpeg is None:
+            return ImageForm(name, image.t_ns, "u1", pixels.shape, self._inline(pixels))
+        self.frames.append(self._encode_jpeg(pixels))
+        return ImageForm(name, image.t_ns, "jpeg", pixels.shape, None)
+
+    def _inline(self, array: np.ndarray) -> bytes | None:
+        if array.nbytes <= INLINE_BYTES:
+            return array.tobytes()
+        view = array.data if array.flags.c_contiguous else np.ascontiguousarray(array).data
+        self.frames.append(view.cast("B"))
+        return None
+
+
+class ArrayReader:
+    """Hands out the arrays of one message, read-only; anything unexpected is a ProtocolError."""
+
+    def __init__(
+        self, frames: Sequence[Buffer], *, limits: WireLimits, decode_jpeg: DecodeJpeg | None
+    ) -> None:
+        self._frames = frames
+        self._num_used = 1  # the header
+        self._limits = limits
+        self._decode_jpeg = decode_jpeg
+
+    def table(self, form: TableForm, name: str) -> np.ndarray:
+        """(n, D), finite."""
+        array = self._array(_DTYPES[form.dtype], form, name)
+        if form.inline is None and not array.flags.aligned:
+            array = array.copy()
+            array.flags.writeable = False
+        if not is_finite(array):
+            raise ProtocolError(f"{name} holds NaN or infinite numbers")
+        return array
+
+    def image(self, form: ImageForm) -> Image:
+        """A view of the frame, or decoded from JPEG."""
+        name = f"image {form.name!r}"
+        if form.encoding == "jpeg":
+            return Image(t_ns=form.t_ns, pixels=self._from_jpeg(form, name))
+        return Image(t_ns=form.t_ns, pixels=self._array(_UINT8, form, name))
+
+    def finish(self) -> None:
+        """ProtocolError if there are frames that nobody asked for."""
+        if self._num_used != len(self._frames):
+            raise ProtocolError(f"{len(self._frames) - 1} array frames, {self._num_used - 1} are named")
+
+    def _next_frame(self, name: str) -> memoryview:
+        if self._num_used == len(self._frames):
+            raise ProtocolError(f"{name} has no frame, there are {len(self._frames) - 1}")
+        self._num_used += 1
+        return memoryview(self._frames[self._num_used - 1]).toreadonly()
+
+    def _array(self, dtype: np.dtype, form: TableForm | ImageForm, name: str) -> np.ndarray:
+        buffer = self._next_frame(name) if form.inline is None else form.inline
+        if len(buffer) != math.prod(form.shape) * dtype.itemsize:
+            raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {form.shape} says")
+        return np.ndarray(form.shape, dtype, buffer)
+
+    def _from_jpeg(self, form: ImageForm, name: str) -> np.ndarray:
+        buffer = self._next_frame(name) if form.inline is None else form.inline
+        if self._decode_jpeg is None:
+            raise ProtocolError(f"{name} is a JPEG, which this side does not decode")
+        if math.prod(form.shape) > self._limits.frame:
+            raise ProtocolError(f"{name} would be larger than {self._limits.frame} bytes")
+        try:
+            pixels = self._decode_jpeg(buffer, form.shape)
+        except ValueError as error:
+            raise ProtocolError(f"{name} is not a JPEG of shape {form.shape}") from error
+        pixels.flags.writeable = False
+        return pixels
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """True if there is neither NaN nor infinity in an array of floats."""
+    # The sum of squares tells in a third of the time, except for numbers so large that it overflows.
+    return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())

@@ -1,0 +1,227 @@
+"""Wire forms: messages with arrays or the runtime's own values in them, as they stand in the header.
+
+A `Form` is built from a message and gives it back; msgspec has checked every type, length and number by then,
+and what is left to check here is what takes two fields. The other messages are their own form.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Union, get_args, get_type_hints
+
+import numpy as np
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
+
+from robot_runtime.core.action import ActionSpec, ChunkPart
+from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.transforms import pose_from_numbers, pose_to_numbers
+from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, ImageForm, TableForm
+from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
+from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
+
+_MAX_SQUARE_ERROR = 1e-3
+_SAMPLER_FORMS: dict[type, type[Struct]] = {
+    part: defstruct(
+        part.__name__,
+        list(get_type_hints(part).items()),
+        tag=True,
+        frozen=True,
+        gc=False,
+        forbid_unknown_fields=True,
+    )
+    for part in get_args(SamplerPart)
+}
+_SAMPLER_PARTS = {form: part for part, form in _SAMPLER_FORMS.items()}
+
+
+@lru_cache(maxsize=64)
+def _sampler(form: Struct) -> SamplerPart:
+    part: SamplerPart = _SAMPLER_PARTS[type(form)](**asdict(form))
+    return part
+
+
+class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
+    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own."""
+
+    request_id: Int64
+    epoch: Int64
+    seed: Int64
+    deadline_ns: Positive
+    sampler: Union[*_SAMPLER_FORMS.values()]  # type: ignore[valid-type]
+    prev_action_chunk: TableForm | None
+    inference_delay: Count
+    task: Text
+    t_obs_ns: Int64
+    q: list[Finite]
+    dq: list[Finite]
+    pose_base_end_effector: tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite] | None
+    """Position (3) [m], quaternion (4) wxyz."""
+    gripper_width: Finite | None
+    pose_world_base: tuple[Finite, Finite, Finite] | None
+    twist_base: tuple[Finite, Finite, Finite] | None
+    environment_state: list[Finite]
+    images: list[ImageForm]
+
+    @classmethod
+    def of(cls, request: ChunkRequest, arrays: ArrayWriter) -> "RequestForm":
+        observation, state = request.observation, request.observation.state
+        planned = request.prev_action_chunk
+        return cls(
+            request_id=request.request_id,
+            epoch=request.epoch,
+            seed=request.seed,
+            deadline_ns=request.deadline_ns,
+            sampler=_SAMPLER_FORMS[type(request.sampler)](**vars(request.sampler)),
+            prev_action_chunk=None if planned is None else arrays.table(planned),
+            inference_delay=request.inference_delay,
+            task=observation.task,
+            t_obs_ns=state.t_ns,
+            q=state.q.tolist(),
+            dq=state.dq.tolist(),
+            pose_base_end_effector=None if state.X_BE is None else pose_to_numbers(state.X_BE),
+            gripper_width=state.gripper_width,
+            pose_world_base=None if state.x_WB is None else state.x_WB.tolist(),
+            twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
+            environment_state=observation.environment_state.tolist(),
+            images=[arrays.image(name, image) for name, image in observation.images.items()],
+        )
+
+    def message(self, arrays: ArrayReader) -> ChunkRequest:
+        # Arrays in the order of `of`: that is the order of their frames.
+        form = self.prev_action_chunk
+        planned = None if form is None else arrays.table(form, "prev_action_chunk")
+        images = {image.name: arrays.image(image) for image in self.images}
+        if len(images) < len(self.images):
+            raise ProtocolError(f"there are two images of one camera, got {[i.name for i in self.images]}")
+        return ChunkRequest(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            observation=Observation(
+                state=self._state(),
+                images=images,
+                environment_state=_vector(self.environment_state),
+                task=self.task,
+            ),
+            prev_action_chunk=planned,
+            inference_delay=self.inference_delay,
+            sampler=_sampler(self.sampler),
+            seed=self.seed,
+            deadline_ns=self.deadline_ns,
+        )
+
+    def _state(self) -> RobotState:
+        pose = self.pose_base_end_effector
+        if len(self.q) != len(self.dq):
+            raise ProtocolError(f"q and dq must be of one length, got {len(self.q)} and {len(self.dq)}")
+        if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
+            raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
+        return RobotState(
+            t_ns=self.t_obs_ns,
+            q=_vector(self.q),
+            dq=_vector(self.dq),
+            X_BE=None if pose is None else pose_from_numbers(pose),
+            gripper_width=self.gripper_width,
+            x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
+            V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
+        )
+
+
+class ReplyForm(Fields, frozen=True, kw_only=True, tag="ChunkReply"):
+    """A `ChunkReply`."""
+
+    request_id: Int64
+    epoch: Int64
+    t_obs_ns: Int64
+    first_row: Int64
+    rows: TableForm
+    is_last: bool
+    queue_ns: Int64
+    infer_ns: Int64
+
+    @classmethod
+    def of(cls, reply: ChunkReply, arrays: ArrayWriter) -> "ReplyForm":
+        part = reply.part
+        return cls(
+            request_id=part.request_id,
+            epoch=part.epoch,
+            t_obs_ns=part.t_obs_ns,
+            first_row=part.first_row,
+            rows=arrays.table(part.rows),
+            is_last=part.is_last,
+            queue_ns=reply.queue_ns,
+            infer_ns=reply.infer_ns,
+        )
+
+    def message(self, arrays: ArrayReader) -> ChunkReply:
+        part = ChunkPart(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            t_obs_ns=self.t_obs_ns,
+            first_row=self.first_row,
+            rows=arrays.table(self.rows, "rows"),
+            is_last=self.is_last,
+        )
+        return ChunkReply(part=part, queue_ns=self.queue_ns, infer_ns=self.infer_ns)
+
+
+class HelloForm(Fields, frozen=True, kw_only=True, tag="Hello"):
+    """A `Hello`."""
+
+    robot: Text
+    schema: dict[str, Any]
+
+    @classmethod
+    def of(cls, hello: Hello, arrays: ArrayWriter) -> "HelloForm":
+        return cls(robot=hello.robot, schema=hello.schema.to_dict())
+
+    def message(self, arrays: ArrayReader) -> Hello:
+        return Hello(robot=self.robot, schema=_from_dict(Schema.from_dict, self.schema, "schema"))
+
+
+class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
+    """A `Welcome`."""
+
+    policy: Text
+    schema: dict[str, Any]
+    action_spec: dict[str, Any]
+    tasks: list[Text]
+    heartbeat_ns: Positive
+
+    @classmethod
+    def of(cls, welcome: Welcome, arrays: ArrayWriter) -> "WelcomeForm":
+        return cls(
+            policy=welcome.policy,
+            schema=welcome.schema.to_dict(),
+            action_spec=welcome.action_spec.to_dict(),
+            tasks=list(welcome.tasks),
+            heartbeat_ns=welcome.heartbeat_ns,
+        )
+
+    def message(self, arrays: ArrayReader) -> Welcome:
+        return Welcome(
+            policy=self.policy,
+            schema=_from_dict(Schema.from_dict, self.schema, "schema"),
+            action_spec=_from_dict(ActionSpec.from_dict, self.action_spec, "action_spec"),
+            tasks=tuple(self.tasks),
+            heartbeat_ns=self.heartbeat_ns,
+        )
+
+
+Form = RequestForm | ReplyForm | HelloForm | WelcomeForm
+
+
+def _vector(numbers: Sequence[float]) -> np.ndarray:
+    vector = np.array(numbers, dtype=np.float64)
+    vector.flags.writeable = False
+    return vector
+
+
+def _from_dict[T](build: Callable[[dict], T], value: dict, name: str) -> T:
+    try:
+        return build(value)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ProtocolError(f"{name} is malformed: {error}") from error

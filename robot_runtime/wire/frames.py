@@ -1,0 +1,56 @@
+"""What messages travel in: frames, how large they may be, and the error for frames that are not a message."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Buffer = bytes | bytearray | memoryview
+"""A memoryview is one-dimensional and of bytes."""
+EncodeJpeg = Callable[[np.ndarray], bytes]
+"""(h, w, 3) uint8 RGB -> JPEG."""
+DecodeJpeg = Callable[[Buffer, tuple[int, ...]], np.ndarray]
+"""JPEG and the shape it must have -> (h, w, 3) uint8 RGB; ValueError if it is another or none."""
+
+
+class ProtocolError(Exception):
+    """Frames that are not a message. Names the packet they came in, as far as that could be read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.client_id = ""
+        self.session = 0
+        self.request_id: int | None = None
+        self.epoch: int | None = None
+
+
+class VersionMismatchError(ProtocolError):
+    """The peer speaks another version of the protocol."""
+
+    def __init__(self, *, ours: int, theirs: int) -> None:
+        super().__init__(f"this side speaks protocol version {ours}, the peer speaks {theirs}")
+        self.theirs = theirs
+
+
+@dataclass(frozen=True, kw_only=True)
+class WireLimits:
+    """Sizes beyond which a message is refused unread [bytes, counts]."""
+
+    header: int = 64 * 1024
+    frame: int = 32 * 1024 * 1024
+    total: int = 64 * 1024 * 1024
+    num_frames: int = 17
+
+
+LIMITS = WireLimits()
+
+
+def check_sizes(frames: Sequence[Buffer], limits: WireLimits) -> None:
+    """ProtocolError if there are too many frames or bytes; a frame's length is its bytes."""
+    if not 1 <= len(frames) <= limits.num_frames:
+        raise ProtocolError(f"a message has 1 to {limits.num_frames} frames, got {len(frames)}")
+    sizes = [len(frame) for frame in frames]
+    if sizes[0] > limits.header:
+        raise ProtocolError(f"the header has {sizes[0]} bytes, allowed are {limits.header}")
+    if max(sizes) > limits.frame or sum(sizes) > limits.total:
+        raise ProtocolError(f"frames of {sizes} bytes; allowed {limits.frame} each, {limits.total} in all")
