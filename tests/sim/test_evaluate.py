@@ -89,7 +89,7 @@ def test_an_unknown_task_lists_the_valid_ones():
 
 
 def test_an_unknown_method_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match="valid: committed-prefix, cross-fade, naive, .*vlash"):
+    with pytest.raises(UnknownNameError, match=r"valid: committed-prefix, cross-fade, naive, .*vlash"):
         method_named("magic")
 
 
