@@ -60,7 +60,7 @@ def first_wish(robot, now):
 
 
 def test_as_soon_as_possible_waits_for_the_answer_and_for_one_row():
-    robot, _ = moving(PlainObservation(when=AsSoonAsPossible()))
+    robot, now = moving(PlainObservation(when=AsSoonAsPossible()))
     assert first_wish(robot, now) == DT
     request = robot.make_request(observation_at(DT))
     assert not robot.wants_request(10 * DT)  # its answer is still to come
