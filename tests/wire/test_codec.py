@@ -278,7 +278,10 @@ HALF_TURN = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
         ({"sampler": {"type": "ConstantSchedule", "num_steps": 1, "hurry": 1}}, "hurry.* .*sampler"),
         ({"prev_action_chunk": ["f2", [1, 2], bytes(4)]}, "f2.* .*prev_action_chunk"),
         ({"prev_action_chunk": ["f4", [1, 2, 1], bytes(8)]}, "length 2, got 3 .*prev_action_chunk"),
-        ({"prev_action_chunk": ["f4", [1, 2], bytes(9)]}, r"prev_action_chunk has 9 bytes, not what its shape \(1, 2\) says"),
+        (
+            {"prev_action_chunk": ["f4", [1, 2], bytes(9)]},
+            r"prev_action_chunk has 9 bytes, not what its shape \(1, 2\) says",
+        ),
         ({"prev_action_chunk": ["f4", [1, 1], np.float32(np.nan).tobytes()]}, "prev_action_chunk holds NaN"),
         ({"prev_action_chunk": ["f4", [2**40, 1], b""]}, "prev_action_chunk"),
         ({"prev_action_chunk": ["f8", [1, 2], None]}, "prev_action_chunk has no frame"),
