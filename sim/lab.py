@@ -62,9 +62,11 @@ class MissingPolicy:
 
     @property
     def command(self) -> str:
-        """What makes it."""
+        """What makes it; all but the plain one start from the plain one of the same seed."""
+        plain = self.folder.with_name(f"{PLAIN}-{self.training_seed}")
+        start = "" if self.recipe == PLAIN else f"--init {plain} "
         return (
-            f"robot-runtime train --task {self.task} --recipe {self.recipe} "
+            f"robot-runtime train --task {self.task} --recipe {self.recipe} {start}"
             f"--seed {self.training_seed} --output {self.folder}"
         )
 

@@ -150,7 +150,8 @@ def test_policies_are_found_where_they_are_or_named_with_the_command_that_makes_
     assert found("plain", 2) == "prefix-2"
     assert found("plain", 0) == found("prefix", 0) == "prefix-0"  # the shipped one
     assert found("offset", 0) == (
-        f"robot-runtime train --task track --recipe offset --seed 0 --output {tmp_path}/track/offset-0"
+        f"robot-runtime train --task track --recipe offset --init {tmp_path}/track/plain-0 "
+        f"--seed 0 --output {tmp_path}/track/offset-0"
     )
 
 
@@ -236,7 +237,7 @@ def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
     assert main([*command, "--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]) == 0
     out = capsys.readouterr().out
     assert "4 cells, 0 of them done before; 24 episodes to run" in out
-    assert "train --task track --recipe mixed-schedule --seed 0" in out
+    assert "train --task track --recipe mixed-schedule --init" in out
     assert not list(tmp_path.iterdir())
 
 
