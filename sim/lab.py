@@ -6,7 +6,7 @@ file, beside everything that decides it; a line that is there is never run again
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
@@ -59,6 +59,14 @@ class MissingPolicy:
     recipe: str
     training_seed: int
     folder: Path
+
+    @property
+    def to_train(self) -> "tuple[MissingPolicy, ...]":
+        """Itself, after the plain policy it starts from if that is missing too."""
+        plain = self.folder.with_name(f"{PLAIN}-{self.training_seed}")
+        if self.recipe == PLAIN or plain.is_dir():
+            return (self,)
+        return replace(self, recipe=PLAIN, folder=plain), self
 
     @property
     def command(self) -> str:

@@ -134,7 +134,7 @@ class Lab:
                 for name in self.methods or tuple(METHODS):
                     policy = find_policy(self.checkpoints, task, recipe_needed(METHODS[name]), seed)
                     if isinstance(policy, MissingPolicy):
-                        missing[policy.command] = policy
+                        missing |= {each.command: each for each in policy.to_train}
                         continue
                     for trace in traces:
                         config = EvaluationConfig(
