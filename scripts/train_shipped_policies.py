@@ -14,6 +14,7 @@ import tyro
 from policies.flow.checkpoint import load, write_card
 from robot_runtime.core.method import method_named
 from sim.evaluate import EvaluationConfig, evaluate, summarise, to_json
+from sim.traces import constant
 
 CHECKPOINTS = Path(__file__).parent.parent / "policies" / "checkpoints"
 RESULTS = Path(__file__).parent.parent / "sim" / "results"
@@ -46,11 +47,10 @@ def evaluate_case(task: str, method: str, delay_ms: float, args: Args) -> dict[s
         policy=task,
         task=task,
         method=method_named(method),
-        delay_ms=delay_ms,
+        trace=constant(delay_ms),
         episodes=args.episodes,
-        workers=args.workers,
     )
-    results = evaluate(config)
+    results = evaluate(config, workers=args.workers)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{task}-{method}-{delay_ms:g}ms.json").write_text(
         to_json(config, results, with_episodes=False)

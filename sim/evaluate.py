@@ -6,26 +6,35 @@ policy really took.
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
+from itertools import pairwise
 
 import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
 from policies.policy import Policy
-from robot_runtime.core.action import NS_PER_S, ChunkPart
-from robot_runtime.core.executor import Executor
-from robot_runtime.core.method import Method
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.executor import Executor, Splice, Tick
+from robot_runtime.core.method import (
+    ClampedPrefix,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    Method,
+    PrefixPreservedStart,
+)
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.robot import Robot
 from robot_runtime.telemetry import RunRecord
 from sim.clock import SimClock
+from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.drivers import SimArm, SimGripper
 from sim.task import EpisodeScore
 from sim.tasks import make_task
+from sim.traces import MS, LatencyTrace, constant
 from sim.workers import worker_pool
 from sim.world import World
 
@@ -41,11 +50,27 @@ class EpisodeResult:
     summary: dict[str, float]
     digest: str
     """Fingerprint of the command log."""
+    arrivals: tuple[tuple[float, float], ...] = ()
+    """Of each answer that entered the plan: (capture since the one before, capture to first row) [s, s]."""
 
     @classmethod
-    def of(cls, seed: int, score: EpisodeScore, record: RunRecord) -> "EpisodeResult":
-        """What an episode comes to."""
-        return cls(seed=seed, score=score, summary=record.summary(), digest=record.digest())
+    def of(
+        cls, seed: int, score: EpisodeScore, record: RunRecord, server: DelayedPolicy | None = None
+    ) -> "EpisodeResult":
+        """What an episode comes to; with a virtual server, also what it cost."""
+        summary = record.summary()
+        if server is not None:
+            robot_s = max(summary["duration_s"], 1e-9)
+            summary |= {
+                "requests_per_s": server.num_requests / robot_s,
+                "evaluations_per_s": server.num_evaluations / robot_s,
+                "num_failed_requests": float(server.num_failed),
+            }
+        arrivals = tuple(
+            ((b.source.t_obs_ns - a.source.t_obs_ns) / NS_PER_S, b.latency_ns / NS_PER_S)
+            for a, b in pairwise(record.splices)
+        )
+        return cls(seed=seed, score=score, summary=summary, digest=record.digest(), arrivals=arrivals)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,55 +83,50 @@ class Episode:
     """World snapshots every `snapshot_period_ns`, empty if none were asked for."""
 
 
-class DelayedPolicy:
-    """Answers requests after a delay of robot time: the server and the network of a virtual run."""
+class _Informed:
+    """Tells when the observation behind a command was captured.
 
-    def __init__(self, policy: Policy, delay_ns: int) -> None:
-        self._policy = policy
-        self._delay_ns = delay_ns
-        self._arrivals: list[tuple[int, ChunkPart]] = []
+    The first d rows of an answer to a request with committed rows are the older plan's, repeated: until row d
+    is next, the robot still acts on what it had seen before.
+    """
 
-    def submit(self, request: ChunkRequest, now_ns: int) -> None:
-        """Infer now; the parts arrive `delay_ns` later."""
-        blocks = list(
-            self._policy.infer(
-                request.observation,
-                prev_action_chunk=request.prev_action_chunk,
-                inference_delay=request.inference_delay,
-                sampler=request.sampler,
-                seed=request.seed,
-            )
-        )
-        first_row = 0
-        for i, rows in enumerate(blocks):
-            part = ChunkPart(
-                request_id=request.request_id,
-                epoch=request.epoch,
-                t_obs_ns=request.observation.t_obs_ns,
-                first_row=first_row,
-                rows=rows,
-                is_last=i == len(blocks) - 1,
-            )
-            self._arrivals.append((now_ns + self._delay_ns, part))
-            first_row += len(rows)
+    def __init__(self) -> None:
+        self._inference_delays: dict[int, int] = {}
+        self._t_obs_ns: int | None = None
 
-    def receive(self, now_ns: int) -> list[ChunkPart]:
-        """Parts that have arrived by now, in order."""
-        due = [part for t_ns, part in self._arrivals if t_ns <= now_ns]
-        self._arrivals = self._arrivals[len(due) :]
-        return due
+    def asked(self, request: ChunkRequest) -> None:
+        self._inference_delays[request.request_id] = request.inference_delay
+
+    def t_obs_ns(self, tick: Tick, splice: Splice | None) -> int | None:
+        """Capture time of the newest observation this tick's command answers [ns]; None before one does."""
+        if tick.source is None:
+            return None
+        next_row = tick.row
+        if next_row is not None:
+            next_row += 1
+        elif splice is not None and splice.source == tick.source:
+            next_row = splice.seam.first_row
+        if self._t_obs_ns is None or (next_row or 0) >= self._inference_delays[tick.source.request_id]:
+            self._t_obs_ns = tick.source.t_obs_ns
+        return self._t_obs_ns
 
 
-def run_episode(
+Play = Generator[ChunkRequest, Inference, Episode]
+"""An episode under way: gives the request whose answer it cannot go on without, and takes that answer."""
+
+
+def play(
     policy: Policy,
     *,
     task_name: str,
     method: Method,
     seed: int,
-    delay_ns: int = 0,
+    trace: LatencyTrace,
+    control_period_ns: int = CONTROL_PERIOD_NS,
+    sampling_share: float = SAMPLING_SHARE,
     snapshot_period_ns: int | None = None,
-) -> Episode:
-    """Run one episode to its end; SchemaMismatchError before anything moves if policy and task do not fit."""
+) -> Play:
+    """One episode to its end; SchemaMismatchError before anything moves if policy and task do not fit."""
     task, clock = make_task(task_name), SimClock()
     wrong = mismatches(robot=task.schema, policy=policy.schema)
     if wrong:
@@ -118,31 +138,100 @@ def run_episode(
         method=method,
         limits=FR3_LIMITS,
         seed=seed,
+        request_deadline_ns=trace.deadline_ns,
+        max_inference_delay=_trained_delay(policy, method),
         hand_pose=world.kinematics.forward,
     )
-    scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=executor.counts), []
-    server = DelayedPolicy(policy, delay_ns)
-    state = robot.read()
-    executor.reset(state, clock.now_ns())
-    for now_ns in range(0, round(task.episode_s * NS_PER_S), CONTROL_PERIOD_NS):
+    record = RunRecord(counts=executor.counts)
+    scorer, snapshots, informed = task.make_scorer(world), [], _Informed()
+    server = DelayedPolicy(trace, seed=seed, sampling_share=sampling_share)
+    executor.reset(robot.read(), clock.now_ns())
+    for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
         clock.sleep_until_ns(now_ns)
         state = robot.read()
-        for part in server.receive(now_ns):
-            executor.on_part(part, now_ns)
+        yield from _take_answers(server, executor, now_ns)
         if executor.wants_request(now_ns):
-            server.submit(executor.make_request(world.observe()), now_ns)
-            for part in server.receive(now_ns):
-                executor.on_part(part, now_ns)
+            request = executor.make_request(world.observe())
+            informed.asked(request)
+            server.submit(request, now_ns)
+            yield from _take_answers(server, executor, now_ns)
         tick = executor.tick(state, now_ns)
         robot.write(tick.command)
         record.on_tick(tick, executor.last_splice)
-        scorer.on_tick(now_ns, world, tick.command, None if tick.source is None else tick.source.t_obs_ns)
+        scorer.on_tick(now_ns, world, tick.command, informed.t_obs_ns(tick, executor.last_splice))
         if snapshot_period_ns is not None and now_ns % snapshot_period_ns == 0:
             snapshots.append(world.snapshot())
         if scorer.is_done:
             break
-    result = EpisodeResult.of(seed, scorer.score(), record)
-    return Episode(result=result, record=record, snapshots=snapshots)
+    return Episode(
+        result=EpisodeResult.of(seed, scorer.score(), record, server), record=record, snapshots=snapshots
+    )
+
+
+def _trained_delay(policy: Policy, method: Method) -> int | None:
+    """Longest prefix the policy was trained for [rows]; None if the sampler needs no such training."""
+    trained = ClampedPrefix | PrefixPreservedStart | LambdaMaskedPrefix | HorizonAwareSchedule
+    return policy.max_inference_delay or None if isinstance(method.sampler, trained) else None
+
+
+def _take_answers(
+    server: DelayedPolicy, executor: Executor, now_ns: int
+) -> Generator[ChunkRequest, Inference, None]:
+    while (request := server.needed(now_ns)) is not None:
+        server.answer(request.request_id, (yield request))
+    for part in server.receive(now_ns):
+        executor.on_part(part, now_ns)
+    for request_id in server.expired(now_ns):
+        executor.on_request_failed(request_id)
+
+
+def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:
+    """Run episodes side by side and answer, again and again, all that wait in one batch; results in order.
+
+    Which requests share a batch follows from the episodes alone, so the same group gives the same results.
+    """
+    episodes: dict[int, Episode] = {}
+    waiting: dict[int, tuple[Play, ChunkRequest]] = {}
+
+    def go_on(i: int, episode: Play, answer: Inference | None) -> None:
+        try:
+            waiting[i] = episode, next(episode) if answer is None else episode.send(answer)
+        except StopIteration as end:
+            waiting.pop(i, None)
+            episodes[i] = end.value
+
+    for i, episode in enumerate(plays):
+        go_on(i, episode, None)
+    while waiting:
+        asked = list(waiting.items())
+        answers = answer_all(policy, [request for _, (_, request) in asked])
+        for (i, (episode, _)), answer in zip(asked, answers, strict=True):
+            go_on(i, episode, answer)
+    return [episodes[i] for i in sorted(episodes)]
+
+
+def run_episode(
+    policy: Policy,
+    *,
+    task_name: str,
+    method: Method,
+    seed: int,
+    delay_ns: int = 0,
+    trace: LatencyTrace | None = None,
+    control_period_ns: int = CONTROL_PERIOD_NS,
+    snapshot_period_ns: int | None = None,
+) -> Episode:
+    """One episode by itself, as `play`; `delay_ns` is a constant delay where there is no trace."""
+    episode = play(
+        policy,
+        task_name=task_name,
+        method=method,
+        seed=seed,
+        trace=constant(delay_ns / MS) if trace is None else trace,
+        control_period_ns=control_period_ns,
+        snapshot_period_ns=snapshot_period_ns,
+    )
+    return play_together(policy, [episode])[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +242,29 @@ class EvaluationConfig:
     """A shipped policy's name, or a checkpoint folder."""
     task: str
     method: Method
-    delay_ms: float = 0.0
-    """From capture of an observation to the arrival of its answer [ms]."""
+    trace: LatencyTrace = field(default_factory=lambda: constant(0.0))
+    """From capture of an observation to the arrival of its answer."""
     episodes: int = 100
     first_seed: int = 10_000
     """Episodes take the seeds from here on; training uses lower ones."""
-    workers: int = 2
+    control_period_ns: int = CONTROL_PERIOD_NS
+    sampling_share: float = SAMPLING_SHARE
+    group_size: int = 25
+    """Episodes that are answered together. Batches of another size round differently, in the last bit."""
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it as JSON has it; method and trace in words that tell any two apart."""
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "method": {part: repr(value) for part, value in vars(self.method).items()},
+            "trace": {"name": self.trace.name, "fingerprint": self.trace.fingerprint},
+        }
+
+    def groups(self) -> list[range]:
+        """The seeds of each group."""
+        end = self.first_seed + self.episodes
+        starts = range(self.first_seed, end, self.group_size)
+        return [range(start, min(start + self.group_size, end)) for start in starts]
 
 
 @cache
@@ -172,27 +278,38 @@ def _worker_policy(name: str) -> Policy:
     return policy
 
 
-def _run_one(config: EvaluationConfig, seed: int) -> EpisodeResult:
-    return run_episode(
-        _worker_policy(config.policy),
-        task_name=config.task,
-        method=config.method,
-        seed=seed,
-        delay_ns=round(config.delay_ms * 1e6),
-    ).result
+def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
+    """One group of an evaluation, in this process."""
+    policy = _worker_policy(config.policy)
+    plays = [
+        play(
+            policy,
+            task_name=config.task,
+            method=config.method,
+            seed=seed,
+            trace=config.trace,
+            control_period_ns=config.control_period_ns,
+            sampling_share=config.sampling_share,
+        )
+        for seed in seeds
+    ]
+    return [episode.result for episode in play_together(policy, plays)]
 
 
 def evaluate(
-    config: EvaluationConfig, on_episode: Callable[[EpisodeResult], None] = lambda result: None
+    config: EvaluationConfig,
+    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+    *,
+    workers: int = 2,
 ) -> list[EpisodeResult]:
-    """Run all episodes, in seed order; `on_episode` hears of each as it ends."""
-    seeds = range(config.first_seed, config.first_seed + config.episodes)
-    results: dict[int, EpisodeResult] = {}
-    with worker_pool(config.workers) as pool:
-        for result in pool.imap_unordered(partial(_run_one, config), seeds):
-            results[result.seed] = result
-            on_episode(result)
-    return [results[seed] for seed in seeds]
+    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
+    out: list[EpisodeResult] = []
+    with worker_pool(workers) as pool:
+        for results in pool.imap(partial(run_group, config), config.groups()):
+            out += results
+            for result in results:
+                on_episode(result)
+    return out
 
 
 def wilson_interval(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
@@ -228,9 +345,8 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
 
 def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
     """Configuration, summary, the seeds that failed, and every episode if wanted, as text."""
-    method = {part: repr(value) for part, value in vars(config.method).items()}
     data: dict[str, object] = {
-        "config": {**asdict(config), "method": method},
+        "config": config.as_dict(),
         "summary": summarise(results),
         "failed_seeds": [result.seed for result in results if not result.score.success],
     }

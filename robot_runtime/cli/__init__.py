@@ -10,6 +10,7 @@ from tyro.conf import subcommand
 from robot_runtime.cli.bench import Bench
 from robot_runtime.cli.demo import Demo
 from robot_runtime.cli.eval import Eval
+from robot_runtime.cli.lab import Lab
 from robot_runtime.cli.run import Run
 from robot_runtime.cli.serve import Serve
 from robot_runtime.cli.train import Train
@@ -20,6 +21,7 @@ Subcommand = (
     | Annotated[Serve, subcommand("serve")]
     | Annotated[Run, subcommand("run")]
     | Annotated[Eval, subcommand("eval")]
+    | Annotated[Lab, subcommand("lab")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Bench, subcommand("bench")]
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.method import method_named
 from robot_runtime.errors import InvalidValueError
 
@@ -30,6 +31,10 @@ class Eval:
     """How many, with seeds from `first-seed` on."""
     first_seed: int = 10_000
     """Training uses lower seeds."""
+    trace: str | None = None
+    """Instead of a constant delay: lognormal, spikes, loss, cold-start, or a trace file."""
+    control_hz: float = 500.0
+    """Ticks of the control loop per second of robot time; 100 is five times as fast to compute."""
     workers: int = 2
     """Processes to share the work; the results do not depend on it."""
     json: Path | None = None
@@ -40,21 +45,22 @@ class Eval:
     def main(self) -> int:
         from sim.evaluate import EvaluationConfig, summarise, to_json
         from sim.tasks import make_task
+        from sim.traces import constant, find_trace
 
         make_task(self.task)
-        if self.episodes < 1 or self.workers < 1 or self.delay_ms < 0:
+        if self.episodes < 1 or self.workers < 1 or self.delay_ms < 0 or not 0 < self.control_hz <= 500:
             raise InvalidValueError(
-                "need episodes >= 1, workers >= 1 and delay-ms >= 0, "
-                f"got {self.episodes}, {self.workers} and {self.delay_ms}"
+                "need episodes >= 1, workers >= 1, delay-ms >= 0 and control-hz in (0, 500], "
+                f"got {self.episodes}, {self.workers}, {self.delay_ms} and {self.control_hz}"
             )
         config = EvaluationConfig(
             policy=self.policy or self.task,
             task=self.task,
             method=method_named(self.method, execution_horizon=self.execution_horizon),
-            delay_ms=self.delay_ms,
+            trace=constant(self.delay_ms) if self.trace is None else find_trace(self.trace),
             episodes=self.episodes,
             first_seed=self.first_seed,
-            workers=self.workers,
+            control_period_ns=round(NS_PER_S / self.control_hz),
         )
         start_s = time.monotonic()
         results = self._with_progress(config)
@@ -72,7 +78,8 @@ class Eval:
         return 0
 
     def _title(self) -> str:
-        return f"{self.task}, {self.method}, {self.delay_ms:g} ms, {self.episodes} episodes"
+        late = f"{self.delay_ms:g} ms" if self.trace is None else f"trace {Path(self.trace).stem}"
+        return f"{self.task}, {self.method}, {late}, {self.episodes} episodes"
 
     def _with_progress(self, config: "EvaluationConfig") -> "list[EpisodeResult]":
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -89,7 +96,7 @@ class Eval:
                 successes += result.score.success
                 progress.update(bar, advance=1, description=f"{self._title()}: {successes} succeeded")
 
-            return evaluate(config, on_episode)
+            return evaluate(config, on_episode, workers=self.workers)
 
     def _report(self, summary: dict) -> None:
         from rich.console import Console

@@ -19,6 +19,8 @@ class ExpertPolicy:
     """A scripted expert behind the `Policy` protocol; streams its rows in two blocks."""
 
     tasks: tuple[str, ...] = ()
+    samplers: tuple = ()
+    max_inference_delay = 0
     action_spec = ACTION_SPEC
 
     def __init__(self, task_name: str, *, seed: int = 0) -> None:
@@ -38,7 +40,12 @@ def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method):
     policy = ExpertPolicy("track")
     digests = {
         run_episode(
-            policy, task_name="track", method=method_named(method), seed=3, delay_ns=120 * MS
+            policy,
+            task_name="track",
+            method=method_named(method),
+            seed=3,
+            delay_ns=120 * MS,
+            control_period_ns=10 * MS,
         ).result.digest
         for _ in range(2)
     }
@@ -89,7 +96,7 @@ def test_an_unknown_task_lists_the_valid_ones():
 
 
 def test_an_unknown_method_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match=r"valid: averaged-samples, .*vlash"):
+    with pytest.raises(UnknownNameError, match=r"valid: .*cross-fade, faster, naive, .*vlash"):
         method_named("magic")
 
 

@@ -1,0 +1,232 @@
+"""`robot-runtime lab`: every method on every task under every delay, on equal terms."""
+
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from sim.lab import Cell, FailedCell, MissingPolicy, ResultsFile
+    from sim.lab_scores import Row
+    from sim.traces import LatencyTrace
+
+FULL_DELAYS_MS, FULL_SEEDS, FULL_EPISODES = (0.0, 100.0, 200.0, 300.0, 400.0, 500.0), (0, 1, 2), 100
+FULL_TRACES = ("lognormal", "spikes", "loss", "cold-start")
+QUICK_DELAYS_MS, QUICK_SEEDS, QUICK_EPISODES, QUICK_TRACES = (0.0, 200.0, 400.0), (0,), 6, ("spikes",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """Compare the ways of running chunks: tasks x methods x delays x traces x training seeds.
+
+    Every finished place of the comparison is kept in `<output>/cells.jsonl` and never run again, so it can be
+    interrupted and taken up at any time. Leaves `lab.json`, `lab.png` and `lab.html`.
+    """
+
+    quick: bool = False
+    """A small version: three delays and the spikes, one training seed, 6 episodes each."""
+    tasks: tuple[str, ...] = ()
+    """Which tasks; all if none is named."""
+    methods: tuple[str, ...] = ()
+    """Which methods; all if none is named."""
+    delays: tuple[float, ...] | None = None
+    """Constant delays from capture to answer [ms]; 0 to 500 if not given, a row being 50 ms."""
+    traces: tuple[str, ...] | None = None
+    """Delays that vary: lognormal, spikes, loss, cold-start, or trace files; all four if not given."""
+    seeds: tuple[int, ...] | None = None
+    """Training seeds of the policies; 0, 1 and 2 if not given."""
+    episodes: int | None = None
+    """In each place, with the same seeds everywhere; 100 if not given."""
+    checkpoints: Path = Path("outputs/checkpoints")
+    """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as prefix-0."""
+    output: Path = Path("outputs/lab")
+    """Where the results are kept and the page is left."""
+    workers: int = 2
+    """Processes to share the work; the results do not depend on it."""
+    plan: bool = False
+    """Only say what would run and which policies are missing."""
+    write_readme: bool = False
+    """Also put the tables into `sim/README.md` and the plot of success into `sim/results/lab.png`."""
+
+    def main(self) -> int:
+        from sim.lab import ResultsFile, run_cells
+
+        self._check()
+        cells, missing = self._cells()
+        results = ResultsFile(self.output / "cells.jsonl")
+        self._announce(cells, missing, results)
+        if self.plan:
+            return 0
+        self.output.mkdir(parents=True, exist_ok=True)
+        self._save_traces()
+        failed: list[FailedCell] = []
+        interrupted, start_s = False, time.monotonic()
+        try:
+            failed = self._with_progress(cells, results, run_cells)
+        except KeyboardInterrupt:
+            interrupted = True
+        print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
+        self._write(cells, results, missing, failed)
+        if interrupted:
+            print(
+                "interrupted; what was finished is kept: the same command goes on from here", file=sys.stderr
+            )
+            raise KeyboardInterrupt
+        return 0
+
+    def _check(self) -> None:
+        from sim.tasks import make_task
+
+        for task in self.tasks:
+            make_task(task)
+        for method in self.methods:
+            method_named(method)
+        if self._episodes < 1 or self.workers < 1 or min(self._delays, default=0.0) < 0:
+            raise InvalidValueError(
+                "need episodes >= 1, workers >= 1 and delays >= 0 ms, "
+                f"got {self._episodes}, {self.workers} and {self._delays}"
+            )
+
+    @property
+    def _delays(self) -> tuple[float, ...]:
+        return (QUICK_DELAYS_MS if self.quick else FULL_DELAYS_MS) if self.delays is None else self.delays
+
+    @property
+    def _seeds(self) -> tuple[int, ...]:
+        return (QUICK_SEEDS if self.quick else FULL_SEEDS) if self.seeds is None else self.seeds
+
+    @property
+    def _episodes(self) -> int:
+        return (QUICK_EPISODES if self.quick else FULL_EPISODES) if self.episodes is None else self.episodes
+
+    def _traces(self) -> "list[LatencyTrace]":
+        from sim.traces import constant, find_trace
+
+        named = (QUICK_TRACES if self.quick else FULL_TRACES) if self.traces is None else self.traces
+        return [*(constant(delay_ms) for delay_ms in self._delays), *(find_trace(name) for name in named)]
+
+    def _cells(self) -> "tuple[list[Cell], list[MissingPolicy]]":
+        """What to run, the first training seed first; and the policies that are missing for more."""
+        from sim.evaluate import EvaluationConfig
+        from sim.lab import (
+            CONTROL_PERIOD_NS,
+            Cell,
+            MissingPolicy,
+            expert_cell,
+            find_policy,
+            has_delayed_expert,
+            recipe_needed,
+        )
+        from sim.tasks import TASKS
+
+        cells: list[Cell] = []
+        missing: dict[str, MissingPolicy] = {}
+        traces = self._traces()
+        for seed in self._seeds:
+            for task in self.tasks or sorted(TASKS):
+                if not self.methods and seed == self._seeds[0] and has_delayed_expert():
+                    cells += [expert_cell(task, trace, self._episodes) for trace in traces]
+                for name in self.methods or tuple(METHODS):
+                    policy = find_policy(self.checkpoints, task, recipe_needed(METHODS[name]), seed)
+                    if isinstance(policy, MissingPolicy):
+                        missing |= {each.command: each for each in policy.to_train}
+                        continue
+                    for trace in traces:
+                        config = EvaluationConfig(
+                            policy=policy.name_or_path,
+                            task=task,
+                            method=METHODS[name],
+                            trace=trace,
+                            episodes=self._episodes,
+                            control_period_ns=CONTROL_PERIOD_NS,
+                        )
+                        cells.append(Cell(method_name=name, policy=policy, config=config))
+        return cells, list(missing.values())
+
+    def _announce(self, cells: "list[Cell]", missing: "list[MissingPolicy]", results: "ResultsFile") -> None:
+        done = sum(results.score(cell) is not None for cell in cells)
+        todo = (len(cells) - done) * self._episodes
+        print(f"{len(cells)} cells, {done} of them done before; {todo} episodes to run")
+        if missing:
+            print(
+                f"{len(missing)} policies are missing, and the methods that need them are left out. To train:"
+            )
+            for policy in missing:
+                print(f"  {policy.command}")
+        if not cells:
+            raise InvalidValueError("there is nothing to compare: no method has a policy")
+
+    def _save_traces(self) -> None:
+        folder = self.output / "traces"
+        folder.mkdir(exist_ok=True)
+        for trace in self._traces():
+            trace.save(folder / f"{trace.name}.json")
+
+    def _with_progress(self, cells: "list[Cell]", results: "ResultsFile", run_cells) -> "list[FailedCell]":
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        todo = sum(results.score(cell) is None for cell in cells)
+        with Progress(*columns) as progress:
+            bar = progress.add_task("episodes", total=todo * self._episodes)
+
+            def on_group(cell: "Cell", episodes: int) -> None:
+                where = f"{cell.config.task}, {cell.method_name}, {cell.config.trace.name}"
+                progress.update(bar, advance=episodes, description=where)
+
+            return run_cells(cells, results, workers=self.workers, on_group=on_group)
+
+    def _write(
+        self,
+        cells: "list[Cell]",
+        results: "ResultsFile",
+        missing: "list[MissingPolicy]",
+        failed: "list[FailedCell]",
+    ) -> None:
+        from sim.lab import rows_of
+        from sim.lab_page import to_json, write_html
+        from sim.lab_plots import draw_page
+
+        rows = rows_of(cells, results)
+        for refused in failed:
+            print(f"left out: {refused}", file=sys.stderr)
+        if not rows:
+            return
+        command = shlex.join(["robot-runtime", *sys.argv[1:]])
+        (self.output / "lab.json").write_text(to_json(rows, command=command))
+        picture = self.output / "lab.png"
+        draw_page(rows, picture, title="How chunks are run under latency")
+        notes = [*(policy.command for policy in missing), *(str(refused) for refused in failed)]
+        write_html(self.output / "lab.html", rows, picture=picture, command=command, notes=notes)
+        self._print(rows)
+        print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
+        if self.write_readme:
+            self._write_readme(rows, command)
+
+    def _write_readme(self, rows: "list[Row]", command: str) -> None:
+        import sim
+        from sim.lab_page import markdown, write_readme
+        from sim.lab_plots import draw_success
+
+        folder = Path(sim.__file__).parent
+        write_readme(folder / "README.md", markdown(rows, command=command))
+        draw_success(rows, folder / "results" / "lab.png")
+        print(f"tables: {folder / 'README.md'}")
+
+    def _print(self, rows: "list[Row]") -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from sim.lab_page import success_table
+
+        for task in dict.fromkeys(row.task for row in rows):
+            head, *body = success_table(rows, task)
+            shown = Table(*head, title=f"{task}: success, with its 95 % interval")
+            for line in body:
+                shown.add_row(*line)
+            Console().print(shown)

@@ -1,0 +1,301 @@
+"""The comparison: tasks x methods x traces x training seeds, cell by cell, each cell run once and kept.
+
+A cell is one method on one task with one trained policy under one trace. What it came to is one line of a
+file, beside everything that decides it; a line that is there is never run again.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from policies.shipped import find_checkpoint, shipped_checkpoints
+from robot_runtime.core.method import (
+    METHODS,
+    ClampedPrefix,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    Method,
+    PrefixPreservedStart,
+    RolledForwardState,
+)
+from robot_runtime.errors import RobotRuntimeError
+from sim.evaluate import EpisodeResult, EvaluationConfig, run_group
+from sim.lab_scores import EXPERT, CellScore, Row
+from sim.tasks import make_task
+from sim.traces import LatencyTrace
+from sim.workers import worker_pool
+from sim.world import World
+
+RESULTS_VERSION = 1
+"""Raise it when the code changes what a cell comes to: older lines are then run again."""
+CONTROL_PERIOD_NS = 10_000_000
+"""Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (sim/README.md)."""
+EXPERT_FOLDER = Path(__file__).parent / "experts"
+NEVER_NS = 10**15
+PLAIN, PREFIX = "plain", "prefix"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedPolicy:
+    """A checkpoint, and how it came to be."""
+
+    recipe: str
+    training_seed: int
+    name_or_path: str
+    """As `load_policy` takes it."""
+    fingerprint: str
+    """Of its files' contents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingPolicy:
+    """A checkpoint that somebody has to train first."""
+
+    task: str
+    recipe: str
+    training_seed: int
+    folder: Path
+
+    @property
+    def to_train(self) -> "tuple[MissingPolicy, ...]":
+        """Itself, after the plain policy it starts from if that is missing too."""
+        plain = self.folder.with_name(f"{PLAIN}-{self.training_seed}")
+        if self.recipe == PLAIN or plain.is_dir():
+            return (self,)
+        return replace(self, recipe=PLAIN, folder=plain), self
+
+    @property
+    def command(self) -> str:
+        """What makes it; all but the plain one start from the plain one of the same seed."""
+        plain = self.folder.with_name(f"{PLAIN}-{self.training_seed}")
+        start = "" if self.recipe == PLAIN else f"--init {plain} "
+        return (
+            f"robot-runtime train --task {self.task} --recipe {self.recipe} {start}"
+            f"--seed {self.training_seed} --output {self.folder}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One place of the comparison."""
+
+    method_name: str
+    policy: TrainedPolicy
+    config: EvaluationConfig
+
+    @property
+    def key(self) -> dict[str, object]:
+        """Everything that decides what it comes to; where the checkpoint lies does not."""
+        config = self.config.as_dict()
+        del config["policy"]
+        policy = {
+            "recipe": self.policy.recipe,
+            "training_seed": self.policy.training_seed,
+            "fingerprint": self.policy.fingerprint,
+        }
+        return {"version": RESULTS_VERSION, "method_name": self.method_name, "policy": policy, **config}
+
+
+def recipe_needed(method: Method) -> str:
+    """The training recipe a method's policy should have been made with."""
+    match method.sampler, method.request:
+        case ClampedPrefix(), _:
+            return PREFIX
+        case PrefixPreservedStart(), _:
+            return "masked"
+        case LambdaMaskedPrefix(), _:
+            return "lambda-mask"
+        case HorizonAwareSchedule(), _:
+            return "mixed-schedule"
+        case _, RolledForwardState():
+            return "offset"
+    return PLAIN
+
+
+def find_policy(
+    checkpoints: Path, task: str, recipe: str, training_seed: int
+) -> TrainedPolicy | MissingPolicy:
+    """The checkpoint in `<checkpoints>/<task>/<recipe>-<seed>`.
+
+    A plain recipe is replaced by prefix where there is none: a policy trained with prefixes has seen the
+    empty one too. Where there is no prefix 0 either, the shipped checkpoint of the task is it.
+    """
+    for name in (recipe, PREFIX) if recipe == PLAIN else (recipe,):
+        folder = checkpoints / task / f"{name}-{training_seed}"
+        if folder.is_dir():
+            return _trained(name, training_seed, str(folder), folder)
+        if name == PREFIX and training_seed == 0 and task in shipped_checkpoints():
+            return _trained(name, training_seed, task, find_checkpoint(task))
+    return MissingPolicy(
+        task=task,
+        recipe=recipe,
+        training_seed=training_seed,
+        folder=checkpoints / task / f"{recipe}-{training_seed}",
+    )
+
+
+def _trained(recipe: str, training_seed: int, name_or_path: str, folder: Path) -> TrainedPolicy:
+    digest = sha256()
+    for file in ("config.json", "model.safetensors"):
+        if (folder / file).is_file():
+            digest.update((folder / file).read_bytes())
+    return TrainedPolicy(
+        recipe=recipe,
+        training_seed=training_seed,
+        name_or_path=name_or_path,
+        fingerprint=digest.hexdigest()[:16],
+    )
+
+
+def has_delayed_expert() -> bool:
+    """Whether this installation knows the physical limit."""
+    return find_spec("sim.delayed_expert") is not None
+
+
+def expert_cell(task: str, trace: LatencyTrace, episodes: int) -> Cell:
+    """The expert under the same trace; what it comes to follows from its code."""
+    digest = sha256()
+    for file in (*sorted(EXPERT_FOLDER.glob("*.py")), EXPERT_FOLDER.parent / "delayed_expert.py"):
+        digest.update(file.read_bytes())
+    policy = TrainedPolicy(
+        recipe="expert", training_seed=0, name_or_path=EXPERT, fingerprint=digest.hexdigest()[:16]
+    )
+    config = EvaluationConfig(
+        policy=EXPERT, task=task, method=METHODS["time-aligned"], trace=trace, episodes=episodes
+    )
+    return Cell(method_name=EXPERT, policy=policy, config=config)
+
+
+class ResultsFile:
+    """One line per finished cell. What an interrupted run has left half-written counts as not there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._scores: dict[str, CellScore] = {}
+        text = path.read_text() if path.exists() else ""
+        for line in text.splitlines():
+            try:
+                data = json.loads(line)
+                self._scores[_text(data["key"])] = CellScore.from_dict(data["score"])
+            except (ValueError, KeyError, TypeError):
+                continue
+        self._ends_in_line = not text or text.endswith("\n")
+
+    def score(self, cell: Cell) -> CellScore | None:
+        """What the cell came to; None if it has not been run."""
+        return self._scores.get(_text(cell.key))
+
+    def append(self, cell: Cell, score: CellScore) -> None:
+        """Keep a finished cell, on disk before this returns."""
+        line = json.dumps({"key": cell.key, "score": score.as_dict()}) + "\n"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(line if self._ends_in_line else "\n" + line)
+        self._ends_in_line = True
+        self._scores[_text(cell.key)] = score
+
+
+def _text(key: Mapping[str, object]) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedCell:
+    """A cell that cannot be run, and why."""
+
+    cell: Cell
+    reason: str
+
+    def __str__(self) -> str:
+        config = self.cell.config
+        return f"{config.task}, {self.cell.method_name}, {config.trace.name}: {self.reason}"
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    results: ResultsFile,
+    *,
+    workers: int,
+    on_group: Callable[[Cell, int], None] = lambda cell, episodes: None,
+) -> list[FailedCell]:
+    """Run the cells that `results` lacks and keep each as it ends; returns those that a policy refused.
+
+    on_group: hears of the episodes of a cell that have just ended.
+    """
+    todo = [cell for cell in cells if results.score(cell) is None]
+    groups: dict[int, list[list[EpisodeResult]]] = {i: [] for i in range(len(todo))}
+    failed: dict[int, FailedCell] = {}
+    for i, outcome, num_episodes in _outcomes(todo, workers):
+        cell = todo[i]
+        on_group(cell, num_episodes)
+        if isinstance(outcome, str):
+            failed[i] = FailedCell(cell=cell, reason=outcome)
+            continue
+        groups[i].append(outcome)
+        if len(groups[i]) == len(cell.config.groups()):
+            episodes = [result for group in groups.pop(i) for result in group]
+            results.append(cell, CellScore.of(sorted(episodes, key=lambda result: result.seed)))
+    return list(failed.values())
+
+
+def rows_of(cells: Sequence[Cell], results: ResultsFile) -> list[Row]:
+    """The finished cells, those that differ in nothing but the training seed put together."""
+    found: dict[tuple[str, str, str], list[tuple[Cell, CellScore]]] = {}
+    for cell in cells:
+        if (score := results.score(cell)) is not None:
+            place = cell.config.task, cell.method_name, cell.config.trace.name
+            found.setdefault(place, []).append((cell, score))
+    return [
+        Row(
+            task=task,
+            method=method,
+            trace=trace,
+            recipes=tuple(f"{cell.policy.recipe}-{cell.policy.training_seed}" for cell, _ in scored),
+            cells=tuple(score for _, score in scored),
+        )
+        for (task, method, trace), scored in found.items()
+    ]
+
+
+def run_expert_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
+    """The scripted expert, told everything as late as the trace says; loses what the trace loses."""
+    from sim.delayed_expert import run_delayed_expert
+
+    world, out = World(make_task(config.task)), []
+    for seed in seeds:
+        delay = partial(_expert_delay_ns, config.trace, config.trace.offset_ns(seed))
+        score = run_delayed_expert(world, seed=seed, delay=delay)
+        digest = sha256(repr(score).encode()).hexdigest()
+        out.append(EpisodeResult(seed=seed, score=score, summary={}, digest=digest))
+    return out
+
+
+def _expert_delay_ns(trace: LatencyTrace, offset_ns: int, t_ns: int) -> int:
+    delay_ns = trace.delay_ns(t_ns + offset_ns)
+    return NEVER_NS if delay_ns is None else delay_ns
+
+
+_Job = tuple[int, EvaluationConfig, range]
+
+
+def _outcomes(cells: Sequence[Cell], workers: int) -> Iterator[tuple[int, list[EpisodeResult] | str, int]]:
+    jobs: Iterable[_Job] = [
+        (i, cell.config, seeds) for i, cell in enumerate(cells) for seeds in cell.config.groups()
+    ]
+    if not jobs:
+        return
+    with worker_pool(workers) as pool:
+        yield from pool.imap_unordered(_run_job, jobs)
+
+
+def _run_job(job: _Job) -> tuple[int, list[EpisodeResult] | str, int]:
+    i, config, seeds = job
+    run = run_expert_group if config.policy == EXPERT else run_group
+    try:
+        return i, run(config, seeds), len(seeds)
+    except (RobotRuntimeError, ValueError) as error:
+        return i, f"{type(error).__name__}: {error}", len(seeds)

@@ -1,0 +1,136 @@
+"""The comparison as text: its JSON, the tables of `sim/README.md`, and a page that needs no other file."""
+
+import base64
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sim.lab_plots import Style, at_reference
+from sim.lab_scores import EXPERT, Moments, Row
+
+FIGURES = (
+    ("starved ticks", "starved_ticks", 1),
+    ("repeated rows", "repeated_rows", 1),
+    ("skipped rows", "skipped_rows", 1),
+    ("seam jump p50 [rad]", "seam_jump_p50", 3),
+    ("jerk [rad/s³]", "jerk_mean", 0),
+    ("requests/s", "requests_per_s", 2),
+    ("calls/s", "evaluations_per_s", 1),
+)
+"""(head, name, digits) of means over episodes; a call is one pass of one chunk through the network."""
+BEGIN, END = "<!-- lab: begin, written by robot-runtime lab -->", "<!-- lab: end -->"
+
+
+def to_json(rows: Sequence[Row], *, command: str) -> str:
+    """Every row, summed up, and the command that made them; a row per line."""
+    lines = ",\n".join("  " + json.dumps(row.as_dict()) for row in rows)
+    return f'{{\n "command": {json.dumps(command)},\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def success_table(rows: Sequence[Row], task: str) -> list[list[str]]:
+    """A task's methods and what their policies were trained with, head first: success under every trace."""
+    here = [row for row in rows if row.task == task]
+    traces = list(dict.fromkeys(row.trace for row in here))
+    methods = list(dict.fromkeys(row.method for row in here))
+    out = [["method", "policies", *traces]]
+    for method in (*(m for m in methods if m == EXPERT), *Style(methods).methods):
+        found = {row.trace: row for row in here if row.method == method}
+        policies = sorted({recipe for row in found.values() for recipe in row.recipes})
+        out.append([method, ", ".join(policies), *(_success(found.get(trace)) for trace in traces)])
+    return out
+
+
+def table(rows: Sequence[Row], task: str) -> list[list[str]]:
+    """As `success_table`, and what it took at the reference delay."""
+    success = success_table(rows, task)
+    reference = {row.method: row for row in at_reference(rows, task)}
+    at = f" at {next(iter(reference.values())).trace}" if reference else ""
+    head = [f"done{at} [s]", "reaction / bound [s]", "p95", "worst", *(name for name, _, _ in FIGURES)]
+    out = [[*success[0], *head]]
+    for cells in success[1:]:
+        row = reference.get(cells[0])
+        out.append([*cells, *(["–"] * len(head) if row is None else _at_reference(row))])
+    return out
+
+
+def _success(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    low, high = row.success_interval
+    return f"{row.success:.0%} ({low:.0%}–{high:.0%})"
+
+
+def _at_reference(row: Row) -> list[str]:
+    measured, bound = row.reaction, row.bound
+    reactions = ["–"] * 3
+    if measured is not None:
+        for i, name in enumerate(("mean_s", "p95_s", "worst_s")):
+            limit = "–" if bound is None else f"{getattr(bound, name):.2f}"
+            reactions[i] = f"{getattr(measured, name):.2f} / {limit}"
+    figures = [_shown(row.figure(name), digits) for _, name, digits in FIGURES]
+    return [_shown(row.completion, 1), *reactions, *figures]
+
+
+def _shown(value: Moments | None, digits: int) -> str:
+    return "–" if value is None or value.n == 0 else f"{value.mean:.{digits}f}"
+
+
+def markdown(rows: Sequence[Row], *, command: str) -> str:
+    """The tables of all tasks, for `sim/README.md`."""
+    lines = ["```bash", command, "```"]
+    for task in dict.fromkeys(row.task for row in rows):
+        head, *body = table(rows, task)
+        episodes = sorted({row.episodes for row in rows if row.task == task})
+        shown = str(episodes[0]) if len(episodes) == 1 else f"{episodes[0]} to {episodes[-1]}"
+        lines += [
+            "",
+            f"### {task}",
+            "",
+            f"{shown} episodes in each place; success with its 95 % interval.",
+            "",
+        ]
+        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| " + " | ".join(cells) + " |" for cells in body]
+    return "\n".join(lines) + "\n"
+
+
+def write_readme(path: Path, text: str) -> None:
+    """Put the tables between the two marks of a file, and leave the rest of it as people wrote it."""
+    old = path.read_text() if path.exists() else f"# The latency lab\n\n{BEGIN}\n{END}\n"
+    if BEGIN not in old or END not in old:
+        old = old.rstrip("\n") + f"\n\n{BEGIN}\n{END}\n"
+    before, rest = old.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    path.write_text(f"{before}{BEGIN}\n{text}{END}{after}")
+
+
+def write_html(path: Path, rows: Sequence[Row], *, picture: Path, command: str, notes: Sequence[str]) -> None:
+    """One file with the plots, the tables, and what was left out."""
+    data = base64.b64encode(picture.read_bytes()).decode()
+    parts = [f'<img alt="plots of the comparison" src="data:image/png;base64,{data}">']
+    for task in dict.fromkeys(row.task for row in rows):
+        head, *body = table(rows, task)
+        cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        lines = ["<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in line) + "</tr>" for line in body]
+        parts.append(
+            f"<h2>{html.escape(task)}</h2><div><table><tr>{cells}</tr>{''.join(lines)}</table></div>"
+        )
+    if notes:
+        items = "".join(f"<li><code>{html.escape(note)}</code></li>" for note in notes)
+        parts.append(f"<h2>Left out</h2><ul>{items}</ul>")
+    path.write_text(
+        f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>The latency lab</title>
+<style>
+ body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 90rem; margin: 2rem auto; padding: 0 1.5rem;
+        color: #1d2b36; }}
+ img {{ max-width: 100%; }} div {{ overflow-x: auto; }}
+ table {{ border-collapse: collapse; font-size: 13px; }}
+ th, td {{ padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #d8e2ea; white-space: nowrap; }}
+ th:first-child, td:first-child {{ text-align: left; }} th {{ white-space: normal; vertical-align: bottom; }}
+</style></head><body>
+<h1>The latency lab</h1><p><code>{html.escape(command)}</code></p>
+{"".join(parts)}</body></html>
+"""
+    )

@@ -1,0 +1,150 @@
+"""The virtual server: answers come when the trace says, part by part, and not at all after the deadline."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from policies.policy import Answer
+from robot_runtime.core.method import ConstantSchedule, HorizonAwareSchedule, method_named
+from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.state import Observation, RobotState
+from sim.delay import DelayedPolicy, Inference
+from sim.evaluate import play, play_together, run_episode
+from sim.experts import ACTION_SPEC, make_expert
+from sim.tasks import make_task
+from sim.traces import LOST, MS, SLOT_NS, LatencyTrace, constant, spikes
+
+
+@dataclass
+class ExpertPolicy:
+    """A scripted expert behind the `Policy` protocol: what it answers depends on the request alone."""
+
+    task_name: str
+    name = "expert"
+    tasks: tuple[str, ...] = ()
+    samplers = (ConstantSchedule,)
+    max_inference_delay = 0
+    action_spec = ACTION_SPEC
+
+    def __post_init__(self) -> None:
+        self.schema = replace(make_task(self.task_name).schema, cameras={})
+        self._expert = make_expert(self.task_name, seed=0)
+
+    def infer(self, observation, *, prev_action_chunk=None, inference_delay=0, sampler, seed):
+        committed = prev_action_chunk[:inference_delay] if inference_delay else None
+        yield self._expert.plan(observation, committed)
+
+
+def request(request_id: int = 0, *, sampler=None, t_ns: int = 0) -> ChunkRequest:
+    state = RobotState(t_ns=t_ns, q=np.zeros(7), dq=np.zeros(7), gripper_width=0.0)
+    return ChunkRequest(
+        request_id=request_id,
+        epoch=1,
+        observation=Observation(state=state),
+        prev_action_chunk=None,
+        inference_delay=0,
+        sampler=sampler or ConstantSchedule(),
+        seed=0,
+        deadline_ns=1_000 * MS,
+    )
+
+
+def inference(*num_calls: int) -> Inference:
+    blocks = tuple(np.zeros((2, 8)) for _ in num_calls)
+    return Inference(answer=Answer(blocks=blocks, num_calls=num_calls), num_evaluations=float(num_calls[-1]))
+
+
+def arrivals_ms(server: DelayedPolicy, until_ms: int = 2_000) -> list[tuple[int, int]]:
+    """(time, first row) of every part."""
+    return [(t, part.first_row) for t in range(until_ms) for part in server.receive(t * MS)]
+
+
+def test_rows_arrive_as_the_sampler_finishes_them():
+    server = DelayedPolicy(constant(400.0), seed=0, sampling_share=0.5)
+    server.submit(request(), 0)
+    server.answer(0, inference(1, 4, 10))
+    assert arrivals_ms(server) == [(220, 0), (280, 2), (400, 4)]
+
+
+def test_a_sampler_that_stops_early_saves_the_calls_it_did_not_make():
+    server = DelayedPolicy(constant(400.0), seed=0, sampling_share=0.5)
+    server.submit(request(sampler=HorizonAwareSchedule(num_steps=10, early_stop_rows=4)), 0)
+    server.answer(0, inference(1, 5))
+    assert arrivals_ms(server) == [(220, 0), (300, 2)]
+
+
+@pytest.mark.parametrize(("share", "first_ms"), [(0.0, 400), (0.5, 200), (1.0, 0)])
+def test_an_answer_is_needed_when_the_first_of_it_could_arrive(share, first_ms):
+    server = DelayedPolicy(constant(400.0), seed=0, sampling_share=share)
+    server.submit(request(), 0)
+    if first_ms:
+        assert server.needed(first_ms * MS - 1) is None
+    assert server.needed(first_ms * MS) is not None
+    server.answer(0, inference(1))
+    assert server.needed(first_ms * MS) is None
+
+
+def test_a_lost_request_is_given_up_at_its_deadline_and_never_worked_out():
+    trace = LatencyTrace(name="x", delays_ns=np.array([LOST, 0]), starts_with_episode=True)
+    server = DelayedPolicy(trace, seed=0)
+    server.submit(request(), 0)
+    assert server.expired(1_000 * MS - 1) == []
+    assert server.needed(1_000 * MS) is None
+    assert server.expired(1_000 * MS) == [0]
+    assert server.expired(1_001 * MS) == []
+    assert (server.num_requests, server.num_failed, server.num_evaluations) == (1, 1, 0.0)
+
+
+def test_an_answer_after_the_deadline_does_not_come():
+    server = DelayedPolicy(constant(1_500.0), seed=0)
+    server.submit(request(), 0)
+    server.answer(0, inference(1, 2))
+    assert [part.first_row for part in server.receive(999 * MS)] == []
+    assert server.expired(1_000 * MS) == [0]
+    assert arrivals_ms(server) == []
+
+
+def test_a_delay_counts_from_the_capture_in_its_slot():
+    trace = LatencyTrace(name="x", delays_ns=np.array([100 * MS, 300 * MS]), starts_with_episode=True)
+    server = DelayedPolicy(trace, seed=0, sampling_share=0.0)
+    server.submit(request(0), SLOT_NS - 1)
+    server.submit(request(1, t_ns=SLOT_NS), SLOT_NS)
+    server.answer(0, inference(1))
+    server.answer(1, inference(1))
+    assert [t for t, _ in arrivals_ms(server)] == [150, 350]
+
+
+def test_a_robot_waits_for_a_lost_answer_exactly_as_long_as_the_deadline():
+    delays = np.full(200, 100 * MS)
+    delays[40:44] = LOST  # 2.0 s to 2.2 s: one request of those that are made every 200 ms
+    trace = LatencyTrace(name="x", delays_ns=delays, starts_with_episode=True)
+    episode = run_episode(
+        ExpertPolicy("track"), task_name="track", method=method_named("time-aligned"), seed=3, trace=trace
+    )
+    captures = [splice.source.t_obs_ns for splice in episode.record.splices]
+    gaps_ms = sorted(np.diff(captures) // MS)
+    assert episode.result.summary["num_failed_requests"] == 1.0
+    assert gaps_ms[-1] == 200 + trace.deadline_ns // MS
+    assert set(gaps_ms[:-1]) == {200}
+
+
+@pytest.mark.parametrize("method", ["synchronous", "naive", "committed-prefix"])
+def test_episodes_side_by_side_come_out_as_one_by_one(method):
+    policy, trace = ExpertPolicy("track"), spikes()
+
+    def digest_alone(seed: int) -> str:
+        return run_episode(
+            policy, task_name="track", method=method_named(method), seed=seed, trace=trace,
+            control_period_ns=10 * MS,
+        ).result.digest  # fmt: skip
+
+    plays = [
+        play(
+            policy, task_name="track", method=method_named(method), seed=seed, trace=trace,
+            control_period_ns=10 * MS,
+        )
+        for seed in range(3)
+    ]  # fmt: skip
+    together = [episode.result.digest for episode in play_together(policy, plays)]
+    assert together == [digest_alone(seed) for seed in range(3)]

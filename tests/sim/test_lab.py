@@ -1,0 +1,248 @@
+"""The comparison: what is kept, what is run again, and what its figures mean."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.cli import main
+from robot_runtime.core.method import METHODS, method_named
+from sim import lab
+from sim.evaluate import EpisodeResult, EvaluationConfig
+from sim.lab import (
+    Cell,
+    MissingPolicy,
+    ResultsFile,
+    TrainedPolicy,
+    find_policy,
+    recipe_needed,
+    rows_of,
+    run_cells,
+)
+from sim.lab_page import BEGIN, END, markdown, table, write_readme
+from sim.lab_plots import Style, draw_page, family
+from sim.lab_scores import CellScore, Moments, Reaction
+from sim.task import EpisodeScore
+from sim.traces import constant, find_trace, spikes
+
+
+def cell(**changes) -> Cell:
+    config = EvaluationConfig(
+        policy="track", task="track", method=METHODS["naive"], trace=constant(100.0), episodes=4
+    )
+    policy = TrainedPolicy(recipe="prefix", training_seed=0, name_or_path="track", fingerprint="f")
+    return Cell(method_name="naive", policy=policy, config=replace(config, **changes))
+
+
+def episode(seed: int, *, success: bool = True) -> EpisodeResult:
+    score = EpisodeScore(
+        success=success, completion_s=2.0 + seed if success else None, metrics={"x_m": float(seed)},
+        reactions_s=(0.2, 0.4),
+    )  # fmt: skip
+    return EpisodeResult(
+        seed=seed, score=score, summary={"seam_jump_p50": 0.1}, digest=str(seed), arrivals=((0.2, 0.1),)
+    )
+
+
+def score(successes: int = 3, n: int = 4) -> CellScore:
+    return CellScore.of([episode(seed, success=seed < successes) for seed in range(n)])
+
+
+CHANGES = {
+    "task": "pick_place",
+    "method": method_named("naive", execution_horizon=9),
+    "trace": constant(101.0),
+    "episodes": 5,
+    "first_seed": 1,
+    "control_period_ns": 4_000_000,
+    "sampling_share": 0.25,
+    "group_size": 7,
+}
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES))
+def test_a_cells_key_changes_with_everything_that_changes_its_results(name):
+    assert cell().key != cell(**{name: CHANGES[name]}).key
+
+
+def test_no_field_of_a_configuration_is_forgotten_by_the_test_above():
+    assert set(CHANGES) | {"policy"} == set(EvaluationConfig.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("name", ["recipe", "training_seed", "fingerprint"])
+def test_a_cells_key_changes_with_the_policy_but_not_with_where_it_lies(name):
+    other = replace(cell().policy, **{name: 5})
+    assert replace(cell(), policy=other).key != cell().key
+    moved = replace(cell().policy, name_or_path="/elsewhere")
+    assert replace(cell(policy="/elsewhere"), policy=moved).key == cell().key
+
+
+def test_traces_of_one_name_and_other_delays_are_told_apart():
+    assert cell(trace=spikes(seed=0)).key != cell(trace=spikes(seed=1)).key
+
+
+def test_what_was_kept_comes_back_as_it_was(tmp_path):
+    ResultsFile(tmp_path / "cells.jsonl").append(cell(), score())
+    again = ResultsFile(tmp_path / "cells.jsonl")
+    assert again.score(cell()) == score()
+    assert again.score(cell(episodes=5)) is None
+
+
+def test_a_half_written_last_line_is_run_again_and_spoils_nothing(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    results, second = ResultsFile(path), cell(episodes=5)
+    results.append(cell(), score())
+    results.append(second, score(2))
+    path.write_text(path.read_text()[:-30])
+    broken = ResultsFile(path)
+    assert broken.score(cell()) == score()
+    assert broken.score(second) is None
+    broken.append(second, score(2))
+    mended = ResultsFile(path)
+    assert (mended.score(cell()), mended.score(second)) == (score(), score(2))
+
+
+def test_nothing_is_run_twice(tmp_path, monkeypatch):
+    ran: list[tuple[float, int]] = []
+
+    def here(cells, workers):
+        for i, todo in enumerate(cells):
+            for seeds in todo.config.groups():
+                ran.append((todo.config.trace.delays_ns[0] / 1e6, seeds.start))
+                yield i, [episode(seed) for seed in seeds], len(seeds)
+
+    monkeypatch.setattr(lab, "_outcomes", here)
+    first, second = cell(group_size=3, episodes=4), cell(trace=constant(200.0))
+    run_cells([first], ResultsFile(tmp_path / "cells.jsonl"), workers=1)
+    run_cells([first, second], ResultsFile(tmp_path / "cells.jsonl"), workers=1)
+    assert ran == [(100.0, 10_000), (100.0, 10_003), (200.0, 10_000)]
+
+
+def test_a_refused_cell_is_told_and_not_kept(tmp_path):
+    wrong = cell(task="pick_place", episodes=1)
+    results = ResultsFile(tmp_path / "cells.jsonl")
+    (failed,) = run_cells([wrong], results, workers=1)
+    assert "state size: the robot has 5, the policy needs 6" in failed.reason
+    assert results.score(wrong) is None
+
+
+def test_a_method_names_the_training_it_needs():
+    needed = {name: recipe_needed(METHODS[name]) for name in ("naive", "committed-prefix", "vlash", "faster")}
+    assert needed == {
+        "naive": "plain", "committed-prefix": "prefix", "vlash": "offset", "faster": "mixed-schedule"
+    }  # fmt: skip
+
+
+def test_policies_are_found_where_they_are_or_named_with_the_command_that_makes_them(tmp_path):
+    (tmp_path / "track" / "plain-1").mkdir(parents=True)
+    (tmp_path / "track" / "prefix-2").mkdir()
+
+    def found(recipe: str, seed: int) -> str:
+        policy = find_policy(tmp_path, "track", recipe, seed)
+        return (
+            policy.command if isinstance(policy, MissingPolicy) else f"{policy.recipe}-{policy.training_seed}"
+        )
+
+    assert found("plain", 1) == "plain-1"
+    assert found("plain", 2) == "prefix-2"
+    assert found("plain", 0) == found("prefix", 0) == "prefix-0"  # the shipped one
+    assert found("offset", 0) == (
+        f"robot-runtime train --task track --recipe offset --init {tmp_path}/track/plain-0 "
+        f"--seed 0 --output {tmp_path}/track/offset-0"
+    )
+
+
+@given(values=st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30), cut=st.integers(0, 30))
+def test_pooled_moments_are_those_of_all_values(values, cut):
+    pooled = Moments.of(values[:cut]) + Moments.of(values[cut:])
+    assert pooled.n == len(values)
+    assert pooled.mean == pytest.approx(np.mean(values), abs=1e-9)
+    expected = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values))
+    assert pooled.half_width == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_reaction_bound_of_even_answers_is_uniform():
+    bound = Reaction.bound([(0.2, 0.3)] * 40)
+    assert (bound.best_s, bound.worst_s) == (0.3, 0.5)
+    assert bound.mean_s == pytest.approx(0.4)
+    assert bound.p95_s == pytest.approx(0.49, abs=0.011)
+
+
+def test_an_event_falls_into_a_long_interval_more_often():
+    bound = Reaction.bound([(0.1, 0.0), (0.3, 0.0)])
+    assert bound.mean_s == pytest.approx((0.1 * 0.05 + 0.3 * 0.15) / 0.4)
+
+
+def rows(methods=("naive", "committed-prefix"), traces=("0ms", "400ms", "spikes")):
+    results, cells = {}, []
+    for i, method in enumerate(methods):
+        for trace in traces:
+            one = replace(cell(trace=find_trace(trace)), method_name=method)
+            cells.append(one)
+            results[id(one)] = score(successes=1 + i % 4)
+
+    class Results:
+        def score(self, one):
+            return results[id(one)]
+
+    return rows_of(cells, Results())
+
+
+def test_training_seeds_are_pooled_and_their_spread_is_shown(tmp_path):
+    results = ResultsFile(tmp_path / "cells.jsonl")
+    second = replace(cell(), policy=replace(cell().policy, training_seed=1))
+    results.append(cell(), score(1))
+    results.append(second, score(4))
+    (row,) = rows_of([cell(), second], results)
+    assert (row.episodes, row.success, row.success_by_seed) == (8, 5 / 8, (0.25, 1.0))
+    assert row.completion.mean == pytest.approx((2 + 2 + 3 + 4 + 5) / 5)
+    assert json.loads(json.dumps(row.as_dict()))["policies"] == ["prefix-0", "prefix-1"]
+
+
+def test_the_table_has_a_place_for_every_trace():
+    head, *body = table(rows(), "track")
+    assert head[:5] == ["method", "policies", "0ms", "400ms", "spikes"]
+    assert [line[0] for line in body] == ["naive", "committed-prefix"]
+    assert body[0][2] == "25% (5%–70%)"
+    assert {len(line) for line in (head, *body)} == {len(head)}
+
+
+def test_the_readme_keeps_what_people_wrote(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_readme(path, markdown(rows(), command="robot-runtime lab"))
+    text = path.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| naive |" in text
+    write_readme(path, markdown(rows(), command="robot-runtime lab"))
+    assert path.read_text() == text
+
+
+def test_every_method_has_a_look_of_its_own(tmp_path):
+    style = Style(list(METHODS))
+    looks = {(style.colour(name), style.marker(name)) for name in METHODS}
+    assert len(looks) == len(METHODS)
+    assert family("committed-prefix") != family("time-aligned")
+    draw_page(rows(tuple(METHODS)), tmp_path / "page.png", title="all")
+    assert (tmp_path / "page.png").stat().st_size > 50_000
+
+
+def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
+    command = ["lab", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "faster"]
+    assert main([*command, "--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]) == 0
+    out = capsys.readouterr().out
+    assert "4 cells, 0 of them done before; 24 episodes to run" in out
+    assert out.index("--recipe plain --seed 0") < out.index("--recipe mixed-schedule --init")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_are_unknown_are_refused_with_the_valid_ones(capsys):
+    assert main(["lab", "--plan", "--methods", "magic"]) == 1
+    assert "unknown method 'magic'; valid:" in capsys.readouterr().err
+    assert main(["lab", "--plan", "--traces", "jitter"]) == 1
+    assert "unknown trace or trace file 'jitter'; valid:" in capsys.readouterr().err
