@@ -303,8 +303,10 @@ def copy_weights(source: FlowTransformer, target: FlowTransformer) -> None:
     weights = dict(source.state_dict())
     jump, n = target.config.suffix_offset, target.config.num_context_tokens
     if jump and source.config.suffix_offset == 0:
-        old = weights["position"]
-        weights["position"] = torch.cat([old[: n + jump], old[n:]])
+        old, new = weights["position"], target.position.detach().clone()
+        new[: min(n + jump, len(old))] = old[: n + jump]
+        new[n + jump :] = old[n:]
+        weights["position"] = new
     try:
         missing = target.load_state_dict(weights, strict=False)
     except RuntimeError as error:

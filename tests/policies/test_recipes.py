@@ -450,7 +450,7 @@ def test_a_recipe_survives_a_file(name: str) -> None:
 
 
 def test_an_unknown_recipe_or_option_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="recipe 'rtc'; valid: .*plain"):
+    with pytest.raises(UnknownNameError, match=r"recipe 'rtc'; valid: .*plain"):
         make_recipe("rtc")
     with pytest.raises(InvalidValueError, match="plain has no option max_delay; it has: none"):
         make_recipe("plain", max_delay=3)
