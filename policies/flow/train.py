@@ -31,6 +31,7 @@ from policies.flow.recipes import (
 )
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +103,15 @@ def train(
     hand_pose: forward kinematics, for the recipe Offset.
     notes: what else the checkpoint should say about its training (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.
-    ValueError: demonstrations or init do not fit the recipe.
+    InvalidValueError: demonstrations or init do not fit the recipe.
     """
     recipe = config.recipe
     if isinstance(recipe, Residual):
-        raise ValueError("a residual head is trained by policies.flow.residual.train_residual")
+        raise InvalidValueError("a residual head is trained by policies.flow.residual.train_residual")
     if isinstance(recipe, Masked) and (init is None or not isinstance(init.recipe, Plain)):
-        raise ValueError("the recipe masked adds adapters to a policy of the recipe plain: give it as init")
+        raise InvalidValueError(
+            "the recipe masked adds adapters to a policy of the recipe plain: give it as init"
+        )
     if init is not None:
         sizes = init.model_config
         config = replace(
