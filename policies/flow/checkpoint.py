@@ -15,7 +15,7 @@ from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_di
 from policies.shipped import find_checkpoint
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
-from robot_runtime.errors import CheckpointError
+from robot_runtime.errors import CheckpointError, UnknownNameError
 
 FORMAT = 1
 BEFORE_RECIPES = Prefix(max_delay=12)
@@ -95,7 +95,7 @@ def load(name_or_path: str | Path) -> Checkpoint:
             training=config["training"],
             recipe=recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES,
         )
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, UnknownNameError) as error:
         raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error
 
 

@@ -15,6 +15,7 @@ from policies.flow.recipes import Offset, Plain, Recipe, Residual
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition, Reference
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.errors import InvalidValueError
 
 HandPose = Callable[[Float[np.ndarray, " N"]], pin.SE3]
 """Forward kinematics: joints (N,) [rad] to X_BE."""
@@ -87,12 +88,12 @@ def make_dataset(
     ValueError: a demonstration does not fit schema or spec, has another task, or none is left.
     """
     if not demonstrations:
-        raise ValueError("training needs at least one demonstration, got none")
+        raise InvalidValueError("training needs at least one demonstration, got none")
     rows = np.empty((len(demonstrations), spec.horizon, spec.dim))
     features = np.array([state_features(d.observation, schema, config) for d in demonstrations])
     for i, d in enumerate(demonstrations):
         if d.rows.shape != rows.shape[1:] or not np.isfinite(d.rows).all():
-            raise ValueError(
+            raise InvalidValueError(
                 f"demonstration {i} needs {rows.shape[1:]} finite rows, got shape {d.rows.shape}"
             )
         rows[i] = d.rows - row_origin(spec, d.observation.state)
@@ -100,10 +101,12 @@ def make_dataset(
     if statistics is None:
         statistics = Statistics(features=Normaliser.fit(features), rows=Normaliser.fit(rows), tasks=texts)
     if not set(texts) <= set(statistics.tasks):
-        raise ValueError(f"the policy to start from knows {statistics.tasks}, demonstrations are of {texts}")
+        raise InvalidValueError(
+            f"the policy to start from knows {statistics.tasks}, demonstrations are of {texts}"
+        )
     kept = np.flatnonzero([is_usable(d.num_committed, recipe) for d in demonstrations])
     if not len(kept):
-        raise ValueError(f"none of {len(demonstrations)} demonstrations fits the recipe {recipe}")
+        raise InvalidValueError(f"none of {len(demonstrations)} demonstrations fits the recipe {recipe}")
     chosen = [demonstrations[i] for i in kept]
     robot_dim = features.shape[1] - schema.environment_state_dim
     normal = torch.tensor(statistics.features.features(features[kept]), dtype=torch.float32)
@@ -163,7 +166,7 @@ def roll_forward(
     columns = {type(f): c for f, c in spec.columns()}
     joint = next((f for f, _ in spec.columns() if isinstance(f, JointPosition)), None)
     if joint is None or joint.reference is not Reference.ABSOLUTE:
-        raise ValueError("rolling a state forward needs rows of absolute joint positions")
+        raise InvalidValueError("rolling a state forward needs rows of absolute joint positions")
     r, dt_s, q, out = np.asarray(rows[:, columns[JointPosition]], float), spec.dt_s, state.q, [state]
     for k in range(1, num_rows + 1):
         m = (r[k] - r[k - 1]) / dt_s
@@ -190,9 +193,11 @@ def _futures(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features (N, K + 1, F) of later robots in the old scene, and shifts (N, K + 1, D) of their origins."""
     if recipe.max_delay >= spec.horizon:
-        raise ValueError(f"an offset lies inside the {spec.horizon} rows of a chunk, got {recipe.max_delay}")
+        raise InvalidValueError(
+            f"an offset lies inside the {spec.horizon} rows of a chunk, got {recipe.max_delay}"
+        )
     if config.use_hand_pose and hand_pose is None:
-        raise ValueError("the recipe Offset needs hand_pose, joints to X_BE, to roll the hand forward")
+        raise InvalidValueError("the recipe Offset needs hand_pose, joints to X_BE, to roll the hand forward")
     features, shifts = [], []
     for d in demonstrations:
         origin = row_origin(spec, d.observation.state)

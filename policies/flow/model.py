@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from policies.flow.lora import LoraLinear
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,20 +299,22 @@ def copy_weights(source: FlowTransformer, target: FlowTransformer) -> None:
     """Start a network from another one's weights; adapters stay as they are, at zero effect.
 
     A network without position jump can start one with it: its row i lends both positions that the new one
-    has for row i, committed and open. ValueError if the networks do not fit otherwise.
+    has for row i, committed and open. InvalidValueError if the networks do not fit otherwise.
     """
     weights = dict(source.state_dict())
     jump, n = target.config.suffix_offset, target.config.num_context_tokens
     if jump and source.config.suffix_offset == 0:
-        old = weights["position"]
-        weights["position"] = torch.cat([old[: n + jump], old[n:]])
+        old, new = weights["position"], target.position.detach().clone()
+        new[: min(n + jump, len(old))] = old[: n + jump]
+        new[n + jump :] = old[n:]
+        weights["position"] = new
     try:
         missing = target.load_state_dict(weights, strict=False)
     except RuntimeError as error:
-        raise ValueError(f"the weights to start from are those of another network: {error}") from error
+        raise InvalidValueError(f"the weights to start from are those of another network: {error}") from error
     wrong = [name for name in missing.missing_keys if ".lora_" not in name] + missing.unexpected_keys
     if wrong:
-        raise ValueError(f"the weights to start from are those of another network: {', '.join(wrong)}")
+        raise InvalidValueError(f"the weights to start from are those of another network: {', '.join(wrong)}")
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -22,6 +22,7 @@ from policies.flow.features import MIN_STD, row_origin, state_features
 from policies.flow.losses import Network
 from policies.flow.recipes import Plain, Residual, recipe_to_dict
 from robot_runtime.core.correction import MAX_SIGMA, CorrectionHead, correction_inputs
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +52,12 @@ def train_residual(
 ) -> Path:
     """Write the frozen policy's checkpoint with a correction head beside it; returns the folder.
 
-    ValueError: init is not of recipe plain, or no two demonstrations are of one episode.
+    InvalidValueError: init is not of recipe plain, or no two demonstrations are of one episode.
     """
     if not isinstance(init.recipe, Plain):
-        raise ValueError(f"the recipe residual corrects a policy of the recipe plain, got {init.recipe}")
+        raise InvalidValueError(
+            f"the recipe residual corrects a policy of the recipe plain, got {init.recipe}"
+        )
     inputs, targets = residual_pairs(demonstrations, config, init)
     head, loss = _fit_head(inputs, targets, config, init, on_step)
     training = {**init.training, "recipe": recipe_to_dict(config.recipe), "init": init.name}
@@ -73,7 +76,7 @@ def residual_pairs(
     recipe, spec = config.recipe, policy.action_spec
     older, newer = draw_pairs(demonstrations, config, spec.dt_ns, spec.horizon)
     if not len(older):
-        raise ValueError(
+        raise InvalidValueError(
             "a residual head needs demonstrations of one episode in order of time; found no pair"
         )
     seen, chunk_of = np.unique(older, return_inverse=True)

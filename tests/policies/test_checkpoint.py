@@ -4,10 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from policies.flow.checkpoint import load, write_card
 from policies.flow.policy import FlowPolicy
+from policies.flow.recipes import Prefix
 from policies.loading import load_policy
 from policies.shipped import shipped_checkpoints
 from robot_runtime.core.method import ConstantSchedule
@@ -93,3 +96,57 @@ def test_every_shipped_checkpoint_loads() -> None:
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="'wave'; valid: hold, "):
         load_policy("wave")
+
+
+def test_a_checkpoint_from_before_recipes_was_trained_with_prefixes(folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    del config["recipe"]
+    for name in ("causal_window", "suffix_offset", "lora_rank", "lora_alpha", "lora_dropout", "robot_dim"):
+        del config["model"][name]
+    path.write_text(json.dumps(config))
+    assert load(folder).recipe == Prefix(max_delay=12)
+
+
+def test_an_unknown_recipe_does_not_fit(folder: Path) -> None:
+    rewrite_config(folder, recipe={"name": "rtc"})
+    with pytest.raises(CheckpointError, match="unknown recipe 'rtc'"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", shipped_checkpoints())
+def test_a_shipped_network_computes_what_it_always_did(name: str) -> None:
+    """The network as it was before recipes, written down once more: equal to the last bit."""
+    checkpoint = load(name)
+    w, generator = checkpoint.model.state_dict(), torch.Generator().manual_seed(0)
+    rows = torch.randn(2, 32, 8, generator=generator)
+    t = torch.rand(2, 32, generator=generator)
+    features = torch.randn(2, checkpoint.model_config.state_dim, generator=generator)
+
+    def linear(layer: str, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w[layer + ".weight"], w[layer + ".bias"])
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[-1:], eps=1e-6)
+
+    state = linear("state_in.2", F.silu(linear("state_in.0", features)))
+    context = torch.stack([state, w["task_in.weight"][[0, 0]]], dim=1)
+    angles = t[..., None] * checkpoint.model.time_in.frequencies
+    waves = torch.cat([angles.sin(), angles.cos()], dim=-1)
+    times = linear("time_in.layer_out", F.silu(linear("time_in.layer_in", waves)))
+    condition = torch.cat([w["context_time"].expand(2, 2, -1), times], dim=1)
+    condition = condition + context.sum(dim=1, keepdim=True)
+    modulation = [part.contiguous() for part in linear("modulation", F.silu(condition)).chunk(6, dim=-1)]
+    shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = modulation
+    x = torch.cat([context, linear("row_in", rows)], dim=1) + w["position"]
+    for i in range(4):
+        qkv = linear(f"blocks.{i}.qkv", torch.addcmul(shift_a, norm(x), scale_a))
+        q, k, v = qkv.view(2, 34, 3, 4, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), dim=-1) @ v
+        mixed = mixed.transpose(1, 2).reshape(2, 34, -1)
+        x = torch.addcmul(x, gate_a, linear(f"blocks.{i}.attention_out", mixed))
+        up = F.silu(linear(f"blocks.{i}.mlp_in", torch.addcmul(shift_m, norm(x), scale_m)))
+        x = torch.addcmul(x, gate_m, linear(f"blocks.{i}.mlp_out", up))
+    expected = linear("velocity_out", norm(x[:, 2:]))
+    ours = checkpoint.model.velocity(rows, t, checkpoint.model.encode(features, torch.zeros(2).long()))
+    assert torch.equal(ours, expected)
