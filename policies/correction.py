@@ -1,14 +1,15 @@
-"""A correction head as a file beside a checkpoint. No torch: the robot reads it."""
+"""A correction head as a file beside a checkpoint. No torch: the robot reads it.
+
+safetensors is imported only where a head is read or written: most methods need none.
+"""
 
 import json
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
-
 from policies.shipped import find_checkpoint
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.correction import CorrectionHead
+from robot_runtime.core.method import Method, NoCorrection
 from robot_runtime.errors import CheckpointError
 
 CORRECTION = "correction.safetensors"
@@ -16,6 +17,8 @@ CORRECTION = "correction.safetensors"
 
 def save_correction(head: CorrectionHead, folder: Path) -> None:
     """Write the head beside the checkpoint in the folder."""
+    from safetensors.numpy import save_file
+
     about = {"action_spec": head.action_spec.to_dict(), "lead": head.lead, "max_age": head.max_age}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(dict(head.arrays), folder / CORRECTION, metadata={"correction": json.dumps(about)})
@@ -23,6 +26,8 @@ def save_correction(head: CorrectionHead, folder: Path) -> None:
 
 def load_correction(name_or_path: str | Path) -> CorrectionHead:
     """The head beside a checkpoint; CheckpointError says what is wrong with it, or that there is none."""
+    from safetensors import SafetensorError, safe_open
+
     path = find_checkpoint(name_or_path) / CORRECTION
     if not path.is_file():
         raise CheckpointError(f"{path.parent} has no {CORRECTION}: it was not trained with recipe residual")
@@ -38,3 +43,29 @@ def load_correction(name_or_path: str | Path) -> CorrectionHead:
         )
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: expected a correction head, {error}") from error
+
+
+def head_for(method: Method, name_or_path: str | Path | None, *, task: str) -> CorrectionHead | None:
+    """The head beside a checkpoint if the method needs one, else None.
+
+    CheckpointError: there is none; with the command that makes one.
+    """
+    if isinstance(method.correction, NoCorrection):
+        return None
+    if name_or_path is None:
+        raise CheckpointError(
+            f"the method needs a correction head, and no checkpoint has been named; {_make(task)}"
+        )
+    if not find_checkpoint(name_or_path).joinpath(CORRECTION).is_file():
+        raise CheckpointError(
+            f"the method needs a correction head, and policy {str(name_or_path)!r} has none; {_make(task)}"
+        )
+    return load_correction(name_or_path)
+
+
+def _make(task: str) -> str:
+    train = f"robot-runtime train --task {task}"
+    return (
+        f"to make a plain policy and one with a head: {train} --recipe plain --output plain_policy && "
+        f"{train} --recipe residual --init plain_policy --output my_policy"
+    )

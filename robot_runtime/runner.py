@@ -18,6 +18,7 @@ from drivers.protocols import Camera
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, PartOutcome, Tick
 from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method
@@ -60,6 +61,8 @@ class Setting:
     cameras: Mapping[str, Camera] = field(default_factory=dict)
     hand_pose: HandPose | None = None
     """The robot's forward kinematics, for methods that roll a plan of joints forward."""
+    correction_head: ResidualHead | None = None
+    """For methods that correct rows on the robot; it sees what `observe` makes of a state, no images."""
     control_hz: float = 500.0
     seed: int = 0
     use_fifo: bool = True
@@ -111,6 +114,7 @@ class Runner:
             limits=setting.limits,
             seed=setting.seed,
             hand_pose=setting.hand_pose,
+            correction_head=setting.correction_head,
         )
         self.record = RunRecord(counts=self.executor.counts)
         self._said: list[str] = []
@@ -154,6 +158,8 @@ class Runner:
             self._take_events(now_ns)
             if self._is_connected and executor.wants_request(now_ns):
                 self._ask(state)
+            if executor.wants_correction(now_ns):
+                executor.correct(setting.observe(state), now_ns)
             tick = executor.tick(state, now_ns)
             setting.robot.write(tick.command)
             self.record.on_tick(tick, executor.last_splice)

@@ -14,8 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
+from policies.correction import head_for
 from policies.policy import Policy
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.correction import CorrectionHead, ResidualHead
 from robot_runtime.core.executor import Executor, Splice, Tick
 from robot_runtime.core.method import (
     ClampedPrefix,
@@ -87,7 +89,8 @@ class _Informed:
     """Tells when the observation behind a command was captured.
 
     The first d rows of an answer to a request with committed rows are the older plan's, repeated: until row d
-    is next, the robot still acts on what it had seen before.
+    is next, the robot still acts on what it had seen before. What a correction of single rows has seen on the
+    robot does not count, or a head that adds nothing would react at once.
     """
 
     def __init__(self) -> None:
@@ -125,8 +128,12 @@ def play(
     control_period_ns: int = CONTROL_PERIOD_NS,
     sampling_share: float = SAMPLING_SHARE,
     snapshot_period_ns: int | None = None,
+    correction_head: ResidualHead | None = None,
 ) -> Play:
-    """One episode to its end; SchemaMismatchError before anything moves if policy and task do not fit."""
+    """One episode to its end; SchemaMismatchError before anything moves if policy and task do not fit.
+
+    correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
+    """
     task, clock = make_task(task_name), SimClock()
     wrong = mismatches(robot=task.schema, policy=policy.schema)
     if wrong:
@@ -141,6 +148,7 @@ def play(
         request_deadline_ns=trace.deadline_ns,
         max_inference_delay=_trained_delay(policy, method),
         hand_pose=world.kinematics.forward,
+        correction_head=correction_head,
     )
     record = RunRecord(counts=executor.counts)
     scorer, snapshots, informed = task.make_scorer(world), [], _Informed()
@@ -155,6 +163,8 @@ def play(
             informed.asked(request)
             server.submit(request, now_ns)
             yield from _take_answers(server, executor, now_ns)
+        if executor.wants_correction(now_ns):
+            executor.correct(world.observe(), now_ns)
         tick = executor.tick(state, now_ns)
         robot.write(tick.command)
         record.on_tick(tick, executor.last_splice)
@@ -220,6 +230,7 @@ def run_episode(
     trace: LatencyTrace | None = None,
     control_period_ns: int = CONTROL_PERIOD_NS,
     snapshot_period_ns: int | None = None,
+    correction_head: ResidualHead | None = None,
 ) -> Episode:
     """One episode by itself, as `play`; `delay_ns` is a constant delay where there is no trace."""
     episode = play(
@@ -230,6 +241,7 @@ def run_episode(
         trace=constant(delay_ns / MS) if trace is None else trace,
         control_period_ns=control_period_ns,
         snapshot_period_ns=snapshot_period_ns,
+        correction_head=correction_head,
     )
     return play_together(policy, [episode])[0]
 
@@ -278,9 +290,16 @@ def _worker_policy(name: str) -> Policy:
     return policy
 
 
+@cache
+def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | None:
+    """The worker process's own head, for methods that need one."""
+    return head_for(method, policy, task=task)
+
+
 def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
     """One group of an evaluation, in this process."""
     policy = _worker_policy(config.policy)
+    head = _worker_head(config.method, config.policy, config.task)
     plays = [
         play(
             policy,
@@ -290,6 +309,7 @@ def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
             trace=config.trace,
             control_period_ns=config.control_period_ns,
             sampling_share=config.sampling_share,
+            correction_head=head,
         )
         for seed in seeds
     ]

@@ -12,6 +12,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
+from policies.correction import CORRECTION
 from policies.shipped import find_checkpoint, shipped_checkpoints
 from robot_runtime.core.method import (
     METHODS,
@@ -19,6 +20,7 @@ from robot_runtime.core.method import (
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
     Method,
+    PerRowCorrection,
     PrefixPreservedStart,
     RolledForwardState,
 )
@@ -113,7 +115,7 @@ def recipe_needed(method: Method) -> str:
             return "mixed-schedule"
         case _, RolledForwardState():
             return "offset"
-    return PLAIN
+    return "residual" if isinstance(method.correction, PerRowCorrection) else PLAIN
 
 
 def find_policy(
@@ -140,7 +142,7 @@ def find_policy(
 
 def _trained(recipe: str, training_seed: int, name_or_path: str, folder: Path) -> TrainedPolicy:
     digest = sha256()
-    for file in ("config.json", "model.safetensors"):
+    for file in ("config.json", "model.safetensors", CORRECTION):
         if (folder / file).is_file():
             digest.update((folder / file).read_bytes())
     return TrainedPolicy(

@@ -24,6 +24,7 @@ from robot_runtime.core.method import (
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
     Method,
+    PerRowCorrection,
     PrefixPreservedStart,
     RolledForwardState,
     StopAndAsk,
@@ -36,6 +37,7 @@ _HUES = {
     "guided or chosen": "#009e73",
     "trained with prefixes": "#0072b2",
     "state ahead": "#aa4499",
+    "corrected on the robot": "#56b4e9",
     "other engines": "#e69f00",
 }
 _MARKERS = "osD^vPX*"
@@ -53,6 +55,8 @@ def family(method_name: str) -> str:
         return "stands still"
     if isinstance(method.request, RolledForwardState):
         return "state ahead"
+    if isinstance(method.correction, PerRowCorrection):
+        return "corrected on the robot"
     match method.sampler:
         case ClampedPrefix() | PrefixPreservedStart() | LambdaMaskedPrefix() | HorizonAwareSchedule():
             return "trained with prefixes"

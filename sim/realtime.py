@@ -8,6 +8,7 @@ import numpy as np
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.method import Method
 from robot_runtime.core.state import Observation, RobotState
@@ -32,6 +33,8 @@ class RealTimeConfig:
     duration_s: float | None = None
     """None runs for the task's own time limit."""
     connect_timeout_s: float = 10.0
+    correction_head: ResidualHead | None = None
+    """For methods that correct rows on the robot."""
     snapshot_period_ns: int | None = None
     """How often to keep a world snapshot for a video; None keeps none."""
 
@@ -92,6 +95,7 @@ def _setting(config: RealTimeConfig, world: World, clock: MonotonicClock) -> Set
         observe=observe,
         cameras=cameras,
         hand_pose=world.kinematics.forward,
+        correction_head=config.correction_head,
         control_hz=config.control_hz,
         seed=config.seed,
     )

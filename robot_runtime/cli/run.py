@@ -30,6 +30,8 @@ class Run:
     """Where the server listens."""
     method: str = "committed-prefix"
     """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""
+    correction: str | None = None
+    """For a2c2: the served policy's checkpoint folder, whose correction head the robot runs itself."""
     execution_horizon: int | None = None
     """Rows to run before asking again; the method's own default if not given."""
     seed: int = 10_000
@@ -44,11 +46,14 @@ class Run:
     """Write the results to this file."""
 
     def main(self) -> int:
+        from policies.correction import head_for
         from sim.realtime import RealTimeConfig, run_real_time
 
+        method = method_named(self.method, execution_horizon=self.execution_horizon)
         config = RealTimeConfig(
             task=self.task,
-            method=method_named(self.method, execution_horizon=self.execution_horizon),
+            method=method,
+            correction_head=head_for(method, self.correction, task=self.task),
             server=self.server,
             seed=self.seed,
             control_hz=self.control_hz,

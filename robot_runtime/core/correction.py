@@ -9,13 +9,25 @@ already counted from where the arm is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from robot_runtime.core.action import ActionSpec, JointPosition, Reference
+from robot_runtime.core.action import (
+    ActionSpec,
+    Command,
+    GripperCommand,
+    GripperWidth,
+    JointCommand,
+    JointPosition,
+    Reference,
+)
+from robot_runtime.core.counts import Counts
+from robot_runtime.core.method import Correction, NoCorrection, PerRowCorrection
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, readonly
+from robot_runtime.core.timeline import ChunkTimeline, Knot, Source
 from robot_runtime.errors import InvalidValueError
 
 _ARRAYS = ("w1", "b1", "w2", "b2", "w3", "b3", "in_mean", "in_std", "out_std")
@@ -101,3 +113,164 @@ class CorrectionHead:
             h = h @ a[w] + a[b]
             h = h / (1.0 + np.exp(-h))  # SiLU
         return (h @ a["w3"] + a["b3"]) * a["out_std"]
+
+
+class ResidualHead(Protocol):
+    """What corrects rows: `CorrectionHead`, or a formula."""
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        """Of the policy whose rows it corrects."""
+        ...
+
+    @property
+    def lead(self) -> int:
+        """Rows from the newest observation to the row that is corrected."""
+        ...
+
+    def correction(
+        self, observation: Observation, chunk: Float[np.ndarray, "H D"], k: float
+    ) -> Float[np.ndarray, " D"]:
+        """What to add to row k + lead of a chunk, by an observation k rows after the chunk's row 0."""
+        ...
+
+
+class Corrector:
+    """Moves each row of the plan once, by what is seen when the row before it is due.
+
+        row k due, observation taken          row k + 1 due
+               |                                   |
+        ───────●───────────────────────────────────●───      the rows of the running chunk
+          ╲____○___________________________________○         sent: straight to row k + 1 plus its correction
+
+    A correction belongs to its row: the next row gets its own, counted from the chunk, so corrections do not
+    add up, and a plan that nobody corrects any more is back at the policy's rows one row later. A splice
+    brings other rows: the one due next is corrected at once, by an observation taken between two rows (k is
+    then a fraction) and with less than a row of time to get there. After the last row nothing is corrected:
+    the robot coasts to rest from where it has been led.
+
+    Only whole chunks are corrected, as in training; of one that streams in, once its last row is there.
+    """
+
+    def __init__(
+        self, part: Correction, head: ResidualHead | None, *, action_spec: ActionSpec, counts: Counts
+    ) -> None:
+        """InvalidValueError: the part needs a head, and there is none or one that does not fit."""
+        self._spec, self._counts = action_spec, counts
+        self._head: ResidualHead | None = None
+        self._bounds = np.zeros(action_spec.dim)
+        self._chunks: dict[int, _Rows] = {}
+        self._last: tuple[int, int] | None = None
+        if isinstance(part, NoCorrection):
+            return
+        if head is None:
+            raise InvalidValueError(
+                "the method corrects rows on the robot, which takes a correction head, and none is given: "
+                "`robot-runtime train --recipe residual` makes one beside the policy"
+            )
+        _refuse_misfit(part, head, action_spec)
+        self._head, self._bounds = head, _bounds(part, action_spec)
+
+    def forget(self) -> None:
+        """The robot was halted or reset: what earlier chunks said is void."""
+        self._chunks, self._last = {}, None
+
+    def add(self, source: Source, rows: Float[np.ndarray, "n D"], *, t0_ns: int) -> None:
+        """Rows of a chunk as the policy wrote them, row 0 due at `t0_ns`."""
+        if self._head is not None and len(rows) == self._spec.horizon:
+            self._chunks[source.request_id] = _Rows(rows=rows, t0_ns=t0_ns)
+
+    def is_due(self, timeline: ChunkTimeline, now_ns: int) -> bool:
+        """Whether the row due next has not been corrected."""
+        return self._head is not None and self._next(timeline, now_ns) is not None
+
+    def correct(self, timeline: ChunkTimeline, observation: Observation, now_ns: int) -> None:
+        """Correct the row due next, unless it has been.
+
+        InvalidValueError: the observation has another size than the head was trained on.
+        """
+        due = self._next(timeline, now_ns)
+        if self._head is None or due is None:
+            return
+        knot, self._last = due
+        chunk = self._chunks[self._last[0]]
+        self._chunks = {i: rows for i, rows in self._chunks.items() if i >= self._last[0]}
+        residual = self._residual(observation, chunk)
+        if residual is None:
+            self._counts.corrections_skipped += 1
+            return
+        bounded = np.clip(residual, -self._bounds, self._bounds)
+        self._counts.corrected_rows += 1
+        self._counts.corrections_clipped += bool((bounded != residual)[self._bounds > 0.0].any())
+        if bounded.any():
+            timeline.redirect(knot, _moved(knot.command, bounded, self._spec))
+
+    def _next(self, timeline: ChunkTimeline, now_ns: int) -> tuple[Knot, tuple[int, int]] | None:
+        """The row due next with its (request id, row), if it still can and should be corrected."""
+        knot = timeline.next_knot(now_ns)
+        if knot is None or knot.source is None or knot.row is None:
+            return None
+        name = knot.source.request_id, knot.row
+        return None if name == self._last or name[0] not in self._chunks else (knot, name)
+
+    def _residual(self, observation: Observation, chunk: "_Rows") -> Float[np.ndarray, " D"] | None:
+        """None if there is no finite one."""
+        assert self._head is not None
+        if not (observation.state.is_finite and np.isfinite(observation.environment_state).all()):
+            return None
+        k = (observation.t_obs_ns - chunk.t0_ns) / self._spec.dt_ns
+        # An observation a tick after row H - 2 was due is still about the last row.
+        k = min(k, self._spec.horizon - 1.0 - self._head.lead)
+        residual = self._head.correction(observation, chunk.rows, k)
+        return residual if np.isfinite(residual).all() else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Rows:
+    """A chunk as the policy wrote it."""
+
+    rows: Float[np.ndarray, "H D"]
+    t0_ns: int
+
+
+def _refuse_misfit(part: PerRowCorrection, head: ResidualHead, spec: ActionSpec) -> None:
+    if head.action_spec != spec:
+        raise InvalidValueError(
+            f"the correction head was trained for actions {head.action_spec}, the policy has {spec}"
+        )
+    if head.lead != 1:
+        raise InvalidValueError(f"the robot corrects the row due next, lead 1; the head has lead {head.lead}")
+    joints = [f for f in spec.fields if isinstance(f, JointPosition)]
+    if not joints or joints[0].reference is Reference.DELTA:
+        raise InvalidValueError(
+            f"corrections are for absolute or relative joint positions, got {spec.fields}"
+        )
+    if part.max_joint <= 0.0 or part.max_gripper < 0.0:
+        raise InvalidValueError(
+            "corrections need max_joint > 0 and max_gripper >= 0, "
+            f"got {part.max_joint} and {part.max_gripper}"
+        )
+
+
+def _bounds(part: PerRowCorrection, spec: ActionSpec) -> Float[np.ndarray, " D"]:
+    """How far each column may be moved; 0 for those of a mobile base."""
+    out = np.zeros(spec.dim)
+    for f, columns in spec.columns():
+        match f:
+            case JointPosition():
+                out[columns] = part.max_joint
+            case GripperWidth():
+                out[columns] = part.max_gripper
+    return out
+
+
+def _moved(command: Command, residual: Float[np.ndarray, " D"], spec: ActionSpec) -> Command:
+    """A row's command with the correction added; joints that are relative move as far as absolute ones."""
+    for f, columns in spec.columns():
+        match f, command:
+            case JointPosition(), Command(arm=JointCommand(q=q)):
+                command = replace(command, arm=JointCommand(q=q + residual[columns]))
+            case GripperWidth(), Command(gripper=GripperCommand(width=width)):
+                width += float(residual[columns][0])
+                command = replace(command, gripper=GripperCommand(width=width))
+    return command

@@ -20,6 +20,13 @@ class Counts:
     matches_refused: int = 0
     """Chunks aligned by time because the robot was too far from all of their path."""
 
+    corrected_rows: int = 0
+    """Rows that a newer observation was consulted about on the robot."""
+    corrections_clipped: int = 0
+    """Of those, how many would have been moved farther than the method allows."""
+    corrections_skipped: int = 0
+    """Rows run as planned because the observation or the correction held NaN or infinite numbers."""
+
     def fallbacks(self) -> list[str]:
         """One sentence for each thing that did not go as the method says."""
         sentences = {
@@ -30,5 +37,7 @@ class Counts:
                 self.horizons_shortened
             ),
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
+            "a correction is larger than the method allows; it is clipped": self.corrections_clipped,
+            "a correction is not finite; the row runs as planned": self.corrections_skipped,
         }
         return [sentence for sentence, count in sentences.items() if count > 0]

@@ -26,6 +26,7 @@ from robot_runtime.core.action import (
     PoseCommand,
 )
 from robot_runtime.core.blend import Blender
+from robot_runtime.core.correction import Corrector, ResidualHead
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Clip, Limiter, Limits
@@ -123,6 +124,7 @@ class Executor:
         max_tracking_error: float = 0.5,
         max_inference_delay: int | None = None,
         hand_pose: HandPose | None = None,
+        correction_head: ResidualHead | None = None,
         latency: LatencyEstimator | None = None,
     ) -> None:
         """
@@ -133,8 +135,9 @@ class Executor:
         max_inference_delay: most rows of delay the policy was trained for; a longer latency is treated as
             that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
         hand_pose: the robot's forward kinematics, for methods that roll a plan of joints forward.
+        correction_head: for methods that correct rows on the robot; others leave it alone.
         latency: the estimator of the inference delay; None takes the default quantile and window.
-        InvalidValueError: the method's numbers do not fit the chunks of this policy.
+        InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part.
         """
         self.action_spec = action_spec
         self.method = method
@@ -151,6 +154,9 @@ class Executor:
             counts=self.counts,
         )
         self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
+        self._corrector = Corrector(
+            method.correction, correction_head, action_spec=action_spec, counts=self.counts
+        )
         self._waits_on_purpose = isinstance(method.request, StopAndAsk)
         self._state: RobotState | None = None
         self._limiter = Limiter(limits)
@@ -255,6 +261,7 @@ class Executor:
             dt_ns=self.action_spec.dt_ns,
             source=source,
         )
+        self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
         self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
         pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
@@ -302,10 +309,28 @@ class Executor:
         self._pending = None
         self._planner.reset()
         self._blender.forget()
+        self._corrector.forget()
         self._state = state
         self.timeline.rest_at(here, now_ns)
         self._limiter.reset(here, now_ns)
         self._on(Cause.RESET)
+
+    def wants_correction(self, now_ns: int) -> bool:
+        """Whether an observation should be taken now for `correct`: once a row and at every splice."""
+        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, now_ns)
+
+    def correct(self, observation: Observation, now_ns: int) -> None:
+        """Move the row due next by what the robot has just seen; call it before `tick`.
+
+        row k due = now                 row k + 1 due
+          ●──────────────────────────────●            planned
+          └──────────────────────────────○            sent: straight to the row plus its correction
+
+        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted.
+        InvalidValueError: the observation has another size than the head was trained on.
+        """
+        if self._mode is Mode.RUN:
+            self._corrector.correct(self.timeline, observation, now_ns)
 
     def stop(self) -> None:
         """Coast to rest and stay there until `reset`."""
@@ -345,6 +370,7 @@ class Executor:
             if self._mode is not Mode.RUN and cause is not Cause.PLAN_ENDED:
                 self.timeline.halt()
                 self._blender.forget()
+                self._corrector.forget()
 
     def _tracking_error(self, command: Command, state: RobotState) -> float:
         match command.arm:

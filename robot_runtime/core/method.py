@@ -1,5 +1,7 @@
 """A published way of running chunks is a row of one table: request part x sampler part x splice part.
 
+Some also correct on the robot what the policy has planned.
+
 Adding a method means adding a row and at most one part. No part knows which method it serves.
 """
 
@@ -360,6 +362,31 @@ class CrossFade:
 Blend = Replace | WeightedAverage | TemporalEnsembling | CrossFade
 
 
+# ---- correction parts: what the robot adds to planned rows by itself -----------------------------------
+
+
+@dataclass(frozen=True)
+class NoCorrection:
+    """Rows run as the policy wrote them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRowCorrection:
+    """A small learned head on the robot corrects every row by the newest observation.
+
+    A2C2, arXiv 2509.23224, which corrects at every step of its policy; a row is that step here. Bounds are on
+    how far a row is moved; a correction beyond them is clipped and counted.
+    """
+
+    max_joint: float = 0.2
+    """Of a joint [rad]."""
+    max_gripper: float = 0.08
+    """Of the gripper's width [m]; 0 leaves the gripper to the policy."""
+
+
+Correction = NoCorrection | PerRowCorrection
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """One row of the table."""
@@ -370,6 +397,8 @@ class Method:
     """When row 0 of a chunk is due."""
     blend: Blend = Replace()
     """What becomes of the rows that meet an old plan."""
+    correction: Correction = NoCorrection()
+    """What newer observations add to the rows of the plan."""
 
 
 _VLASH_OVERLAP = 4
@@ -418,6 +447,12 @@ METHODS = MappingProxyType(
         "faster": Method(request=PreviousChunk(), sampler=HorizonAwareSchedule(), splice=TimeAligned()),
         "averaged-samples": Method(
             request=PlainObservation(), sampler=AveragedSamples(), splice=TimeAligned()
+        ),
+        "a2c2": Method(
+            request=PlainObservation(),
+            sampler=ConstantSchedule(),
+            splice=TimeAligned(),
+            correction=PerRowCorrection(),
         ),
     }
 )

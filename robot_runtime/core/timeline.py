@@ -196,6 +196,31 @@ class ChunkTimeline:
         self._set(kept + rows)
         return Seam(first_row=first, num_dropped=first, jump=jump)
 
+    def next_knot(self, now_ns: int) -> Knot | None:
+        """The knot the plan goes to after `now_ns`; None if it is over by then."""
+        i = bisect_right(self._times, now_ns)
+        return self._knots[i] if i < len(self._knots) else None
+
+    def redirect(self, knot: Knot, command: Command) -> None:
+        """Lead the plan to another command at a knot that has not been reached; the one after it stays.
+
+            last sample     knot
+                 |           |
+            ●────┼···········●·····●      as it was
+                 └───────────○─────●      straight from what was sent last
+
+        ValueError: the knot is not in the plan, or was due at or before the last sample.
+        """
+        i = bisect_left(self._times, knot.t_ns)
+        if knot.t_ns <= self._claimed_ns or i == len(self._knots) or self._knots[i] is not knot:
+            raise ValueError(f"no knot at {knot.t_ns} is still to come after {self._claimed_ns}")
+        kept = self._knots[self._segment : i]
+        if kept[-1].t_ns < self._claimed_ns:
+            here = self.command_at(self._claimed_ns)
+            kept.append(Knot(self._claimed_ns, here, kept[-1].source, kept[-1].row))
+        moved = Knot(knot.t_ns, command, knot.source, knot.row)
+        self._set([*kept, moved, *self._knots[i + 1 :]])
+
     def halt(self) -> None:
         """Drop what has not been sent and coast to rest from the last sample."""
         i, now = self._segment, self._claimed_ns
