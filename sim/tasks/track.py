@@ -114,6 +114,9 @@ class Track:
         t_ns = world.t_ns - world.t_start_ns
         world.data.mocap_pos[0] = self.segment_at(t_ns).position(t_ns)
 
+    def impose(self, world: World) -> None:
+        """The target touches nothing."""
+
     def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
         """Position (3) [m] and velocity (3) [m/s] of the target in B."""
         t_ns = world.t_ns - world.t_start_ns
