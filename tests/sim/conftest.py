@@ -14,3 +14,8 @@ def track_world() -> World:
 @pytest.fixture(scope="session")
 def pick_world() -> World:
     return World(make_task("pick_place"))
+
+
+@pytest.fixture(scope="session")
+def strike_world() -> World:
+    return World(make_task("strike"))
