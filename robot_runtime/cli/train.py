@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 if TYPE_CHECKING:
     from policies.flow.train import Demonstration, TrainConfig
 
-EPISODES = MappingProxyType({"track": 400, "pick_place": 800})
+EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 1600, "conveyor": 800})
 """Demonstrations per task behind the shipped checkpoints."""
 
 
@@ -21,7 +21,7 @@ EPISODES = MappingProxyType({"track": 400, "pick_place": 800})
 class Train:
     """Train a policy. The defaults are those of the shipped checkpoints."""
 
-    task: tuple[Literal["track", "pick_place"], ...]
+    task: tuple[Literal["track", "pick_place", "strike", "conveyor"], ...]
     """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""

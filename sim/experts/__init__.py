@@ -15,6 +15,7 @@ from jaxtyping import Float
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import UnknownNameError
+from sim.experts.conveyor import ConveyorExpert
 from sim.experts.motion import DT_NS, HORIZON
 from sim.experts.pick_place import PickPlaceExpert
 from sim.experts.strike import StrikeExpert
@@ -38,6 +39,7 @@ class Expert(Protocol):
 
 
 EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
+    "conveyor": lambda rng: ConveyorExpert(),
     "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
     "strike": lambda rng: StrikeExpert(),
     "track": lambda rng: TrackExpert(),

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from robot_runtime.errors import UnknownNameError
 from sim.task import Task
+from sim.tasks.conveyor import Conveyor
 from sim.tasks.pick_place import PickPlace
 from sim.tasks.strike import Strike
 from sim.tasks.track import Track
 
 TASKS: dict[str, Callable[[], Task]] = {
+    "conveyor": Conveyor,
     "pick_place": PickPlace,
     "strike": Strike,
     "track": Track,

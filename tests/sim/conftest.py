@@ -19,3 +19,8 @@ def pick_world() -> World:
 @pytest.fixture(scope="session")
 def strike_world() -> World:
     return World(make_task("strike"))
+
+
+@pytest.fixture(scope="session")
+def conveyor_world() -> World:
+    return World(make_task("conveyor"))
