@@ -10,7 +10,7 @@ already counted from where the arm is.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -115,6 +115,7 @@ class CorrectionHead:
         return (h @ a["w3"] + a["b3"]) * a["out_std"]
 
 
+@runtime_checkable
 class ResidualHead(Protocol):
     """What corrects rows: `CorrectionHead`, or a formula."""
 

@@ -36,6 +36,20 @@ def waypoints(rows: np.ndarray) -> Waypoints:
     return Waypoints(q=rows[:, :2], gripper=rows[:, 2])
 
 
+class ConstantHead:
+    """Moves every row by the same numbers; keeps what it was asked."""
+
+    lead = 1
+
+    def __init__(self, *residual: float, action_spec: ActionSpec = SPEC) -> None:
+        self.action_spec, self.residual = action_spec, np.array(residual or (0.0, 0.0, 0.0))
+        self.asked: list[tuple[float, np.ndarray]] = []
+
+    def correction(self, observation: Observation, chunk: np.ndarray, k: float) -> np.ndarray:
+        self.asked.append((k, chunk))
+        return self.residual
+
+
 def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
     if isinstance(method, str):
         own = method in ("synchronous", "vlash-fixed-overlap")
@@ -45,6 +59,7 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
         method=method,
         limits=kwargs.pop("limits", OPEN_LIMITS),
         max_tracking_error=1e9,
+        correction_head=kwargs.pop("correction_head", ConstantHead()),
         hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),
         **kwargs,
     )

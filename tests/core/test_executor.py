@@ -20,7 +20,16 @@ from robot_runtime.core.method import (
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.timeline import Phase
 from robot_runtime.telemetry import RunRecord
-from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import (
+    DT,
+    TICK,
+    ConstantHead,
+    answer,
+    executor,
+    observation_at,
+    ramp,
+    state_at,
+)
 
 MS = 1_000_000
 
@@ -267,7 +276,8 @@ def asking(name: str, when) -> Method:
 def test_no_method_replays_or_rewrites_a_sent_row_under_any_latency(name, when, trace, seed):
     """Random latencies, lost answers, chunks in parts of any size with any gap, gripper changes: the log has
     every row at most once and in order, and no arrival moves what was commanded last."""
-    robot, rng, record = started(asking(name, when)), np.random.default_rng(seed), RunRecord()
+    robot = started(asking(name, when), correction_head=ConstantHead(0.05, -0.05, 0.0))
+    rng, record = np.random.default_rng(seed), RunRecord()
     wire, trace = [], iter(trace)
     for t in range(0, 60 * DT, 5 * TICK):
         while wire and wire[0][0] <= t:
@@ -280,6 +290,7 @@ def test_no_method_replays_or_rewrites_a_sent_row_under_any_latency(name, when, 
             after = robot.timeline.command_at(robot.timeline.claimed_ns)
             np.testing.assert_allclose(after.arm.q, before.arm.q, atol=1e-9)
             assert after.gripper == before.gripper
+        robot.correct(observation_at(t), t)
         record.on_tick(robot.tick(state_at(t), t), robot.last_splice)
         if robot.wants_request(t):
             request = robot.make_request(observation_at(t))
