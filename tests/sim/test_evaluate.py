@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from robot_runtime.core.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.errors import SchemaMismatchError, UnknownNameError
-from sim.evaluate import EpisodeResult, run_episode, summarise, wilson_interval
+from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
+from sim.evaluate import EpisodeResult, EvaluationConfig, run_episode, run_group, summarise, wilson_interval
 from sim.experts import ACTION_SPEC, make_expert
 from sim.task import EpisodeScore
 from sim.tasks import make_task
+from sim.world import World
 
 MS = 1_000_000
 
@@ -35,6 +37,33 @@ class ExpertPolicy:
         yield rows[8:]
 
 
+class ExpertHead:
+    """What a correction head is trained to be: the expert's row as seen now, minus the chunk's."""
+
+    action_spec, lead = ACTION_SPEC, 1
+
+    def __init__(self, task_name: str) -> None:
+        self._expert = make_expert(task_name, seed=0)
+
+    def correction(self, observation, chunk, k):
+        rows = np.arange(len(chunk))
+        planned = np.array([np.interp(k + self.lead, rows, column) for column in chunk.T])
+        return self._expert.plan(observation)[self.lead] - planned
+
+
+def tiny_head(*, scale: float) -> CorrectionHead:
+    """A head of the shape that training makes for `track`, with random weights; it moves rows by `scale`."""
+    observation, rng = World(make_task("track")).observe(), np.random.default_rng(0)
+    chunk = np.zeros((ACTION_SPEC.horizon, ACTION_SPEC.dim))
+    num_inputs = len(correction_inputs(observation, chunk, 0.0, spec=ACTION_SPEC, lead=1))
+    sizes = (num_inputs, 4, 4, ACTION_SPEC.dim)
+    arrays = {f"w{i}": rng.normal(size=sizes[i - 1 : i + 1]) / 4 for i in (1, 2, 3)}
+    arrays |= {f"b{i}": rng.normal(size=sizes[i]) for i in (1, 2, 3)}
+    arrays |= {"in_mean": np.zeros(num_inputs), "in_std": np.ones(num_inputs)}
+    arrays["out_std"] = np.full(ACTION_SPEC.dim, scale)
+    return CorrectionHead(action_spec=ACTION_SPEC, lead=1, max_age=20, arrays=arrays)
+
+
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method):
     policy = ExpertPolicy("track")
@@ -46,10 +75,48 @@ def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method):
             seed=3,
             delay_ns=120 * MS,
             control_period_ns=10 * MS,
+            correction_head=tiny_head(scale=0.01),
         ).result.digest
         for _ in range(2)
     }
     assert len(digests) == 1
+
+
+def run_late_track(method: str, head=None, *, seed: int = 3):
+    return run_episode(
+        ExpertPolicy("track"),
+        task_name="track",
+        method=method_named(method),
+        seed=seed,
+        delay_ns=300 * MS,
+        control_period_ns=10 * MS,
+        correction_head=head,
+    ).result
+
+
+def test_a_head_that_adds_nothing_changes_no_bit_and_one_that_adds_something_does():
+    plain = run_late_track("time-aligned")
+    assert run_late_track("a2c2", tiny_head(scale=0.0)).digest == plain.digest
+    moved = run_late_track("a2c2", tiny_head(scale=0.01))
+    assert moved.digest != plain.digest
+    assert moved.summary["corrected_rows"] > 180  # of 200 in 10 s, and again at each splice between rows
+    assert moved.summary["requests_per_s"] == plain.summary["requests_per_s"]  # it costs the server nothing
+
+
+def test_a_perfect_head_halves_the_error_that_lateness_makes():
+    errors = {
+        name: np.mean(
+            [run_late_track(name, head, seed=seed).score.metrics["error_mean_m"] for seed in range(4)]
+        )
+        for name, head in (("time-aligned", None), ("a2c2", ExpertHead("track")))
+    }
+    assert 2 * errors["a2c2"] < errors["time-aligned"]
+
+
+def test_a_method_that_corrects_rows_needs_a_policy_with_a_head():
+    config = EvaluationConfig(policy="track", task="track", method=METHODS["a2c2"], episodes=1)
+    with pytest.raises(CheckpointError, match=r"'track' has none; .*--recipe residual --init plain_policy"):
+        run_group(config, range(1))
 
 
 @pytest.mark.parametrize("task", ["track", "pick_place"])

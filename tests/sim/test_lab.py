@@ -130,9 +130,13 @@ def test_a_refused_cell_is_told_and_not_kept(tmp_path):
 
 
 def test_a_method_names_the_training_it_needs():
-    needed = {name: recipe_needed(METHODS[name]) for name in ("naive", "committed-prefix", "vlash", "faster")}
+    needed = {
+        name: recipe_needed(METHODS[name])
+        for name in ("naive", "committed-prefix", "vlash", "faster", "a2c2")
+    }
     assert needed == {
-        "naive": "plain", "committed-prefix": "prefix", "vlash": "offset", "faster": "mixed-schedule"
+        "naive": "plain", "committed-prefix": "prefix", "vlash": "offset", "faster": "mixed-schedule",
+        "a2c2": "residual",
     }  # fmt: skip
 
 
