@@ -28,6 +28,7 @@ from robot_runtime.core.action import (
     JointCommand,
     JointPosition,
 )
+from robot_runtime.core.correction import CorrectionHead, ResidualHead, correction_inputs
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method import method_named
 from robot_runtime.core.state import Observation, RobotState
@@ -37,6 +38,8 @@ from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
 
 FIELDS = (JointPosition(7), GripperWidth())
+_SPEC = ActionSpec(fields=FIELDS, horizon=32, dt_ns=50_000_000)
+_SCENE = np.zeros(6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,8 @@ class BenchLoop:
     def main(self) -> int:
         console = Console()
         cost = tick_cost_us()
+        corrected = tick_cost_us(head=random_head(_SPEC))
+        cost |= {"correction": corrected["correction"], "tick with corrections": corrected["tick"]}
         console.print(_cost_table(cost))
         cases = [
             (rate, load, fifo)
@@ -77,12 +82,22 @@ class BenchLoop:
         return 0
 
 
-def tick_cost_us(num_ticks: int = 20_000, period_ns: int = 2_000_000) -> dict[str, dict[str, float]]:
-    """Cost of `Executor.tick` and of taking in a chunk, 7 joints and a gripper [us]."""
-    spec = ActionSpec(fields=FIELDS, horizon=32, dt_ns=50_000_000)
-    executor = Executor(action_spec=spec, method=method_named("time-aligned"), limits=FR3_LIMITS)
+def tick_cost_us(
+    num_ticks: int = 20_000, period_ns: int = 2_000_000, *, head: ResidualHead | None = None
+) -> dict[str, dict[str, float]]:
+    """Cost of `Executor.tick` and of taking in a chunk, 7 joints and a gripper [us].
+
+    head: rows are also corrected with it; then the cost of that as well, which comes once a row and once a
+    chunk and is not part of the tick's.
+    """
+    executor = Executor(
+        action_spec=_SPEC,
+        method=method_named("time-aligned" if head is None else "a2c2"),
+        limits=FR3_LIMITS,
+        correction_head=head,
+    )
     executor.reset(_state(0, Q_HOME), 0)
-    ticks, parts, q = [], [], Q_HOME
+    ticks, parts, corrections, q = [], [], [], Q_HOME
     for k in range(num_ticks):
         now_ns = k * period_ns
         state = _state(now_ns, q)
@@ -96,12 +111,34 @@ def tick_cost_us(num_ticks: int = 20_000, period_ns: int = 2_000_000) -> dict[st
             start = time.perf_counter_ns()
             executor.on_part(part, now_ns)
             parts.append(time.perf_counter_ns() - start)
+        if executor.wants_correction(now_ns):
+            observation = Observation(state=state, environment_state=_SCENE)
+            start = time.perf_counter_ns()
+            executor.correct(observation, now_ns)
+            corrections.append(time.perf_counter_ns() - start)
         start = time.perf_counter_ns()
         tick = executor.tick(state, now_ns)
         ticks.append(time.perf_counter_ns() - start)
         if isinstance(tick.command.arm, JointCommand):
             q = tick.command.arm.q
-    return {"tick": _quantiles(ticks, 1e3), "chunk arrival": _quantiles(parts, 1e3)}
+    out = {"tick": _quantiles(ticks, 1e3), "chunk arrival": _quantiles(parts, 1e3)}
+    return out | ({"correction": _quantiles(corrections, 1e3)} if corrections else {})
+
+
+def random_head(spec: ActionSpec, *, width: int = 128) -> CorrectionHead:
+    """A head of the size that training makes, with random weights; it moves rows by about 1 mrad."""
+    observation, rng = (
+        Observation(state=_state(0, Q_HOME), environment_state=_SCENE),
+        np.random.default_rng(0),
+    )
+    chunk = np.zeros((spec.horizon, spec.dim))
+    num_inputs = correction_inputs(observation, chunk, 0.0, spec=spec, lead=1).size
+    sizes = (num_inputs, width, width, spec.dim)
+    arrays = {f"w{i}": rng.normal(size=sizes[i - 1 : i + 1]) / np.sqrt(sizes[i - 1]) for i in (1, 2, 3)}
+    arrays |= {f"b{i}": np.zeros(sizes[i]) for i in (1, 2, 3)}
+    arrays |= {"in_mean": np.zeros(num_inputs), "in_std": np.ones(num_inputs)}
+    arrays["out_std"] = np.full(spec.dim, 1e-3)
+    return CorrectionHead(action_spec=spec, lead=1, max_age=20, arrays=arrays)
 
 
 def bare_loop(rate_hz: float, seconds: float, *, use_fifo: bool) -> dict[str, float]:

@@ -43,15 +43,14 @@ def correction_inputs(
 
     k: rows from the chunk's observation to this one; may lie between rows, which are then interpolated.
     """
-    state, horizon = observation.state, len(chunk)
-    i = np.arange(horizon)
+    state = observation.state
     origin = np.zeros(spec.dim)
     for f, columns in spec.columns():
         if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
             origin[columns] = state.q
-    base, here = (np.array([np.interp(at, i, column) for column in chunk.T]) for at in (k + lead, k))
+    base, here = _row_at(chunk, k + lead), _row_at(chunk, k)
     width = [] if state.gripper_width is None else [state.gripper_width]
-    angle = np.pi * k / horizon
+    angle = np.pi * k / len(chunk)
     return np.concatenate(
         [
             state.q,
@@ -64,6 +63,14 @@ def correction_inputs(
             [np.sin(angle), np.cos(angle)],
         ]
     )
+
+
+def _row_at(chunk: Float[np.ndarray, "H D"], position: float) -> Float[np.ndarray, " D"]:
+    """Between two rows a part of each; before the first and after the last, that row."""
+    position = min(max(position, 0.0), len(chunk) - 1.0)
+    below = min(int(position), len(chunk) - 2) if len(chunk) > 1 else 0
+    above = min(below + 1, len(chunk) - 1)
+    return chunk[below] + (position - below) * (chunk[above] - chunk[below])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
