@@ -159,7 +159,7 @@ class Residual:
     lead: int = 1
     """Rows from the newest observation to the row that is corrected. Our demonstrator plans from the measured
     state, so its row 0 is where the setpoint is already and teaches nothing."""
-    width: int = 128
+    width: int = 192
     """Of the head's two hidden layers."""
 
     @property

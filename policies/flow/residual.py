@@ -32,12 +32,16 @@ class ResidualConfig:
     recipe: Residual = field(default_factory=Residual)
     seed: int = 0
     """Of pairs, the policy's noise, weights and shuffling."""
-    num_chunks: int = 4000
-    """Older observations that the policy is asked for."""
+    num_chunks: int = 20_000
+    """Older observations that the policy is asked for.
+
+    A head from 4000 does well on the expert's states and badly on its own, where its errors come back to it
+    in the measured velocity: success on `track` at 300 ms was 73 %, with 20,000 it was 100 % (n = 30).
+    """
     ages_per_chunk: int = 8
     """Newer observations paired with each."""
-    steps: int = 3000
-    batch_size: int = 256
+    steps: int = 6000
+    batch_size: int = 512
     learning_rate: float = 2e-3
     weight_decay: float = 1e-3
 

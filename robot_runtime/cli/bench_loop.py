@@ -39,7 +39,7 @@ from robot_runtime.server.process import ServerProcess
 
 FIELDS = (JointPosition(7), GripperWidth())
 _SPEC = ActionSpec(fields=FIELDS, horizon=32, dt_ns=50_000_000)
-_SCENE = np.zeros(6)
+_NUM_SCENE = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def tick_cost_us(
             executor.on_part(part, now_ns)
             parts.append(time.perf_counter_ns() - start)
         if executor.wants_correction(now_ns):
-            observation = Observation(state=state, environment_state=_SCENE)
+            observation = Observation(state=state, environment_state=np.zeros(_NUM_SCENE))
             start = time.perf_counter_ns()
             executor.correct(observation, now_ns)
             corrections.append(time.perf_counter_ns() - start)
@@ -125,12 +125,13 @@ def tick_cost_us(
     return out | ({"correction": _quantiles(corrections, 1e3)} if corrections else {})
 
 
-def random_head(spec: ActionSpec, *, width: int = 128) -> CorrectionHead:
-    """A head of the size that training makes, with random weights; it moves rows by about 1 mrad."""
-    observation, rng = (
-        Observation(state=_state(0, Q_HOME), environment_state=_SCENE),
-        np.random.default_rng(0),
-    )
+def random_head(spec: ActionSpec, *, num_scene: int = _NUM_SCENE, width: int = 192) -> CorrectionHead:
+    """A head of the size that training makes, with random weights; it moves rows by about 1 mrad.
+
+    num_scene: numbers of environment state.
+    """
+    rng = np.random.default_rng(0)
+    observation = Observation(state=_state(0, Q_HOME), environment_state=np.zeros(num_scene))
     chunk = np.zeros((spec.horizon, spec.dim))
     num_inputs = correction_inputs(observation, chunk, 0.0, spec=spec, lead=1).size
     sizes = (num_inputs, width, width, spec.dim)

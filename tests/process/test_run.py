@@ -8,8 +8,18 @@ import time
 
 import pytest
 
+from drivers.fr3 import FR3_LIMITS
+from drivers.ideal import IdealArm, IdealGripper
+from policies.scripted import FRANKA
 from robot_runtime.cli import main
 from robot_runtime.cli.bench_faults import kill_and_restart
+from robot_runtime.cli.bench_loop import random_head
+from robot_runtime.client import PolicyClient
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.method import method_named
+from robot_runtime.core.state import Observation
+from robot_runtime.robot import Robot
+from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
 
 START_TIMEOUT_S = 60.0
@@ -49,6 +59,23 @@ def test_ctrl_c_brings_the_robot_to_rest_and_exits_with_130(number):
         assert "stalled_s" in out  # what was measured until then is not lost
 
 
+def test_the_control_loop_shows_a_correction_head_every_row_a_fresh_observation():
+    with ServerProcess("sine") as server, PolicyClient(server.address, robot="test", schema=FRANKA) as client:
+        welcome, clock = client.wait_until_ready(10.0), MonotonicClock()
+        setting = Setting(
+            robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
+            limits=FR3_LIMITS,
+            method=method_named("a2c2"),
+            clock=clock,
+            observe=lambda state: Observation(state=state),
+            correction_head=random_head(welcome.action_spec, num_scene=0),
+        )
+        record = Runner(setting, client, welcome).run(duration_s=2.0)
+    assert 20 <= record.counts.corrected_rows <= 60  # 40 rows, and once more at each splice between rows
+    assert record.counts.corrections_skipped == 0
+    assert record.num_resent_rows() == 0
+
+
 def test_a_robot_without_a_server_says_what_to_do(capsys):
     address = "tcp://127.0.0.1:1"
     code = main(["run", "--task", "track", "--server", address, "--connect-timeout-s", "0.3"])
@@ -69,11 +96,14 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
     ("args", "words"),
     [
         (["eval", "--task", "juggle"], "unknown task 'juggle'; valid: conveyor, pick_place, strike, track"),
-        (["eval", "--method", "magic"], "unknown method 'magic'; valid: averaged-samples"),
+        (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
         (["serve", "--policy", "nowhere"], "'nowhere'; valid: hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),
         (["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"], "'nothing'; valid: hold, "),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
+        (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
+        (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),
+        (["eval", "--method", "a2c2", "--episodes", "1", "--workers", "1"], "--recipe residual --init"),
     ],
 )
 def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, capsys):
