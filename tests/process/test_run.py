@@ -97,9 +97,9 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
     [
         (["eval", "--task", "juggle"], "unknown task 'juggle'; valid: conveyor, pick_place, strike, track"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
-        (["serve", "--policy", "nowhere"], "'nowhere'; valid: hold, "),
+        (["serve", "--policy", "nowhere"], "'nowhere'; valid: conveyor, hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),
-        (["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"], "'nothing'; valid: hold, "),
+        (["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"], "'nothing'; valid: conveyor, hold, "),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
         (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),

@@ -158,7 +158,7 @@ def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
 
 
 def test_an_unknown_task_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match="'juggle'; valid: pick_place, track"):
+    with pytest.raises(UnknownNameError, match="'juggle'; valid: conveyor, pick_place, strike, track"):
         run_episode(ExpertPolicy("track"), task_name="juggle", method=method_named("naive"), seed=0)
 
 
