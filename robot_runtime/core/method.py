@@ -373,6 +373,8 @@ class Method:
 
 
 _VLASH_OVERLAP = 4
+_VLASH_LONGEST = 8
+"""Rows by which VLASH's own examples roll states forward at most in training."""
 METHODS = MappingProxyType(
     {
         "synchronous": Method(request=StopAndAsk(), sampler=ConstantSchedule(), splice=FromRowZero()),
@@ -405,6 +407,14 @@ METHODS = MappingProxyType(
             sampler=ConstantSchedule(),
             splice=NotBeforePlanned(),
         ),
+        "vlash-fixed-overlap-n": Method(
+            request=RolledForwardState(
+                when=BeforeStarvation(overlap_rows=_VLASH_LONGEST, execution_horizon=_VLASH_LONGEST),
+                inference_delay=_VLASH_LONGEST,
+            ),
+            sampler=ConstantSchedule(),
+            splice=NotBeforePlanned(),
+        ),
         "rtc": Method(request=PreviousChunk(), sampler=RtcGuidance(), splice=TimeAligned()),
         "rtc-identity": Method(
             request=PreviousChunk(), sampler=RtcGuidance(exact_jacobian=False), splice=TimeAligned()
@@ -426,7 +436,8 @@ METHODS = MappingProxyType(
 def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
     """The method of that name, its execution horizon replaced if given; UnknownNameError lists the names.
 
-    A method that asks as soon as possible asks every so many rows instead.
+    A method that asks as soon as possible asks every so many rows instead. One whose overlap is all rows that
+    are run, n = o, keeps it so.
     """
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
@@ -439,8 +450,14 @@ def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
 
 
 def _with_execution_horizon(part: RequestPart, rows: int) -> RequestPart:
-    if isinstance(part, StopAndAsk):
-        return replace(part, execution_horizon=rows)
+    match part:
+        case StopAndAsk():
+            return replace(part, execution_horizon=rows)
+        case RolledForwardState(when=BeforeStarvation(overlap_rows=int(o), execution_horizon=n) as when) if (
+            o == n
+        ):
+            when = replace(when, execution_horizon=rows, overlap_rows=rows)
+            return replace(part, when=when, inference_delay=rows)
     if isinstance(part.when, BeforeStarvation):
         return replace(part, when=replace(part.when, execution_horizon=rows))
     return replace(part, when=EveryRows(rows=rows))
