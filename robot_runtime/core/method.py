@@ -92,7 +92,8 @@ class IntegratedDeltas:
 class TrackingLag:
     """The arm follows its setpoint r with a first-order lag, dx/dt = (r - x) / tau, from the measured state.
 
-    Fit tau to the robot with `predict.fit_time_constant`.
+    The gripper is where it is commanded, as in the recipe Offset. Fit tau to the robot with
+    `predict.fit_time_constant`.
     """
 
     time_constant_s: float
@@ -117,7 +118,8 @@ class RolledForwardState:
     when: When = EveryRows()
     inference_delay: int | None = None
     """Rows to roll forward, d; None takes the measured latency, rounded up to rows."""
-    model: RollForward = LastTarget()
+    model: RollForward | None = None
+    """None takes the one that the policy was trained with (`capabilities.fitted`), or the last target."""
 
 
 RequestPart = StopAndAsk | PlainObservation | PreviousChunk | RolledForwardState
@@ -402,7 +404,9 @@ METHODS = MappingProxyType(
         "vlash": Method(request=RolledForwardState(), sampler=ConstantSchedule(), splice=TimeAligned()),
         "vlash-fixed-overlap": Method(
             request=RolledForwardState(
-                when=BeforeStarvation(overlap_rows=_VLASH_OVERLAP), inference_delay=_VLASH_OVERLAP
+                when=BeforeStarvation(overlap_rows=_VLASH_OVERLAP),
+                inference_delay=_VLASH_OVERLAP,
+                model=LastTarget(),
             ),
             sampler=ConstantSchedule(),
             splice=NotBeforePlanned(),
@@ -411,6 +415,7 @@ METHODS = MappingProxyType(
             request=RolledForwardState(
                 when=BeforeStarvation(overlap_rows=_VLASH_LONGEST, execution_horizon=_VLASH_LONGEST),
                 inference_delay=_VLASH_LONGEST,
+                model=LastTarget(),
             ),
             sampler=ConstantSchedule(),
             splice=NotBeforePlanned(),

@@ -11,6 +11,7 @@ from robot_runtime.core.method import (
     AsSoonAsPossible,
     BeforeStarvation,
     EveryRows,
+    LastTarget,
     PlainObservation,
     PreviousChunk,
     RequestPart,
@@ -96,7 +97,7 @@ class RequestPlanner:
                 raise InvalidValueError(
                     "rolling a plan of joints forward needs forward kinematics: hand_pose"
                 )
-            self._predictor = StatePredictor(model=part.model, hand_pose=hand_pose)
+            self._predictor = StatePredictor(model=part.model or LastTarget(), hand_pose=hand_pose)
 
     def rows_to_run(self) -> int:
         """Rows of a chunk that may enter the plan."""

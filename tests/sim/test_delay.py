@@ -25,6 +25,8 @@ class ExpertPolicy:
     tasks: tuple[str, ...] = ()
     samplers = (ConstantSchedule,)
     max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
     action_spec = ACTION_SPEC
 
     def __post_init__(self) -> None:

@@ -1,11 +1,12 @@
 """The closed loop under the virtual clock, with experts in place of learned policies."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.core.method import METHODS, LastTarget, SamplerPart, method_named
 from robot_runtime.errors import SchemaMismatchError, UnknownNameError
 from sim.evaluate import EpisodeResult, run_episode, summarise, wilson_interval
 from sim.experts import ACTION_SPEC, make_expert
@@ -19,8 +20,10 @@ class ExpertPolicy:
     """A scripted expert behind the `Policy` protocol; streams its rows in two blocks."""
 
     tasks: tuple[str, ...] = ()
-    samplers: tuple = ()
+    samplers = get_args(SamplerPart)
     max_inference_delay = 0
+    recipe = ""
+    roll_forward = LastTarget()
     action_spec = ACTION_SPEC
 
     def __init__(self, task_name: str, *, seed: int = 0) -> None:
