@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robot_runtime.core.method import method_named
+from robot_runtime.core.choose import method_or_auto
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.transport import DEFAULT_ADDRESS
@@ -29,7 +29,7 @@ class Run:
     server: str = DEFAULT_ADDRESS
     """Where the server listens."""
     method: str = "committed-prefix"
-    """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""
+    """How chunks are run: a row of the README's table, or auto to measure the server and pick one."""
     execution_horizon: int | None = None
     """Rows to run before asking again; the method's own default if not given."""
     seed: int = 10_000
@@ -48,7 +48,7 @@ class Run:
 
         config = RealTimeConfig(
             task=self.task,
-            method=method_named(self.method, execution_horizon=self.execution_horizon),
+            method=method_or_auto(self.method, execution_horizon=self.execution_horizon),
             server=self.server,
             seed=self.seed,
             control_hz=self.control_hz,
@@ -67,6 +67,7 @@ class Run:
             config,
             should_stop=lambda: interrupted,
             on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
+            on_choice=print,
         )
         report(episode)
         if self.json is not None:
