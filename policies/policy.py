@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.method import RollForward, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation
@@ -46,6 +47,16 @@ class Policy(Protocol):
         """Longest inference delay it was trained for [rows]; 0 for none."""
         ...
 
+    @property
+    def recipe(self) -> str:
+        """Name of its training recipe; empty if it was not trained."""
+        ...
+
+    @property
+    def roll_forward(self) -> RollForward | None:
+        """How the states were rolled forward that it was trained on; None: it knows measured ones only."""
+        ...
+
     def infer(
         self,
         observation: Observation,
@@ -66,6 +77,16 @@ class Policy(Protocol):
         ValueError: the observation or the sampler part does not fit this policy, in words for a person.
         """
         ...
+
+
+def capabilities_of(policy: Policy) -> Capabilities:
+    """What the policy declares, as a value."""
+    return Capabilities(
+        samplers=policy.samplers,
+        max_inference_delay=policy.max_inference_delay,
+        recipe=policy.recipe,
+        roll_forward=policy.roll_forward,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.method import LastTarget, RollForward, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float, Int
 from robot_runtime.core.state import Observation, RobotState
@@ -75,6 +75,14 @@ class HoldPolicy:
     def max_inference_delay(self) -> int:
         return self.action_spec.horizon - 1
 
+    @property
+    def recipe(self) -> str:
+        return ""
+
+    @property
+    def roll_forward(self) -> RollForward:
+        return LastTarget()
+
     def infer(
         self,
         observation: Observation,
@@ -140,6 +148,14 @@ class SinePolicy:
     @property
     def max_inference_delay(self) -> int:
         return self.action_spec.horizon - 1
+
+    @property
+    def recipe(self) -> str:
+        return ""
+
+    @property
+    def roll_forward(self) -> RollForward:
+        return LastTarget()
 
     def displacement(self, t_ns: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Joint displacement [rad] at times of the robot's clock [ns]: `q(t)` but for a constant."""

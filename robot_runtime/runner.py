@@ -18,6 +18,7 @@ from drivers.protocols import Camera
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, PartOutcome, Tick
 from robot_runtime.core.limits import Limits
@@ -102,15 +103,18 @@ class Runner:
     """Drives one robot with one server until told to stop."""
 
     def __init__(self, setting: Setting, client: PolicyClient, welcome: Welcome) -> None:
+        """InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk."""
         self._setting = setting
         self._client = client
         self._welcome = welcome
         self._boxes: dict[str, Mailbox[Image]] = {}
         self._is_connected = True
         self.arrival_to_executor_ns: list[int] = []
+        can = welcome.capabilities
         self.executor = Executor(
             action_spec=welcome.action_spec,
-            method=setting.method,
+            method=fitted(setting.method, can, policy=welcome.policy),
+            max_inference_delay=can.trained_delay(setting.method),
             limits=setting.limits,
             seed=setting.seed,
             hand_pose=setting.hand_pose,
@@ -213,10 +217,11 @@ class Runner:
                     self.executor.on_server_lost()
                 case ServerReady():
                     came, began = event.welcome, self._welcome
-                    if came.action_spec != began.action_spec:
+                    if (came.action_spec, came.capabilities) != (began.action_spec, began.capabilities):
                         raise SchemaMismatchError(
-                            f"the server came back with {came.policy!r} and actions {came.action_spec}; "
-                            f"this run began with {began.policy!r} and {began.action_spec}"
+                            f"the server came back with {came.policy!r}, {came.action_spec} and "
+                            f"{came.capabilities}; this run began with {began.policy!r}, "
+                            f"{began.action_spec} and {began.capabilities}"
                         )
                     if not self._is_connected:
                         self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")

@@ -15,17 +15,12 @@ import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
 from policies.correction import head_for
-from policies.policy import Policy
+from policies.policy import Policy, capabilities_of
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import CorrectionHead, ResidualHead
 from robot_runtime.core.executor import Executor, Splice, Tick
-from robot_runtime.core.method import (
-    ClampedPrefix,
-    HorizonAwareSchedule,
-    LambdaMaskedPrefix,
-    Method,
-    PrefixPreservedStart,
-)
+from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.errors import SchemaMismatchError
@@ -130,7 +125,10 @@ def play(
     snapshot_period_ns: int | None = None,
     correction_head: ResidualHead | None = None,
 ) -> Play:
-    """One episode to its end; SchemaMismatchError before anything moves if policy and task do not fit.
+    """One episode to its end.
+
+    Before anything moves: SchemaMismatchError if policy and task do not fit, InvalidValueError if policy and
+    method do not.
 
     correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
     """
@@ -138,15 +136,16 @@ def play(
     wrong = mismatches(robot=task.schema, policy=policy.schema)
     if wrong:
         raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
+    can = capabilities_of(policy)
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
     executor = Executor(
         action_spec=policy.action_spec,
-        method=method,
+        method=fitted(method, can, policy=policy.name),
         limits=FR3_LIMITS,
         seed=seed,
         request_deadline_ns=trace.deadline_ns,
-        max_inference_delay=_trained_delay(policy, method),
+        max_inference_delay=can.trained_delay(method),
         hand_pose=world.kinematics.forward,
         correction_head=correction_head,
     )
@@ -176,12 +175,6 @@ def play(
     return Episode(
         result=EpisodeResult.of(seed, scorer.score(), record, server), record=record, snapshots=snapshots
     )
-
-
-def _trained_delay(policy: Policy, method: Method) -> int | None:
-    """Longest prefix the policy was trained for [rows]; None if the sampler needs no such training."""
-    trained = ClampedPrefix | PrefixPreservedStart | LambdaMaskedPrefix | HorizonAwareSchedule
-    return policy.max_inference_delay or None if isinstance(method.sampler, trained) else None
 
 
 def _take_answers(

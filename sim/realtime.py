@@ -8,10 +8,12 @@ import numpy as np
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.choose import Auto, Choice
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.method import Method
 from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.probe import choose_for
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.messages import Welcome
@@ -26,7 +28,8 @@ class RealTimeConfig:
     """What to run, and against which server."""
 
     task: str
-    method: Method
+    method: Method | Auto
+    """`Auto` measures the server before the start and picks one."""
     server: str
     seed: int = 10_000
     control_hz: float = 500.0
@@ -45,6 +48,7 @@ def run_real_time(
     on_tick: Callable[[Tick], None] = lambda tick: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_ready: Callable[[Welcome], None] = lambda welcome: None,
+    on_choice: Callable[[Choice], None] = lambda choice: None,
 ) -> Episode:
     """Connect, run the episode, and score it; ends early when the task is done or `should_stop` says so."""
     task, clock = make_task(config.task), MonotonicClock()
@@ -52,7 +56,12 @@ def run_real_time(
         welcome = client.wait_until_ready(config.connect_timeout_s)
         on_ready(welcome)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
-        setting = _setting(config, world, clock)
+        method = config.method
+        if isinstance(method, Auto):
+            choice = choose_for(method, client, welcome, world.observe(), clock)
+            on_choice(choice)
+            method = choice.method
+        setting = _setting(config, method, world, clock)
         runner = Runner(setting, client, welcome)
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
         next_snapshot_ns = 0
@@ -76,7 +85,7 @@ def run_real_time(
     return Episode(result=result, record=record, snapshots=snapshots)
 
 
-def _setting(config: RealTimeConfig, world: World, clock: MonotonicClock) -> Setting:
+def _setting(config: RealTimeConfig, method: Method, world: World, clock: MonotonicClock) -> Setting:
     task = world.task
 
     def observe(state: RobotState) -> Observation:
@@ -90,7 +99,7 @@ def _setting(config: RealTimeConfig, world: World, clock: MonotonicClock) -> Set
     return Setting(
         robot=Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock)),
         limits=FR3_LIMITS,
-        method=config.method,
+        method=method,
         clock=clock,
         observe=observe,
         cameras=cameras,

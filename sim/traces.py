@@ -74,10 +74,14 @@ class LatencyTrace:
         """The delays of the slots that are answered [ns]."""
         return self.delays_ns[self.delays_ns != LOST]
 
+    def quantile_ns(self, quantile: float) -> int:
+        """A quantile of the delays of what is answered [ns]."""
+        return int(np.quantile(self.answered_ns, quantile, method="higher"))
+
     @property
     def deadline_ns(self) -> int:
         """How long a sensible client waits for an answer [ns]: twice the 99th percentile, at least 1 s."""
-        return max(2 * int(np.quantile(self.answered_ns, 0.99, method="higher")), MIN_DEADLINE_NS)
+        return max(2 * self.quantile_ns(0.99), MIN_DEADLINE_NS)
 
     @property
     def fingerprint(self) -> str:

@@ -10,10 +10,12 @@ from jaxtyping import Float
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.features import row_origin, state_features
 from policies.flow.inference import Batch, ChunkSampler
-from policies.flow.support import check_options, is_trained_by_length, supported_samplers
+from policies.flow.recipes import recipe_name
+from policies.flow.support import check_options, supported_samplers, trained_roll_forward
 from policies.policy import Answer, InferenceRequest
 from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.method import PREFIXLESS, BestOfSamples, SamplerPart
+from robot_runtime.core.capabilities import TRAINED_BY_LENGTH
+from robot_runtime.core.method import PREFIXLESS, BestOfSamples, RollForward, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError
@@ -62,6 +64,14 @@ class FlowPolicy:
     @property
     def max_inference_delay(self) -> int:
         return min(self._checkpoint.recipe.max_delay, self.action_spec.horizon - 1)
+
+    @property
+    def recipe(self) -> str:
+        return recipe_name(self._checkpoint.recipe)
+
+    @property
+    def roll_forward(self) -> RollForward | None:
+        return trained_roll_forward(self._checkpoint.recipe)
 
     def infer(
         self,
@@ -164,7 +174,7 @@ class FlowPolicy:
             raise ValueError(f"of {len(rows)} rows, at most {spec.horizon - 1} can be committed; got {d}")
         if not np.isfinite(rows).all():
             raise ValueError("the previous chunk holds NaN or infinite numbers")
-        if d > self.max_inference_delay and is_trained_by_length(sampler) and not self._has_warned:
+        if d > self.max_inference_delay and isinstance(sampler, TRAINED_BY_LENGTH) and not self._has_warned:
             self._has_warned = True
             logger.warning(
                 "%d committed rows, policy %s was trained with up to %d: it extrapolates from here on",

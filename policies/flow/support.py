@@ -8,9 +8,12 @@ from robot_runtime.core.method import (
     ConstantSchedule,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
+    LastTarget,
     PrefixPreservedStart,
+    RollForward,
     RtcGuidance,
     SamplerPart,
+    TrackingLag,
 )
 from robot_runtime.errors import InvalidValueError
 
@@ -35,9 +38,15 @@ def supported_samplers(recipe: Recipe) -> tuple[type[SamplerPart], ...]:
             return UNTRAINED
 
 
-def is_trained_by_length(part: SamplerPart) -> bool:
-    """Whether a part relies on the network having seen prefixes as long as the one it is given."""
-    return isinstance(part, ClampedPrefix | PrefixPreservedStart | LambdaMaskedPrefix | HorizonAwareSchedule)
+def trained_roll_forward(recipe: Recipe) -> RollForward | None:
+    """The predictor that makes, at run time, the states that a recipe was trained on; None for measured ones.
+
+    Without a lag the recipe's joints are at the row that is due, as with `LastTarget`.
+    """
+    match recipe:
+        case Offset(tracking_lag_s=lag_s):
+            return TrackingLag(time_constant_s=lag_s) if lag_s > 0.0 else LastTarget()
+    return None
 
 
 def check_options(part: SamplerPart) -> None:

@@ -85,6 +85,8 @@ class InstantPolicy:
     tasks: tuple[str, ...] = ()
     samplers = (ConstantSchedule,)
     max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.schema = _schema(size)

@@ -5,7 +5,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.core.method import method_named
+from robot_runtime.core.choose import method_or_auto
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -29,7 +29,7 @@ class Demo:
     delay_ms: float = 300.0
     """Latency injected on top of the real one [ms]."""
     method: str = "committed-prefix"
-    """The asynchronous method."""
+    """The asynchronous method; auto measures the server and picks one."""
     duration_s: float = 20.0
     """Time limit of each run [s]; a run whose task is done ends earlier."""
     seed: int = 10_000
@@ -42,7 +42,7 @@ class Demo:
     def main(self) -> int:
         from sim.tasks import make_task
 
-        method_named(self.method)
+        method_or_auto(self.method)
         for task in self.tasks:
             make_task(task)
         self.output.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class Demo:
             for method in ("synchronous", self.method):
                 config = RealTimeConfig(
                     task=task,
-                    method=method_named(method),
+                    method=method_or_auto(method),
                     server=server.address,
                     seed=self.seed,
                     duration_s=self.duration_s,
@@ -81,7 +81,11 @@ class Demo:
                 with Progress(*columns, refresh_per_second=2) as progress:
                     bar = progress.add_task(f"  {method}", total=self.duration_s)
                     watch = _ProgressWatch(progress, bar)
-                    out[method] = run_real_time(config, on_tick=watch.on_tick)
+                    out[method] = run_real_time(
+                        config,
+                        on_tick=watch.on_tick,
+                        on_choice=lambda choice: progress.print(f"  {choice}"),
+                    )
         return out
 
     def _draw(self, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:

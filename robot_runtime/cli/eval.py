@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.method import method_named
+from robot_runtime.core.choose import Auto, choose_method, method_or_auto
+from robot_runtime.core.latency import LATENCY_QUANTILE
+from robot_runtime.core.method import Method
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from sim.evaluate import EpisodeResult, EvaluationConfig
+    from sim.traces import LatencyTrace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,7 @@ class Eval:
     policy: str | None = None
     """A shipped policy's name or a checkpoint folder; the one shipped for the task if not given."""
     method: str = "committed-prefix"
-    """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""
+    """How chunks are run: a row of the README's table, or auto to pick one by policy and delay."""
     execution_horizon: int | None = None
     """Rows to run before asking again; the method's own default if not given."""
     delay_ms: float = 0.0
@@ -53,11 +56,12 @@ class Eval:
                 "need episodes >= 1, workers >= 1, delay-ms >= 0 and control-hz in (0, 500], "
                 f"got {self.episodes}, {self.workers}, {self.delay_ms} and {self.control_hz}"
             )
+        trace = constant(self.delay_ms) if self.trace is None else find_trace(self.trace)
         config = EvaluationConfig(
             policy=self.policy or self.task,
             task=self.task,
-            method=method_named(self.method, execution_horizon=self.execution_horizon),
-            trace=constant(self.delay_ms) if self.trace is None else find_trace(self.trace),
+            method=self._method(trace),
+            trace=trace,
             episodes=self.episodes,
             first_seed=self.first_seed,
             control_period_ns=round(NS_PER_S / self.control_hz),
@@ -76,6 +80,25 @@ class Eval:
             plot_evaluation(results, title=self._title(), path=self.plot)
             print(f"picture: {self.plot}")
         return 0
+
+    def _method(self, trace: "LatencyTrace") -> Method:
+        """The method that was named, or the one for this policy and the trace's 0.9 quantile."""
+        method = method_or_auto(self.method, execution_horizon=self.execution_horizon)
+        if not isinstance(method, Auto):
+            return method
+        from policies.loading import load_policy
+        from policies.policy import capabilities_of
+
+        policy = load_policy(self.policy or self.task)
+        choice = choose_method(
+            capabilities_of(policy),
+            latency_ns=trace.quantile_ns(LATENCY_QUANTILE),
+            dt_ns=policy.action_spec.dt_ns,
+            horizon=policy.action_spec.horizon,
+            execution_horizon=method.execution_horizon,
+        )
+        print(choice)
+        return choice.method
 
     def _title(self) -> str:
         late = f"{self.delay_ms:g} ms" if self.trace is None else f"trace {Path(self.trace).stem}"

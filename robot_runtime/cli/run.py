@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robot_runtime.core.method import method_named
+from robot_runtime.core.choose import method_or_auto
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.transport import DEFAULT_ADDRESS
@@ -29,7 +29,7 @@ class Run:
     server: str = DEFAULT_ADDRESS
     """Where the server listens."""
     method: str = "committed-prefix"
-    """How chunks are run: synchronous, naive, time-aligned or committed-prefix."""
+    """How chunks are run: a row of the README's table, or auto to measure the server and pick one."""
     correction: str | None = None
     """For a2c2: the served policy's checkpoint folder, whose correction head the robot runs itself."""
     execution_horizon: int | None = None
@@ -49,11 +49,13 @@ class Run:
         from policies.correction import head_for
         from sim.realtime import RealTimeConfig, run_real_time
 
-        method = method_named(self.method, execution_horizon=self.execution_horizon)
+        method = method_or_auto(self.method, execution_horizon=self.execution_horizon)
         config = RealTimeConfig(
             task=self.task,
             method=method,
-            correction_head=head_for(method, self.correction, task=self.task),
+            correction_head=None
+            if isinstance(method, Auto)
+            else head_for(method, self.correction, task=self.task),
             server=self.server,
             seed=self.seed,
             control_hz=self.control_hz,
@@ -72,6 +74,7 @@ class Run:
             config,
             should_stop=lambda: interrupted,
             on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
+            on_choice=print,
         )
         report(episode)
         if self.json is not None:

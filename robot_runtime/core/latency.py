@@ -4,6 +4,9 @@ from collections import deque
 
 import numpy as np
 
+LATENCY_QUANTILE = 0.9
+"""Of the latencies that an inference delay is taken from."""
+
 
 class LatencyEstimator:
     """A quantile of the last few latencies, from capture of the observation to the first usable row.
@@ -12,7 +15,7 @@ class LatencyEstimator:
     leaves the window.
     """
 
-    def __init__(self, *, quantile: float = 0.9, window: int = 20) -> None:
+    def __init__(self, *, quantile: float = LATENCY_QUANTILE, window: int = 20) -> None:
         if not 0.0 < quantile <= 1.0 or window < 1:
             raise ValueError(f"need 0 < quantile <= 1 and window >= 1, got {quantile} and {window}")
         self._quantile = quantile

@@ -94,7 +94,8 @@ class IntegratedDeltas:
 class TrackingLag:
     """The arm follows its setpoint r with a first-order lag, dx/dt = (r - x) / tau, from the measured state.
 
-    Fit tau to the robot with `predict.fit_time_constant`.
+    The gripper is where it is commanded, as in the recipe Offset. Fit tau to the robot with
+    `predict.fit_time_constant`.
     """
 
     time_constant_s: float
@@ -119,7 +120,8 @@ class RolledForwardState:
     when: When = EveryRows()
     inference_delay: int | None = None
     """Rows to roll forward, d; None takes the measured latency, rounded up to rows."""
-    model: RollForward = LastTarget()
+    model: RollForward | None = None
+    """None takes the one that the policy was trained with (`capabilities.fitted`), or the last target."""
 
 
 RequestPart = StopAndAsk | PlainObservation | PreviousChunk | RolledForwardState
@@ -402,6 +404,8 @@ class Method:
 
 
 _VLASH_OVERLAP = 4
+_VLASH_LONGEST = 8
+"""Rows by which VLASH's own examples roll states forward at most in training."""
 METHODS = MappingProxyType(
     {
         "synchronous": Method(request=StopAndAsk(), sampler=ConstantSchedule(), splice=FromRowZero()),
@@ -429,7 +433,18 @@ METHODS = MappingProxyType(
         "vlash": Method(request=RolledForwardState(), sampler=ConstantSchedule(), splice=TimeAligned()),
         "vlash-fixed-overlap": Method(
             request=RolledForwardState(
-                when=BeforeStarvation(overlap_rows=_VLASH_OVERLAP), inference_delay=_VLASH_OVERLAP
+                when=BeforeStarvation(overlap_rows=_VLASH_OVERLAP),
+                inference_delay=_VLASH_OVERLAP,
+                model=LastTarget(),
+            ),
+            sampler=ConstantSchedule(),
+            splice=NotBeforePlanned(),
+        ),
+        "vlash-fixed-overlap-n": Method(
+            request=RolledForwardState(
+                when=BeforeStarvation(overlap_rows=_VLASH_LONGEST, execution_horizon=_VLASH_LONGEST),
+                inference_delay=_VLASH_LONGEST,
+                model=LastTarget(),
             ),
             sampler=ConstantSchedule(),
             splice=NotBeforePlanned(),
@@ -461,7 +476,8 @@ METHODS = MappingProxyType(
 def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
     """The method of that name, its execution horizon replaced if given; UnknownNameError lists the names.
 
-    A method that asks as soon as possible asks every so many rows instead.
+    A method that asks as soon as possible asks every so many rows instead. One whose overlap is all rows that
+    are run, n = o, keeps it so.
     """
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
@@ -474,8 +490,14 @@ def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
 
 
 def _with_execution_horizon(part: RequestPart, rows: int) -> RequestPart:
-    if isinstance(part, StopAndAsk):
-        return replace(part, execution_horizon=rows)
+    match part:
+        case StopAndAsk():
+            return replace(part, execution_horizon=rows)
+        case RolledForwardState(when=BeforeStarvation(overlap_rows=int(o), execution_horizon=n) as when) if (
+            o == n
+        ):
+            when = replace(when, execution_horizon=rows, overlap_rows=rows)
+            return replace(part, when=when, inference_delay=rows)
     if isinstance(part.when, BeforeStarvation):
         return replace(part, when=replace(part.when, execution_horizon=rows))
     return replace(part, when=EveryRows(rows=rows))

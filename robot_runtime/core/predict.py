@@ -75,12 +75,12 @@ class StatePredictor:
         """Integrate the lag from setpoint to setpoint, exactly as long as the plan is straight in between."""
         times = self._times(timeline, state.t_ns, t_ns)
         setpoint = timeline.command_at(state.t_ns)
-        start, out = setpoint, state
+        out = state
         for before_ns, now_ns in pairwise(times):
             duration_s = (now_ns - before_ns) / NS_PER_S
             before, setpoint = setpoint, timeline.command_at(now_ns)
             out = _follow(out, before, setpoint, duration_s=duration_s, time_constant_s=time_constant_s)
-        return _with_moved_gripper(out, start, setpoint)
+        return out if setpoint.gripper is None else replace(out, gripper_width=setpoint.gripper.width)
 
     def _times(self, timeline: ChunkTimeline, start_ns: int, end_ns: int) -> list[int]:
         coasting = range(max(start_ns, timeline.end_ns), end_ns, self.step_ns)

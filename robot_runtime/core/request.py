@@ -11,12 +11,14 @@ from robot_runtime.core.method import (
     AsSoonAsPossible,
     BeforeStarvation,
     EveryRows,
+    LastTarget,
     PlainObservation,
     PreviousChunk,
     RequestPart,
     RolledForwardState,
     SamplerPart,
     StopAndAsk,
+    When,
 )
 from robot_runtime.core.predict import HandPose, StatePredictor
 from robot_runtime.core.shapes import Float
@@ -65,7 +67,7 @@ class RequestPlanner:
                            it comes    | next one      |
 
     that is s + d <= H, where s is at least d because one request is under way at a time. A state rolled
-    forward has row 0 due when the answer starts, so only s <= H is left.
+    forward has row 0 due when the answer starts, so only s <= H is left, or d <= o with a fixed overlap o.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class RequestPlanner:
                 raise InvalidValueError(
                     "rolling a plan of joints forward needs forward kinematics: hand_pose"
                 )
-            self._predictor = StatePredictor(model=part.model, hand_pose=hand_pose)
+            self._predictor = StatePredictor(model=part.model or LastTarget(), hand_pose=hand_pose)
 
     def rows_to_run(self) -> int:
         """Rows of a chunk that may enter the plan."""
@@ -170,7 +172,7 @@ class RequestPlanner:
         """d; a measured one is cut to what chunk and policy can do, and counted."""
         if fixed is not None:
             return fixed
-        most = self._spec.horizon - 1
+        most = self._spec.horizon - (not isinstance(self._part, RolledForwardState))
         if self._max_delay is not None:
             most = min(most, self._max_delay)
         measured = latency.num_rows(self._spec.dt_ns)
@@ -218,17 +220,41 @@ def _refuse_misfit(part: RequestPart, horizon: int, max_delay: int | None) -> No
     d = None if isinstance(part, PlainObservation) else part.inference_delay
     if d is None:
         return
-    most = horizon - 1 if max_delay is None else min(max_delay, horizon - 1)
-    reason = "the rows of a chunk, less one" if most == horizon - 1 else "what the policy was trained for"
-    _refuse_outside("inference delay", d, 0, most, reason)
-    period = max(s, d)
-    is_rolled = isinstance(part, RolledForwardState) and isinstance(part.when, EveryRows | AsSoonAsPossible)
-    needed, what = (period, "s") if is_rolled else (period + d, "s + d")
-    if needed > n:
+    is_rolled = isinstance(part, RolledForwardState)
+    longest, why = (
+        (horizon, "the rows of a chunk") if is_rolled else (horizon - 1, "the rows of a chunk, less one")
+    )
+    if max_delay is not None and max_delay < longest:
+        longest, why = max_delay, "what the policy was trained for"
+    _refuse_outside("inference delay", d, 0, longest, why)
+    if is_rolled:
+        _refuse_uncovered_start(part.when, s, d, n)
+    elif max(s, d) + d > n:
         raise InvalidValueError(
-            f"a chunk of H = {n} rows cannot cover an execution horizon of s = max({s}, d) = {period} rows "
-            f"and an inference delay of d = {d}: {what} <= H is needed, and {needed} > {n}"
+            f"a chunk of H = {n} rows cannot cover an execution horizon of s = max({s}, d) = {max(s, d)} "
+            f"rows and an inference delay of d = {d}: s + d <= H is needed, and {max(s, d) + d} > {n}"
         )
+
+
+def _refuse_uncovered_start(when: When, s: int, d: int, n: int) -> None:
+    """A state rolled forward has row 0 due d rows after its capture: all n rows are run from there.
+
+    capture          d        s                    s + d
+       |-- older plan --|------- rows 0 ... s - 1 -----|       EveryRows: the next one starts here, s <= n
+       |-- older plan --|-- 0 .. n-o --|-- o rows -----|       an overlap: captured at row n - o, d <= o
+    """
+    match when:
+        case BeforeStarvation(overlap_rows=int(overlap)):
+            if d > overlap:
+                raise InvalidValueError(
+                    f"with an overlap of o = {overlap} rows the plan ends {overlap} rows after the capture, "
+                    f"and the answer starts d = {d} rows after it: d <= o is needed, and {d} > {overlap}"
+                )
+        case _ if max(s, d) > n:
+            raise InvalidValueError(
+                f"a chunk of H = {n} rows cannot cover an execution horizon of s = max({s}, d) = "
+                f"{max(s, d)} rows: s <= H is needed, and {max(s, d)} > {n}"
+            )
 
 
 def _refuse_outside(name: str, value: int, least: int, most: int, why: str) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from policies.policy import Policy
+from policies.policy import Policy, capabilities_of
 from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.jpeg import decode_jpeg
@@ -60,6 +60,7 @@ class PolicyServer:
                 schema=policy.schema,
                 action_spec=policy.action_spec,
                 tasks=policy.tasks,
+                capabilities=capabilities_of(policy),
                 heartbeat_ns=heartbeat_ns,
             )
         )

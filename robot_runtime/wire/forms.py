@@ -4,16 +4,18 @@ A `Form` is built from a message and gives it back; msgspec has checked every ty
 and what is left to check here is what takes two fields. The other messages are their own form.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Union, get_args, get_type_hints
+from typing import Any, Literal, Union, get_args, get_type_hints
 
 import numpy as np
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from robot_runtime.core.action import ActionSpec, ChunkPart
-from robot_runtime.core.method import SamplerPart
+from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.method import RollForward, SamplerPart, TrackingLag
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
@@ -24,18 +26,19 @@ from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
 
 _MAX_SQUARE_ERROR = 1e-3
-_SAMPLER_FORMS: dict[type, type[Struct]] = {
-    part: defstruct(
-        part.__name__,
-        list(get_type_hints(part).items()),
-        tag=True,
-        frozen=True,
-        gc=False,
-        forbid_unknown_fields=True,
-    )
-    for part in get_args(SamplerPart)
-}
+
+
+def _form_of(part: type) -> type[Struct]:
+    """The same fields under the same name, for msgspec to check."""
+    fields = list(get_type_hints(part).items())
+    return defstruct(part.__name__, fields, tag=True, frozen=True, gc=False, forbid_unknown_fields=True)
+
+
+_SAMPLER_FORMS: dict[type, type[Struct]] = {part: _form_of(part) for part in get_args(SamplerPart)}
 _SAMPLER_PARTS = {form: part for part, form in _SAMPLER_FORMS.items()}
+_SAMPLERS_BY_NAME: dict[str, type[SamplerPart]] = {part.__name__: part for part in _SAMPLER_FORMS}
+_ROLL_FORMS: dict[type, type[Struct]] = {part: _form_of(part) for part in get_args(RollForward)}
+_ROLL_PARTS = {form: part for part, form in _ROLL_FORMS.items()}
 
 
 @lru_cache(maxsize=64)
@@ -189,15 +192,24 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
     schema: dict[str, Any]
     action_spec: dict[str, Any]
     tasks: list[Text]
+    samplers: list[Literal[*_SAMPLERS_BY_NAME]]  # type: ignore[valid-type]
+    max_inference_delay: Count
+    recipe: Text
+    roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
     heartbeat_ns: Positive
 
     @classmethod
     def of(cls, welcome: Welcome, arrays: ArrayWriter) -> "WelcomeForm":
+        can, rolled = welcome.capabilities, welcome.capabilities.roll_forward
         return cls(
             policy=welcome.policy,
             schema=welcome.schema.to_dict(),
             action_spec=welcome.action_spec.to_dict(),
             tasks=list(welcome.tasks),
+            samplers=[part.__name__ for part in can.samplers],
+            max_inference_delay=can.max_inference_delay,
+            recipe=can.recipe,
+            roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
             heartbeat_ns=welcome.heartbeat_ns,
         )
 
@@ -207,8 +219,22 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
             schema=_from_dict(Schema.from_dict, self.schema, "schema"),
             action_spec=_from_dict(ActionSpec.from_dict, self.action_spec, "action_spec"),
             tasks=tuple(self.tasks),
+            capabilities=Capabilities(
+                samplers=tuple(_SAMPLERS_BY_NAME[name] for name in self.samplers),
+                max_inference_delay=self.max_inference_delay,
+                recipe=self.recipe,
+                roll_forward=self._roll_forward(),
+            ),
             heartbeat_ns=self.heartbeat_ns,
         )
+
+    def _roll_forward(self) -> RollForward | None:
+        if self.roll_forward is None:
+            return None
+        part: RollForward = _ROLL_PARTS[type(self.roll_forward)](**asdict(self.roll_forward))
+        if isinstance(part, TrackingLag) and not 0.0 < part.time_constant_s < math.inf:
+            raise ProtocolError(f"a time constant is positive and finite, got {part.time_constant_s} s")
+        return part
 
 
 Form = RequestForm | ReplyForm | HelloForm | WelcomeForm

@@ -11,11 +11,12 @@ from enum import Enum
 from msgspec import Struct
 
 from robot_runtime.core.action import ActionSpec, ChunkPart
+from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 2
+VERSION = 3
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -63,6 +64,7 @@ class Welcome(Fields, frozen=True, kw_only=True):
     action_spec: ActionSpec
     tasks: tuple[str, ...]
     """Task texts the policy was trained on; empty if any text will do."""
+    capabilities: Capabilities
     heartbeat_ns: int
     """How often the client shall send a heartbeat [ns]."""
 

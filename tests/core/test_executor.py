@@ -262,7 +262,7 @@ WHENS = [
 
 def asking(name: str, when) -> Method:
     method = METHODS[name]
-    if isinstance(method.request, StopAndAsk) or name == "vlash-fixed-overlap":
+    if isinstance(method.request, StopAndAsk) or name.startswith("vlash-fixed-overlap"):
         return method
     return replace(method, request=replace(method.request, when=when))
 

@@ -120,15 +120,16 @@ def test_the_lag_is_integrated_as_exactly_as_small_steps_do(targets, tau, start)
     assert ahead.q[0] == pytest.approx(x, abs=1e-5)
 
 
-def test_fingers_that_hold_an_object_stay_at_its_width_until_they_are_told_otherwise():
+def test_only_added_up_deltas_keep_the_width_of_an_object_that_fingers_hold():
     plan = ChunkTimeline(coast_ns=2 * DT)
     rows = Waypoints(q=np.zeros((6, 1)), gripper=np.array([0.0, 0.0, 0.0, 0.08, 0.08, 0.08]))
     plan.rest_at(rows.row(0), 0)
     plan.splice(rows, t0_ns=0, dt_ns=DT, source=SOURCE)
     state = RobotState(t_ns=0, q=np.zeros(1), dq=np.zeros(1), gripper_width=0.041)
-    predictor = StatePredictor(model=TrackingLag(time_constant_s=0.03))
-    assert predictor.predict(state, plan, 2 * DT).gripper_width == 0.041
-    assert predictor.predict(state, plan, 4 * DT).gripper_width == 0.08
+    for model, held in ((IntegratedDeltas(), 0.041), (TrackingLag(time_constant_s=0.03), 0.0)):
+        predictor = StatePredictor(model=model)
+        assert predictor.predict(state, plan, 2 * DT).gripper_width == held
+        assert predictor.predict(state, plan, 4 * DT).gripper_width == 0.08
 
 
 def lagging_log(tau: float, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -204,13 +204,31 @@ def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
         (PlainObservation(when=BeforeStarvation(margin_rows=8)), r"margin.*0\.\.7.*got 8"),
         (
             RolledForwardState(when=BeforeStarvation(overlap_rows=2), inference_delay=3),
-            r"s = max\(6, d\) = 6.*9 > 8",
+            r"o = 2 rows.*d = 3.*d <= o is needed, and 3 > 2",
+        ),
+        (RolledForwardState(when=EveryRows(rows=1), inference_delay=9), r"inference delay.*0\.\.8.*got 9"),
+        (
+            RolledForwardState(when=BeforeStarvation(execution_horizon=4), inference_delay=5),
+            r"s = max\(1, d\) = 5.*s <= H is needed, and 5 > 4",
         ),
     ],
 )
 def test_numbers_that_cannot_work_are_refused_with_the_inequality(part, text):
     with pytest.raises(InvalidValueError, match=text):
         executor(with_request(part))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        RolledForwardState(when=EveryRows(rows=8), inference_delay=8),
+        RolledForwardState(when=EveryRows(rows=1), inference_delay=7),
+        RolledForwardState(when=BeforeStarvation(overlap_rows=8), inference_delay=8),
+        RolledForwardState(when=BeforeStarvation(overlap_rows=3, execution_horizon=3), inference_delay=3),
+    ],
+)
+def test_a_rolled_forward_state_needs_no_rows_for_the_delay(part):
+    executor(with_request(part))
 
 
 def test_a_fixed_delay_beyond_the_policys_training_is_refused():
@@ -224,6 +242,8 @@ def test_an_execution_horizon_given_by_name_goes_where_the_method_keeps_it():
     assert method_named("temporal-ensembling", execution_horizon=5).request.when == EveryRows(rows=5)
     overlap = method_named("vlash-fixed-overlap", execution_horizon=5).request.when
     assert (overlap.execution_horizon, overlap.overlap_rows) == (5, 4)
+    whole = method_named("vlash-fixed-overlap-n", execution_horizon=5).request
+    assert (whole.when.execution_horizon, whole.when.overlap_rows, whole.inference_delay) == (5, 5, 5)
     with pytest.raises(InvalidValueError, match="at least 1 row, got 0"):
         method_named("vlash", execution_horizon=0)
 

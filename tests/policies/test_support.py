@@ -7,8 +7,18 @@ import pytest
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
-from policies.flow.recipes import LambdaMask, Masked, MixedSchedule, Plain, Prefix, Recipe
+from policies.flow.recipes import (
+    LambdaMask,
+    Masked,
+    MixedSchedule,
+    Offset,
+    Plain,
+    Prefix,
+    Recipe,
+    recipe_name,
+)
 from policies.flow.support import UNTRAINED
+from policies.policy import capabilities_of
 from robot_runtime.core.method import (
     PREFIXLESS,
     ClampedPrefix,
@@ -16,11 +26,13 @@ from robot_runtime.core.method import (
     LambdaMaskedPrefix,
     PrefixPreservedStart,
     SamplerPart,
+    TrackingLag,
 )
 from tests.policies.toy import SPEC, make_observation, rows_past, train_toy
 
 TRAINED_FOR = {
     Plain(): set(),
+    Offset(max_delay=4): set(),
     Prefix(max_delay=4): {ClampedPrefix},
     MixedSchedule(max_delay=4): {ClampedPrefix, HorizonAwareSchedule},
     Masked(max_delay=4): {PrefixPreservedStart},
@@ -73,3 +85,13 @@ def test_what_is_declared_is_answered_and_all_else_refused(
 def test_a_delay_beyond_the_chunk_is_not_promised(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = train_toy(tmp_path_factory.mktemp("long") / "toy", steps=1, recipe=Prefix(max_delay=12))
     assert FlowPolicy(load(folder)).max_inference_delay == SPEC.horizon - 1
+
+
+def test_a_policy_declares_its_recipe_and_how_its_states_were_rolled_forward(
+    policy: FlowPolicy, recipe: Recipe
+) -> None:
+    can = capabilities_of(policy)
+    assert can.recipe == recipe_name(recipe)
+    rolls = isinstance(recipe, Offset)
+    assert can.roll_forward == (TrackingLag(time_constant_s=recipe.tracking_lag_s) if rolls else None)
+    assert ("vlash" in can.methods()) == rolls

@@ -63,4 +63,7 @@ def train_toy(
         seed=seed, steps=steps, batch_size=64, learning_rate=3e-3, warmup_steps=20, ema_decay=0.98,
         recipe=recipe or Prefix(max_delay=4), width=32, num_layers=2, num_heads=2, bfloat16=False,
     )  # fmt: skip
-    return train(samples, config, schema=SCHEMA, action_spec=SPEC, folder=folder, init=init)
+    return train(
+        samples, config, schema=SCHEMA, action_spec=SPEC, folder=folder, init=init,
+        hand_pose=lambda q: pin.SE3.Identity(),
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """The robot's process: real commands, real signals, a server that dies."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,25 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
     assert "environment state size: the robot has 6, the policy needs 0" in capsys.readouterr().err
 
 
+def test_a_method_that_the_policy_was_not_trained_for_is_refused_before_anything_moves(capsys):
+    with ServerProcess("track") as server:
+        for method, why in (("vlash", "not trained on states rolled forward"), ("faster", "HorizonAware")):
+            assert main(["run", "--task", "track", "--server", server.address, "--method", method]) == 1
+            captured = capsys.readouterr()
+            error = captured.err.replace("\n", " ")
+            assert why in error
+            assert "it supports the methods synchronous, naive" in error
+            assert "stalled_s" not in captured.out
+
+
+def test_auto_measures_the_server_and_says_what_it_picked_and_why(capsys):
+    with ServerProcess("track", delay_ms=200) as server:
+        args = ["run", "--task", "track", "--server", server.address, "--method", "auto", "--duration-s", "1"]
+        assert main(args) == 0
+    out = capsys.readouterr().out.replace("\n", " ")
+    assert re.search(r"method committed-prefix: answers take 2\d\d ms, d = [56] rows", out), out
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -99,11 +119,15 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
         (["serve", "--policy", "nowhere"], "'nowhere'; valid: conveyor, hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),
-        (["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"], "'nothing'; valid: conveyor, hold, "),
+        (
+            ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
+            "'nothing'; valid: conveyor, hold, ",
+        ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
         (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),
         (["eval", "--method", "a2c2", "--episodes", "1", "--workers", "1"], "--recipe residual --init"),
+        (["eval", "--method", "vlash", "--episodes", "1", "--workers", "1"], "recipe offset"),
     ],
 )
 def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, capsys):

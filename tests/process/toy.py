@@ -33,6 +33,8 @@ class ToyPolicy:
     tasks: tuple[str, ...] = ()
     samplers = (ConstantSchedule,)
     max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
 
     def infer(
         self,

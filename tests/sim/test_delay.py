@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.policy import Answer
-from robot_runtime.core.method import ConstantSchedule, HorizonAwareSchedule, method_named
+from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule, method_named
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.state import Observation, RobotState
 from sim.delay import DelayedPolicy, Inference
@@ -23,8 +23,10 @@ class ExpertPolicy:
     task_name: str
     name = "expert"
     tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule,)
+    samplers = (ConstantSchedule, ClampedPrefix)
     max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
     action_spec = ACTION_SPEC
 
     def __post_init__(self) -> None:

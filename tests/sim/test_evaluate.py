@@ -1,12 +1,13 @@
 """The closed loop under the virtual clock, with experts in place of learned policies."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
-from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.core.method import METHODS, LastTarget, SamplerPart, method_named
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
 from sim.evaluate import EpisodeResult, EvaluationConfig, run_episode, run_group, summarise, wilson_interval
 from sim.experts import ACTION_SPEC, make_expert
@@ -21,8 +22,10 @@ class ExpertPolicy:
     """A scripted expert behind the `Policy` protocol; streams its rows in two blocks."""
 
     tasks: tuple[str, ...] = ()
-    samplers: tuple = ()
+    samplers = get_args(SamplerPart)
     max_inference_delay = 0
+    recipe = ""
+    roll_forward = LastTarget()
     action_spec = ACTION_SPEC
 
     def __init__(self, task_name: str, *, seed: int = 0) -> None:

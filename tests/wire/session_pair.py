@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, JointPosition
+from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.method import ConstantSchedule
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
@@ -36,6 +37,7 @@ def make_schema(*, num_joints: int = DIM, cameras: dict[str, tuple[int, int]] | 
 
 def make_welcome(**changes) -> Welcome:
     values = {"policy": "toy", "schema": make_schema(), "action_spec": SPEC, "tasks": ()}
+    values["capabilities"] = Capabilities(samplers=(ConstantSchedule,))
     return Welcome(**(values | {"heartbeat_ns": 25 * MS} | changes))
 
 
@@ -91,7 +93,7 @@ def deliver_at_once() -> list[int]:
 class SessionPair:
     """One client, one server, and the packets under way, as frames."""
 
-    def __init__(self, *, fate: Fate = deliver_at_once, schema: Schema | None = None) -> None:
+    def __init__(self, *, fate: Fate = deliver_at_once, schema: Schema | None = None, **welcome) -> None:
         self.now_ns = 0
         self.client = ClientSession(
             client_id="me",
@@ -99,7 +101,7 @@ class SessionPair:
             schema=schema or make_schema(),
             session_ids=itertools.count(100),
         )
-        self.server: ToyServer | None = ToyServer()
+        self.server: ToyServer | None = ToyServer(**welcome)
         self.fate = fate
         self.events: list[Event] = []
         self.to_server: list[tuple[int, list]] = []

@@ -1,5 +1,6 @@
 import contextlib
 from dataclasses import fields, is_dataclass
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 from session_pair import SPEC, make_request, make_schema, make_welcome
 
 from robot_runtime.core.action import ChunkPart
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, LastTarget, SamplerPart, TrackingLag
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
@@ -83,6 +85,18 @@ REQUESTS = st.builds(
     seed=IDS,
     deadline_ns=st.integers(1, INT64_MAX),
 )
+ROLL_FORWARDS = (
+    st.none()
+    | st.just(LastTarget())
+    | st.builds(TrackingLag, time_constant_s=st.floats(1e-3, 1.0, exclude_min=True))
+)
+CAPABILITIES = st.builds(
+    Capabilities,
+    samplers=st.permutations(get_args(SamplerPart)).map(lambda parts: tuple(parts[:3])),
+    max_inference_delay=st.integers(0, 2**31 - 1),
+    recipe=TEXT,
+    roll_forward=ROLL_FORWARDS,
+)
 PARTS = st.builds(
     ChunkPart,
     request_id=IDS,
@@ -96,7 +110,7 @@ MESSAGES = st.one_of(
     REQUESTS,
     st.builds(ChunkReply, part=PARTS, queue_ns=IDS, infer_ns=IDS),
     st.builds(Hello, robot=TEXT, schema=st.just(make_schema())),
-    st.just(make_welcome(tasks=("pick", "place"))),
+    st.builds(lambda can: make_welcome(tasks=("pick", "place"), capabilities=can), CAPABILITIES),
     st.builds(Refused, code=st.sampled_from(RefusalCode), reason=TEXT),
     st.builds(Cancel, request_id=IDS, epoch=IDS),
     st.builds(Dropped, request_id=IDS, epoch=IDS, reason=st.sampled_from(DropReason)),
@@ -367,3 +381,20 @@ def test_a_chunk_of_fifty_rows_fits_in_one_frame():
     part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
     assert len(encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))) == 1
     assert SPEC.horizon < 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"samplers": ["Telepathy"]}, "samplers"),
+        ({"max_inference_delay": -1}, "max_inference_delay"),
+        ({"roll_forward": {"type": "TrackingLag", "time_constant_s": 0.0}}, "time constant is positive"),
+        ({"roll_forward": {"type": "CrystalBall"}}, "CrystalBall"),
+    ],
+)
+def test_a_welcome_that_declares_what_does_not_exist_is_refused(changes, words):
+    frames = encode(Packet("me", 5, make_welcome()))
+    header = msgspec.msgpack.decode(frames[0])
+    header[3] |= changes
+    with pytest.raises(ProtocolError, match=words):
+        decode([msgspec.msgpack.encode(header), *frames[1:]])

@@ -20,6 +20,8 @@ from session_pair import (
 )
 
 from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, TrackingLag
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import (
@@ -485,3 +487,16 @@ def test_garbage_is_answered_and_changes_nothing():
     (error,) = said(server)
     assert error.code is ErrorCode.PROTOCOL
     assert server.num_clients == 1
+
+
+def test_the_robot_hears_what_the_policy_may_be_asked_for():
+    declared = Capabilities(
+        samplers=(ConstantSchedule, ClampedPrefix),
+        max_inference_delay=3,
+        recipe="prefix",
+        roll_forward=TrackingLag(time_constant_s=0.03),
+    )
+    pair = SessionPair(capabilities=declared)
+    pair.tick(10)
+    ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
+    assert ready.welcome.capabilities == declared

@@ -11,12 +11,8 @@ from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, Joint
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method import METHODS
 from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.errors import InvalidValueError
 from sim.kinematics import Q_HOME
 from tests.sim.peers.vlash_loop import vlash_loop
-
-if "vlash-fixed-overlap" not in METHODS:
-    pytest.skip("this branch has no row vlash-fixed-overlap", allow_module_level=True)
 
 MS = 1_000_000
 PERIOD_NS, TICK_NS = 50 * MS, 2 * MS
@@ -96,20 +92,12 @@ def late_third(k: int) -> int:
         (8, 4, lambda k: 200 * MS),  # just in time
         (12, 4, lambda k: 100 * MS),
         (8, 4, late_third),  # one is late: the loop stalls, then runs the chunk from its row 0
-        pytest.param(  # looks again as soon as it has switched
-            8,
-            8,
-            lambda k: 150 * MS,
-            marks=pytest.mark.xfail(
-                strict=True,
-                raises=InvalidValueError,
-                reason="the planner refuses n = o: s + d <= n",
-            ),
-        ),
+        (8, 8, lambda k: 150 * MS),  # n = o: looks again as soon as it has switched
+        (HORIZON, HORIZON, lambda k: 150 * MS),
     ],
 )
 def test_our_row_sends_what_vlashs_loop_sends_at_the_same_instants(num_run, overlap, latency_ns):
-    theirs_policy, ours_policy, end_ns = RecordingPolicy(), RecordingPolicy(), 3000 * MS
+    theirs_policy, ours_policy, end_ns = RecordingPolicy(), RecordingPolicy(), 4000 * MS
     theirs = vlash_loop(
         theirs_policy.rows,
         measure=measure,

@@ -1,0 +1,72 @@
+"""What a policy may be asked for, and whether a method asks for it: looked at before anything moves."""
+
+from dataclasses import dataclass, replace
+
+from robot_runtime.core.method import (
+    METHODS,
+    ClampedPrefix,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    LastTarget,
+    Method,
+    PrefixPreservedStart,
+    RolledForwardState,
+    RollForward,
+    SamplerPart,
+)
+from robot_runtime.errors import InvalidValueError
+
+TRAINED_BY_LENGTH = (ClampedPrefix, PrefixPreservedStart, LambdaMaskedPrefix, HorizonAwareSchedule)
+"""Sampler parts that rely on training with prefixes as long as the one they are given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a policy declares, here and in the server's Welcome."""
+
+    samplers: tuple[type[SamplerPart], ...]
+    """Sampler parts that it was trained for, or that need no training."""
+    max_inference_delay: int = 0
+    """Longest inference delay it was trained for [rows]; 0 for none."""
+    recipe: str = ""
+    """Name of its training recipe; empty for a policy that was not trained."""
+    roll_forward: RollForward | None = None
+    """How the states were rolled forward that it was trained on; None: it was trained on measured ones."""
+
+    def misfit(self, method: Method) -> str | None:
+        """Why the policy cannot be run by the method; None if it can."""
+        if not isinstance(method.sampler, self.samplers):
+            return f"it does not take the sampler {type(method.sampler).__name__}"
+        if isinstance(method.request, RolledForwardState) and self.roll_forward is None:
+            return "it was not trained on states rolled forward (recipe offset)"
+        return None
+
+    def methods(self) -> tuple[str, ...]:
+        """Names of the methods that it can be run by."""
+        return tuple(name for name, method in METHODS.items() if self.misfit(method) is None)
+
+    def trained_delay(self, method: Method) -> int | None:
+        """Most rows of delay that training covers; None if the method needs no such training."""
+        if isinstance(method.sampler, TRAINED_BY_LENGTH) or isinstance(method.request, RolledForwardState):
+            return self.max_inference_delay or None
+        return None
+
+
+def fitted(method: Method, capabilities: Capabilities, *, policy: str) -> Method:
+    """The method with what it leaves to the policy filled in: how states are rolled forward.
+
+    policy: its name, for the message.
+    InvalidValueError: the policy was not made for the method; lists the methods that it supports.
+    """
+    if (reason := capabilities.misfit(method)) is not None:
+        recipe = f", recipe {capabilities.recipe}," if capabilities.recipe else ""
+        raise InvalidValueError(
+            f"policy {policy!r}{recipe} cannot be run by this method: {reason}; it supports the methods "
+            f"{', '.join(capabilities.methods()) or 'none'} (samplers "
+            f"{', '.join(part.__name__ for part in capabilities.samplers) or 'none'})"
+        )
+    match method.request:
+        case RolledForwardState(model=None):
+            model = capabilities.roll_forward or LastTarget()
+            return replace(method, request=replace(method.request, model=model))
+    return method

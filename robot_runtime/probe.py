@@ -1,0 +1,98 @@
+"""How late a server's answers are, asked by a robot that stands still, before it starts."""
+
+import numpy as np
+
+from robot_runtime.client import PolicyClient
+from robot_runtime.clock import Clock
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.choose import Auto, Choice, choose_method
+from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.method import PREFIXLESS, SamplerPart
+from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.state import Image, Observation
+from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
+from robot_runtime.wire.messages import Welcome
+
+NUM_REQUESTS = 8
+"""The first pays for cold caches and does not count."""
+EPOCH = 0
+"""Of a robot that has not started: an executor's first is 1, so a late answer is nobody's."""
+
+
+def choose_for(
+    auto: Auto, client: PolicyClient, welcome: Welcome, observation: Observation, clock: Clock
+) -> Choice:
+    """Measure the server and pick the method; ServerUnavailableError if it does not answer.
+
+    observation: of the robot at rest; missing images are filled with noise of the size the policy needs.
+    """
+    sampler = _probe_sampler(welcome.capabilities)
+    latency_ns = measure_latency_ns(client, welcome, observation, sampler=sampler, clock=clock)
+    return choose_method(
+        welcome.capabilities,
+        latency_ns=latency_ns,
+        dt_ns=welcome.action_spec.dt_ns,
+        horizon=welcome.action_spec.horizon,
+        execution_horizon=auto.execution_horizon,
+    )
+
+
+def measure_latency_ns(
+    client: PolicyClient, welcome: Welcome, observation: Observation, *, sampler: SamplerPart, clock: Clock
+) -> int:
+    """The 0.9 quantile of a few latencies, from asking to the first rows [ns]."""
+    latency, rng = LatencyEstimator(), np.random.default_rng(0)
+    images = {
+        name: Image(t_ns=clock.now_ns(), pixels=rng.integers(0, 256, (*size, 3), dtype=np.uint8))
+        for name, size in welcome.schema.cameras.items()
+    }
+    seen = Observation(
+        state=observation.state,
+        images=images | dict(observation.images),
+        environment_state=observation.environment_state,
+        task=observation.task,
+    )
+    plan = np.zeros((welcome.action_spec.horizon, welcome.action_spec.dim))
+    is_prefixless = isinstance(sampler, PREFIXLESS)
+    for request_id in range(NUM_REQUESTS):
+        request = ChunkRequest(
+            request_id=request_id,
+            epoch=EPOCH,
+            observation=seen,
+            prev_action_chunk=None if is_prefixless else plan,
+            inference_delay=0 if is_prefixless else 1,
+            sampler=sampler,
+            seed=request_id,
+            deadline_ns=5 * NS_PER_S,
+        )
+        asked_ns = clock.now_ns()
+        client.submit(request)
+        arrived_ns = _first_rows_ns(client, plan)
+        latency.add(arrived_ns - asked_ns)
+    measured = latency.latency_ns()
+    assert measured is not None
+    return measured
+
+
+def _first_rows_ns(client: PolicyClient, plan: np.ndarray) -> int:
+    """When the first rows came; the answer is taken to its end, and becomes the plan of the next request."""
+    first_ns: int | None = None
+    while True:
+        if not client.wait_for_events(10.0):
+            raise ServerUnavailableError("the server does not answer requests: nothing came for 10 s")
+        for event in client.events():
+            match event:
+                case PartReceived(part=part, arrived_ns=arrived_ns):
+                    first_ns = arrived_ns if first_ns is None else first_ns
+                    plan[part.first_row : part.first_row + len(part.rows)] = part.rows
+                    if part.is_last:
+                        return first_ns
+                case RequestDropped() | RequestExpired() | RequestFailed() | ServerLost():
+                    raise ServerUnavailableError(f"measuring the latency before the start failed: {event}")
+
+
+def _probe_sampler(capabilities: Capabilities) -> SamplerPart:
+    """The sampler of the method that a latency of two rows would get: what it costs is what counts."""
+    return choose_method(capabilities, latency_ns=1, dt_ns=1, horizon=64).method.sampler

@@ -1,0 +1,137 @@
+"""`--method auto`: always a method the policy supports, always a reason, never worse for more room."""
+
+from typing import get_args
+
+import pinocchio as pin
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.core.action import ActionSpec, JointPosition
+from robot_runtime.core.capabilities import Capabilities, fitted
+from robot_runtime.core.choose import Auto, Choice, choose_method, method_or_auto
+from robot_runtime.core.method import (
+    METHODS,
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    ConstantSchedule,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    LastTarget,
+    PrefixPreservedStart,
+    RtcGuidance,
+    SamplerPart,
+    TrackingLag,
+    method_named,
+)
+from robot_runtime.core.request import RequestPlanner
+from robot_runtime.errors import InvalidValueError
+
+MS = 1_000_000
+DT = 50 * MS
+ANY = (ConstantSchedule, RtcGuidance, BestOfSamples, AveragedSamples)
+LAG = TrackingLag(time_constant_s=0.03)
+CAPABILITIES = st.builds(
+    Capabilities,
+    samplers=st.lists(st.sampled_from(get_args(SamplerPart)), min_size=1, unique=True).map(tuple),
+    max_inference_delay=st.integers(0, 31),
+    recipe=st.sampled_from(["", "prefix", "offset"]),
+    roll_forward=st.sampled_from([None, LAG, LastTarget()]),
+)
+LATENCIES = st.integers(0, 3_000 * MS)
+
+
+def chosen(can: Capabilities, latency_ms: float, *, horizon: int = 32, **options) -> Choice:
+    return choose_method(can, latency_ns=round(latency_ms * MS), dt_ns=DT, horizon=horizon, **options)
+
+
+def trained(*extra, delay: int = 12, recipe: str = "", roll_forward=None) -> Capabilities:
+    return Capabilities(
+        samplers=(*ANY, *extra), max_inference_delay=delay, recipe=recipe, roll_forward=roll_forward
+    )
+
+
+@pytest.mark.parametrize(
+    ("can", "latency_ms", "name", "words"),
+    [
+        (trained(ClampedPrefix, recipe="prefix"), 300, "committed-prefix", "300 ms, d = 7 rows"),
+        (trained(ClampedPrefix, recipe="prefix"), 599, "committed-prefix", "d = 12"),
+        (trained(ClampedPrefix, recipe="prefix"), 600, "committed-prefix", "cut to the 12 rows its training"),
+        (trained(LambdaMaskedPrefix), 600, "rtc", "more than the 12 rows its training covers"),
+        (trained(ClampedPrefix, HorizonAwareSchedule), 300, "faster", "first rows come early"),
+        (trained(PrefixPreservedStart), 300, "remac", "continue the rows"),
+        (trained(LambdaMaskedPrefix), 300, "xiaomi", "continue the rows"),
+        (trained(roll_forward=LAG), 300, "vlash", "states rolled forward"),
+        (trained(delay=0), 300, "rtc", r"s + d = 7 + 7 < H = 32"),
+        (trained(delay=0), 799, "cross-fade", r"s + d = 16 + 16 leaves guidance no row of H = 32"),
+        (trained(delay=0), 800, "synchronous", "d <= s <= H - d has no solution with chunks of H = 32"),
+        (Capabilities(samplers=(ConstantSchedule,)), 300, "time-aligned", "one schedule only"),
+        (trained(ClampedPrefix), 49, "time-aligned", "less than one row"),
+        (Capabilities(samplers=(ClampedPrefix,)), 300, "synchronous", "no asynchronous method"),
+    ],
+)
+def test_each_kind_of_policy_gets_the_method_that_the_evidence_is_for(can, latency_ms, name, words):
+    choice = chosen(can, latency_ms)
+    assert choice.name == name
+    assert words in choice.reason
+
+
+def test_vlash_rolls_forward_as_the_policy_was_trained():
+    assert chosen(trained(roll_forward=LAG), 300).method.request.model == LAG
+
+
+@given(CAPABILITIES, LATENCIES, st.integers(1, 64), st.none() | st.integers(1, 4))
+def test_always_a_method_that_the_policy_supports_and_always_one_line_of_reason(can, latency_ns, horizon, s):
+    s = None if s is None else min(s, horizon)
+    choice = choose_method(can, latency_ns=latency_ns, dt_ns=DT, horizon=horizon, execution_horizon=s)
+    assert choice.name in METHODS
+    assert can.misfit(choice.method) is None
+    assert f"{latency_ns / MS:.0f} ms" in choice.reason
+    assert "\n" not in str(choice)
+
+
+@given(CAPABILITIES, LATENCIES, LATENCIES, st.integers(1, 64))
+def test_a_robot_that_stands_still_at_a_latency_does_so_at_a_longer_one(can, a, b, horizon):
+    short, long = sorted((a, b))
+    names = [choose_method(can, latency_ns=t, dt_ns=DT, horizon=horizon).name for t in (short, long)]
+    if names[0] == "synchronous":
+        assert names[1] == "synchronous"
+
+
+@given(CAPABILITIES, LATENCIES, st.integers(1, 64), st.integers(1, 64))
+def test_longer_chunks_never_make_a_robot_stand_still(can, latency_ns, a, b):
+    short, long = sorted((a, b))
+    names = [choose_method(can, latency_ns=latency_ns, dt_ns=DT, horizon=h).name for h in (short, long)]
+    if names[0] != "synchronous":
+        assert names[1] != "synchronous"
+
+
+@given(CAPABILITIES, LATENCIES, st.integers(8, 64))
+def test_the_planner_takes_what_was_chosen(can, latency_ns, horizon):
+    choice = choose_method(can, latency_ns=latency_ns, dt_ns=DT, horizon=horizon)
+    RequestPlanner(
+        part=choice.method.request,
+        action_spec=ActionSpec(fields=(JointPosition(2),), horizon=horizon, dt_ns=DT),
+        max_inference_delay=can.trained_delay(choice.method),
+        hand_pose=lambda q: pin.SE3.Identity(),
+    )
+
+
+def test_numbers_that_mean_nothing_are_refused():
+    with pytest.raises(InvalidValueError, match="0 samplers"):
+        choose_method(Capabilities(samplers=()), latency_ns=0, dt_ns=DT, horizon=8)
+    with pytest.raises(InvalidValueError, match="latency >= 0"):
+        choose_method(trained(), latency_ns=-1, dt_ns=DT, horizon=8)
+
+
+def test_auto_is_a_name_beside_those_of_the_methods():
+    assert method_or_auto("auto", execution_horizon=3) == Auto(execution_horizon=3)
+    assert method_or_auto("naive", execution_horizon=3) == method_named("naive", execution_horizon=3)
+    assert chosen(trained(), 300, execution_horizon=3).method.request.when.rows == 3
+
+
+@pytest.mark.parametrize("name", ["vlash", "vlash-fixed-overlap", "committed-prefix"])
+def test_a_method_that_the_policy_was_not_made_for_is_refused_with_those_that_it_supports(name):
+    with pytest.raises(InvalidValueError, match=r"'toy', recipe plain,.*supports the methods .*naive.*rtc"):
+        fitted(METHODS[name], trained(recipe="plain"), policy="toy")
