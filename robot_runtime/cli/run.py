@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robot_runtime.core.choose import method_or_auto
+from robot_runtime.core.choose import Auto, method_or_auto
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.transport import DEFAULT_ADDRESS
@@ -50,12 +50,11 @@ class Run:
         from sim.realtime import RealTimeConfig, run_real_time
 
         method = method_or_auto(self.method, execution_horizon=self.execution_horizon)
+        head = None if isinstance(method, Auto) else head_for(method, self.correction, task=self.task)
         config = RealTimeConfig(
             task=self.task,
             method=method,
-            correction_head=None
-            if isinstance(method, Auto)
-            else head_for(method, self.correction, task=self.task),
+            correction_head=head,
             server=self.server,
             seed=self.seed,
             control_hz=self.control_hz,
