@@ -40,7 +40,7 @@ DRIFT_MAX = 0.04
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
 """Share of the plans made under a commitment (but for the first of a spell), and its most rows."""
 _LOW_HAND = 0.06
-_TICKS_PER_ROW = DT_NS // TICK_NS
+TICKS_PER_ROW = DT_NS // TICK_NS
 _AFTER_SUCCESS_ROWS = 10
 
 
@@ -124,7 +124,7 @@ def run_expert(
             plan, i = expert.plan(world.observe()), 0
         if trace is not None:
             trace.append(world.snapshot())
-        _execute_row(world, scorer, plan[i], plan[i + 1], np.zeros(7), np.zeros(7))
+        execute_row(world, scorer, plan[i], plan[i + 1])
         i += 1
     return scorer.score()
 
@@ -180,23 +180,25 @@ def _run_spell(
         out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
         shares = [np.sin(0.5 * np.pi * k / spell.num_rows) ** 2 for k in (i, i + 1)]
         row, next_row = (executed[0], executed[0]) if spell.is_hold else (executed[i], executed[i + 1])
-        _execute_row(world, scorer, row, next_row, shares[0] * offset, shares[1] * offset)
+        execute_row(world, scorer, row, next_row, (shares[0] * offset, shares[1] * offset))
     return out
 
 
-def _execute_row(
+def execute_row(
     world: World,
     scorer: Scorer,
-    row: np.ndarray,
-    next_row: np.ndarray,
-    offset: np.ndarray,
-    next_offset: np.ndarray,
+    row: Float[np.ndarray, " 8"],
+    next_row: Float[np.ndarray, " 8"],
+    offsets: tuple[np.ndarray, np.ndarray] = (np.zeros(7), np.zeros(7)),
 ) -> None:
-    """Command one row as the executor does: joints straight to the next row, gripper held."""
+    """Command one row as the executor does: joints straight to the next row, gripper held.
+
+    offsets: of the joints at the row and at the next one [rad].
+    """
     t_obs_ns = world.t_ns
-    for k in range(_TICKS_PER_ROW):
-        alpha = k / _TICKS_PER_ROW
-        q = (1.0 - alpha) * (row[:7] + offset) + alpha * (next_row[:7] + next_offset)
+    for k in range(TICKS_PER_ROW):
+        alpha = k / TICKS_PER_ROW
+        q = (1.0 - alpha) * (row[:7] + offsets[0]) + alpha * (next_row[:7] + offsets[1])
         world.set_joint_target(q)
         world.set_gripper_target(float(row[7]))
         command = Command(arm=JointCommand(q=q), gripper=GripperCommand(width=float(row[7])))

@@ -99,6 +99,20 @@ class Task(Protocol):
         """
         ...
 
+    def impose(self, world: World) -> int | None:
+        """Do to the physics what is due at `world.t_ns` and no law of it brings; when to be called next.
+
+            asked for
+                |
+            |---.---|-------|       called at the first step at or after the time that was asked for,
+           step    step   step      before anybody can look
+
+        Called once after `reset`, and then at times that only the task decides, so that what comes does not
+        depend on how the world is advanced. Returns the next time, later than now [ns, on the world's clock],
+        or None for never.
+        """
+        ...
+
     def environment_state(self, world: World) -> Float[np.ndarray, " K"]:
         """The scene quantities a tracker would measure now, in B."""
         ...

@@ -1,5 +1,6 @@
 """One simulated scene that is stepped lazily: nothing moves until somebody asks what time it is there."""
 
+import math
 import threading
 
 import mujoco
@@ -27,6 +28,7 @@ class World:
         self.data = mujoco.MjData(self.model)
         self.kinematics = Kinematics()
         self._lock = threading.Lock()
+        self._next_impose_ns: int | None = None
         self.reset(seed, t_start_ns=t_start_ns)
 
     def reset(self, seed: int, *, t_start_ns: int = 0) -> None:
@@ -36,6 +38,7 @@ class World:
             mujoco.mj_resetData(self.model, self.data)
             self.place_robot(np.array(Q_HOME), MAX_WIDTH)
             self.task.reset(self, np.random.default_rng(seed))
+            self._next_impose_ns = self.task.impose(self)
             self.task.update(self)
             mujoco.mj_forward(self.model, self.data)
 
@@ -46,13 +49,24 @@ class World:
 
     def advance_to(self, t_ns: int) -> None:
         """Step physics up to the last whole step at or before `t_ns`; the past is left as it is."""
-        num_steps = (t_ns - self.t_start_ns) // DT_NS - self._num_steps
-        if num_steps <= 0:
+        num_left = (t_ns - self.t_start_ns) // DT_NS - self._num_steps
+        if num_left <= 0:
             return
         with self._lock:
-            mujoco.mj_step(self.model, self.data, nstep=num_steps)
-            self._num_steps += num_steps
+            while num_left > 0:
+                num_steps = int(min(num_left, self._steps_to_impose()))
+                mujoco.mj_step(self.model, self.data, nstep=num_steps)
+                self._num_steps += num_steps
+                num_left -= num_steps
+                if self._steps_to_impose() == 0:
+                    self._next_impose_ns = self.task.impose(self)
             self.task.update(self)
+
+    def _steps_to_impose(self) -> float:
+        """Steps until the task wants to change the physics, 0 if it is due."""
+        if self._next_impose_ns is None:
+            return math.inf
+        return max(0, -((self.t_ns - self._next_impose_ns) // DT_NS))
 
     @property
     def q(self) -> Float[np.ndarray, "7"]:

@@ -18,7 +18,7 @@ class Eval:
     """Measure a policy and a method over many seeded episodes, without a server and faster than real time."""
 
     task: str = "track"
-    """What the robot does: track or pick_place."""
+    """What the robot does: track, pick_place, strike or conveyor."""
     policy: str | None = None
     """A shipped policy's name or a checkpoint folder; the one shipped for the task if not given."""
     method: str = "committed-prefix"

@@ -25,7 +25,7 @@ class Run:
     """
 
     task: str = "track"
-    """What the robot does: track or pick_place."""
+    """What the robot does: track, pick_place, strike or conveyor."""
     server: str = DEFAULT_ADDRESS
     """Where the server listens."""
     method: str = "committed-prefix"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policies.flow.recipes import Recipe
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
-EPISODES = MappingProxyType({"track": 400, "pick_place": 800})
+EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 1600, "conveyor": 800})
 """Demonstrations per task behind the shipped checkpoints."""
 
 
@@ -29,7 +29,7 @@ class Train:
     residual have to, and offset with --shared-observation cannot.
     """
 
-    task: tuple[Literal["track", "pick_place"], ...]
+    task: tuple[Literal["track", "pick_place", "strike", "conveyor"], ...]
     """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""

@@ -15,8 +15,10 @@ from jaxtyping import Float
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import UnknownNameError
+from sim.experts.conveyor import ConveyorExpert
 from sim.experts.motion import DT_NS, HORIZON
 from sim.experts.pick_place import PickPlaceExpert
+from sim.experts.strike import StrikeExpert
 from sim.experts.track import TrackExpert
 
 ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORIZON, dt_ns=DT_NS)
@@ -37,7 +39,9 @@ class Expert(Protocol):
 
 
 EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
+    "conveyor": lambda rng: ConveyorExpert(),
     "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
+    "strike": lambda rng: StrikeExpert(),
     "track": lambda rng: TrackExpert(),
 }
 

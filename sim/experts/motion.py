@@ -1,4 +1,4 @@
-"""What both experts need: where the setpoint is now, and how it may move."""
+"""What all experts need: where the setpoint is now, and how it may move."""
 
 import math
 
@@ -32,15 +32,17 @@ class Setpoint:
         """Turn about the vertical [rad], zero with the fingers opening along y."""
 
 
-def measured_setpoint(state: RobotState, kinematics: Kinematics) -> Setpoint:
+def measured_setpoint(
+    state: RobotState, kinematics: Kinematics, *, speed_max: float = MEASURED_SPEED_MAX
+) -> Setpoint:
     """Where the setpoint has to be for the arm to move as it is measured to: `q + lag * dq`.
 
-    A hand faster than MEASURED_SPEED_MAX is catching up with a jump of its setpoint; taking that for
-    momentum would make the next plan jump further, so the velocity is cut.
+    A hand faster than `speed_max` [m/s] is catching up with a jump of its setpoint; taking that for momentum
+    would make the next plan jump further, so the velocity is cut.
     """
 
     speed = float(np.linalg.norm((kinematics.jacobian(state.q) @ state.dq)[:3]))
-    dq = state.dq * min(1.0, MEASURED_SPEED_MAX / max(speed, 1e-9))
+    dq = state.dq * min(1.0, speed_max / max(speed, 1e-9))
     return Setpoint(state.q + SERVO_LAG_S * dq, dq, kinematics)
 
 

@@ -4,10 +4,17 @@ from collections.abc import Callable
 
 from robot_runtime.errors import UnknownNameError
 from sim.task import Task
+from sim.tasks.conveyor import Conveyor
 from sim.tasks.pick_place import PickPlace
+from sim.tasks.strike import Strike
 from sim.tasks.track import Track
 
-TASKS: dict[str, Callable[[], Task]] = {"pick_place": PickPlace, "track": Track}
+TASKS: dict[str, Callable[[], Task]] = {
+    "conveyor": Conveyor,
+    "pick_place": PickPlace,
+    "strike": Strike,
+    "track": Track,
+}
 
 
 def make_task(name: str) -> Task:

@@ -94,6 +94,9 @@ class PickPlace:
     def update(self, world: World) -> None:
         """Nothing moves by itself."""
 
+    def impose(self, world: World) -> None:
+        """Nothing happens but by contact."""
+
     def environment_state(self, world: World) -> Float[np.ndarray, "5"]:
         """Cube in B: position (3) [m], then sine and cosine of four times its yaw."""
         cube = self._cube_qpos(world)

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from robot_runtime.core.action import Command
 from robot_runtime.core.schema import Schema
 from sim.kinematics import Q_HOME, R_DOWN
+from sim.reactions import Reactions
 from sim.task import EpisodeScore, Scorer, robot_schema
 from sim.world import World
 
@@ -114,6 +115,9 @@ class Track:
         t_ns = world.t_ns - world.t_start_ns
         world.data.mocap_pos[0] = self.segment_at(t_ns).position(t_ns)
 
+    def impose(self, world: World) -> None:
+        """The target touches nothing."""
+
     def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
         """Position (3) [m] and velocity (3) [m/s] of the target in B."""
         t_ns = world.t_ns - world.t_start_ns
@@ -125,34 +129,21 @@ class Track:
 
 
 class TrackScorer:
-    """Success: hand within TOLERANCE_M of the target for SHARE_REQUIRED of the time after the approach.
-
-    The reaction to a change is the time until the first tick whose command answers an observation taken at
-    or after the change. A change that no command answers before the end has no reaction time.
-    """
+    """Success: hand within TOLERANCE_M of the target for SHARE_REQUIRED of the time after the approach."""
 
     is_done = False
 
     def __init__(self, task: Track, *, t_start_ns: int) -> None:
         self._task, self._t_start_ns = task, t_start_ns
         self._errors: list[float] = []
-        self._num_answered = 0
-        self._t_ns = 0
-        self.reactions: list[tuple[int, float]] = []
-        """(time of the change within the episode [ns], reaction time [s]) of every answered change."""
+        self.reactions = Reactions(task.change_times_ns, t_start_ns=t_start_ns)
 
     def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
-        self._t_ns = t_ns - self._t_start_ns
-        if self._t_ns >= APPROACH_S * 1e9:
+        if t_ns - self._t_start_ns >= APPROACH_S * 1e9:
             p_BE = world.kinematics.forward(world.q).translation
             p_BT = self._task.environment_state(world)[:3]
             self._errors.append(float(np.linalg.norm(p_BE - p_BT)))
-        if t_obs_ns is None:
-            return
-        for change_ns in self._task.change_times_ns(self._t_ns)[self._num_answered :]:
-            if t_obs_ns - self._t_start_ns >= change_ns:
-                self.reactions.append((change_ns, (self._t_ns - change_ns) / 1e9))
-                self._num_answered += 1
+        self.reactions.on_tick(t_ns, t_obs_ns)
 
     def score(self) -> EpisodeScore:
         errors = np.array(self._errors or [np.inf])
@@ -161,15 +152,10 @@ class TrackScorer:
             "share_on_target": share,
             "error_mean_m": float(errors.mean()),
             "error_p95_m": float(np.quantile(errors, 0.95)),
-            "num_changes": float(len(self._task.change_times_ns(self._t_ns))),
-            "num_unanswered": float(len(self._task.change_times_ns(self._t_ns)) - self._num_answered),
         }
-        if self.reactions:
-            times = [reaction_s for _, reaction_s in self.reactions]
-            metrics |= {"reaction_mean_s": float(np.mean(times)), "reaction_max_s": max(times)}
         return EpisodeScore(
             success=share >= SHARE_REQUIRED,
             completion_s=None,
-            metrics=metrics,
-            reactions_s=tuple(reaction_s for _, reaction_s in self.reactions),
+            metrics=metrics | self.reactions.metrics(),
+            reactions_s=self.reactions.times_s,
         )

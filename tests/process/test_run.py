@@ -68,7 +68,7 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["eval", "--task", "juggle"], "unknown task 'juggle'; valid: pick_place, track"),
+        (["eval", "--task", "juggle"], "unknown task 'juggle'; valid: conveyor, pick_place, strike, track"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: averaged-samples"),
         (["serve", "--policy", "nowhere"], "'nowhere'; valid: hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),

@@ -14,3 +14,13 @@ def track_world() -> World:
 @pytest.fixture(scope="session")
 def pick_world() -> World:
     return World(make_task("pick_place"))
+
+
+@pytest.fixture(scope="session")
+def strike_world() -> World:
+    return World(make_task("strike"))
+
+
+@pytest.fixture(scope="session")
+def conveyor_world() -> World:
+    return World(make_task("conveyor"))

@@ -61,5 +61,5 @@ def test_expert_succeeds_and_uses_both_sides_of_the_wall(pick_world, rows_per_pl
 
 
 def test_unknown_task_is_refused_with_the_names_there_are():
-    with pytest.raises(UnknownNameError, match="pick_place, track"):
+    with pytest.raises(UnknownNameError, match="conveyor, pick_place, strike, track"):
         make_task("juggle")

@@ -72,4 +72,4 @@ def test_reaction_ends_with_the_first_command_that_has_seen_the_change(track_wor
         (300 * MS, change_ns),
     ):
         scorer.on_tick(change_ns + late_ns, track_world, Command(), t_obs_ns)
-    assert scorer.reactions == [(change_ns, 0.3)]
+    assert scorer.reactions.answered == [(change_ns, 0.3)]

@@ -1,0 +1,136 @@
+"""What the experts that grasp a cube share: the imagined scene, how it moves on, and the way to the cube."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Float
+
+from sim.experts.motion import DT_S, HORIZON, Setpoint, limit, limit_norm
+from sim.kinematics import Kinematics, solve_down
+from sim.model import MAX_WIDTH
+from sim.tasks.pick_place import CUBE_SIZE
+
+CLOSE_WIDTH = 0.02
+"""Commanded to squeeze: less than the cube [m]."""
+HOVER = 0.09
+"""Above the cube, on the way to it [m]."""
+SPEED_XY, SPEED_Z, ACCELERATION_MAX, YAW_SPEED = 0.40, 0.35, 3.0, 1.8
+GAIN = 7.0
+"""Approach of a goal [1/s]."""
+_FINGER_SPEED = 0.2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """What the rule looks at, measured or imagined."""
+
+    p: Float[np.ndarray, "3"]
+    """Hand E in B [m]."""
+    v: Float[np.ndarray, "3"]
+    yaw: float
+    width: float
+    p_cube: Float[np.ndarray, "3"]
+    yaw_cube: float
+    """Turn of the hand that fits the cube [rad]."""
+    v_belt: float = 0.0
+    """Velocity along y of what the cube lies on [m/s]."""
+
+    @property
+    def is_between_fingers(self) -> bool:
+        d = self.p_cube - self.p
+        return bool(math.hypot(d[0], d[1]) < 0.018 and abs(d[2]) < 0.018)
+
+    @property
+    def is_held(self) -> bool:
+        return self.is_between_fingers and self.width < CUBE_SIZE + 0.003
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Intention:
+    """What the rule wants now."""
+
+    v: Float[np.ndarray, "3"]
+    """Velocity of the hand [m/s]."""
+    yaw: float
+    width: float
+    """Command to the fingers [m]."""
+
+
+def ramp(x: float, low: float, high: float) -> float:
+    """0 up to `low`, 1 from `high` on, straight between."""
+    return limit((x - low) / (high - low), 0.0, 1.0)
+
+
+def towards(p: np.ndarray, goal: np.ndarray, *, xy_share: float = 1.0) -> Float[np.ndarray, "3"]:
+    """Velocity that ends in the goal, horizontal and vertical speed limited apart."""
+    error = GAIN * (goal - p)
+    xy = limit_norm(error[:2], SPEED_XY) * xy_share
+    return np.array([xy[0], xy[1], limit(error[2], -SPEED_Z, SPEED_Z)])
+
+
+def reach(scene: Scene) -> Intention:
+    """Fly to the cube, with it if it moves, come down on it within a funnel, close when there."""
+    d = scene.p_cube - scene.p
+    aside = math.hypot(d[0], d[1]) + 0.06 * abs(scene.yaw_cube - scene.yaw)
+    goal = scene.p_cube + np.array([0.0, 0.0, HOVER * ramp(aside, 0.010, 0.035)])
+    there = aside < 0.012 and abs(d[2]) < 0.010
+    closing = scene.width < MAX_WIDTH - 0.012 and scene.is_between_fingers
+    width = CLOSE_WIDTH if there or closing else MAX_WIDTH
+    xy_share = 1.0 if scene.p[2] > scene.p_cube[2] + 0.05 else 0.6
+    v = towards(scene.p, goal, xy_share=xy_share) + np.array([0.0, scene.v_belt, 0.0])
+    return Intention(v=v, yaw=scene.yaw_cube, width=width)
+
+
+def imagine(scene: Scene, intention: Intention) -> Scene:
+    """The scene one row later if the hand does as intended, with bounded acceleration."""
+    v = scene.v + limit_norm(intention.v - scene.v, ACCELERATION_MAX * DT_S)
+    turn = limit(0.8 * GAIN * (intention.yaw - scene.yaw), -YAW_SPEED, YAW_SPEED) * DT_S
+    return advance(scene, v=v, yaw=scene.yaw + turn, width=intention.width)
+
+
+def advance(scene: Scene, *, v: Float[np.ndarray, "3"], yaw: float, width: float) -> Scene:
+    """The scene one row later: the fingers move at their speed, the cube with hand or belt."""
+    grip = scene.width + limit(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
+    p_cube = scene.p_cube
+    if scene.is_between_fingers:
+        grip = max(grip, CUBE_SIZE)
+    if scene.is_held and width < CUBE_SIZE:
+        p_cube = p_cube + DT_S * v
+    else:
+        p_cube = p_cube + DT_S * np.array([0.0, scene.v_belt, 0.0])
+    return replace(scene, p=scene.p + DT_S * v, v=v, yaw=yaw, width=float(grip), p_cube=p_cube)
+
+
+def plan_by_rule(
+    scene: Scene,
+    rule: Callable[[Scene], Intention],
+    committed: Float[np.ndarray, "d 8"] | None,
+    kinematics: Kinematics,
+) -> Float[np.ndarray, "32 8"]:
+    """Rows that a rule leads to from a scene, after what is committed, if nothing disturbs it.
+
+    scene: at the observation, with the hand where the first committed row puts it.
+    """
+    if committed is None:
+        return _rows_by_rule(scene, rule, HORIZON)
+    for row, next_row in pairwise(committed):
+        there = Setpoint(next_row[:7], np.zeros(7), kinematics)
+        scene = advance(scene, v=(there.p_BE - scene.p) / DT_S, yaw=there.yaw, width=row[7])
+    scene = imagine(scene, replace(rule(scene), width=committed[-1, 7]))
+    return np.concatenate([committed, _rows_by_rule(scene, rule, HORIZON - len(committed))])
+
+
+def _rows_by_rule(
+    scene: Scene, rule: Callable[[Scene], Intention], num_rows: int
+) -> Float[np.ndarray, "n 8"]:
+    p, yaw, width = [], [], []
+    for _ in range(num_rows):
+        intention = rule(scene)
+        p.append(scene.p)
+        yaw.append(scene.yaw)
+        width.append(intention.width)
+        scene = imagine(scene, intention)
+    return np.column_stack([solve_down(np.array(p), np.array(yaw)), width])

@@ -1,0 +1,238 @@
+"""`conveyor`: grasp a cube from a belt whose speed and direction change at random, and lift it.
+
+        y  (along the belt)
+    ════╪═════════════════════════════╪════
+        │      <── [cube] ──>         │        speed and sign drawn anew at every change
+    ════╪═════════════════════════════╪════
+     REACH_MIN                     REACH_MAX
+
+The belt runs at constant velocity for MIN_SEGMENT_S plus an exponentially distributed time (MAX_SEGMENT_S at
+most), so when it changes does not depend on how long it has run. Then sign and speed are drawn, independent
+of the past, again and again until a cube that rides along would stay within reach until the next change.
+
+The cube is carried by friction and grasped by friction. To the physics the belt is a long slab on a slide
+joint, so heavy that nothing brakes it, whose velocity is set; its ends never come near. What a camera sees
+is a short belt with marks that run round with it.
+"""
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Float
+
+from robot_runtime.core.action import Command
+from robot_runtime.core.schema import Schema
+from sim.kinematics import Q_HOME, R_DOWN
+from sim.model import MAX_WIDTH, ROBOT, SCENE
+from sim.reactions import Reactions
+from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.tasks.pick_place import CUBE_SIZE, yaw_from_quaternion
+from sim.world import World
+
+BELT_X, BELT_HALF_WIDTH, BELT_Z = 0.50, 0.08, 0.03
+"""Middle and half width of the belt along x, and height of its surface [m]."""
+BELT_HALF_LENGTH = 0.44
+REACH_MIN, REACH_MAX = -0.24, 0.24
+"""Where the cube rides, along y [m]."""
+SPEED_MIN, SPEED_MAX = 0.08, 0.20
+MIN_SEGMENT_S, MEAN_EXTRA_S, MAX_SEGMENT_S = 0.5, 0.6, 2.4
+CUBE_X_MAX, CUBE_YAW_MAX = 0.025, 0.4
+"""Largest distance from the middle of the belt [m], and turn [rad], at the start."""
+CUBE_ON_BELT_Z = BELT_Z + CUBE_SIZE / 2
+HAND_MIN, HAND_MAX = np.array([0.44, -0.15, 0.20]), np.array([0.56, 0.15, 0.30])
+HAND_YAW = np.pi / 2
+"""Turn of a hand whose fingers open across the belt [rad]."""
+_BELT_MASS = 1e5
+LIFT, HOLD_S = 0.10, 0.5
+"""How high above the belt the cube has to be held [m], and for how long."""
+_BELT, _NUM_CANDIDATES, _NUM_MARKS = 4, 64, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The belt from `t_ns` to `end_ns`, counted from the start of the episode."""
+
+    t_ns: int
+    end_ns: int
+    y: float
+    """Where a cube that rides along is at `t_ns` [m]."""
+    v: float
+    """Velocity along y [m/s]."""
+
+    def position(self, t_ns: int) -> float:
+        """Where a cube that rides along is at a time of the episode, along y [m]."""
+        return self.y + self.v * (t_ns - self.t_ns) / 1e9
+
+
+def draw_run(t_ns: int, y: float, rng: np.random.Generator) -> Run:
+    """A run that keeps the cube within reach, and depends on nothing else."""
+    duration_s = min(MIN_SEGMENT_S + rng.exponential(MEAN_EXTRA_S), MAX_SEGMENT_S)
+    velocities = rng.uniform(SPEED_MIN, SPEED_MAX, _NUM_CANDIDATES) * rng.choice([-1, 1], _NUM_CANDIDATES)
+    ends = y + velocities * duration_s
+    inside = (ends >= REACH_MIN) & (ends <= REACH_MAX)
+    v = float(velocities[int(np.argmax(inside))]) if inside.any() else float(-np.copysign(SPEED_MIN, y))
+    return Run(t_ns=t_ns, end_ns=t_ns + int(1e9 * duration_s), y=y, v=v)
+
+
+class Conveyor:
+    """Belt and cube."""
+
+    name = "conveyor"
+    instruction = "pick the cube up from the moving belt"
+    schema: Schema = robot_schema(environment_state_dim=6)
+    episode_s = 6.0
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._rng = np.random.default_rng(0)
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        cube = spec.worldbody.add_body(name="cube", pos=[BELT_X, 0.0, CUBE_ON_BELT_Z])
+        cube.add_freejoint(name="cube")
+        cube.add_geom(
+            name="cube",
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            size=[CUBE_SIZE / 2] * 3,
+            mass=0.2,
+            solref=[0.004, 1.0],
+            friction=[1.0, 0.02, 0.001],
+            condim=4,
+            rgba=[0.85, 0.20, 0.18, 1.0],
+            contype=SCENE,
+            conaffinity=ROBOT | SCENE | _BELT,
+        )
+        _add_belt(spec)
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        hand, hand_yaw = rng.uniform(HAND_MIN, HAND_MAX), HAND_YAW + rng.uniform(-0.2, 0.2)
+        X_BE = pin.SE3(pin.utils.rotate("z", hand_yaw) @ R_DOWN, hand)
+        world.place_robot(world.kinematics.solve(X_BE, np.array(Q_HOME)), MAX_WIDTH)
+        x, y = BELT_X + rng.uniform(-CUBE_X_MAX, CUBE_X_MAX), rng.uniform(REACH_MIN, REACH_MAX)
+        yaw = rng.uniform(-CUBE_YAW_MAX, CUBE_YAW_MAX)
+        self._rng = rng
+        self._runs = [draw_run(0, y, rng)]
+        cube = world.data.joint("cube")
+        cube.qpos[:] = x, y, CUBE_ON_BELT_Z, np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+        cube.qvel[1] = self._runs[0].v
+
+    def run_at(self, t_ns: int) -> Run:
+        """The run that holds at a time of the episode [ns]; a change counts from its very moment."""
+        while self._runs[-1].end_ns <= t_ns:
+            last = self._runs[-1]
+            self._runs.append(draw_run(last.end_ns, last.position(last.end_ns), self._rng))
+        return next(run for run in reversed(self._runs) if run.t_ns <= t_ns)
+
+    def change_times_ns(self, until_ns: int) -> list[int]:
+        """When the belt changes, counted from the start of the episode, up to and with `until_ns`."""
+        self.run_at(until_ns)
+        return [run.t_ns for run in self._runs[1:] if run.t_ns <= until_ns]
+
+    def update(self, world: World) -> None:
+        """The marks run with the belt, out at one end and in at the other."""
+        travel = float(world.data.joint("belt").qpos[0])
+        pitch = 2 * BELT_HALF_LENGTH / _NUM_MARKS
+        along = (travel + pitch * np.arange(_NUM_MARKS)) % (2 * BELT_HALF_LENGTH) - BELT_HALF_LENGTH
+        world.data.mocap_pos[:, 1] = along
+
+    def impose(self, world: World) -> int | None:
+        """The belt gets the velocity of the run that holds now."""
+        run = self.run_at(world.t_ns - world.t_start_ns)
+        world.data.joint("belt").qvel[0] = run.v
+        return world.t_start_ns + run.end_ns
+
+    def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
+        """Cube in B: position (3) [m]; velocity of the belt along y [m/s]; sine and cosine of four times the
+        cube's yaw.
+        """
+        cube = world.data.joint("cube").qpos
+        yaw = yaw_from_quaternion(cube[3:])
+        v = self.run_at(world.t_ns - world.t_start_ns).v
+        return np.array([*cube[:3], v, np.sin(4 * yaw), np.cos(4 * yaw)])
+
+    def make_scorer(self, world: World) -> Scorer:
+        return ConveyorScorer(self, t_start_ns=world.t_start_ns)
+
+
+def _add_belt(spec: mujoco.MjSpec) -> None:
+    """Slab and drive for the physics; surface, rollers and marks for the eye."""
+    box, cylinder = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER
+    seen = {"contype": 0, "conaffinity": 0}
+    slab = spec.worldbody.add_body(name="belt", pos=[BELT_X, 0.0, BELT_Z / 2], gravcomp=1.0)
+    slab.add_joint(name="belt", type=mujoco.mjtJoint.mjJNT_SLIDE, axis=[0.0, 1.0, 0.0])
+    slab.add_geom(
+        name="belt",
+        type=box,
+        size=[BELT_HALF_WIDTH, 3.0, BELT_Z / 2],
+        mass=_BELT_MASS,
+        friction=[1.0, 0.02, 0.001],
+        contype=_BELT,
+        conaffinity=ROBOT,
+        group=3,
+    )
+    colour, width = [0.25, 0.26, 0.28, 1.0], BELT_HALF_WIDTH
+    middle = [BELT_X, 0.0, BELT_Z / 2]
+    size = [width, BELT_HALF_LENGTH, BELT_Z / 2]
+    spec.worldbody.add_geom(name="surface", type=box, pos=middle, size=size, rgba=colour, **seen)
+    along_x = [np.sqrt(0.5), 0.0, np.sqrt(0.5), 0.0]
+    for side in (-1, 1):
+        pos = [BELT_X, side * BELT_HALF_LENGTH, BELT_Z / 2]
+        size = [BELT_Z / 2, width, 0.0]
+        spec.worldbody.add_geom(type=cylinder, pos=pos, quat=along_x, size=size, rgba=colour, **seen)
+        pos, size = [BELT_X + side * (width + 0.006), 0.0, 0.014], [0.006, BELT_HALF_LENGTH, 0.014]
+        spec.worldbody.add_geom(type=box, pos=pos, size=size, rgba=[0.60, 0.63, 0.67, 1.0], **seen)
+    for i in range(_NUM_MARKS):
+        mark = spec.worldbody.add_body(name=f"mark_{i}", mocap=True, pos=[BELT_X, 0.0, BELT_Z])
+        mark.add_geom(type=box, size=[width, 0.004, 0.0005], rgba=[0.80, 0.72, 0.30, 1.0], **seen)
+
+
+class ConveyorScorer:
+    """Success: the cube is LIFT above the belt, between the fingers, for HOLD_S on end.
+
+    A cube that has fallen off the belt is lost, and so is the episode.
+    """
+
+    def __init__(self, task: Conveyor, *, t_start_ns: int) -> None:
+        self._task, self._t_start_ns = task, t_start_ns
+        self._lifted_since_ns: int | None = None
+        self._done_ns: int | None = None
+        self._is_lost = False
+        self._num_closings, self._was_closed = 0, False
+        self.reactions = Reactions(task.change_times_ns, t_start_ns=t_start_ns)
+
+    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
+        self.reactions.on_tick(t_ns, t_obs_ns)
+        p_BO = self._task.environment_state(world)[:3]
+        self._is_lost |= bool(p_BO[2] < CUBE_ON_BELT_Z - 0.01 or abs(p_BO[1]) > BELT_HALF_LENGTH)
+        is_closed = world.gripper_width < CUBE_SIZE + 0.003
+        self._num_closings += is_closed and not self._was_closed
+        self._was_closed = is_closed
+        if not is_lifted(world):
+            self._lifted_since_ns = None
+        elif self._lifted_since_ns is None:
+            self._lifted_since_ns = t_ns
+        elif self._done_ns is None and t_ns - self._lifted_since_ns >= HOLD_S * 1e9:
+            self._done_ns = t_ns
+
+    @property
+    def is_done(self) -> bool:
+        return self._done_ns is not None or self._is_lost
+
+    def score(self) -> EpisodeScore:
+        done = self._done_ns
+        metrics = {"num_closings": float(self._num_closings), "was_lost": float(self._is_lost)}
+        return EpisodeScore(
+            success=done is not None,
+            completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
+            metrics=metrics | self.reactions.metrics(),
+            reactions_s=self.reactions.times_s,
+        )
+
+
+def is_lifted(world: World) -> bool:
+    """True if the cube is LIFT above where it lay, in the hand."""
+    p_BO = world.task.environment_state(world)[:3]
+    p_BE = world.kinematics.forward(world.q).translation
+    is_held = np.linalg.norm(p_BO - p_BE) < 0.03 and world.gripper_width > 0.8 * CUBE_SIZE
+    return bool(is_held and p_BO[2] >= CUBE_ON_BELT_Z + LIFT)
