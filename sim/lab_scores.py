@@ -21,10 +21,9 @@ from hashlib import sha256
 
 import numpy as np
 
-from sim.evaluate import EpisodeResult, wilson_interval
+from sim.evaluate import EpisodeResult
+from sim.statistics import wilson_interval
 
-EXPERT = "delayed-expert"
-"""Stands among the methods for the physical limit, see `sim.delayed_expert`."""
 Z_95 = 1.96
 _POINTS_PER_ANSWER = 20
 

@@ -7,8 +7,9 @@ import pytest
 
 from robot_runtime.core.method import METHODS, method_named
 from robot_runtime.errors import SchemaMismatchError, UnknownNameError
-from sim.evaluate import EpisodeResult, run_episode, summarise, wilson_interval
+from sim.evaluate import EpisodeResult, run_episode
 from sim.experts import ACTION_SPEC, make_expert
+from sim.statistics import summarise, wilson_interval
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 
@@ -91,7 +92,7 @@ def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
 
 
 def test_an_unknown_task_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match="'juggle'; valid: pick_place, track"):
+    with pytest.raises(UnknownNameError, match="'juggle'; valid: conveyor, pick_place, strike, track"):
         run_episode(ExpertPolicy("track"), task_name="juggle", method=method_named("naive"), seed=0)
 
 

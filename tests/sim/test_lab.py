@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from robot_runtime.cli import main
 from robot_runtime.core.method import METHODS, method_named
 from sim import lab
-from sim.evaluate import EpisodeResult, EvaluationConfig
+from sim.evaluate import EpisodeResult
+from sim.evaluation import EvaluationConfig
 from sim.lab import (
     Cell,
     MissingPolicy,
