@@ -237,7 +237,9 @@ class Lab:
 
         for task in dict.fromkeys(row.task for row in rows):
             head, *body = success_table(rows, task)
-            shown = Table(*head, title=f"{task}: success, with its 95 % interval")
+            shown = Table(title=f"{task}: success, with its 95 % interval")
+            for name in head:
+                shown.add_column(name, no_wrap=name in head[:2])
             for line in body:
                 shown.add_row(*line)
             Console().print(shown)
