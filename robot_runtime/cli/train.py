@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 1600, "conveyor": 800})
-"""Demonstrations per task behind the shipped checkpoints."""
+"""Demonstrated episodes per task, unless asked otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ REQUESTS = st.builds(
     epoch=IDS,
     observation=observations(),
     prev_action_chunk=st.none() | tables(),
-    inference_delay=st.integers(0, 2**63 - 1),
+    inference_delay=st.integers(0, 2**31 - 1),
     sampler=st.builds(ConstantSchedule, num_steps=st.none() | st.integers(1, 50))
     | st.builds(ClampedPrefix, num_steps=st.none() | st.integers(1, 50)),
     seed=IDS,
