@@ -22,6 +22,7 @@ from robot_runtime.core.method import (
     PrefixPreservedStart,
 )
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.safety import Mode
 from robot_runtime.core.schema import mismatches
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.robot import Robot
@@ -79,32 +80,39 @@ class Episode:
     """World snapshots every `snapshot_period_ns`, empty if none were asked for."""
 
 
-class _Informed:
+class Informed:
     """Tells when the observation behind a command was captured.
 
-    The first d rows of an answer to a request with committed rows are the older plan's, repeated: until row d
-    is next, the robot still acts on what it had seen before.
+    The first d rows of an answer to a request with committed rows are what was planned before, repeated: they
+    know what the older answers knew. Only on the way to row d does the robot act on the new observation.
+
+        rows of answer 1    0 . . . d-1 | d  d+1  d+2 ...
+        rows of answer 2              0 . . . . . . d-1 | d ...     came before answer 1's row d was reached
+        known                  older    |  observation 1   | observation 2
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dt_ns: int) -> None:
+        self._dt_ns = dt_ns
         self._inference_delays: dict[int, int] = {}
+        self._coming: list[tuple[int, int]] = []  # (from when on, capture time), both rising
+        self._last: Splice | None = None
         self._t_obs_ns: int | None = None
 
     def asked(self, request: ChunkRequest) -> None:
+        """Take note of a request."""
         self._inference_delays[request.request_id] = request.inference_delay
 
     def t_obs_ns(self, tick: Tick, splice: Splice | None) -> int | None:
         """Capture time of the newest observation this tick's command answers [ns]; None before one does."""
-        if tick.source is None:
-            return None
-        next_row = tick.row
-        if next_row is not None:
-            next_row += 1
-        elif splice is not None and splice.source == tick.source:
-            next_row = splice.seam.first_row
-        if self._t_obs_ns is None or (next_row or 0) >= self._inference_delays[tick.source.request_id]:
-            self._t_obs_ns = tick.source.t_obs_ns
-        return self._t_obs_ns
+        if splice is not None and splice is not self._last:
+            self._last = splice
+            row = max(self._inference_delays[splice.source.request_id], splice.seam.first_row or 0)
+            from_ns = max(splice.t_ns, splice.t0_ns + (row - 1) * self._dt_ns)
+            self._coming = [known for known in self._coming if known[0] < from_ns]
+            self._coming.append((from_ns, splice.source.t_obs_ns))
+        while tick.mode is Mode.RUN and self._coming and self._coming[0][0] <= tick.now_ns:
+            self._t_obs_ns = self._coming.pop(0)[1]
+        return None if tick.source is None else self._t_obs_ns
 
 
 Play = Generator[ChunkRequest, Inference, Episode]
@@ -139,7 +147,7 @@ def play(
         hand_pose=world.kinematics.forward,
     )
     record = RunRecord(counts=executor.counts)
-    scorer, snapshots, informed = task.make_scorer(world), [], _Informed()
+    scorer, snapshots, informed = task.make_scorer(world), [], Informed(policy.action_spec.dt_ns)
     server = DelayedPolicy(trace, seed=seed, sampling_share=sampling_share)
     executor.reset(robot.read(), clock.now_ns())
     for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
