@@ -42,11 +42,11 @@ WIRE_FIRST, WIRE_WHOLE, SAMPLING = "wire: first fresh row", "wire: whole chunk",
 
 @dataclass(frozen=True, kw_only=True)
 class BenchStream:
-    """Measure the time to a chunk's first fresh row and to its last over the wire, and to sample it without."""
+    """Measure when a streamed chunk's first fresh row and its last are there, and how long sampling takes."""
 
     policy: Path | None = None
-    """Checkpoint of recipe mixed-schedule; if not given, the shipped `track` network under that name: it takes
-    as long, but its rows mean nothing."""
+    """Checkpoint of recipe mixed-schedule; if not given, the shipped `track` network under that name: it
+    takes as long, but its rows mean nothing."""
     task: str = "track"
     """Whose observations the policy sees."""
     num_steps: int = 10
