@@ -13,7 +13,8 @@ import tyro
 
 from policies.flow.checkpoint import load, write_card
 from robot_runtime.core.method import method_named
-from sim.evaluate import EvaluationConfig, evaluate, summarise, to_json
+from sim.evaluation import EvaluationConfig, evaluate
+from sim.statistics import summarise, to_json
 from sim.traces import constant
 
 CHECKPOINTS = Path(__file__).parent.parent / "policies" / "checkpoints"

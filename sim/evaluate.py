@@ -4,24 +4,21 @@ Latency is not slept: a request made at t is answered at t + delay of the robot'
 policy really took.
 """
 
-import json
-import sys
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict, dataclass, field, fields
-from functools import cache, partial
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
-from policies.correction import head_for
 from policies.policy import Policy, capabilities_of
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import fitted
-from robot_runtime.core.correction import CorrectionHead, ResidualHead
+from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, Splice, Tick
 from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.safety import Mode
 from robot_runtime.core.schema import mismatches
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.robot import Robot
@@ -32,7 +29,6 @@ from sim.drivers import SimArm, SimGripper
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.traces import MS, LatencyTrace, constant
-from sim.workers import worker_pool
 from sim.world import World
 
 CONTROL_PERIOD_NS = 2_000_000
@@ -80,33 +76,42 @@ class Episode:
     """World snapshots every `snapshot_period_ns`, empty if none were asked for."""
 
 
-class _Informed:
+class Informed:
     """Tells when the observation behind a command was captured.
 
-    The first d rows of an answer to a request with committed rows are the older plan's, repeated: until row d
-    is next, the robot still acts on what it had seen before. What a correction of single rows has seen on the
-    robot does not count, or a head that adds nothing would react at once.
+    The first d rows of an answer to a request with committed rows are what was planned before, repeated: they
+    know what the older answers knew. Only on the way to row d does the robot act on the new observation.
+
+        rows of answer 1    0 . . . d-1 | d  d+1  d+2 ...
+        rows of answer 2              0 . . . . . . d-1 | d ...     came before answer 1's row d was reached
+        known                  older    |  observation 1   | observation 2
+
+    What a correction of single rows has seen on the robot does not count, or a head that adds nothing would
+    react at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dt_ns: int) -> None:
+        self._dt_ns = dt_ns
         self._inference_delays: dict[int, int] = {}
+        self._coming: list[tuple[int, int]] = []  # (from when on, capture time), both rising
+        self._last: Splice | None = None
         self._t_obs_ns: int | None = None
 
     def asked(self, request: ChunkRequest) -> None:
+        """Take note of a request."""
         self._inference_delays[request.request_id] = request.inference_delay
 
     def t_obs_ns(self, tick: Tick, splice: Splice | None) -> int | None:
         """Capture time of the newest observation this tick's command answers [ns]; None before one does."""
-        if tick.source is None:
-            return None
-        next_row = tick.row
-        if next_row is not None:
-            next_row += 1
-        elif splice is not None and splice.source == tick.source:
-            next_row = splice.seam.first_row
-        if self._t_obs_ns is None or (next_row or 0) >= self._inference_delays[tick.source.request_id]:
-            self._t_obs_ns = tick.source.t_obs_ns
-        return self._t_obs_ns
+        if splice is not None and splice is not self._last:
+            self._last = splice
+            row = max(self._inference_delays[splice.source.request_id], splice.seam.first_row or 0)
+            from_ns = max(splice.t_ns, splice.t0_ns + (row - 1) * self._dt_ns)
+            self._coming = [known for known in self._coming if known[0] < from_ns]
+            self._coming.append((from_ns, splice.source.t_obs_ns))
+        while tick.mode is Mode.RUN and self._coming and self._coming[0][0] <= tick.now_ns:
+            self._t_obs_ns = self._coming.pop(0)[1]
+        return None if tick.source is None else self._t_obs_ns
 
 
 Play = Generator[ChunkRequest, Inference, Episode]
@@ -150,7 +155,7 @@ def play(
         correction_head=correction_head,
     )
     record = RunRecord(counts=executor.counts)
-    scorer, snapshots, informed = task.make_scorer(world), [], _Informed()
+    scorer, snapshots, informed = task.make_scorer(world), [], Informed(policy.action_spec.dt_ns)
     server = DelayedPolicy(trace, seed=seed, sampling_share=sampling_share)
     executor.reset(robot.read(), clock.now_ns())
     for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
@@ -237,132 +242,3 @@ def run_episode(
         correction_head=correction_head,
     )
     return play_together(policy, [episode])[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """What to run; the same configuration gives the same results, however many processes share the work."""
-
-    policy: str
-    """A shipped policy's name, or a checkpoint folder."""
-    task: str
-    method: Method
-    trace: LatencyTrace = field(default_factory=lambda: constant(0.0))
-    """From capture of an observation to the arrival of its answer."""
-    episodes: int = 100
-    first_seed: int = 10_000
-    """Episodes take the seeds from here on; training uses lower ones."""
-    control_period_ns: int = CONTROL_PERIOD_NS
-    sampling_share: float = SAMPLING_SHARE
-    group_size: int = 25
-    """Episodes that are answered together. Batches of another size round differently, in the last bit."""
-
-    def as_dict(self) -> dict[str, object]:
-        """All of it as JSON has it; method and trace in words that tell any two apart."""
-        return {
-            **{f.name: getattr(self, f.name) for f in fields(self)},
-            "method": {part: repr(value) for part, value in vars(self.method).items()},
-            "trace": {"name": self.trace.name, "fingerprint": self.trace.fingerprint},
-        }
-
-    def groups(self) -> list[range]:
-        """The seeds of each group."""
-        end = self.first_seed + self.episodes
-        starts = range(self.first_seed, end, self.group_size)
-        return [range(start, min(start + self.group_size, end)) for start in starts]
-
-
-@cache
-def _worker_policy(name: str) -> Policy:
-    """The worker process's own policy, loaded at its first episode."""
-    from policies.loading import load_policy
-
-    policy = load_policy(name)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
-    return policy
-
-
-@cache
-def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | None:
-    """The worker process's own head, for methods that need one."""
-    return head_for(method, policy, task=task)
-
-
-def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
-    """One group of an evaluation, in this process."""
-    policy = _worker_policy(config.policy)
-    head = _worker_head(config.method, config.policy, config.task)
-    plays = [
-        play(
-            policy,
-            task_name=config.task,
-            method=config.method,
-            seed=seed,
-            trace=config.trace,
-            control_period_ns=config.control_period_ns,
-            sampling_share=config.sampling_share,
-            correction_head=head,
-        )
-        for seed in seeds
-    ]
-    return [episode.result for episode in play_together(policy, plays)]
-
-
-def evaluate(
-    config: EvaluationConfig,
-    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
-    *,
-    workers: int = 2,
-) -> list[EpisodeResult]:
-    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
-    out: list[EpisodeResult] = []
-    with worker_pool(workers) as pool:
-        for results in pool.imap(partial(run_group, config), config.groups()):
-            out += results
-            for result in results:
-                on_episode(result)
-    return out
-
-
-def wilson_interval(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """95 % confidence interval of a success rate (Wilson 1927): honest at 0 and 100 %, and for small n."""
-    if n == 0:
-        return 0.0, 1.0
-    rate = successes / n
-    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
-
-
-def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | None]:
-    """One method's figures over its episodes."""
-    n, successes = len(results), sum(result.score.success for result in results)
-    times = [r.score.completion_s for r in results if r.score.completion_s is not None]
-    reactions = [reaction_s for result in results for reaction_s in result.score.reactions_s]
-    out: dict[str, float | list[float] | None] = {
-        "episodes": n,
-        "success": successes / max(n, 1),
-        "success_interval_95": list(wilson_interval(successes, n)),
-        "completion_s_median": float(np.median(times)) if times else None,
-        "reaction_p50_s": float(np.quantile(reactions, 0.5)) if reactions else None,
-        "reaction_p95_s": float(np.quantile(reactions, 0.95)) if reactions else None,
-    }
-    for source in ("summary", "score"):
-        rows = [r.summary if source == "summary" else r.score.metrics for r in results]
-        for key in rows[0] if rows else ():
-            out[key] = float(np.mean([row[key] for row in rows if key in row]))
-    out["seam_jump_max"] = max((r.summary["seam_jump_max"] for r in results), default=0.0)
-    return out
-
-
-def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
-    """Configuration, summary, the seeds that failed, and every episode if wanted, as text."""
-    data: dict[str, object] = {
-        "config": config.as_dict(),
-        "summary": summarise(results),
-        "failed_seeds": [result.seed for result in results if not result.score.success],
-    }
-    if with_episodes:
-        data["episodes"] = [asdict(result) for result in results]
-    return json.dumps(data, indent=1) + "\n"

@@ -7,37 +7,33 @@ file, beside everything that decides it; a line that is there is never run again
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 
 from policies.correction import CORRECTION
 from policies.shipped import find_checkpoint, shipped_checkpoints
 from robot_runtime.core.method import (
-    METHODS,
     ClampedPrefix,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
     Method,
     PerRowCorrection,
     PrefixPreservedStart,
+    RequestPart,
     RolledForwardState,
+    SamplerPart,
 )
 from robot_runtime.errors import RobotRuntimeError
-from sim.evaluate import EpisodeResult, EvaluationConfig, run_group
-from sim.lab_scores import EXPERT, CellScore, Row
-from sim.tasks import make_task
-from sim.traces import LatencyTrace
+from sim.evaluate import EpisodeResult
+from sim.evaluation import Contestant, DelayedExpert, EvaluationConfig, LeRobotEngine, run_group
+from sim.lab_scores import CellScore, Row
 from sim.workers import worker_pool
-from sim.world import World
 
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
 """Raise it when the code changes what a cell comes to: older lines are then run again."""
 CONTROL_PERIOD_NS = 10_000_000
 """Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (sim/README.md)."""
-EXPERT_FOLDER = Path(__file__).parent / "experts"
-NEVER_NS = 10**15
+_FOLDER = Path(__file__).parent
 PLAIN, PREFIX = "plain", "prefix"
 
 
@@ -86,6 +82,7 @@ class Cell:
     """One place of the comparison."""
 
     method_name: str
+    """What the page calls it, see `sim.lab_methods`."""
     policy: TrainedPolicy
     config: EvaluationConfig
 
@@ -102,9 +99,21 @@ class Cell:
         return {"version": RESULTS_VERSION, "method_name": self.method_name, "policy": policy, **config}
 
 
-def recipe_needed(method: Method) -> str:
-    """The training recipe a method's policy should have been made with."""
-    match method.sampler, method.request:
+def recipe_needed(contestant: Contestant) -> str | None:
+    """The training recipe its policy should have been made with; None if it has no policy."""
+    match contestant:
+        case DelayedExpert():
+            return None
+        case LeRobotEngine():
+            return PLAIN
+        case Method(correction=PerRowCorrection()):
+            return "residual"
+        case Method(sampler=sampler, request=request):
+            return _recipe_of(sampler, request)
+
+
+def _recipe_of(sampler: SamplerPart, request: RequestPart) -> str:
+    match sampler, request:
         case ClampedPrefix(), _:
             return PREFIX
         case PrefixPreservedStart(), _:
@@ -115,7 +124,7 @@ def recipe_needed(method: Method) -> str:
             return "mixed-schedule"
         case _, RolledForwardState():
             return "offset"
-    return "residual" if isinstance(method.correction, PerRowCorrection) else PLAIN
+    return PLAIN
 
 
 def find_policy(
@@ -153,23 +162,14 @@ def _trained(recipe: str, training_seed: int, name_or_path: str, folder: Path) -
     )
 
 
-def has_delayed_expert() -> bool:
-    """Whether this installation knows the physical limit."""
-    return find_spec("sim.delayed_expert") is not None
-
-
-def expert_cell(task: str, trace: LatencyTrace, episodes: int) -> Cell:
-    """The expert under the same trace; what it comes to follows from its code."""
+def expert() -> TrainedPolicy:
+    """The scripted experts, in place of a policy; what they come to follows from their code."""
     digest = sha256()
-    for file in (*sorted(EXPERT_FOLDER.glob("*.py")), EXPERT_FOLDER.parent / "delayed_expert.py"):
+    for file in (*sorted((_FOLDER / "experts").glob("*.py")), _FOLDER / "delayed_expert.py"):
         digest.update(file.read_bytes())
-    policy = TrainedPolicy(
-        recipe="expert", training_seed=0, name_or_path=EXPERT, fingerprint=digest.hexdigest()[:16]
+    return TrainedPolicy(
+        recipe="expert", training_seed=0, name_or_path="expert", fingerprint=digest.hexdigest()[:16]
     )
-    config = EvaluationConfig(
-        policy=EXPERT, task=task, method=METHODS["time-aligned"], trace=trace, episodes=episodes
-    )
-    return Cell(method_name=EXPERT, policy=policy, config=config)
 
 
 class ResultsFile:
@@ -263,24 +263,6 @@ def rows_of(cells: Sequence[Cell], results: ResultsFile) -> list[Row]:
     ]
 
 
-def run_expert_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
-    """The scripted expert, told everything as late as the trace says; loses what the trace loses."""
-    from sim.delayed_expert import run_delayed_expert
-
-    world, out = World(make_task(config.task)), []
-    for seed in seeds:
-        delay = partial(_expert_delay_ns, config.trace, config.trace.offset_ns(seed))
-        score = run_delayed_expert(world, seed=seed, delay=delay)
-        digest = sha256(repr(score).encode()).hexdigest()
-        out.append(EpisodeResult(seed=seed, score=score, summary={}, digest=digest))
-    return out
-
-
-def _expert_delay_ns(trace: LatencyTrace, offset_ns: int, t_ns: int) -> int:
-    delay_ns = trace.delay_ns(t_ns + offset_ns)
-    return NEVER_NS if delay_ns is None else delay_ns
-
-
 _Job = tuple[int, EvaluationConfig, range]
 
 
@@ -296,8 +278,7 @@ def _outcomes(cells: Sequence[Cell], workers: int) -> Iterator[tuple[int, list[E
 
 def _run_job(job: _Job) -> tuple[int, list[EpisodeResult] | str, int]:
     i, config, seeds = job
-    run = run_expert_group if config.policy == EXPERT else run_group
     try:
-        return i, run(config, seeds), len(seeds)
+        return i, run_group(config, seeds), len(seeds)
     except (RobotRuntimeError, ValueError) as error:
         return i, f"{type(error).__name__}: {error}", len(seeds)

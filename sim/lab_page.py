@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from sim.lab_methods import EXPERT
 from sim.lab_plots import Style, at_reference
-from sim.lab_scores import EXPERT, Moments, Row
+from sim.lab_scores import Moments, Row
 
 FIGURES = (
     ("starved ticks", "starved_ticks", 1),

@@ -18,7 +18,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 
 from robot_runtime.core.method import (
-    METHODS,
     ClampedPrefix,
     ConstantSchedule,
     HorizonAwareSchedule,
@@ -29,7 +28,8 @@ from robot_runtime.core.method import (
     RolledForwardState,
     StopAndAsk,
 )
-from sim.lab_scores import EXPERT, Moments, Row
+from sim.lab_methods import EXPERT, contestant_named
+from sim.lab_scores import Moments, Row
 
 _HUES = {
     "stands still": "#555555",
@@ -48,8 +48,8 @@ REFERENCE_DELAY_MS = 400.0
 
 def family(method_name: str) -> str:
     """What a method rests on, from its parts."""
-    method: Method | None = METHODS.get(method_name)
-    if method is None:
+    method = contestant_named(method_name)
+    if not isinstance(method, Method):
         return "other engines"
     if isinstance(method.request, StopAndAsk):
         return "stands still"

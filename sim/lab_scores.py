@@ -1,18 +1,7 @@
 """What cells of the comparison come to, and how sure that is.
 
-    CellScore   one training seed: sums that can be pooled, and every reaction
-    Row         one method on one task under one trace, over all training seeds, with 95 % intervals
-
-The reaction bound is FASTER's: an event falls anywhere between two captures, so with the time to first action
-TTFA and the interval between captures, the reaction is uniform between TTFA and TTFA + interval.
-
-    capture        event          capture         first action
-       |-------------x---------------|----------------|
-       |---------- interval ---------|----- TTFA -----|
-                     |----------- reaction -----------|
-
-Here both differ from answer to answer: the bound is the mixture over all answers, each as likely as its
-interval is long.
+CellScore   one training seed: sums that can be pooled, and every reaction
+Row         one method on one task under one trace, over all training seeds, with 95 % intervals
 """
 
 from collections.abc import Sequence
@@ -21,12 +10,11 @@ from hashlib import sha256
 
 import numpy as np
 
-from sim.evaluate import EpisodeResult, wilson_interval
+from sim.evaluate import EpisodeResult
+from sim.reaction_bound import Reaction
+from sim.statistics import wilson_interval
 
-EXPERT = "delayed-expert"
-"""Stands among the methods for the physical limit, see `sim.delayed_expert`."""
 Z_95 = 1.96
-_POINTS_PER_ANSWER = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,41 +50,6 @@ class Moments:
 
 
 _NOTHING = Moments(n=0, mean=0.0, squares=0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reaction:
-    """Best, mean, 95th percentile and worst of reaction times [s]."""
-
-    best_s: float
-    mean_s: float
-    p95_s: float
-    worst_s: float
-
-    @classmethod
-    def measured(cls, times_s: Sequence[float]) -> "Reaction":
-        return cls(
-            best_s=float(np.min(times_s)),
-            mean_s=float(np.mean(times_s)),
-            p95_s=float(np.quantile(times_s, 0.95)),
-            worst_s=float(np.max(times_s)),
-        )
-
-    @classmethod
-    def bound(cls, arrivals: Sequence[tuple[float, float]]) -> "Reaction":
-        """Of answers as (interval, TTFA): the mixture of U(TTFA, TTFA + interval), weighted by interval."""
-        interval, ttfa = np.asarray(arrivals, dtype=float).T
-        share = (np.arange(_POINTS_PER_ANSWER) + 0.5) / _POINTS_PER_ANSWER
-        times = (ttfa[:, None] + share * interval[:, None]).ravel()
-        weights = np.repeat(interval, _POINTS_PER_ANSWER)
-        order = np.argsort(times)
-        cumulated = np.cumsum(weights[order]) / weights.sum()
-        return cls(
-            best_s=float(ttfa.min()),
-            mean_s=float(np.average(times, weights=weights)),
-            p95_s=float(times[order][np.searchsorted(cumulated, 0.95)]),
-            worst_s=float((ttfa + interval).max()),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

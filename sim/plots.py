@@ -15,7 +15,8 @@ from matplotlib.ticker import MaxNLocator
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.safety import Mode
 from robot_runtime.telemetry import RunRecord
-from sim.evaluate import Episode, EpisodeResult, wilson_interval
+from sim.evaluate import Episode, EpisodeResult
+from sim.statistics import wilson_interval
 
 WAIT, RUNS, UNUSED, HELD = "#f2b134", "#2a6f97", "#cfe1ec", "#d1495b"
 

@@ -7,18 +7,22 @@ from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 
 from robot_runtime.cli.bench_faults import BenchFaults
 from robot_runtime.cli.bench_loop import BenchLoop
+from robot_runtime.cli.bench_reaction import BenchReaction
+from robot_runtime.cli.bench_stream import BenchStream
 from robot_runtime.cli.bench_wire import BenchWire
 
 
 @configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the control loop, the wire, or a dying server on this machine."""
+    """Measure the control loop, the wire, streaming, a dying server, or how soon a robot reacts."""
 
     what: (
         Annotated[BenchLoop, subcommand("loop")]
         | Annotated[BenchWire, subcommand("wire")]
         | Annotated[BenchFaults, subcommand("faults")]
+        | Annotated[BenchReaction, subcommand("reaction")]
+        | Annotated[BenchStream, subcommand("stream")]
     )
 
     def main(self) -> int:

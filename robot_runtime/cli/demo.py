@@ -163,7 +163,7 @@ def _row(task: str, method: str, episode: "Episode") -> list[str]:
 
 
 def _episode_figures(episode: "Episode") -> dict:
-    from sim.evaluate import summarise
+    from sim.statistics import summarise
 
     figures = summarise([episode.result])
     return {**figures, "completion_s": episode.result.score.completion_s}

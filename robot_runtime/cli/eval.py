@@ -12,7 +12,8 @@ from robot_runtime.core.method import Method
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from sim.evaluate import EpisodeResult, EvaluationConfig
+    from sim.evaluate import EpisodeResult
+    from sim.evaluation import EvaluationConfig
     from sim.traces import LatencyTrace
 
 
@@ -46,7 +47,8 @@ class Eval:
     """Write a picture of the results to this file."""
 
     def main(self) -> int:
-        from sim.evaluate import EvaluationConfig, summarise, to_json
+        from sim.evaluation import EvaluationConfig
+        from sim.statistics import summarise, to_json
         from sim.tasks import make_task
         from sim.traces import constant, find_trace
 
@@ -107,7 +109,7 @@ class Eval:
     def _with_progress(self, config: "EvaluationConfig") -> "list[EpisodeResult]":
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        from sim.evaluate import evaluate
+        from sim.evaluation import evaluate
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns) as progress:

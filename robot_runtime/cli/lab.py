@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.core.method import METHODS, method_named
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from sim.lab import Cell, FailedCell, MissingPolicy, ResultsFile
+    from sim.lab import Cell, FailedCell, MissingPolicy, ResultsFile, TrainedPolicy
     from sim.lab_scores import Row
     from sim.traces import LatencyTrace
 
@@ -33,7 +32,7 @@ class Lab:
     tasks: tuple[str, ...] = ()
     """Which tasks; all if none is named."""
     methods: tuple[str, ...] = ()
-    """Which methods; all if none is named."""
+    """Which ones, also of `delayed-expert` and `lerobot-...`; all if none is named."""
     delays: tuple[float, ...] | None = None
     """Constant delays from capture to answer [ms]; 0 to 500 if not given, a row being 50 ms."""
     traces: tuple[str, ...] | None = None
@@ -80,12 +79,13 @@ class Lab:
         return 0
 
     def _check(self) -> None:
+        from sim.lab_methods import contestant_named
         from sim.tasks import make_task
 
         for task in self.tasks:
             make_task(task)
-        for method in self.methods:
-            method_named(method)
+        for name in self.methods:
+            contestant_named(name)
         if self._episodes < 1 or self.workers < 1 or min(self._delays, default=0.0) < 0:
             raise InvalidValueError(
                 "need episodes >= 1, workers >= 1 and delays >= 0 ms, "
@@ -112,41 +112,52 @@ class Lab:
 
     def _cells(self) -> "tuple[list[Cell], list[MissingPolicy]]":
         """What to run, the first training seed first; and the policies that are missing for more."""
-        from sim.evaluate import EvaluationConfig
-        from sim.lab import (
-            CONTROL_PERIOD_NS,
-            Cell,
-            MissingPolicy,
-            expert_cell,
-            find_policy,
-            has_delayed_expert,
-            recipe_needed,
-        )
+        from sim.lab import MissingPolicy
+        from sim.lab_methods import contestant_names
         from sim.tasks import TASKS
 
         cells: list[Cell] = []
         missing: dict[str, MissingPolicy] = {}
-        traces = self._traces()
         for seed in self._seeds:
             for task in self.tasks or sorted(TASKS):
-                if not self.methods and seed == self._seeds[0] and has_delayed_expert():
-                    cells += [expert_cell(task, trace, self._episodes) for trace in traces]
-                for name in self.methods or tuple(METHODS):
-                    policy = find_policy(self.checkpoints, task, recipe_needed(METHODS[name]), seed)
+                for name in self.methods or contestant_names():
+                    policy = self._policy(name, task, seed)
                     if isinstance(policy, MissingPolicy):
                         missing |= {each.command: each for each in policy.to_train}
-                        continue
-                    for trace in traces:
-                        config = EvaluationConfig(
-                            policy=policy.name_or_path,
-                            task=task,
-                            method=METHODS[name],
-                            trace=trace,
-                            episodes=self._episodes,
-                            control_period_ns=CONTROL_PERIOD_NS,
-                        )
-                        cells.append(Cell(method_name=name, policy=policy, config=config))
+                    elif policy is not None:
+                        cells += self._line(name, policy, task)
         return cells, list(missing.values())
+
+    def _policy(self, name: str, task: str, seed: int) -> "TrainedPolicy | MissingPolicy | None":
+        """What a row runs with; None if it needs no policy and the first training seed has it already."""
+        from sim.lab import expert, find_policy, recipe_needed
+        from sim.lab_methods import contestant_named
+
+        recipe = recipe_needed(contestant_named(name))
+        if recipe is None:
+            return expert() if seed == self._seeds[0] else None
+        return find_policy(self.checkpoints, task, recipe, seed)
+
+    def _line(self, name: str, policy: "TrainedPolicy", task: str) -> "list[Cell]":
+        from sim.evaluation import EvaluationConfig
+        from sim.lab import CONTROL_PERIOD_NS, Cell
+        from sim.lab_methods import contestant_named
+
+        return [
+            Cell(
+                method_name=name,
+                policy=policy,
+                config=EvaluationConfig(
+                    policy=policy.name_or_path,
+                    task=task,
+                    method=contestant_named(name),
+                    trace=trace,
+                    episodes=self._episodes,
+                    control_period_ns=CONTROL_PERIOD_NS,
+                ),
+            )
+            for trace in self._traces()
+        ]
 
     def _announce(self, cells: "list[Cell]", missing: "list[MissingPolicy]", results: "ResultsFile") -> None:
         done = sum(results.score(cell) is not None for cell in cells)
@@ -226,7 +237,9 @@ class Lab:
 
         for task in dict.fromkeys(row.task for row in rows):
             head, *body = success_table(rows, task)
-            shown = Table(*head, title=f"{task}: success, with its 95 % interval")
+            shown = Table(title=f"{task}: success, with its 95 % interval")
+            for name in head:
+                shown.add_column(name, no_wrap=name in head[:2])
             for line in body:
                 shown.add_row(*line)
             Console().print(shown)

@@ -20,16 +20,24 @@ class ServerProcess:
     """`robot-runtime serve` in a child process; a context manager that is entered once it is ready."""
 
     def __init__(
-        self, policy: str, *, address: str = ANY_PORT, delay_ms: float = 0.0, timeout_s: float = 60.0
+        self,
+        policy: str,
+        *,
+        address: str = ANY_PORT,
+        delay_ms: float = 0.0,
+        torch_threads: int | None = None,
+        timeout_s: float = 60.0,
     ) -> None:
         """
-        policy, address, delay_ms: as for `robot-runtime serve`.
+        policy, address, delay_ms, torch_threads: as for `robot-runtime serve`.
         timeout_s: ServerUnavailableError if it is not ready by then, or ends before.
         """
         self._folder = tempfile.TemporaryDirectory()
         ready, said = Path(self._folder.name) / "ready.json", Path(self._folder.name) / "stderr"
         command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
         command += ["--address", address, "--delay-ms", str(delay_ms), "--json", str(ready)]
+        if torch_threads is not None:
+            command += ["--torch-threads", str(torch_threads)]
         with said.open("wb") as stderr:
             # Its own process group: a Ctrl-C is for the robot, which brings its server down in order.
             self._process = subprocess.Popen(

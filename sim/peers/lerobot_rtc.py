@@ -149,6 +149,7 @@ def run_peer_episode(
     delay_ns: int | Callable[[int], int | None] = 0,
     expected_delay_ns: int | None = None,
     lost_after_ns: int = NS_PER_S,
+    control_period_ns: int = CONTROL_PERIOD_NS,
     snapshot_period_ns: int | None = None,
 ) -> Episode:
     """Run one episode as `sim.evaluate.run_episode` does, with LeRobot's engine in place of our executor.
@@ -157,7 +158,8 @@ def run_peer_episode(
         within the episode, which gives None where an answer never comes.
     expected_delay_ns: what the variant may be set up for [ns]; None takes a constant delay as it is.
     lost_after_ns: how long the engine waits for an answer that never comes; then its own retry follows.
-    PeerMissingError without LeRobot; SchemaMismatchError if policy and task do not fit.
+    PeerMissingError without LeRobot; SchemaMismatchError if policy and task do not fit; InvalidValueError if
+    the peer's period is no whole number of control periods.
     """
     checkpoint = _checkpoint(policy_checkpoint)
     if expected_delay_ns is None:
@@ -181,7 +183,7 @@ def run_peer_episode(
         lost_after_ns=lost_after_ns,
         seed=seed,
     ) as peer:
-        return _run(peer, checkpoint, settings, task_name, seed, snapshot_period_ns)
+        return _run(peer, checkpoint, settings, task_name, seed, control_period_ns, snapshot_period_ns)
 
 
 def _run(
@@ -190,6 +192,7 @@ def _run(
     settings: LeRobotSettings,
     task_name: str,
     seed: int,
+    control_period_ns: int,
     snapshot_period_ns: int | None,
 ) -> Episode:
     task, clock = make_task(task_name), SimClock()
@@ -201,7 +204,11 @@ def _run(
     arm = HeldTarget(command_at_state(checkpoint.action_spec, robot.read()), checkpoint.action_spec.dt_ns)
     scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=arm.counts), []
     peer_period_ns = checkpoint.action_spec.dt_ns // settings.interpolation_multiplier
-    for now_ns in range(0, round(task.episode_s * NS_PER_S), CONTROL_PERIOD_NS):
+    if peer_period_ns % control_period_ns:
+        raise InvalidValueError(
+            f"the peer acts every {peer_period_ns} ns, which is no multiple of {control_period_ns} ns"
+        )
+    for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
         clock.sleep_until_ns(now_ns)
         robot.read()
         if now_ns % peer_period_ns == 0:

@@ -163,8 +163,7 @@ def wall_force(world: World) -> float:
     """Strongest contact with the wall in the last physics step [N]."""
     wall = world.model.geom("wall").id
     strongest, wrench = 0.0, np.zeros(6)
-    for i, contact in enumerate(world.data.contact):
-        if wall in contact.geom:
-            mujoco.mj_contactForce(world.model, world.data, i, wrench)
-            strongest = max(strongest, float(np.linalg.norm(wrench[:3])))
+    for i in np.flatnonzero((world.data.contact.geom == wall).any(axis=1)):
+        mujoco.mj_contactForce(world.model, world.data, int(i), wrench)
+        strongest = max(strongest, float(np.linalg.norm(wrench[:3])))
     return strongest

@@ -1,6 +1,7 @@
 """The closed loop under the virtual clock, with experts in place of learned policies."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -8,9 +9,12 @@ import pytest
 
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.method import METHODS, LastTarget, SamplerPart, method_named
+from robot_runtime.core.safety import Mode
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
-from sim.evaluate import EpisodeResult, EvaluationConfig, run_episode, run_group, summarise, wilson_interval
+from sim.evaluate import EpisodeResult, Informed, run_episode
+from sim.evaluation import EvaluationConfig, run_group
 from sim.experts import ACTION_SPEC, make_expert
+from sim.statistics import summarise, wilson_interval
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.world import World
@@ -200,3 +204,38 @@ def test_a_summary_takes_the_worst_seam_and_the_mean_of_the_rest():
     assert out["seam_jump_max"] == 0.3
     assert out["stalled_s"] == pytest.approx(0.4)
     assert out["reaction_p50_s"] == pytest.approx(0.2)
+
+
+DT_NS = 50_000_000
+
+
+def known(answers, until_ns: int) -> list[int | None]:
+    """What commands know, tick by tick, of answers as (capture, arrival, committed rows) [ns, ns, rows]."""
+    informed, out = Informed(DT_NS), []
+    for request_id, (_, _, d) in enumerate(answers):
+        informed.asked(SimpleNamespace(request_id=request_id, inference_delay=d))
+    splices = []
+    for request_id, (captured_ns, arrived_ns, _) in enumerate(answers):
+        source = SimpleNamespace(request_id=request_id, t_obs_ns=captured_ns)
+        seam = SimpleNamespace(first_row=(arrived_ns - captured_ns) // DT_NS + 1)
+        splices.append(SimpleNamespace(t_ns=arrived_ns, source=source, t0_ns=captured_ns, seam=seam))
+    for now_ns in range(0, until_ns, DT_NS // 5):
+        arrived = [splice for splice in splices if splice.t_ns <= now_ns]
+        last = arrived[-1] if arrived else None
+        tick = SimpleNamespace(now_ns=now_ns, mode=Mode.RUN, source=last and last.source)
+        out.append(informed.t_obs_ns(tick, last))
+    return out
+
+
+def test_an_answer_counts_as_seen_when_the_robot_leaves_its_last_committed_row():
+    seen = known([(0, 4 * DT_NS, 8)], until_ns=10 * DT_NS)
+    assert seen[7 * 5 - 1] is None
+    assert seen[7 * 5] == 0
+
+
+def test_an_answer_that_repeats_rows_knows_what_they_knew():
+    """The second comes before the first one's row 8, and commits to it: the first is known all the same."""
+    seen = known([(0, 4 * DT_NS, 8), (4 * DT_NS, 6 * DT_NS, 8)], until_ns=14 * DT_NS)
+    assert seen[7 * 5] == 0
+    assert seen[11 * 5 - 1] == 0
+    assert seen[11 * 5] == 4 * DT_NS

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from robot_runtime.cli import main
 from robot_runtime.core.method import METHODS, method_named
 from sim import lab
-from sim.evaluate import EpisodeResult, EvaluationConfig
+from sim.evaluate import EpisodeResult
+from sim.evaluation import EvaluationConfig
 from sim.lab import (
     Cell,
     MissingPolicy,
@@ -24,7 +25,7 @@ from sim.lab import (
 )
 from sim.lab_page import BEGIN, END, markdown, table, write_readme
 from sim.lab_plots import Style, draw_page, family
-from sim.lab_scores import CellScore, Moments, Reaction
+from sim.lab_scores import CellScore, Moments
 from sim.task import EpisodeScore
 from sim.traces import constant, find_trace, spikes
 
@@ -166,18 +167,6 @@ def test_pooled_moments_are_those_of_all_values(values, cut):
     assert pooled.mean == pytest.approx(np.mean(values), abs=1e-9)
     expected = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values))
     assert pooled.half_width == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_reaction_bound_of_even_answers_is_uniform():
-    bound = Reaction.bound([(0.2, 0.3)] * 40)
-    assert (bound.best_s, bound.worst_s) == (0.3, 0.5)
-    assert bound.mean_s == pytest.approx(0.4)
-    assert bound.p95_s == pytest.approx(0.49, abs=0.011)
-
-
-def test_an_event_falls_into_a_long_interval_more_often():
-    bound = Reaction.bound([(0.1, 0.0), (0.3, 0.0)])
-    assert bound.mean_s == pytest.approx((0.1 * 0.05 + 0.3 * 0.15) / 0.4)
 
 
 def rows(methods=("naive", "committed-prefix"), traces=("0ms", "400ms", "spikes")):

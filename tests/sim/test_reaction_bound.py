@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.reaction import (
+from sim.reaction_bound import (
+    Reaction,
     asynchronous_bound,
     probability_faster,
     reaction_bound,
@@ -106,6 +107,19 @@ def test_events_at_random_are_answered_as_the_bound_says(ttfa: float, interval: 
     assert reactions.mean() == pytest.approx(bound.mean_s, abs=0.03 * interval)
     assert reactions.std() == pytest.approx(bound.std_s, abs=0.03 * interval)
     assert np.quantile(reactions, 0.95) == pytest.approx(bound.quantile_s(0.95), abs=0.03 * interval)
+
+
+@given(ttfa=DURATIONS, interval=DURATIONS, n=st.integers(1, 30))
+def test_equal_answers_allow_what_the_closed_form_says(ttfa: float, interval: float, n: int) -> None:
+    bound, found = reaction_bound(ttfa, interval), Reaction.bound([(interval, ttfa)] * n)
+    assert (found.best_s, found.worst_s) == (bound.best_s, bound.worst_s)
+    assert found.mean_s == pytest.approx(bound.mean_s)
+    assert found.p95_s == pytest.approx(bound.quantile_s(0.95), abs=0.051 * interval)
+
+
+def test_an_event_falls_into_a_long_interval_more_often() -> None:
+    bound = Reaction.bound([(0.1, 0.0), (0.3, 0.0)])
+    assert bound.mean_s == pytest.approx((0.1 * 0.05 + 0.3 * 0.15) / 0.4)
 
 
 @given(a=st.tuples(DURATIONS, DURATIONS), b=st.tuples(DURATIONS, DURATIONS))

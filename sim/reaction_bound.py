@@ -8,10 +8,18 @@
 TTFA, time to first action: from the observation to the first command of its answer. An event falls anywhere
 between two observations, so the reaction is uniform in [TTFA, TTFA + interval) if both are constant: FASTER
 (arXiv 2603.19199, section 3). Jitter only makes it worse: it is a bound, not a forecast.
+
+Where both differ from answer to answer, as in any run, the bound is the mixture of these distributions over
+the answers of that run, each as likely as its interval is long: `Reaction.bound`.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+_POINTS_PER_ANSWER = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,3 +85,42 @@ def probability_faster(a: ReactionBound, b: ReactionBound) -> float:
         return width / 2 + (y - a.worst_s)
 
     return (integral(b.worst_s) - integral(b.best_s)) / (b.worst_s - b.best_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reaction:
+    """Best, mean, 95th percentile and worst of reaction times [s], measured or allowed."""
+
+    best_s: float
+    mean_s: float
+    p95_s: float
+    worst_s: float
+
+    @classmethod
+    def measured(cls, times_s: Sequence[float]) -> "Reaction":
+        """Of the reactions of a run."""
+        return cls(
+            best_s=float(np.min(times_s)),
+            mean_s=float(np.mean(times_s)),
+            p95_s=float(np.quantile(times_s, 0.95)),
+            worst_s=float(np.max(times_s)),
+        )
+
+    @classmethod
+    def bound(cls, answers: Sequence[tuple[float, float]]) -> "Reaction":
+        """What the answers of a run allow, each as (interval, TTFA) [s]; the percentile is a grid's.
+
+        Equal answers give `reaction_bound` of the two durations.
+        """
+        interval, ttfa = np.asarray(answers, dtype=float).T
+        share = (np.arange(_POINTS_PER_ANSWER) + 0.5) / _POINTS_PER_ANSWER
+        times = (ttfa[:, None] + share * interval[:, None]).ravel()
+        weights = np.repeat(interval, _POINTS_PER_ANSWER)
+        order = np.argsort(times)
+        cumulated = np.cumsum(weights[order]) / weights.sum()
+        return cls(
+            best_s=float(ttfa.min()),
+            mean_s=float(np.average(ttfa + interval / 2, weights=interval)),
+            p95_s=float(times[order][np.searchsorted(cumulated, 0.95)]),
+            worst_s=float((ttfa + interval).max()),
+        )

@@ -1,0 +1,99 @@
+"""`robot-runtime bench reaction`: from an unforeseen event to the first command that knows of it."""
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robot_runtime.core.method import method_named
+from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from sim.reaction_bench import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchReaction:
+    """Measure reaction times on `track` under the virtual clock, waiting included.
+
+    Against U(TTFA, TTFA + interval), the bound for the answers that the run had, and against synchronous in
+    the same run. With our chunks, and with those of VLASH's paper (25 rows at 50 Hz).
+    """
+
+    method: str = "committed-prefix"
+    """What is compared with synchronous."""
+    episodes: int = 50
+    """Of 10 s each, in every case with the same seeds; about four events each."""
+    workers: int = 2
+    """Processes to share the work; the results do not depend on it."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def main(self) -> int:
+        """Measure, print a table, and write the figures if asked; returns the exit code."""
+        from rich.progress import Progress
+
+        from sim.reaction_bench import cases, measure
+
+        method_named(self.method)
+        if self.episodes < 2 or self.workers < 1:
+            raise InvalidValueError(
+                f"need episodes >= 2 and workers >= 1, got {self.episodes} and {self.workers}"
+            )
+        with Progress() as progress:
+            bar = progress.add_task("cases", total=len(cases(self.method)))
+            outcomes = measure(
+                self.method,
+                episodes=self.episodes,
+                workers=self.workers,
+                on_case=lambda outcome: progress.advance(bar),
+            )
+        show(outcomes)
+        if self.json is not None:
+            command = shlex.join(["robot-runtime", *sys.argv[1:]])
+            self.json.write_text(json.dumps(to_dict(outcomes, command=command), indent=1) + "\n")
+        return 0
+
+
+def to_dict(outcomes: "list[Outcome]", *, command: str) -> dict[str, object]:
+    """The figures, each with how many times shorter it is than synchronous."""
+    rows = [{**o.as_dict(), "synchronous_over_this": _shorter(outcomes, o)} for o in outcomes]
+    return {"command": command, "rows": rows}
+
+
+def _shorter(outcomes: "list[Outcome]", this: "Outcome") -> float | None:
+    """Mean reaction of synchronous over this one's; None if there is none to compare with."""
+    for other in outcomes:
+        same = (other.case.chunks, other.case.trace) == (this.case.chunks, this.case.trace)
+        if same and other.case.method == "synchronous":
+            return other.measured.mean_s / this.measured.mean_s
+    return None
+
+
+def show(outcomes: "list[Outcome]") -> None:
+    """Print them as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Reaction on track: measured / bound [ms]")
+    for column in ("chunks", "delay", "method", "events", "mean", "± 95 %", "p95", "worst"):
+        is_word = column in ("chunks", "delay", "method")
+        table.add_column(column, justify="left" if is_word else "right", no_wrap=True)
+    for column in ("over bound", "requests/s", "to synchronous"):
+        table.add_column(column, justify="right")
+    for o in outcomes:
+        shorter = _shorter(outcomes, o)
+        pairs = [
+            f"{1e3 * getattr(o.measured, name):.0f} / {1e3 * getattr(o.bound, name):.0f}"
+            for name in ("mean_s", "p95_s", "worst_s")
+        ]
+        table.add_row(
+            *(o.case.chunks.name, o.case.trace, o.case.name, str(o.events)),
+            *(pairs[0], f"{1e3 * o.mean_half_width_s:.0f}", pairs[1], pairs[2]),
+            f"{100 * (o.measured.mean_s / o.bound.mean_s - 1):+.1f} %",
+            f"{o.requests_per_s:.1f}",
+            "–" if shorter is None else f"{shorter:.1f} x shorter",
+        )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)

@@ -1,0 +1,177 @@
+"""Many episodes of one kind: `EvaluationConfig`, and the processes that share them.
+
+A row of the comparison is not always a method of ours: the physical limit and a peer's engine meet the same
+tasks, seeds and traces.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
+from hashlib import sha256
+
+import numpy as np
+
+from policies.correction import head_for
+from policies.policy import Policy
+from robot_runtime.core.correction import CorrectionHead
+from robot_runtime.core.method import Method
+from sim.delay import SAMPLING_SHARE
+from sim.delayed_expert import run_delayed_expert
+from sim.evaluate import CONTROL_PERIOD_NS, EpisodeResult, play, play_together
+from sim.peers.lerobot_rtc import Variant, run_peer_episode
+from sim.tasks import make_task
+from sim.traces import LatencyTrace, constant
+from sim.workers import worker_pool
+from sim.world import World
+
+_NEVER_NS = 10**15
+_EXPECTED_QUANTILE = 0.9  # of the delays, as `LatencyEstimator` takes it
+
+
+@dataclass(frozen=True)
+class DelayedExpert:
+    """The scripted expert on late observations, see `sim.delayed_expert`: no policy, no server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeRobotEngine:
+    """LeRobot's own engine with our policy, see `sim.peers.lerobot_rtc`."""
+
+    variant: Variant
+
+
+Contestant = Method | DelayedExpert | LeRobotEngine
+"""What runs an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What to run; the same configuration gives the same results, however many processes share the work."""
+
+    policy: str
+    """A shipped policy's name, or a checkpoint folder."""
+    task: str
+    method: Contestant
+    trace: LatencyTrace = field(default_factory=lambda: constant(0.0))
+    """From capture of an observation to the arrival of its answer."""
+    episodes: int = 100
+    first_seed: int = 10_000
+    """Episodes take the seeds from here on; training uses lower ones."""
+    control_period_ns: int = CONTROL_PERIOD_NS
+    sampling_share: float = SAMPLING_SHARE
+    group_size: int = 25
+    """Episodes that are answered together. Batches of another size round differently, in the last bit."""
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it as JSON has it; method and trace in words that tell any two apart."""
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "method": {part: repr(value) for part, value in vars(self.method).items()},
+            "trace": {"name": self.trace.name, "fingerprint": self.trace.fingerprint},
+        }
+
+    def groups(self) -> list[range]:
+        """The seeds of each group."""
+        end = self.first_seed + self.episodes
+        starts = range(self.first_seed, end, self.group_size)
+        return [range(start, min(start + self.group_size, end)) for start in starts]
+
+
+@cache
+def _worker_policy(name: str) -> Policy:
+    """The worker process's own policy, loaded at its first episode."""
+    from policies.loading import load_policy
+
+    policy = load_policy(name)
+    _one_torch_thread()
+    return policy
+
+
+@cache
+def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | None:
+    """The worker process's own head, for methods that need one."""
+    return head_for(method, policy, task=task)
+
+
+def _one_torch_thread() -> None:
+    """Processes share the cores, not threads."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
+def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
+    """One group of an evaluation, in this process."""
+    match config.method:
+        case Method() as method:
+            return _run_methods_group(config, method, seeds)
+        case DelayedExpert():
+            return list(_run_experts_group(config, seeds))
+        case LeRobotEngine(variant=variant):
+            return [_run_peers_episode(config, variant, seed) for seed in seeds]
+
+
+def _run_methods_group(config: EvaluationConfig, method: Method, seeds: range) -> list[EpisodeResult]:
+    policy = _worker_policy(config.policy)
+    head = _worker_head(method, config.policy, config.task)
+    plays = [
+        play(
+            policy,
+            task_name=config.task,
+            method=method,
+            seed=seed,
+            trace=config.trace,
+            control_period_ns=config.control_period_ns,
+            sampling_share=config.sampling_share,
+            correction_head=head,
+        )
+        for seed in seeds
+    ]
+    return [episode.result for episode in play_together(policy, plays)]
+
+
+def _run_experts_group(config: EvaluationConfig, seeds: range) -> Iterator[EpisodeResult]:
+    world = World(make_task(config.task))
+    for seed in seeds:
+        score = run_delayed_expert(world, seed=seed, delay=partial(_experts_delay_ns, config.trace, seed))
+        digest = sha256(repr(score).encode()).hexdigest()
+        yield EpisodeResult(seed=seed, score=score, summary={}, digest=digest)
+
+
+def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
+    delay_ns = trace.delay_ns(t_ns + trace.offset_ns(seed))
+    return _NEVER_NS if delay_ns is None else delay_ns
+
+
+def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) -> EpisodeResult:
+    """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
+    trace = config.trace
+    expected_ns = int(np.quantile(trace.answered_ns, _EXPECTED_QUANTILE, method="higher"))
+    _one_torch_thread()
+    episode = run_peer_episode(
+        config.policy,
+        task_name=config.task,
+        variant=variant,
+        seed=seed,
+        delay_ns=lambda t_ns: trace.delay_ns(t_ns + trace.offset_ns(seed)),
+        expected_delay_ns=expected_ns,
+        lost_after_ns=trace.deadline_ns,
+        control_period_ns=config.control_period_ns,
+    )
+    return episode.result
+
+
+def evaluate(
+    config: EvaluationConfig,
+    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+    *,
+    workers: int = 2,
+) -> list[EpisodeResult]:
+    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
+    out: list[EpisodeResult] = []
+    with worker_pool(workers) as pool:
+        for results in pool.imap(partial(run_group, config), config.groups()):
+            out += results
+            for result in results:
+                on_episode(result)
+    return out

@@ -1,0 +1,52 @@
+"""What the episodes of an evaluation come to, and how sure that is."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+
+from sim.evaluate import EpisodeResult
+from sim.evaluation import EvaluationConfig
+
+
+def wilson_interval(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """95 % confidence interval of a success rate (Wilson 1927): honest at 0 and 100 %, and for small n."""
+    if n == 0:
+        return 0.0, 1.0
+    rate = successes / n
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+
+
+def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | None]:
+    """One method's figures over its episodes."""
+    n, successes = len(results), sum(result.score.success for result in results)
+    times = [r.score.completion_s for r in results if r.score.completion_s is not None]
+    reactions = [reaction_s for result in results for reaction_s in result.score.reactions_s]
+    out: dict[str, float | list[float] | None] = {
+        "episodes": n,
+        "success": successes / max(n, 1),
+        "success_interval_95": list(wilson_interval(successes, n)),
+        "completion_s_median": float(np.median(times)) if times else None,
+        "reaction_p50_s": float(np.quantile(reactions, 0.5)) if reactions else None,
+        "reaction_p95_s": float(np.quantile(reactions, 0.95)) if reactions else None,
+    }
+    for source in ("summary", "score"):
+        rows = [r.summary if source == "summary" else r.score.metrics for r in results]
+        for key in rows[0] if rows else ():
+            out[key] = float(np.mean([row[key] for row in rows if key in row]))
+    out["seam_jump_max"] = max((r.summary["seam_jump_max"] for r in results), default=0.0)
+    return out
+
+
+def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
+    """Configuration, summary, the seeds that failed, and every episode if wanted, as text."""
+    data: dict[str, object] = {
+        "config": config.as_dict(),
+        "summary": summarise(results),
+        "failed_seeds": [result.seed for result in results if not result.score.success],
+    }
+    if with_episodes:
+        data["episodes"] = [asdict(result) for result in results]
+    return json.dumps(data, indent=1) + "\n"

@@ -1,0 +1,55 @@
+"""Who takes part: our methods, the physical limit, the peer."""
+
+import pytest
+
+from robot_runtime.core.method import METHODS, BestOfSamples, Method
+from robot_runtime.errors import UnknownNameError
+from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
+from sim.lab import recipe_needed
+from sim.lab_methods import CONTESTANTS, EXPERT, contestant_named
+from sim.peers.lerobot_import import lerobot_problem
+from sim.traces import constant
+
+
+def config(name: str, *, delay_ms: float) -> EvaluationConfig:
+    return EvaluationConfig(
+        policy="track",
+        task="track",
+        method=contestant_named(name),
+        trace=constant(delay_ms),
+        control_period_ns=10_000_000,
+    )
+
+
+def test_a_method_that_draws_several_chunks_says_how_many():
+    fewer = contestant_named("bid-4")
+    assert isinstance(fewer, Method)
+    assert isinstance(fewer.sampler, BestOfSamples)
+    assert fewer.sampler.num_samples == 4
+    assert contestant_named("bid") is METHODS["bid"]
+    assert "bid" not in CONTESTANTS
+
+
+def test_an_unknown_one_is_refused_with_all_names():
+    with pytest.raises(UnknownNameError, match=r"delayed-expert.*lerobot-best-narrow"):
+        contestant_named("magic")
+
+
+def test_the_peer_needs_a_plain_policy_and_the_expert_none():
+    assert recipe_needed(contestant_named("lerobot-defaults")) == "plain"
+    assert recipe_needed(contestant_named(EXPERT)) is None
+
+
+def test_the_expert_reacts_as_late_as_its_observations_are():
+    (episode,) = run_group(config(EXPERT, delay_ms=200.0), range(10_000, 10_001))
+    assert episode.score.success
+    assert 0.2 <= min(episode.score.reactions_s) <= max(episode.score.reactions_s) < 0.26
+
+
+@pytest.mark.skipif(lerobot_problem() is not None, reason=str(lerobot_problem()))
+def test_the_peer_is_counted_as_we_are():
+    one = config("lerobot-best-narrow", delay_ms=400.0)
+    assert isinstance(one.method, LeRobotEngine)
+    (episode,) = run_group(one, range(10_000, 10_001))
+    assert episode.summary["requests_per_s"] == pytest.approx(2.5, abs=0.2)
+    assert episode.summary["evaluations_per_s"] == pytest.approx(12.5, abs=1.0)
