@@ -1,6 +1,6 @@
 """Train the shipped checkpoints, evaluate them on unseen seeds, and write the results into their model cards.
 
-python scripts/train_shipped_policies.py                # about an hour on two cores
+python scripts/train_shipped_policies.py                # about two hours on two cores
 python scripts/train_shipped_policies.py --no-train     # only evaluate and rewrite the cards
 """
 
@@ -32,7 +32,7 @@ CASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    tasks: tuple[str, ...] = ("track", "pick_place")
+    tasks: tuple[str, ...] = ("track", "pick_place", "strike", "conveyor")
     """Which checkpoints."""
     train: bool = True
     """Train; otherwise take the checkpoints that are there."""
