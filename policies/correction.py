@@ -9,7 +9,8 @@ from pathlib import Path
 from policies.shipped import find_checkpoint
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.correction import CorrectionHead
-from robot_runtime.core.method import Method, NoCorrection
+from robot_runtime.core.method import Method
+from robot_runtime.core.splice_parts import NoCorrection
 from robot_runtime.errors import CheckpointError
 
 CORRECTION = "correction.safetensors"

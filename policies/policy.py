@@ -8,7 +8,8 @@ import numpy as np
 
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.method import RollForward, SamplerPart
+from robot_runtime.core.request_parts import RollForward
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation

@@ -6,7 +6,8 @@ from typing import get_args
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.method import LastTarget, RollForward, SamplerPart
+from robot_runtime.core.request_parts import LastTarget, RollForward
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float, Int
 from robot_runtime.core.state import Observation, RobotState

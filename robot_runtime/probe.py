@@ -8,8 +8,8 @@ from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.choose import Auto, Choice, choose_method
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import PREFIXLESS, SamplerPart
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.state import Image, Observation
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from policies.correction import CORRECTION
 from policies.shipped import find_checkpoint, shipped_checkpoints
-from robot_runtime.core.method import (
+from robot_runtime.core.method import Method
+from robot_runtime.core.request_parts import RequestPart, RolledForwardState
+from robot_runtime.core.sampler_parts import (
     ClampedPrefix,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
-    Method,
-    PerRowCorrection,
     PrefixPreservedStart,
-    RequestPart,
-    RolledForwardState,
     SamplerPart,
 )
+from robot_runtime.core.splice_parts import PerRowCorrection
 from robot_runtime.errors import RobotRuntimeError
 from sim.evaluate import EpisodeResult
 from sim.evaluation import Contestant, DelayedExpert, EvaluationConfig, LeRobotEngine, run_group

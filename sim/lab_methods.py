@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from robot_runtime.core.method import METHODS, AveragedSamples, BestOfSamples, Method
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.sampler_parts import AveragedSamples, BestOfSamples
 from robot_runtime.errors import UnknownNameError
 from sim.evaluation import Contestant, DelayedExpert, LeRobotEngine
 from sim.peers.lerobot_import import lerobot_problem

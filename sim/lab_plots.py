@@ -17,17 +17,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 
-from robot_runtime.core.method import (
+from robot_runtime.core.method import Method
+from robot_runtime.core.request_parts import RolledForwardState, StopAndAsk
+from robot_runtime.core.sampler_parts import (
     ClampedPrefix,
     ConstantSchedule,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
-    Method,
-    PerRowCorrection,
     PrefixPreservedStart,
-    RolledForwardState,
-    StopAndAsk,
 )
+from robot_runtime.core.splice_parts import PerRowCorrection
 from sim.lab_methods import EXPERT, contestant_named
 from sim.lab_scores import Moments, Row
 

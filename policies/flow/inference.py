@@ -12,7 +12,7 @@ from policies.flow.checkpoint import Checkpoint
 from policies.flow.guidance import calls_per_step
 from policies.flow.sampler import PreviousRows, denoise
 from policies.flow.selection import best_sample, coherence_weights, medoid
-from robot_runtime.core.method import (
+from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     Consensus,

@@ -15,7 +15,8 @@ from policies.flow.support import check_options, supported_samplers, trained_rol
 from policies.policy import Answer, InferenceRequest
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.capabilities import TRAINED_BY_LENGTH
-from robot_runtime.core.method import PREFIXLESS, BestOfSamples, RollForward, SamplerPart
+from robot_runtime.core.request_parts import RollForward
+from robot_runtime.core.sampler_parts import PREFIXLESS, BestOfSamples, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from policies.flow.guidance import guided, soft_mask
-from robot_runtime.core.method import (
+from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,

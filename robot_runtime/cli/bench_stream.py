@@ -25,8 +25,8 @@ from rich.table import Table
 
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.method import HorizonAwareSchedule
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import HorizonAwareSchedule
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived

@@ -31,8 +31,8 @@ from robot_runtime.cli.bench_wire_floor import (
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
-from robot_runtime.core.method import ConstantSchedule, SamplerPart
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.server.server import PolicyServer

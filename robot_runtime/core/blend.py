@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.method import Blend, CrossFade, Replace, TemporalEnsembling, WeightedAverage
 from robot_runtime.core.shapes import Float, Int
+from robot_runtime.core.splice_parts import Blend, CrossFade, Replace, TemporalEnsembling, WeightedAverage
 from robot_runtime.core.timeline import ChunkTimeline
 from robot_runtime.core.transforms import interpolate_planar, slerp
 from robot_runtime.core.waypoints import Waypoints

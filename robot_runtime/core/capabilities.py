@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from robot_runtime.core.method import (
-    METHODS,
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.request_parts import LastTarget, RolledForwardState, RollForward
+from robot_runtime.core.sampler_parts import (
     ClampedPrefix,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
-    LastTarget,
-    Method,
     PrefixPreservedStart,
-    RolledForwardState,
-    RollForward,
     SamplerPart,
 )
 from robot_runtime.errors import InvalidValueError

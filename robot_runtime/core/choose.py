@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import Capabilities, fitted
-from robot_runtime.core.method import METHODS, EveryRows, Method, RolledForwardState, method_named
+from robot_runtime.core.method import METHODS, Method, method_named
+from robot_runtime.core.request_parts import EveryRows, RolledForwardState
 from robot_runtime.errors import InvalidValueError
 
 AUTO = "auto"

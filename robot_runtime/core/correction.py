@@ -24,8 +24,8 @@ from robot_runtime.core.action import (
     Reference,
 )
 from robot_runtime.core.counts import Counts
-from robot_runtime.core.method import Correction, NoCorrection, PerRowCorrection
 from robot_runtime.core.shapes import Float
+from robot_runtime.core.splice_parts import Correction, NoCorrection, PerRowCorrection
 from robot_runtime.core.state import Observation, readonly
 from robot_runtime.core.timeline import ChunkTimeline, Knot, Source
 from robot_runtime.errors import InvalidValueError

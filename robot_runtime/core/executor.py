@@ -30,9 +30,10 @@ from robot_runtime.core.correction import Corrector, ResidualHead
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Clip, Limiter, Limits
-from robot_runtime.core.method import Method, StopAndAsk
+from robot_runtime.core.method import Method
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.request import ChunkRequest, RequestPlanner
+from robot_runtime.core.request_parts import StopAndAsk
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.splice import Arrival, first_row_due_ns
 from robot_runtime.core.state import Observation, RobotState

@@ -22,7 +22,7 @@ from robot_runtime.core.action import (
     JointCommand,
     PoseCommand,
 )
-from robot_runtime.core.method import IntegratedDeltas, LastTarget, RollForward, TrackingLag
+from robot_runtime.core.request_parts import IntegratedDeltas, LastTarget, RollForward, TrackingLag
 from robot_runtime.core.shapes import Float, Int
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.timeline import ChunkTimeline

@@ -7,7 +7,8 @@ import numpy as np
 from robot_runtime.core.action import ActionSpec, JointPosition
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import (
+from robot_runtime.core.predict import HandPose, StatePredictor
+from robot_runtime.core.request_parts import (
     AsSoonAsPossible,
     BeforeStarvation,
     EveryRows,
@@ -16,11 +17,10 @@ from robot_runtime.core.method import (
     PreviousChunk,
     RequestPart,
     RolledForwardState,
-    SamplerPart,
     StopAndAsk,
     When,
 )
-from robot_runtime.core.predict import HandPose, StatePredictor
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase

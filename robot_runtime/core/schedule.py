@@ -15,7 +15,7 @@ tau = clip((rho - u) / (1 - u), 0, 1) at rho = 1 - s, is 1 - t.
 
 import numpy as np
 
-from robot_runtime.core.method import HorizonAwareSchedule, SamplerPart
+from robot_runtime.core.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.shapes import Float, Int
 
 _ROUNDING = 1e-9  # a finish time that is a step's but for rounding belongs to that step

@@ -14,8 +14,14 @@ import pinocchio as pin
 
 from robot_runtime.core.action import NS_PER_S, ActionChunk, Command
 from robot_runtime.core.counts import Counts
-from robot_runtime.core.method import FromRowZero, NotBeforePlanned, SplicePart, StateMatched, TimeAligned
 from robot_runtime.core.shapes import Float
+from robot_runtime.core.splice_parts import (
+    FromRowZero,
+    NotBeforePlanned,
+    SplicePart,
+    StateMatched,
+    TimeAligned,
+)
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import pose_from_quaternion, wrap_angle
 from robot_runtime.core.waypoints import Waypoints

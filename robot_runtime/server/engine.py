@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from policies.policy import Policy
 from robot_runtime.clock import Clock
-from robot_runtime.core.method import PREFIXLESS, SamplerPart
+from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState

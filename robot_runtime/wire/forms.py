@@ -15,8 +15,9 @@ from msgspec.structs import asdict
 
 from robot_runtime.core.action import ActionSpec, ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.method import RollForward, SamplerPart, TrackingLag
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request_parts import RollForward, TrackingLag
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import pose_from_numbers, pose_to_numbers

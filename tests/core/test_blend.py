@@ -7,17 +7,15 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.action import BaseTwistCommand, Command, PoseCommand
 from robot_runtime.core.blend import Blender, mix
-from robot_runtime.core.method import (
+from robot_runtime.core.method import Method, method_named
+from robot_runtime.core.request_parts import EveryRows, PlainObservation
+from robot_runtime.core.splice_parts import (
     Blend,
     CrossFade,
-    EveryRows,
-    Method,
-    PlainObservation,
     Replace,
     TemporalEnsembling,
     TimeAligned,
     WeightedAverage,
-    method_named,
 )
 from robot_runtime.core.timeline import ChunkTimeline, Source
 from robot_runtime.core.transforms import slerp

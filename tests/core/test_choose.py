@@ -10,22 +10,20 @@ from hypothesis import strategies as st
 from robot_runtime.core.action import ActionSpec, JointPosition
 from robot_runtime.core.capabilities import Capabilities, fitted
 from robot_runtime.core.choose import Auto, Choice, choose_method, method_or_auto
-from robot_runtime.core.method import (
-    METHODS,
+from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.core.request import RequestPlanner
+from robot_runtime.core.request_parts import LastTarget, TrackingLag
+from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
     ConstantSchedule,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
-    LastTarget,
     PrefixPreservedStart,
     RtcGuidance,
     SamplerPart,
-    TrackingLag,
-    method_named,
 )
-from robot_runtime.core.request import RequestPlanner
 from robot_runtime.errors import InvalidValueError
 
 MS = 1_000_000

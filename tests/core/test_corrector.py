@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
-from robot_runtime.core.method import METHODS, Method, PerRowCorrection, method_named
+from robot_runtime.core.method import METHODS, Method, method_named
 from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.splice_parts import PerRowCorrection
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import Phase
 from robot_runtime.errors import InvalidValueError

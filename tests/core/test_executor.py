@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.executor import PartOutcome
-from robot_runtime.core.method import (
-    METHODS,
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.request_parts import (
     AsSoonAsPossible,
     BeforeStarvation,
     EveryRows,
-    Method,
     PlainObservation,
     PreviousChunk,
     StopAndAsk,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import IntegratedDeltas, LastTarget, TrackingLag
 from robot_runtime.core.predict import StatePredictor, fit_time_constant
+from robot_runtime.core.request_parts import IntegratedDeltas, LastTarget, TrackingLag
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Source
 from robot_runtime.core.transforms import integrate_twist

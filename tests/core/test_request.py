@@ -4,22 +4,18 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import (
-    METHODS,
+from robot_runtime.core.method import METHODS, Method, method_named
+from robot_runtime.core.request_parts import (
     AsSoonAsPossible,
     BeforeStarvation,
-    ClampedPrefix,
-    ConstantSchedule,
     EveryRows,
     IntegratedDeltas,
-    Method,
-    NotBeforePlanned,
     PlainObservation,
     PreviousChunk,
     RolledForwardState,
-    TimeAligned,
-    method_named,
 )
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.splice_parts import NotBeforePlanned, TimeAligned
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
 

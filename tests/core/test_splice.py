@@ -16,8 +16,9 @@ from robot_runtime.core.action import (
     JointCommand,
 )
 from robot_runtime.core.counts import Counts
-from robot_runtime.core.method import METHODS, StateMatched
+from robot_runtime.core.method import METHODS
 from robot_runtime.core.splice import Arrival, first_row_due_ns, nearest_on_path
+from robot_runtime.core.splice_parts import StateMatched
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import rotation_to_6d
 from robot_runtime.core.waypoints import Waypoints

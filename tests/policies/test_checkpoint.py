@@ -13,7 +13,7 @@ from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
 from policies.loading import load_policy
 from policies.shipped import shipped_checkpoints
-from robot_runtime.core.method import ConstantSchedule
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.errors import CheckpointError, UnknownNameError
 from tests.policies.toy import SCHEMA, SPEC, TASK, make_observation
 

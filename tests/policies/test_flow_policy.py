@@ -10,7 +10,7 @@ import torch
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
 from policies.policy import InferenceRequest, Policy
-from robot_runtime.core.method import (
+from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,

@@ -8,7 +8,7 @@ from policies.loading import load_policy
 from policies.policy import Policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from robot_runtime.core.action import JointPosition
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 

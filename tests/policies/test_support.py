@@ -19,14 +19,14 @@ from policies.flow.recipes import (
 )
 from policies.flow.support import UNTRAINED
 from policies.policy import capabilities_of
-from robot_runtime.core.method import (
+from robot_runtime.core.request_parts import TrackingLag
+from robot_runtime.core.sampler_parts import (
     PREFIXLESS,
     ClampedPrefix,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
     PrefixPreservedStart,
     SamplerPart,
-    TrackingLag,
 )
 from tests.policies.toy import SPEC, make_observation, rows_past, train_toy
 

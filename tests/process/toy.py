@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 

@@ -6,8 +6,8 @@ import pytest
 from policies.policy import Policy
 from policies.scripted import HoldPolicy
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.method import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.server.engine import Block, Engine, Failure, Result, zero_observation
 from robot_runtime.wire.server_session import Job

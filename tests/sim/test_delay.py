@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from policies.policy import Answer
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule, method_named
+from robot_runtime.core.method import method_named
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
 from robot_runtime.core.state import Observation, RobotState
 from sim.delay import DelayedPolicy, Inference
 from sim.evaluate import play, play_together, run_episode

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
-from robot_runtime.core.method import METHODS, LastTarget, SamplerPart, method_named
+from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.core.request_parts import LastTarget
 from robot_runtime.core.safety import Mode
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
 from sim.evaluate import EpisodeResult, Informed, run_episode
 from sim.evaluation import EvaluationConfig, run_group

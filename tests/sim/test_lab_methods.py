@@ -2,7 +2,8 @@
 
 import pytest
 
-from robot_runtime.core.method import METHODS, BestOfSamples, Method
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.sampler_parts import BestOfSamples
 from robot_runtime.errors import UnknownNameError
 from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
 from sim.lab import recipe_needed

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.method import LastTarget, TrackingLag
 from robot_runtime.core.predict import StatePredictor, fit_time_constant
+from robot_runtime.core.request_parts import LastTarget, TrackingLag
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Source
 from robot_runtime.core.waypoints import Waypoints

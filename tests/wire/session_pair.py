@@ -7,8 +7,8 @@ import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, JointPosition
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.method import ConstantSchedule
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession

@@ -13,8 +13,9 @@ from session_pair import SPEC, make_request, make_schema, make_welcome
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, LastTarget, SamplerPart, TrackingLag
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request_parts import LastTarget, TrackingLag
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.fields import INT64_MAX

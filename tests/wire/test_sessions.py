@@ -21,8 +21,9 @@ from session_pair import (
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.method import ClampedPrefix, ConstantSchedule, TrackingLag
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request_parts import TrackingLag
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import (
     PartReceived,

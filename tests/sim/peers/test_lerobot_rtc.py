@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from policies.flow.policy import FlowPolicy
-from robot_runtime.core.method import ConstantSchedule
 from robot_runtime.core.safety import Mode
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from sim.peers.lerobot_import import lerobot_problem
 from sim.peers.lerobot_rtc import LeRobotSettings, Variant, run_peer_episode
 from sim.peers.virtual_time import LockstepTime
