@@ -8,10 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
+
 from policies.policy import Answer, BatchPolicy, InferenceRequest, Policy
-from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.action import ActionSpec, ChunkPart
+from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.overlap import OpenAnswers
 from robot_runtime.core.request import ChunkRequest
-from sim.traces import LatencyTrace
+from robot_runtime.core.sampler_parts import HorizonAwareSchedule, SamplerPart
+from robot_runtime.core.schedule import finish_steps
+from sim.traces import SLOT_NS, LatencyTrace
 
 SAMPLING_SHARE = 0.5
 """Share of a delay that the sampler takes; the rest is capture, encoding, network and the image encoder.
@@ -20,6 +26,10 @@ SAMPLING_SHARE = 0.5
        |------ (1 - share) ---------|------- share -------------|
                                       1    2    3   ...         N    rows final after call k arrive here
 """
+
+
+NUM_PROBES = 8
+"""Requests that a robot measures the latency with before it starts, as `robot_runtime.probe` does."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,13 +54,24 @@ class DelayedPolicy:
     """Delivers answers as late as a trace says; whoever runs the episode works them out when needed."""
 
     def __init__(
-        self, trace: LatencyTrace, *, seed: int, t_start_ns: int = 0, sampling_share: float = SAMPLING_SHARE
+        self,
+        trace: LatencyTrace,
+        *,
+        spec: ActionSpec,
+        seed: int,
+        t_start_ns: int = 0,
+        sampling_share: float = SAMPLING_SHARE,
     ) -> None:
-        """seed: of the episode; says where in the trace it begins, at `t_start_ns`."""
+        """spec: of the policy's rows.
+
+        seed: of the episode; says where in the trace it begins, at `t_start_ns`.
+        """
         if not 0.0 <= sampling_share <= 1.0:
             raise ValueError(f"the sampler's share of a delay lies in 0..1, got {sampling_share}")
         self._trace, self._share = trace, sampling_share
+        self._horizon = spec.horizon
         self._offset_ns = trace.offset_ns(seed) - t_start_ns
+        self._open = OpenAnswers(spec)
         self._waiting: dict[int, _Waiting] = {}
         self._deadlines: dict[int, int] = {}
         self._arrivals: list[tuple[int, ChunkPart]] = []
@@ -58,6 +79,24 @@ class DelayedPolicy:
         self.num_evaluations = 0.0
         """Network calls for the answers that were needed; a request that is lost costs none."""
         self.num_failed = 0
+
+    def probed(self, sampler: SamplerPart, *, t_start_ns: int = 0) -> LatencyEstimator:
+        """What a robot knows of the latency that has asked a few times, one by one, before its start.
+
+        A trace that starts with the episode has nothing before it: then the robot knows nothing.
+        """
+        latency, t_ns = LatencyEstimator(), t_start_ns + self._offset_ns
+        if self._trace.starts_with_episode:
+            return latency
+        first = 1.0
+        if isinstance(sampler, HorizonAwareSchedule):
+            first = finish_steps(sampler, horizon=self._horizon)[0] / sampler.num_steps
+        for _ in range(NUM_PROBES):
+            delay_ns = self._trace.delay_ns(t_ns)
+            if delay_ns is not None:
+                latency.add(round(delay_ns * (1.0 - self._share + self._share * first)))
+            t_ns -= max(delay_ns or 0, SLOT_NS)
+        return latency
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Take a request; its delay counts from `now_ns`, when the observation was captured."""
@@ -73,13 +112,14 @@ class DelayedPolicy:
         """A request of whose answer some rows may have arrived by now; None if all those are worked out."""
         for waiting in self._waiting.values():
             if waiting.captured_ns + round(waiting.delay_ns * (1.0 - self._share)) <= now_ns:
-                return waiting.request
+                return self._open.shown(waiting.request)
         return None
 
     def answer(self, request_id: int, inference: Inference) -> None:
         """Send an answer on its way."""
         waiting, first_row = self._waiting.pop(request_id), 0
         request, answer = waiting.request, inference.answer
+        self._open.add(request, np.concatenate(answer.blocks))
         self.num_evaluations += inference.num_evaluations
         # A sampler that stops early has not taken all the calls that the delay is for.
         num_calls = max(answer.num_calls[-1], request.sampler.num_steps or 0)

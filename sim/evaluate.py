@@ -144,6 +144,7 @@ def play(
     can = capabilities_of(policy)
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
+    server = DelayedPolicy(trace, spec=policy.action_spec, seed=seed, sampling_share=sampling_share)
     executor = Executor(
         action_spec=policy.action_spec,
         method=fitted(method, can, policy=policy.name),
@@ -153,10 +154,10 @@ def play(
         max_inference_delay=can.trained_delay(method),
         hand_pose=world.kinematics.forward,
         correction_head=correction_head,
+        latency=server.probed(method.sampler),
     )
     record = RunRecord(counts=executor.counts)
     scorer, snapshots, informed = task.make_scorer(world), [], Informed(policy.action_spec.dt_ns)
-    server = DelayedPolicy(trace, seed=seed, sampling_share=sampling_share)
     executor.reset(robot.read(), clock.now_ns())
     for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
         clock.sleep_until_ns(now_ns)

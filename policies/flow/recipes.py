@@ -38,7 +38,7 @@ class Prefix:
 
     max_delay: int = 12
     """Most committed rows, d; drawn uniformly from 1 to it."""
-    probability: float = 0.25
+    probability: float = 0.6
     """Share of samples without commitments of their own that get a prefix. The paper draws d from 0 to
     max_delay every time; our demonstrations with commitments make up the rest."""
     noise: float = 0.01

@@ -6,43 +6,17 @@ last sample          now
     └───────○──────○──────○────    new rows; each is blended with what the old plan says for its time
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.shapes import Float, Int
+from robot_runtime.core.shapes import Int
 from robot_runtime.core.splice_parts import Blend, CrossFade, Replace, TemporalEnsembling, WeightedAverage
+from robot_runtime.core.timed_waypoints import TimedWaypoints, mix, pick_rows, with_rows
 from robot_runtime.core.timeline import ChunkTimeline
-from robot_runtime.core.transforms import interpolate_planar, slerp
 from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Chunk:
-    """Rows as the policy wrote them, with the times they are for."""
-
-    waypoints: Waypoints
-    t0_ns: int
-    dt_ns: int
-
-    @property
-    def end_ns(self) -> int:
-        return self.t0_ns + (self.waypoints.num_rows - 1) * self.dt_ns
-
-    def covers(self, t_ns: Int[np.ndarray, " n"]) -> np.ndarray:
-        """(n,) whether the chunk says something about a time."""
-        return (t_ns >= self.t0_ns) & (t_ns <= self.end_ns)
-
-    def at(self, t_ns: Int[np.ndarray, " n"]) -> Waypoints:
-        """What it says; before its first and after its last row, that row."""
-        position = np.clip((t_ns - self.t0_ns) / self.dt_ns, 0, self.waypoints.num_rows - 1)
-        below = np.floor(position).astype(int)
-        above = np.minimum(below + 1, self.waypoints.num_rows - 1)
-        mixed = mix(_rows(self.waypoints, below), _rows(self.waypoints, above), position - below)
-        gripper = self.waypoints.gripper
-        return mixed if gripper is None else replace(mixed, gripper=gripper[below])
 
 
 class Blender:
@@ -63,8 +37,8 @@ class Blender:
         self._seam_ns = 0
         self._t0_ns = 0
         self._old: ChunkTimeline | None = None
-        self._past: list[_Chunk] = []
-        self._current: _Chunk | None = None
+        self._past: list[TimedWaypoints] = []
+        self._current: TimedWaypoints | None = None
 
     def forget(self) -> None:
         """The robot was halted or reset: what earlier chunks said is void."""
@@ -93,7 +67,7 @@ class Blender:
             case WeightedAverage(old_weight=weight):
                 return self._averaged(waypoints, weight)
             case TemporalEnsembling(m=m):
-                self._current = _Chunk(waypoints=waypoints, t0_ns=self._t0_ns, dt_ns=self._dt_ns)
+                self._current = TimedWaypoints(waypoints=waypoints, t0_ns=self._t0_ns, dt_ns=self._dt_ns)
                 return self._ensembled(self._current, m)
             case CrossFade(duration_s=duration_s):
                 return self._faded(waypoints, round(duration_s * NS_PER_S))
@@ -115,7 +89,7 @@ class Blender:
         mixed = self._mixed_with_old(waypoints, first, times, x * x * (3.0 - 2.0 * x))
         return replace(mixed, gripper=waypoints.gripper)
 
-    def _ensembled(self, chunk: _Chunk, m: float) -> Waypoints:
+    def _ensembled(self, chunk: TimedWaypoints, m: float) -> Waypoints:
         """A running mean over the chunks, oldest first; i counts those that cover a time."""
         if not self._past:
             return chunk.waypoints
@@ -130,7 +104,7 @@ class Blender:
             rank, total = rank + covers, total + weight
             share = np.divide(weight, total, out=np.zeros(len(times)), where=total > 0.0)
             mean = mix(mean, each.at(times), share)
-        return _with_rows(chunk.waypoints, first, mean)
+        return with_rows(chunk.waypoints, first, mean)
 
     def _open_rows(self, waypoints: Waypoints) -> tuple[int, Int[np.ndarray, " n"]]:
         """(first row that is due after what has been sent, due times from there on)."""
@@ -145,42 +119,5 @@ class Blender:
         if len(times) == 0:
             return waypoints
         old = Waypoints.from_commands([self._old.command_at(t) for t in times.tolist()])
-        new = _rows(waypoints, np.arange(first, first + len(times)))
-        return _with_rows(waypoints, first, mix(old, new, share))
-
-
-def mix(a: Waypoints, b: Waypoints, share_b: Float[np.ndarray, " n"]) -> Waypoints:
-    """Row by row a fraction of the way from `a` to `b`: rotations on the geodesic, yaw the shorter way.
-
-    The gripper's width is a number like any other here.
-    """
-    out: dict[str, np.ndarray] = {}
-    for name, value in vars(b).items():
-        other = getattr(a, name)
-        if value is None or other is None:
-            continue
-        match name:
-            case "quat_BE":
-                out[name] = np.array([slerp(*each) for each in zip(other, value, share_b, strict=True)])
-            case "x_WB":
-                rows = zip(other, value, share_b, strict=True)
-                out[name] = np.array([interpolate_planar(*each) for each in rows])
-            case _:
-                share = share_b if value.ndim == 1 else share_b[:, None]
-                out[name] = other + share * (value - other)
-    return replace(b, **out)
-
-
-def _rows(waypoints: Waypoints, rows: Int[np.ndarray, " k"]) -> Waypoints:
-    parts = {name: value for name, value in vars(waypoints).items() if value is not None}
-    return replace(waypoints, **{name: value[rows] for name, value in parts.items()})
-
-
-def _with_rows(waypoints: Waypoints, first: int, rows: Waypoints) -> Waypoints:
-    """The waypoints with the rows from `first` on overwritten by those of `rows`."""
-    out: dict[str, np.ndarray] = {}
-    for name, value in vars(waypoints).items():
-        other = getattr(rows, name)
-        if value is not None and other is not None:
-            out[name] = np.concatenate([value[:first], other, value[first + len(other) :]])
-    return replace(waypoints, **out)
+        new = pick_rows(waypoints, np.arange(first, first + len(times)))
+        return with_rows(waypoints, first, mix(old, new, share))

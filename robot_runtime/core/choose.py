@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import Capabilities, fitted
+from robot_runtime.core.latency import rows_past
 from robot_runtime.core.method import METHODS, Method, method_named
 from robot_runtime.core.request_parts import EveryRows, RolledForwardState
 from robot_runtime.errors import InvalidValueError
@@ -77,7 +78,7 @@ def choose_method(
             "choosing a method needs a policy with a sampler, latency >= 0, dt > 0 and H >= 1, got "
             f"{len(capabilities.samplers)} samplers, {latency_ns} ns, {dt_ns} ns and {horizon}"
         )
-    d = latency_ns // dt_ns + 1
+    d = rows_past(latency_ns, dt_ns)
     s = max(EveryRows().rows if execution_horizon is None else execution_horizon, d)
     supported = capabilities.methods()
     late = f"answers take {latency_ns / _NS_PER_MS:.0f} ms, d = {d} rows of {dt_ns / NS_PER_S:g} s"

@@ -53,6 +53,7 @@ class PartOutcome(Enum):
     UNKNOWN = "nobody asked for it, or its answer is complete"
     OUT_OF_ORDER = "rows before it are missing"
     INVALID = "wrong shape, NaN or infinite numbers"
+    OVERTAKEN = "a later observation has been answered already"
     STOPPED = "the robot is stopped"
 
 
@@ -166,7 +167,8 @@ class Executor:
         self._request_deadline_ns = request_deadline_ns
         self._max_tracking_error = max_tracking_error
         self._next_id = 0
-        self._pending: _Pending | None = None
+        self._pending: dict[int, _Pending] = {}
+        self._newest_id = -1
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
 
     @property
@@ -177,12 +179,12 @@ class Executor:
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
-        if self._pending is not None or self._mode is Mode.STOP:
+        if self._mode is Mode.STOP:
             return False
-        return self._planner.is_due(self.timeline, self.latency, now_ns)
+        return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._pending))
 
     def make_request(self, observation: Observation) -> ChunkRequest:
-        """The request to send with this observation; one is under way at a time."""
+        """The request to send with this observation."""
         question = self._planner.question(observation, self.timeline, self.latency)
         request = ChunkRequest(
             request_id=self._next_id,
@@ -193,26 +195,28 @@ class Executor:
             sampler=self.method.sampler,
             seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
             deadline_ns=self._request_deadline_ns,
+            in_flight=tuple(self._pending),
         )
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
-        self._pending = _Pending(
+        self._pending[request.request_id] = _Pending(
             request=request,
             t_obs_ns=observation.t_obs_ns,
             rows=np.empty((self.action_spec.horizon, self.action_spec.dim)),
-            stood_still=self.timeline.phase(observation.t_obs_ns) is Phase.REST,
+            stood_still=(
+                self.timeline.phase(observation.t_obs_ns) is Phase.REST and question.inference_delay == 0
+            ),
         )
         return request
 
     def on_request_failed(self, request_id: int) -> None:
         """The answer will not come: expired, dropped, refused or lost with the server."""
-        if self._pending is not None and self._pending.request.request_id == request_id:
-            self._pending = None
+        if self._pending.pop(request_id, None) is not None:
             self._planner.reset()
 
     def on_server_lost(self) -> None:
         """The server is gone: what was asked of it is void. The plan goes on to its end."""
-        self._pending = None
+        self._pending.clear()
         self._planner.reset()
         self.latency.restart()
 
@@ -220,8 +224,8 @@ class Executor:
 
     def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
         """Take rows of the answer under way into the plan; the one place where others are refused."""
-        pending = self._pending
-        if pending is None or (part.request_id, part.epoch) != (pending.request.request_id, self.epoch):
+        pending = self._pending.get(part.request_id)
+        if pending is None or part.epoch != self.epoch:
             return PartOutcome.UNKNOWN
         if part.first_row != pending.num_rows:
             return PartOutcome.OUT_OF_ORDER
@@ -232,9 +236,13 @@ class Executor:
         pending.rows[part.first_row : end] = part.rows
         pending.num_rows = end
         if part.is_last:
-            self._pending = None
+            del self._pending[part.request_id]
         if self._mode is Mode.STOP:
             return PartOutcome.STOPPED
+        if part.first_row == 0:
+            self.latency.add(now_ns - pending.t_obs_ns)
+        if part.request_id < self._newest_id:
+            return PartOutcome.OVERTAKEN
         try:
             return self._splice(pending, now_ns)
         except ValueError:
@@ -252,7 +260,6 @@ class Executor:
         )
         waypoints = Waypoints.from_chunk(chunk).head(self._planner.rows_to_run())
         if pending.t0_ns is None:
-            self.latency.add(now_ns - pending.t_obs_ns)
             pending.t0_ns = self._first_row_due_ns(pending, chunk, waypoints, now_ns)
             self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
         source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_obs_ns)
@@ -266,8 +273,9 @@ class Executor:
         self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
         pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
-            self.counts.late_answers += self._pending is None and not pending.has_run
+            self.counts.late_answers += request.request_id not in self._pending and not pending.has_run
             return PartOutcome.LATE
+        self._newest_id = request.request_id
         if not pending.has_run:
             pending.has_run = True
             self.last_splice = Splice(
@@ -307,7 +315,7 @@ class Executor:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         here = command_at_state(self.action_spec, state)
         self.epoch += 1
-        self._pending = None
+        self._pending.clear()
         self._planner.reset()
         self._blender.forget()
         self._corrector.forget()

@@ -41,6 +41,16 @@ class LatencyEstimator:
         return int(np.quantile(np.fromiter(self._samples, dtype=float), self._quantile, method="higher"))
 
     def num_rows(self, dt_ns: int) -> int:
-        """Rows whose time will have come before an answer does, d; row 0 is due at the capture."""
+        """`rows_past` of the estimate; 0 while there is none."""
         latency = self.latency_ns()
-        return 0 if latency is None else latency // dt_ns + 1
+        return 0 if latency is None else rows_past(latency, dt_ns)
+
+
+def rows_past(latency_ns: int, dt_ns: int) -> int:
+    """Rows whose time has come before an answer does, d; row 0 is due at the capture.
+
+    row   0     1     2     3
+          |-----|-----|--┼--|        d = 3
+    capture           answer         one that comes just when a row is due can still change it
+    """
+    return -(-latency_ns // dt_ns)

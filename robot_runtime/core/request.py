@@ -27,6 +27,9 @@ from robot_runtime.core.timeline import ChunkTimeline, Phase
 from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 
+MAX_IN_FLIGHT = 32
+"""Requests of one robot under way at a time, at most."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChunkRequest:
@@ -46,6 +49,8 @@ class ChunkRequest:
     """Of the sampler's noise, >= 0."""
     deadline_ns: int
     """How long an answer is of use, counted from submission or, on the server, from receipt [ns]."""
+    in_flight: tuple[int, ...] = ()
+    """Ids of earlier requests whose answers are still wanted, oldest first; older ones give way to this."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,8 +71,9 @@ class RequestPlanner:
                            past when   | run until the | spare
                            it comes    | next one      |
 
-    that is s + d <= H, where s is at least d because one request is under way at a time. A state rolled
-    forward has row 0 due when the answer starts, so only s <= H is left, or d <= o with a fixed overlap o.
+    that is s + d <= H, where s is at least d / m if at most m requests are under way at a time. A state
+    rolled forward has row 0 due when the answer starts, so only s <= H is left, or d <= o with a fixed
+    overlap o.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class RequestPlanner:
         self._max_delay = max_inference_delay
         self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
+        self._max_in_flight = _max_in_flight(part)
         _refuse_misfit(part, action_spec.horizon, max_inference_delay)
         self._predictor: StatePredictor | None = None
         if isinstance(part, RolledForwardState):
@@ -103,8 +110,12 @@ class RequestPlanner:
         """Rows of a chunk that may enter the plan."""
         return _rows_to_run(self._part, self._spec.horizon)
 
-    def is_due(self, timeline: ChunkTimeline, latency: LatencyEstimator, now_ns: int) -> bool:
-        """Whether to ask now, given that no request is under way."""
+    def is_due(
+        self, timeline: ChunkTimeline, latency: LatencyEstimator, now_ns: int, *, num_in_flight: int
+    ) -> bool:
+        """Whether to ask now, with so many requests under way."""
+        if num_in_flight and (num_in_flight >= self._max_in_flight or not self._overlaps(timeline, latency)):
+            return False
         if isinstance(self._part, StopAndAsk):
             return timeline.phase(now_ns) is Phase.REST
         if self._asked_ns is None:
@@ -124,6 +135,12 @@ class RequestPlanner:
                     return True
                 return now_ns >= timeline.end_ns - (latency.num_rows(dt_ns) + margin) * dt_ns
 
+    def _overlaps(self, timeline: ChunkTimeline, latency: LatencyEstimator) -> bool:
+        """Whether a second request makes sense: answers to a robot that stands would all begin anew."""
+        if isinstance(self._part, PreviousChunk):
+            return self._part.inference_delay is not None or latency.latency_ns() is not None
+        return timeline.phase(timeline.claimed_ns) is Phase.PLAN
+
     def asked(self, t_obs_ns: int) -> None:
         """Note that a request with this observation went out."""
         self._asked_ns = t_obs_ns
@@ -137,16 +154,19 @@ class RequestPlanner:
     ) -> Question:
         """What to ask with an observation that was just taken.
 
-        A robot that stands still is committed to nothing and will be where it is: it asks plainly.
+        A robot that stands still is committed to standing until the answer comes; while nobody knows how long
+        that takes, it asks plainly.
         """
         self._count_shortening(latency)
-        phase = timeline.phase(observation.t_obs_ns)
         match self._part:
-            case PreviousChunk(inference_delay=fixed) if phase is Phase.PLAN:
-                rows = self._planned_rows(timeline, observation.state)
-                d = min(self._inference_delay(fixed, latency), len(rows))
-                return Question(observation=observation, prev_action_chunk=rows, inference_delay=d)
-            case RolledForwardState(inference_delay=fixed) if phase is not Phase.REST:
+            case PreviousChunk(inference_delay=fixed):
+                d = self._inference_delay(fixed, latency)
+                rows = self._planned_rows(timeline, observation.state, at_least=d)
+                if len(rows) > 0:
+                    return Question(observation=observation, prev_action_chunk=rows, inference_delay=d)
+            case RolledForwardState(inference_delay=fixed) if (
+                timeline.phase(observation.t_obs_ns) is not Phase.REST
+            ):
                 assert self._predictor is not None
                 d = self._inference_delay(fixed, latency)
                 start_ns = observation.t_obs_ns + d * self._spec.dt_ns
@@ -162,9 +182,14 @@ class RequestPlanner:
             case EveryRows(rows=rows) if self._execution_horizon(rows, latency) < rows:
                 self._counts.horizons_shortened += 1
 
-    def _planned_rows(self, timeline: ChunkTimeline, anchor: RobotState) -> Float[np.ndarray, "n D"]:
+    def _planned_rows(
+        self, timeline: ChunkTimeline, anchor: RobotState, *, at_least: int
+    ) -> Float[np.ndarray, "n D"]:
+        """Rows up to the plan's end; past it the robot coasts and stands, for `at_least` rows in all."""
         times = [anchor.t_ns + i * self._spec.dt_ns for i in range(self._spec.horizon)]
-        times = [t for t in times if t <= timeline.end_ns]
+        times = [t for i, t in enumerate(times) if i < at_least or t <= timeline.end_ns]
+        if not times:
+            return np.empty((0, self._spec.dim))
         planned = Waypoints.from_commands([timeline.command_at(t) for t in times])
         return planned.encode(self._spec, anchor)
 
@@ -181,11 +206,24 @@ class RequestPlanner:
         return min(measured, most)
 
     def _execution_horizon(self, rows: int, latency: LatencyEstimator) -> int:
-        """s, or as many rows as leave room for the measured d: asking earlier beats running out of plan."""
+        """s, or as many rows as leave room for the measured d: asking earlier beats running out of plan.
+
+        The plan ends when its last row is due, H - 1 rows after the capture.
+        """
         if isinstance(self._part, RolledForwardState):
             return rows
-        room = max(1, self._spec.horizon - latency.num_rows(self._spec.dt_ns))
+        room = max(1, self._spec.horizon - 1 - latency.num_rows(self._spec.dt_ns))
         return min(rows, room)
+
+
+def _max_in_flight(part: RequestPart) -> int:
+    match part:
+        case StopAndAsk():
+            return 1
+    match part.when:
+        case EveryRows(max_in_flight=most):
+            return most
+    return 1
 
 
 def _rows_to_run(part: RequestPart, horizon: int) -> int:
@@ -207,8 +245,9 @@ def _refuse_misfit(part: RequestPart, horizon: int, max_delay: int | None) -> No
     if isinstance(part, StopAndAsk):
         return
     match part.when:
-        case EveryRows(rows=s):
+        case EveryRows(rows=s, max_in_flight=most):
             _refuse_outside("execution horizon", s, 1, horizon, "the rows of a chunk")
+            _refuse_outside("max_in_flight", most, 1, MAX_IN_FLIGHT, "what a server takes from one robot")
         case AsSoonAsPossible():
             s = 1
         case BeforeStarvation(overlap_rows=int(overlap)):
@@ -229,10 +268,13 @@ def _refuse_misfit(part: RequestPart, horizon: int, max_delay: int | None) -> No
     _refuse_outside("inference delay", d, 0, longest, why)
     if is_rolled:
         _refuse_uncovered_start(part.when, s, d, n)
-    elif max(s, d) + d > n:
+        return
+    m = _max_in_flight(part)
+    least, name = max(s, -(-d // m)), "d" if m == 1 else f"d / {m}"
+    if least + d > n:
         raise InvalidValueError(
-            f"a chunk of H = {n} rows cannot cover an execution horizon of s = max({s}, d) = {max(s, d)} "
-            f"rows and an inference delay of d = {d}: s + d <= H is needed, and {max(s, d) + d} > {n}"
+            f"a chunk of H = {n} rows cannot cover an execution horizon of s = max({s}, {name}) = {least} "
+            f"rows and an inference delay of d = {d}: s + d <= H is needed, and {least + d} > {n}"
         )
 
 

@@ -17,6 +17,10 @@ class EveryRows:
 
     rows: int = 4
     """Rows from one observation to the next, s; more if the answer takes longer."""
+    max_in_flight: int = 1
+    """Requests under way at a time. With more than one, s may be smaller than the rows an answer takes; each
+    request names those it follows, and the server shows the policy the rows that they will have changed
+    (`core.overlap`)."""
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_a_delay_beyond_the_policys_training_is_cut_and_counted():
 
 def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     robot, now = moving(
-        PreviousChunk(when=EveryRows(rows=1)), latency_ns=2 * DT, answers=4, max_inference_delay=3
+        PreviousChunk(when=EveryRows(rows=1)), latency_ns=2 * DT + TICK, answers=4, max_inference_delay=3
     )
     assert robot.make_request(observation_at(first_wish(robot, now))).inference_delay == 3
     assert robot.counts.fallbacks() == []
@@ -181,7 +181,7 @@ def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
 def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
     robot, now = moving(PlainObservation(when=EveryRows(rows=6)), latency_ns=3 * DT, answers=4)
     last = robot.last_splice.source.t_obs_ns
-    assert first_wish(robot, now) == last + 4 * DT  # H = 8, d = 4: s + d <= H leaves s = 4
+    assert first_wish(robot, now) == last + 4 * DT  # H = 8, d = 3: s + d < H leaves s = 4
     robot.make_request(observation_at(now))
     assert robot.counts.horizons_shortened >= 1
     assert robot.counts.starved_ticks == 0

@@ -64,14 +64,14 @@ def arrivals_ms(server: DelayedPolicy, until_ms: int = 2_000) -> list[tuple[int,
 
 
 def test_rows_arrive_as_the_sampler_finishes_them():
-    server = DelayedPolicy(constant(400.0), seed=0, sampling_share=0.5)
+    server = DelayedPolicy(constant(400.0), spec=ACTION_SPEC, seed=0, sampling_share=0.5)
     server.submit(request(), 0)
     server.answer(0, inference(1, 4, 10))
     assert arrivals_ms(server) == [(220, 0), (280, 2), (400, 4)]
 
 
 def test_a_sampler_that_stops_early_saves_the_calls_it_did_not_make():
-    server = DelayedPolicy(constant(400.0), seed=0, sampling_share=0.5)
+    server = DelayedPolicy(constant(400.0), spec=ACTION_SPEC, seed=0, sampling_share=0.5)
     server.submit(request(sampler=HorizonAwareSchedule(num_steps=10, early_stop_rows=4)), 0)
     server.answer(0, inference(1, 5))
     assert arrivals_ms(server) == [(220, 0), (300, 2)]
@@ -79,7 +79,7 @@ def test_a_sampler_that_stops_early_saves_the_calls_it_did_not_make():
 
 @pytest.mark.parametrize(("share", "first_ms"), [(0.0, 400), (0.5, 200), (1.0, 0)])
 def test_an_answer_is_needed_when_the_first_of_it_could_arrive(share, first_ms):
-    server = DelayedPolicy(constant(400.0), seed=0, sampling_share=share)
+    server = DelayedPolicy(constant(400.0), spec=ACTION_SPEC, seed=0, sampling_share=share)
     server.submit(request(), 0)
     if first_ms:
         assert server.needed(first_ms * MS - 1) is None
@@ -90,7 +90,7 @@ def test_an_answer_is_needed_when_the_first_of_it_could_arrive(share, first_ms):
 
 def test_a_lost_request_is_given_up_at_its_deadline_and_never_worked_out():
     trace = LatencyTrace(name="x", delays_ns=np.array([LOST, 0]), starts_with_episode=True)
-    server = DelayedPolicy(trace, seed=0)
+    server = DelayedPolicy(trace, spec=ACTION_SPEC, seed=0)
     server.submit(request(), 0)
     assert server.expired(1_000 * MS - 1) == []
     assert server.needed(1_000 * MS) is None
@@ -100,7 +100,7 @@ def test_a_lost_request_is_given_up_at_its_deadline_and_never_worked_out():
 
 
 def test_an_answer_after_the_deadline_does_not_come():
-    server = DelayedPolicy(constant(1_500.0), seed=0)
+    server = DelayedPolicy(constant(1_500.0), spec=ACTION_SPEC, seed=0)
     server.submit(request(), 0)
     server.answer(0, inference(1, 2))
     assert [part.first_row for part in server.receive(999 * MS)] == []
@@ -110,7 +110,7 @@ def test_an_answer_after_the_deadline_does_not_come():
 
 def test_a_delay_counts_from_the_capture_in_its_slot():
     trace = LatencyTrace(name="x", delays_ns=np.array([100 * MS, 300 * MS]), starts_with_episode=True)
-    server = DelayedPolicy(trace, seed=0, sampling_share=0.0)
+    server = DelayedPolicy(trace, spec=ACTION_SPEC, seed=0, sampling_share=0.0)
     server.submit(request(0), SLOT_NS - 1)
     server.submit(request(1, t_ns=SLOT_NS), SLOT_NS)
     server.answer(0, inference(1))

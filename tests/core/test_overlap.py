@@ -1,0 +1,136 @@
+"""Requests that overlap: what the policy is shown of answers that the robot has not got yet."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.core.executor import PartOutcome
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.overlap import OpenAnswers
+from robot_runtime.core.request_parts import EveryRows, PreviousChunk
+from robot_runtime.core.safety import Mode
+from robot_runtime.errors import InvalidValueError
+from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+
+
+def overlapping(rows: int = 1, *, delay: int | None = None, most: int = 8) -> Method:
+    when = EveryRows(rows=rows, max_in_flight=most)
+    return replace(METHODS["committed-prefix"], request=PreviousChunk(when=when, inference_delay=delay))
+
+
+def continuing(request, step: float) -> np.ndarray:
+    """What a policy answers that goes on from its last committed row by `step` a row."""
+    d = request.inference_delay
+    out = np.empty((SPEC.horizon, SPEC.dim))
+    out[:d] = request.prev_action_chunk[:d]
+    out[d:] = out[d - 1] + np.outer(np.arange(1, SPEC.horizon - d + 1), [step, -step, 0.0])
+    return out
+
+
+def drive(method: Method, latency: int, steps, num_rows: int):
+    """A robot whose policy answers request k with `continuing(steps[k])`, `latency` later."""
+    robot, server = executor(method), OpenAnswers(SPEC)
+    robot.reset(state_at(0), 0)
+    asked, ticks, shown = [], [], []
+    for now in range(0, num_rows * DT, TICK):
+        for t_ns, request in list(asked):
+            if now >= t_ns + latency:
+                asked.remove((t_ns, request))
+                seen = server.shown(request)
+                shown.append(seen)
+                rows = continuing(seen, steps[request.request_id % len(steps)])
+                server.add(request, rows)
+                assert robot.on_part(answer(request, rows), now) is PartOutcome.RUNS
+        if robot.wants_request(now):
+            asked.append((now, robot.make_request(observation_at(now))))
+        ticks.append(robot.tick(state_at(now), now))
+    return robot, ticks, shown
+
+
+@given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=5))
+def test_every_answer_goes_on_from_where_the_ones_before_it_will_have_led(steps):
+    d = 3
+    robot, ticks, shown = drive(overlapping(delay=d), d * DT, steps, 30)
+    commanded = {tick.now_ns: tick.command.arm.q for tick in ticks}
+    for request in shown[d:]:
+        for i in range(d):
+            due = request.observation.t_obs_ns + i * DT
+            if due in commanded:
+                np.testing.assert_allclose(request.prev_action_chunk[i, :2], commanded[due], atol=1e-9)
+    assert robot.counts.starved_ticks == 0
+
+
+def test_a_robot_that_asks_every_row_moves_as_far_as_its_policy_means_to():
+    _, ticks, _ = drive(overlapping(delay=3), 3 * DT, [0.1], 20)
+    assert ticks[-1].command.arm.q[0] == pytest.approx(0.1 * (20 - 3), abs=0.11)
+
+
+def test_without_the_answers_under_way_each_one_would_start_anew():
+    """The plan alone shows the policy rows that the next answer has already replaced."""
+    robot = executor(overlapping(delay=3))
+    robot.reset(state_at(0), 0)
+    first = robot.make_request(observation_at(0))
+    robot.tick(state_at(0), 0)
+    second = robot.make_request(observation_at(DT))
+    server = OpenAnswers(SPEC)
+    server.add(first, continuing(first, 0.1))
+    np.testing.assert_allclose(second.prev_action_chunk[:, 0], [0.0, 0.0, 0.0])
+    np.testing.assert_allclose(
+        server.shown(second).prev_action_chunk[:, 0], [0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    )
+
+
+def test_only_answers_that_the_request_names_are_shown():
+    robot = executor(overlapping(delay=3))
+    robot.reset(state_at(0), 0)
+    first = robot.make_request(observation_at(0))
+    second = replace(robot.make_request(observation_at(DT)), in_flight=())
+    server = OpenAnswers(SPEC)
+    server.add(first, continuing(first, 0.1))
+    assert server.shown(second) is second
+    other_epoch = replace(second, in_flight=(first.request_id,), epoch=first.epoch + 1)
+    assert server.shown(other_epoch) is other_epoch
+
+
+def test_a_request_names_those_under_way_and_no_more_than_allowed_are():
+    robot = executor(overlapping(delay=3, most=2))
+    robot.reset(state_at(0), 0)
+    asked = []
+    for now in range(0, 4 * DT, TICK):
+        if robot.wants_request(now):
+            asked.append(robot.make_request(observation_at(now)))
+        robot.tick(state_at(now), now)
+    assert [request.in_flight for request in asked] == [(), (0,)]
+    robot.on_request_failed(0)
+    assert robot.wants_request(4 * DT)
+
+
+def test_while_the_latency_is_unknown_one_request_is_under_way():
+    robot = executor(overlapping())
+    robot.reset(state_at(0), 0)
+    robot.make_request(observation_at(0))
+    robot.tick(state_at(0), 0)
+    assert not robot.wants_request(5 * DT)
+
+
+def test_an_answer_that_was_overtaken_changes_nothing_but_counts_for_the_latency():
+    robot = executor(overlapping(delay=2))
+    robot.reset(state_at(0), 0)
+    first = robot.make_request(observation_at(0))
+    robot.tick(state_at(0), 0)
+    second = robot.make_request(observation_at(DT))
+    assert robot.on_part(answer(second, ramp(0.0, 0.1)), 2 * DT) is PartOutcome.RUNS
+    end = robot.timeline.end_ns
+    assert robot.on_part(answer(first, ramp(9.0, 9.0)), 2 * DT) is PartOutcome.OVERTAKEN
+    assert robot.timeline.end_ns == end
+    assert robot.latency.latency_ns() == 2 * DT
+    assert robot.mode is Mode.RUN
+
+
+@pytest.mark.parametrize("most", [0, 33])
+def test_a_number_in_flight_that_no_server_takes_is_refused(most):
+    with pytest.raises(InvalidValueError, match=f"max_in_flight must lie in 1..32.*got {most}"):
+        executor(overlapping(most=most))
