@@ -4,13 +4,13 @@ An episode on the virtual clock is a row of short spells, each drawn at random:
 
     follow    execute the first 1 to 12 rows of a fresh plan
     drift     the same for 2 to 8 rows, while an offset of the hand grows by up to 4 cm
-    hold      stop for 2 to 8 rows, as a robot does that waits for its policy
+    hold      stop for 2 to 12 rows, as a robot does that waits for its policy; some episodes begin so
 
-Every 50 ms, in whatever spell, the observation is kept with the expert's clean plan from there. Plans depend
-on the observation alone, so a disturbance never enters a label; it only decides which states get one.
+Every 50 ms, in whatever spell, the observation is kept with the expert's clean plan from there: a disturbance
+decides which states get a label, but is never part of one.
 
-Some plans are asked for under a commitment: the next rows of the plan that is being executed will run
-whatever was seen since it was made. That is how a policy is asked that thinks while the robot moves.
+Some plans are asked for under a commitment: the next rows that the spell commands, disturbed or standing as
+they are, will run whatever was seen since. That is how a policy is asked that thinks while the robot moves.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ from sim.world import World
 
 TICK_NS = 10_000_000
 """Spacing of the interpolated commands [ns]."""
-FOLLOW_ROWS, DISTURB_ROWS = (1, 12), (2, 8)
-DISTURB_SHARE, HOLD_SHARE = 0.2, 0.4
-"""Share of spells that disturb, and of those that hold."""
+FOLLOW_ROWS, DRIFT_ROWS, HOLD_ROWS = (1, 12), (2, 8), (2, 12)
+DISTURB_SHARE, HOLD_SHARE, START_HOLD_SHARE = 0.2, 0.4, 0.3
+"""Share of spells that disturb, of those that hold, and of episodes that begin with holding."""
 DRIFT_MAX = 0.04
 """Largest offset of the hand at the end of a drift [m]."""
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
-"""Share of the plans made under a commitment (but for the first of a spell), and its most rows."""
+"""Share of the plans made under a commitment (not where a spell begins to move), and its most rows."""
 _LOW_HAND = 0.06
 TICKS_PER_ROW = DT_NS // TICK_NS
 _AFTER_SUCCESS_ROWS = 10
@@ -144,44 +144,60 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
     kept: list[Demonstration] = []
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
-        spell = _draw_spell(rng, hand_z=float(world.kinematics.forward(world.q).translation[2]))
+        hand_z = float(world.kinematics.forward(world.q).translation[2])
+        spell = _draw_spell(rng, hand_z=hand_z, is_first=not kept)
         kept += _run_spell(world, expert, scorer, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
     return _pack(kept) if scorer.score().success else None
 
 
-def _draw_spell(rng: np.random.Generator, *, hand_z: float) -> Spell:
+def _draw_spell(rng: np.random.Generator, *, hand_z: float, is_first: bool) -> Spell:
     """The next spell; a low hand is never pushed down into the table."""
+    if is_first and rng.random() < START_HOLD_SHARE:
+        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True, drift=np.zeros(3))
     if rng.random() >= DISTURB_SHARE:
-        rows = int(rng.integers(FOLLOW_ROWS[0], FOLLOW_ROWS[1] + 1))
-        return Spell(num_rows=rows, is_hold=False, drift=np.zeros(3))
-    rows = int(rng.integers(DISTURB_ROWS[0], DISTURB_ROWS[1] + 1))
+        return Spell(num_rows=_draw_rows(rng, FOLLOW_ROWS), is_hold=False, drift=np.zeros(3))
     if rng.random() < HOLD_SHARE:
-        return Spell(num_rows=rows, is_hold=True, drift=np.zeros(3))
+        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True, drift=np.zeros(3))
     direction = rng.standard_normal(3)
     if hand_z < _LOW_HAND:
         direction[2] = abs(direction[2])
     drift = direction * (rng.uniform(0.0, DRIFT_MAX) / np.linalg.norm(direction))
-    return Spell(num_rows=rows, is_hold=False, drift=drift)
+    return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), is_hold=False, drift=drift)
+
+
+def _draw_rows(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+    return int(rng.integers(bounds[0], bounds[1] + 1))
 
 
 def _run_spell(
     world: World, expert: Expert, scorer: Scorer, spell: Spell, rng: np.random.Generator
 ) -> list[Demonstration]:
     """Execute the plan of now as the spell wants; an observation and its plan at every row."""
-    executed, out = expert.plan(world.observe()), []
-    J = world.kinematics.jacobian(executed[0, :7])
-    offset = np.linalg.pinv(J) @ np.concatenate([spell.drift, np.zeros(3)])
+    plan, out = expert.plan(world.observe()), []
+    commanded = _commanded_rows(world, plan, spell)
     for i in range(spell.num_rows):
-        observation = world.observe()
-        d = int(rng.integers(1, COMMITTED_ROWS_MAX + 1)) if i > 0 and rng.random() < COMMITTED_SHARE else 0
-        plan = executed if i == 0 else expert.plan(observation, executed[i : i + d] if d else None)
+        observation, d = world.observe(), 0
+        if (i > 0 or spell.is_hold) and rng.random() < COMMITTED_SHARE:
+            d = int(rng.integers(1, COMMITTED_ROWS_MAX + 1))
+        if i > 0 or d > 0:
+            plan = expert.plan(observation, commanded[i : i + d] if d else None)
         out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
-        shares = [np.sin(0.5 * np.pi * k / spell.num_rows) ** 2 for k in (i, i + 1)]
-        row, next_row = (executed[0], executed[0]) if spell.is_hold else (executed[i], executed[i + 1])
-        execute_row(world, scorer, row, next_row, (shares[0] * offset, shares[1] * offset))
+        execute_row(world, scorer, commanded[i], commanded[i + 1])
     return out
+
+
+def _commanded_rows(world: World, plan: Float[np.ndarray, "32 8"], spell: Spell) -> Float[np.ndarray, "32 8"]:
+    """What a spell commands in place of a plan, and would command if it went on."""
+    if spell.is_hold:
+        return np.tile(plan[0], (len(plan), 1))
+    J = world.kinematics.jacobian(plan[0, :7])
+    offset = np.linalg.pinv(J) @ np.concatenate([spell.drift, np.zeros(3)])
+    share = np.sin(0.5 * np.pi * np.minimum(np.arange(len(plan)) / spell.num_rows, 1.0)) ** 2
+    commanded = plan.copy()
+    commanded[:, :7] += np.outer(share, offset)
+    return commanded
 
 
 def execute_row(
@@ -189,16 +205,12 @@ def execute_row(
     scorer: Scorer,
     row: Float[np.ndarray, " 8"],
     next_row: Float[np.ndarray, " 8"],
-    offsets: tuple[np.ndarray, np.ndarray] = (np.zeros(7), np.zeros(7)),
 ) -> None:
-    """Command one row as the executor does: joints straight to the next row, gripper held.
-
-    offsets: of the joints at the row and at the next one [rad].
-    """
+    """Command one row as the executor does: joints straight to the next row, gripper held."""
     t_obs_ns = world.t_ns
     for k in range(TICKS_PER_ROW):
         alpha = k / TICKS_PER_ROW
-        q = (1.0 - alpha) * (row[:7] + offsets[0]) + alpha * (next_row[:7] + offsets[1])
+        q = (1.0 - alpha) * row[:7] + alpha * next_row[:7]
         world.set_joint_target(q)
         world.set_gripper_target(float(row[7]))
         command = Command(arm=JointCommand(q=q), gripper=GripperCommand(width=float(row[7])))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policies.flow.recipes import Recipe
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
-EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 900, "conveyor": 500})
+EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 1500, "conveyor": 500})
 """Demonstrated episodes behind the shipped checkpoints."""
 
 

@@ -35,3 +35,13 @@ def test_row_zero_continues_the_motion_the_arm_is_in():
             continue
         state = sample.observation.state
         assert np.abs(sample.rows[0, :7] - state.q - 0.03 * state.dq).max() < 0.1
+
+
+def test_what_is_committed_is_what_the_robot_was_commanded_and_some_of_it_is_to_stand():
+    samples = collect("track", num_episodes=6, seed=3)
+    at_start = [sample for sample in samples if sample.observation.state.t_ns == 0 and sample.num_committed]
+    assert at_start
+    for sample in at_start:
+        committed = sample.rows[: sample.num_committed, :7]
+        assert np.ptp(committed, axis=0).max() < 1e-6
+        assert np.abs(committed[0] - sample.observation.state.q).max() < 0.05
