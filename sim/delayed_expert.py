@@ -9,7 +9,8 @@ since as a commitment; the row of its plan that is due next is executed.
 
 It plans at every row whatever the delay, so it is as if any number of requests were under way at once, and no
 policy samples its answer. `rows_per_plan` makes it ask less often, as a client must that waits for an answer
-before it asks again. What it cannot do, the information does not allow to this expert.
+before it asks again. Its commands pass the robot's limits, as any method's do: a plan that has changed asks
+for a jump, and no joint makes one. What it cannot do, information and robot do not allow to this expert.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import Command, GripperCommand, JointCommand
+from robot_runtime.core.limits import Limiter
 from robot_runtime.core.state import Observation
 from sim.demonstrations import TICK_NS, TICKS_PER_ROW
 from sim.experts import Expert, make_expert
@@ -56,6 +59,8 @@ def run_delayed_expert(
     num_ticks = rows_per_plan * TICKS_PER_ROW
     path = np.tile([*world.q, world.gripper_width], (num_ticks, 1))
     t_obs_ns: int | None = None
+    limiter = Limiter(FR3_LIMITS)
+    limiter.reset(_command(path[0]), world.t_ns)
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         now = len(commanded)
         if trace is not None and now % TICKS_PER_ROW == 0:
@@ -68,18 +73,28 @@ def run_delayed_expert(
             path = _next_commands(
                 expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS, num_ticks
             )
-        commanded.append(path[now % num_ticks])
-        _send(world, scorer, commanded[-1], t_obs_ns)
+        command, _ = limiter.limit(_command(path[now % num_ticks]), world.t_ns)
+        commanded.append(_numbers(command))
+        _send(world, scorer, command, t_obs_ns)
     return scorer.score()
 
 
-def _send(world: World, scorer: Scorer, command: Float[np.ndarray, " 8"], t_obs_ns: int | None) -> None:
+def _command(row: Float[np.ndarray, " 8"]) -> Command:
+    return Command(arm=JointCommand(q=row[:7]), gripper=GripperCommand(width=float(row[7])))
+
+
+def _numbers(command: Command) -> Float[np.ndarray, " 8"]:
+    assert isinstance(command.arm, JointCommand)
+    assert command.gripper is not None
+    return np.array([*command.arm.q, command.gripper.width])
+
+
+def _send(world: World, scorer: Scorer, command: Command, t_obs_ns: int | None) -> None:
     """Command one tick."""
-    q, width = command[:7], float(command[7])
-    world.set_joint_target(q)
-    world.set_gripper_target(width)
-    tick = Command(arm=JointCommand(q=q), gripper=GripperCommand(width=width))
-    scorer.on_tick(world.t_ns, world, tick, t_obs_ns)
+    numbers = _numbers(command)
+    world.set_joint_target(numbers[:7])
+    world.set_gripper_target(float(numbers[7]))
+    scorer.on_tick(world.t_ns, world, command, t_obs_ns)
     world.advance_to(world.t_ns + TICK_NS)
 
 

@@ -84,7 +84,7 @@ def _worker_policy(name: str) -> Policy:
     from policies.loading import load_policy
 
     policy = load_policy(name)
-    _one_torch_thread()
+    _set_up_torch()
     return policy
 
 
@@ -94,10 +94,15 @@ def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | Non
     return head_for(method, policy, task=task)
 
 
-def _one_torch_thread() -> None:
-    """Processes share the cores, not threads."""
+def _set_up_torch() -> None:
+    """For a worker process: one thread, as processes share the cores, and the faster products.
+
+    Asked for bfloat16 products, torch goes to oneDNN, which has none for float32 on a core without AMX and
+    takes its own float32 ones: 3.1 ms a chunk instead of 5.0 (batch 24), rows the same to 3e-7 rad.
+    """
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 
 
 def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
@@ -147,7 +152,7 @@ def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) ->
     """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
     trace = config.trace
     expected_ns = int(np.quantile(trace.answered_ns, _EXPECTED_QUANTILE, method="higher"))
-    _one_torch_thread()
+    _set_up_torch()
     episode = run_peer_episode(
         config.policy,
         task_name=config.task,

@@ -63,6 +63,8 @@ class Method:
     """What newer observations add to the rows of the plan."""
 
 
+_PIPELINE = 4
+"""Requests under way at a time: every 4 rows, they cover a latency of 16 rows."""
 _VLASH_OVERLAP = 4
 _VLASH_LONGEST = 8
 """Rows by which VLASH's own examples roll states forward at most in training."""
@@ -90,6 +92,11 @@ METHODS = MappingProxyType(
             request=PlainObservation(), sampler=ConstantSchedule(), splice=TimeAligned(), blend=CrossFade()
         ),
         "committed-prefix": Method(request=PreviousChunk(), sampler=ClampedPrefix(), splice=TimeAligned()),
+        "pipelined-prefix": Method(
+            request=PreviousChunk(when=EveryRows(max_in_flight=_PIPELINE)),
+            sampler=ClampedPrefix(),
+            splice=TimeAligned(),
+        ),
         "vlash": Method(request=RolledForwardState(), sampler=ConstantSchedule(), splice=TimeAligned()),
         "vlash-fixed-overlap": Method(
             request=RolledForwardState(
