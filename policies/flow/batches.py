@@ -137,7 +137,8 @@ def horizon_aware_times(
     """Flow times (B, H) of the rows when the whole chunk is at t (B,): FASTER, equations 5 to 10.
 
     Row i of d..H-1 stands at q = (i - d) / (H - 1 - d) and is finished when the chunk's time reaches
-    1 - (1 - q^alpha) u0; the paper counts the other way, rho = 1 - t, tau_i = 1 - t_i.
+    1 - (1 - q^alpha) u0; the paper counts the other way, rho = 1 - t, tau_i = 1 - t_i. At the sampler's steps
+    these are `core.schedule.flow_times`; training draws t anywhere.
     """
     i, d = torch.arange(horizon), num_prefix[:, None]
     q = (i - d).clamp(min=0) / (horizon - 1 - d).clamp(min=1)

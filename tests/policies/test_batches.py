@@ -14,6 +14,8 @@ from policies.flow.batches import (
 )
 from policies.flow.dataset import roll_forward
 from policies.flow.recipes import MixedSchedule, Offset, Plain, Prefix
+from robot_runtime.core.sampler_parts import HorizonAwareSchedule
+from robot_runtime.core.schedule import flow_times
 from tests.policies.draws import H, hand_pose, make_data, make_draw, make_samples
 from tests.policies.toy import SPEC
 
@@ -70,6 +72,16 @@ def test_the_horizon_aware_schedule_finishes_rows_at_the_published_calls() -> No
     assert t[0, 3:].eq(0.0).all()
     calls = [int((t[:, 3 : 3 + s] > 1 - 1e-5).all(dim=1).int().argmax()) for s in (1, 4, 8, 10, 25, 47)]
     assert calls == [1, 3, 4, 5, 8, 10]
+
+
+@pytest.mark.parametrize("num_prefix", [0, 3, H - 1])
+def test_training_shows_the_times_that_the_sampler_will_pass_through(num_prefix: int) -> None:
+    recipe = MixedSchedule()
+    part = HorizonAwareSchedule(num_steps=recipe.num_steps, alpha=recipe.alpha)
+    sampled = flow_times(part, horizon=H, inference_delay=num_prefix)
+    t, d = torch.arange(len(sampled)) / recipe.num_steps, torch.full((len(sampled),), num_prefix)
+    shown = horizon_aware_times(t, d, H, alpha=recipe.alpha, num_steps=recipe.num_steps)
+    np.testing.assert_allclose(shown, sampled, atol=1e-6)  # float32
 
 
 def test_an_offset_chunk_begins_k_rows_later_where_the_robot_will_be() -> None:
