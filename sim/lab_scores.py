@@ -12,9 +12,8 @@ import numpy as np
 
 from sim.evaluate import EpisodeResult
 from sim.reaction_bound import Reaction
-from sim.statistics import wilson_interval
+from sim.statistics import Z_95, wilson_interval
 
-Z_95 = 1.96
 REFERENCE_DELAY_MS = 400.0
 """Where the comparison looks closer: capture to answer."""
 
