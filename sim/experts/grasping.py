@@ -12,7 +12,7 @@ from robot_runtime.core.state import Observation, RobotState
 from sim.experts.motion import DT_S, HORIZON, Setpoint, limit, limit_norm, start_setpoint
 from sim.kinematics import Kinematics, solve_down
 from sim.model import MAX_WIDTH, SERVO_LAG_S
-from sim.tasks.pick_place import CUBE_SIZE
+from sim.tasks.cube import CUBE_SIZE
 
 CLOSE_WIDTH = 0.02
 """Commanded to squeeze: less than the cube [m]."""

@@ -28,7 +28,7 @@ from sim.kinematics import Q_HOME, R_DOWN
 from sim.model import MAX_WIDTH, ROBOT, SCENE
 from sim.reactions import Reactions
 from sim.task import EpisodeScore, Scorer, robot_schema
-from sim.tasks.pick_place import CUBE_SIZE, yaw_from_quaternion
+from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.world import World
 
 BELT_X, BELT_HALF_WIDTH, BELT_Z = 0.50, 0.08, 0.03
@@ -89,20 +89,7 @@ class Conveyor:
         self._rng = np.random.default_rng(0)
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
-        cube = spec.worldbody.add_body(name="cube", pos=[BELT_X, 0.0, CUBE_ON_BELT_Z])
-        cube.add_freejoint(name="cube")
-        cube.add_geom(
-            name="cube",
-            type=mujoco.mjtGeom.mjGEOM_BOX,
-            size=[CUBE_SIZE / 2] * 3,
-            mass=0.2,
-            solref=[0.004, 1.0],
-            friction=[1.0, 0.02, 0.001],
-            condim=4,
-            rgba=[0.85, 0.20, 0.18, 1.0],
-            contype=SCENE,
-            conaffinity=ROBOT | SCENE | _BELT,
-        )
+        add_cube(spec, np.array([BELT_X, 0.0, CUBE_ON_BELT_Z]), conaffinity=ROBOT | SCENE | _BELT)
         _add_belt(spec)
 
     def reset(self, world: World, rng: np.random.Generator) -> None:

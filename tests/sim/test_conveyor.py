@@ -18,7 +18,7 @@ from sim.tasks.conveyor import (
     SPEED_MIN,
     draw_run,
 )
-from sim.tasks.pick_place import CUBE_SIZE
+from sim.tasks.cube import CUBE_SIZE
 
 MS = 1_000_000
 

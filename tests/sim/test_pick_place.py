@@ -6,7 +6,8 @@ from robot_runtime.errors import UnknownNameError
 from sim.demonstrations import run_expert
 from sim.kinematics import solve_down
 from sim.tasks import make_task
-from sim.tasks.pick_place import CUBE_IN_TRAY_Z, CUBE_SIZE, TRAY_P
+from sim.tasks.cube import CUBE_SIZE
+from sim.tasks.pick_place import CUBE_IN_TRAY_Z, TRAY_P
 
 MS = 1_000_000
 
@@ -15,7 +16,7 @@ def verdict(world, *, p_cube, p_hand, width) -> bool:
     """Score of half a second in which the cube lies and the hand stands where they are put."""
     world.reset(0)
     world.place_robot(solve_down(np.array([p_hand]), np.zeros(1))[0], width)
-    world.data.qpos[9:12] = p_cube
+    world.data.joint("cube").qpos[:3] = p_cube
     scorer = world.task.make_scorer(world)
     for t_ns in range(0, 500 * MS, 10 * MS):
         world.advance_to(t_ns)
