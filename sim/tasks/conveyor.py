@@ -27,7 +27,7 @@ from robot_runtime.core.schema import Schema
 from sim.kinematics import Q_HOME, R_DOWN
 from sim.model import MAX_WIDTH, ROBOT, SCENE
 from sim.reactions import Reactions
-from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.world import World
 
@@ -182,8 +182,7 @@ class ConveyorScorer:
 
     def __init__(self, task: Conveyor, *, t_start_ns: int) -> None:
         self._task, self._t_start_ns = task, t_start_ns
-        self._lifted_since_ns: int | None = None
-        self._done_ns: int | None = None
+        self._lifted = HeldFor(HOLD_S)
         self._is_lost = False
         self._num_closings, self._was_closed = 0, False
         self.reactions = Reactions(task.change_times_ns, t_start_ns=t_start_ns)
@@ -195,19 +194,14 @@ class ConveyorScorer:
         is_closed = world.gripper_width < CUBE_SIZE + 0.003
         self._num_closings += is_closed and not self._was_closed
         self._was_closed = is_closed
-        if not is_lifted(world):
-            self._lifted_since_ns = None
-        elif self._lifted_since_ns is None:
-            self._lifted_since_ns = t_ns
-        elif self._done_ns is None and t_ns - self._lifted_since_ns >= HOLD_S * 1e9:
-            self._done_ns = t_ns
+        self._lifted.on_tick(t_ns, holds=is_lifted(world))
 
     @property
     def is_done(self) -> bool:
-        return self._done_ns is not None or self._is_lost
+        return self._lifted.done_ns is not None or self._is_lost
 
     def score(self) -> EpisodeScore:
-        done = self._done_ns
+        done = self._lifted.done_ns
         metrics = {"num_closings": float(self._num_closings), "was_lost": float(self._is_lost)}
         return EpisodeScore(
             success=done is not None,

@@ -17,7 +17,7 @@ from robot_runtime.core.action import Command
 from robot_runtime.core.schema import Schema
 from sim.kinematics import Q_HOME, R_DOWN
 from sim.model import MAX_WIDTH, ROBOT, SCENE
-from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.world import World
 
@@ -97,8 +97,7 @@ class PickPlaceScorer:
 
     def __init__(self, *, t_start_ns: int) -> None:
         self._t_start_ns = t_start_ns
-        self._good_since_ns: int | None = None
-        self._done_ns: int | None = None
+        self._placed = HeldFor(_SETTLED_S)
         self._wall_force = 0.0
         self._side: float = 0.0
 
@@ -107,22 +106,19 @@ class PickPlaceScorer:
         p_BO = world.task.environment_state(world)[:3]
         if abs(p_BO[1]) < 0.02:
             self._side = float(np.sign(p_BO[0] - WALL_P[0]))
-        if not is_placed(world):
-            self._good_since_ns = None
-        elif self._good_since_ns is None:
-            self._good_since_ns = t_ns
-        elif self._done_ns is None and t_ns - self._good_since_ns >= _SETTLED_S * 1e9:
-            self._done_ns = t_ns
+        self._placed.on_tick(t_ns, holds=is_placed(world))
 
     @property
     def is_done(self) -> bool:
-        return self._done_ns is not None or self._wall_force > MAX_WALL_FORCE_N
+        return self._placed.done_ns is not None or self._wall_force > MAX_WALL_FORCE_N
 
     def score(self) -> EpisodeScore:
-        success = self._done_ns is not None and self._wall_force <= MAX_WALL_FORCE_N
-        completion_s = (self._done_ns - self._t_start_ns) / 1e9 if success and self._done_ns else None
-        metrics = {"wall_force_max_N": self._wall_force, "side": self._side}
-        return EpisodeScore(success=success, completion_s=completion_s, metrics=metrics)
+        done = self._placed.done_ns if self._wall_force <= MAX_WALL_FORCE_N else None
+        return EpisodeScore(
+            success=done is not None,
+            completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
+            metrics={"wall_force_max_N": self._wall_force, "side": self._side},
+        )
 
 
 def is_placed(world: World) -> bool:
