@@ -12,7 +12,7 @@ def test_target_stays_in_its_region(track_world):
     for seed in range(10):
         track_world.reset(seed)
         points = np.array(
-            [track_world.task.segment_at(t * 20 * MS).position(t * 20 * MS) for t in range(500)]
+            [track_world.task.segments.at(t * 20 * MS).position(t * 20 * MS) for t in range(500)]
         )
         assert (points > REGION_MIN - 1e-9).all()
         assert (points < REGION_MAX + 1e-9).all()
@@ -37,9 +37,9 @@ def test_time_to_the_next_change_does_not_depend_on_the_time_since_the_last():
 def test_target_is_the_same_however_it_is_asked_for(track_world):
     track_world.reset(5)
     task = track_world.task
-    late_first = [task.segment_at(t).position(t) for t in (9_000 * MS, 3_000 * MS)]
+    late_first = [task.segments.at(t).position(t) for t in (9_000 * MS, 3_000 * MS)]
     track_world.reset(5)
-    early_first = [task.segment_at(t).position(t) for t in (3_000 * MS, 9_000 * MS)]
+    early_first = [task.segments.at(t).position(t) for t in (3_000 * MS, 9_000 * MS)]
     np.testing.assert_array_equal(late_first, early_first[::-1])
 
 
