@@ -15,10 +15,10 @@ def test_virtual_clock_moves_only_forward_and_only_by_sleeping():
     assert clock.now_ns() == 20
 
 
-def test_same_seed_twice_gives_bit_identical_motion(pick_world):
+def test_same_seed_twice_gives_bit_identical_motion(pick_place_world):
     traces: list[list[np.ndarray]] = [[], []]
     for trace in traces:
-        run_expert(pick_world, seed=11, rows_per_plan=8, trace=trace)
+        run_expert(pick_place_world, seed=11, rows_per_plan=8, trace=trace)
     assert len(traces[0]) == len(traces[1])
     assert all(np.array_equal(a, b) for a, b in zip(*traces, strict=True))
 
@@ -73,8 +73,8 @@ def test_fingers_reach_the_commanded_width(track_world):
     assert abs(track_world.gripper_width - 0.06) < 1e-3
 
 
-def test_observation_matches_the_schema_of_the_task(track_world, pick_world):
-    for world in (track_world, pick_world):
+def test_observation_matches_the_schema_of_the_task(track_world, pick_place_world):
+    for world in (track_world, pick_place_world):
         world.reset(0)
         observation = world.observe()
         assert observation.environment_state.shape == (world.task.schema.environment_state_dim,)
