@@ -149,6 +149,8 @@ def plan_by_rule(
     for row, next_row in pairwise(committed):
         there = Setpoint(next_row[:7], np.zeros(7), kinematics)
         scene = advance(scene, v=(there.p_BE - scene.p) / DT_S, yaw=there.yaw, width=row[7])
+    if len(committed) == HORIZON:
+        return committed
     scene = imagine(scene, replace(rule(scene), width=committed[-1, 7]))
     return np.concatenate([committed, _rows_by_rule(scene, rule, HORIZON - len(committed))])
 
