@@ -148,7 +148,7 @@ class TrackScorer:
         metrics = {
             "share_on_target": share,
             "error_mean_m": float(errors.mean()),
-            "error_p95_m": float(np.quantile(errors, 0.95)),
+            "error_p95_m": float(np.quantile(errors, 0.95)) if self._errors else np.inf,
         }
         return EpisodeScore(
             success=share >= SHARE_REQUIRED,

@@ -57,3 +57,10 @@ def test_hand_that_stays_where_it_is_fails(track_world):
         track_world.advance_to(t_ns)
         scorer.on_tick(t_ns, track_world, Command(), None)
     assert not scorer.score().success
+
+
+def test_an_episode_cut_short_before_errors_count_is_no_success(track_world):
+    track_world.reset(1)
+    score = track_world.task.make_scorer(track_world).score()
+    assert not score.success
+    assert score.metrics["error_p95_m"] == np.inf
