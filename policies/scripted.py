@@ -38,6 +38,12 @@ def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
 class HoldPolicy:
     """Stay: every row repeats the measured state. Accepts any task text, sampler part and seed."""
 
+    name = "hold"
+    tasks: tuple[str, ...] = ()
+    samplers: tuple[type[SamplerPart], ...] = get_args(SamplerPart)
+    recipe = ""
+    roll_forward: RollForward = LastTarget()
+
     def __init__(
         self,
         schema: Schema = FRANKA,
@@ -49,12 +55,8 @@ class HoldPolicy:
         """block_rows: rows per block of the answer; None gives them all in one."""
         if block_rows is not None and block_rows < 1:
             raise ValueError(f"a block has at least 1 row, got {block_rows}")
-        self._schema, self._block_rows = schema, block_rows or horizon
+        self._schema, self._block_rows = schema, block_rows
         self._spec = ActionSpec(fields=schema.action_fields, horizon=horizon, dt_ns=dt_ns)
-
-    @property
-    def name(self) -> str:
-        return "hold"
 
     @property
     def schema(self) -> Schema:
@@ -65,24 +67,8 @@ class HoldPolicy:
         return self._spec
 
     @property
-    def tasks(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def samplers(self) -> tuple[type[SamplerPart], ...]:
-        return get_args(SamplerPart)
-
-    @property
     def max_inference_delay(self) -> int:
         return self.action_spec.horizon - 1
-
-    @property
-    def recipe(self) -> str:
-        return ""
-
-    @property
-    def roll_forward(self) -> RollForward:
-        return LastTarget()
 
     def infer(
         self,
@@ -109,6 +95,12 @@ class SinePolicy:
     lie on one curve, whenever they were asked for. Needs joint columns.
     """
 
+    name = "sine"
+    tasks: tuple[str, ...] = ()
+    samplers: tuple[type[SamplerPart], ...] = get_args(SamplerPart)
+    recipe = ""
+    roll_forward: RollForward = LastTarget()
+
     def __init__(
         self,
         schema: Schema = FRANKA,
@@ -123,12 +115,8 @@ class SinePolicy:
         if not any(isinstance(f, JointPosition) for f in schema.action_fields):
             raise ValueError(f"the sine policy needs joint columns, got {schema.action_fields}")
         self._hold = HoldPolicy(schema, horizon=horizon, dt_ns=dt_ns, block_rows=block_rows)
-        self._block_rows = block_rows or horizon
+        self._block_rows = block_rows
         self._amplitude, self._frequency_hz = amplitude, frequency_hz
-
-    @property
-    def name(self) -> str:
-        return "sine"
 
     @property
     def schema(self) -> Schema:
@@ -139,24 +127,8 @@ class SinePolicy:
         return self._hold.action_spec
 
     @property
-    def tasks(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def samplers(self) -> tuple[type[SamplerPart], ...]:
-        return get_args(SamplerPart)
-
-    @property
     def max_inference_delay(self) -> int:
         return self.action_spec.horizon - 1
-
-    @property
-    def recipe(self) -> str:
-        return ""
-
-    @property
-    def roll_forward(self) -> RollForward:
-        return LastTarget()
 
     def displacement(self, t_ns: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Joint displacement [rad] at times of the robot's clock [ns]: `q(t)` but for a constant."""
@@ -183,9 +155,10 @@ def in_blocks(
     rows: Float[np.ndarray, "H D"],
     prev_action_chunk: Float[np.ndarray, "n D"] | None,
     inference_delay: int,
-    block_rows: int,
+    block_rows: int | None,
 ) -> Iterator[Float[np.ndarray, "n D"]]:
-    """The rows in blocks, with the first d replaced by the committed ones."""
+    """The rows in blocks, or all in one, with the first d replaced by the committed ones."""
     if prev_action_chunk is not None:
         rows = np.concatenate([prev_action_chunk[:inference_delay], rows[inference_delay:]])
-    return (rows[start : start + block_rows] for start in range(0, len(rows), block_rows))
+    step = block_rows or len(rows)
+    return (rows[start : start + step] for start in range(0, len(rows), step))

@@ -12,7 +12,7 @@ import numpy as np
 import tyro
 
 from sim.delayed_expert import constant_delay, run_delayed_expert
-from sim.evaluate import wilson_interval
+from sim.statistics import wilson_interval
 from sim.task import EpisodeScore
 from sim.tasks import TASKS, make_task
 from sim.workers import worker_pool

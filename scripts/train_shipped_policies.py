@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -56,7 +57,7 @@ def evaluate_case(task: str, method: str, delay_ms: float, args: Args) -> dict[s
     (RESULTS / f"{task}-{method}-{delay_ms:g}ms.json").write_text(
         to_json(config, results, with_episodes=False)
     )
-    summary = summarise(results)
+    summary: dict[str, Any] = summarise(results)
     low, high = summary["success_interval_95"]
     reactions = [shown(summary[f"reaction_{q}_s"], 2) for q in ("p50", "p95")]
     row = {

@@ -14,6 +14,7 @@ they are, will run whatever was seen since. That is how a policy is asked that t
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -94,15 +95,10 @@ def collect(
     """
     instruction = make_task(task_name).instruction
     run = partial(_collect_episode, task_name, seed)
-    kinematics, out = Kinematics(), []
-    if num_workers == 1:
-        for i, samples in enumerate(map(run, range(num_episodes))):
-            out += _demonstrations(samples, instruction, kinematics)
-            if progress is not None:
-                progress(i + 1, num_episodes)
-        return out
-    with worker_pool(num_workers) as pool:
-        for i, samples in enumerate(pool.imap(run, range(num_episodes), chunksize=4)):
+    kinematics, episodes, out = Kinematics(), range(num_episodes), []
+    with nullcontext() if num_workers == 1 else worker_pool(num_workers) as pool:
+        collected = map(run, episodes) if pool is None else pool.imap(run, episodes, chunksize=4)
+        for i, samples in enumerate(collected):
             out += _demonstrations(samples, instruction, kinematics)
             if progress is not None:
                 progress(i + 1, num_episodes)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from hashlib import sha256
 
-import numpy as np
-
 from policies.correction import head_for
 from policies.policy import Policy
 from robot_runtime.core.correction import CorrectionHead
+from robot_runtime.core.latency import LATENCY_QUANTILE
 from robot_runtime.core.method import Method
 from sim.delay import SAMPLING_SHARE
 from sim.delayed_expert import run_delayed_expert
@@ -26,7 +25,6 @@ from sim.workers import worker_pool
 from sim.world import World
 
 _NEVER_NS = 10**15
-_EXPECTED_QUANTILE = 0.9  # of the delays, as `LatencyEstimator` takes it
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,6 @@ def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
 def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) -> EpisodeResult:
     """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
     trace = config.trace
-    expected_ns = int(np.quantile(trace.answered_ns, _EXPECTED_QUANTILE, method="higher"))
     _set_up_torch()
     episode = run_peer_episode(
         config.policy,
@@ -159,7 +156,7 @@ def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) ->
         variant=variant,
         seed=seed,
         delay_ns=lambda t_ns: trace.delay_ns(t_ns + trace.offset_ns(seed)),
-        expected_delay_ns=expected_ns,
+        expected_delay_ns=trace.quantile_ns(LATENCY_QUANTILE),
         lost_after_ns=trace.deadline_ns,
         control_period_ns=config.control_period_ns,
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim.lab_methods import EXPERT
-from sim.lab_plots import Style, at_reference
-from sim.lab_scores import Moments, Row
+from sim.lab_scores import Moments, Row, at_reference
+from sim.lab_style import Style
 
 FIGURES = (
     ("starved ticks", "starved_ticks", 1),

@@ -1,8 +1,4 @@
-"""The comparison as one page of plots.
-
-A hue is a family of methods, a shade with its marker is one of the family; lines are named where they end.
-Hues are Okabe and Ito's, which people tell apart with any kind of colour vision.
-"""
+"""The comparison as one page of plots; lines are named where they end."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,79 +10,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 
-from robot_runtime.core.method import Method
-from robot_runtime.core.request_parts import RolledForwardState, StopAndAsk
-from robot_runtime.core.sampler_parts import (
-    ClampedPrefix,
-    ConstantSchedule,
-    HorizonAwareSchedule,
-    LambdaMaskedPrefix,
-    PrefixPreservedStart,
-)
-from robot_runtime.core.splice_parts import PerRowCorrection
-from sim.lab_methods import EXPERT, contestant_named
-from sim.lab_scores import Moments, Row
+from sim.lab_methods import EXPERT
+from sim.lab_scores import Moments, Row, at_reference
+from sim.lab_style import HUES, Style, darker, family
 
-_HUES = {
-    "stands still": "#555555",
-    "only splices": "#d55e00",
-    "guided or chosen": "#009e73",
-    "trained with prefixes": "#0072b2",
-    "state ahead": "#aa4499",
-    "corrected on the robot": "#56b4e9",
-    "other engines": "#e69f00",
-}
-_MARKERS = "osD^vPX*"
 _GREY, _INK = "#dddddd", "#1d2b36"
 _LEADER = {"arrowstyle": "-", "lw": 0.4, "color": "#999999", "relpos": (0.0, 0.5)}
-REFERENCE_DELAY_MS = 400.0
-
-
-def family(method_name: str) -> str:
-    """What a method rests on, from its parts."""
-    method = contestant_named(method_name)
-    if not isinstance(method, Method):
-        return "other engines"
-    if isinstance(method.request, StopAndAsk):
-        return "stands still"
-    if isinstance(method.request, RolledForwardState):
-        return "state ahead"
-    if isinstance(method.correction, PerRowCorrection):
-        return "corrected on the robot"
-    match method.sampler:
-        case ClampedPrefix() | PrefixPreservedStart() | LambdaMaskedPrefix() | HorizonAwareSchedule():
-            return "trained with prefixes"
-        case ConstantSchedule():
-            return "only splices"
-    return "guided or chosen"
-
-
-class Style:
-    """Colour and marker of every method of a page."""
-
-    def __init__(self, methods: Sequence[str]) -> None:
-        order = list(_HUES)
-        self.methods = sorted(
-            (m for m in dict.fromkeys(methods) if m != EXPERT),
-            key=lambda m: order.index(family(m)),
-        )
-        self.families = [name for name in order if any(family(m) == name for m in self.methods)]
-
-    def colour(self, method: str) -> tuple[float, float, float]:
-        """The family's hue, lighter from member to member."""
-        if method == EXPERT:
-            return to_rgb("black")
-        members = [m for m in self.methods if family(m) == family(method)]
-        lighter = 0.55 * members.index(method) / max(len(members) - 1, 1)
-        r, g, b = (channel + lighter * (1.0 - channel) for channel in to_rgb(_HUES[family(method)]))
-        return r, g, b
-
-    def marker(self, method: str) -> str:
-        members = [m for m in self.methods if family(m) == family(method)]
-        return _MARKERS[members.index(method) % len(_MARKERS)] if method in members else "_"
 
 
 def draw_page(rows: Sequence[Row], path: Path, *, title: str) -> None:
@@ -118,15 +49,6 @@ def draw_success(rows: Sequence[Row], path: Path) -> None:
     plt.close(fig)
 
 
-def at_reference(rows: Sequence[Row], task: str) -> list[Row]:
-    """A task's rows at the constant delay nearest to the reference."""
-    delays = {row.delay_ms for row in rows if row.task == task and row.delay_ms is not None}
-    if not delays:
-        return []
-    nearest = min(delays, key=lambda delay_ms: abs(delay_ms - REFERENCE_DELAY_MS))
-    return [row for row in rows if row.task == task and row.delay_ms == nearest]
-
-
 def _is_named(rows: Sequence[Row], trace: str) -> bool:
     return next(row for row in rows if row.trace == trace).delay_ms is None
 
@@ -145,7 +67,7 @@ def _draw_success(fig: Figure | SubFigure, rows: Sequence[Row], style: Style) ->
             members = [m for m in style.methods if family(m) == name]
             _draw_curves(ax, {m: curves[m] for m in members if curves[m]}, curves[EXPERT], style)
             if ax in axes[0]:
-                ax.set_title(name, fontsize=10, color=_HUES[name])
+                ax.set_title(name, fontsize=10, color=HUES[name])
             if ax in axes[-1]:
                 ax.set_xlabel("delay [ms]", fontsize=9)
         line[0].set_ylabel(f"{task}\nsuccess", fontsize=9)
@@ -182,7 +104,7 @@ def _draw_curves(ax: Axes, curves: dict[str, list[Row]], expert: list[Row], styl
             (last * 1.07, y_text),
             fontsize=7.5,
             va="center",
-            color=_darker(style.colour(method)),
+            color=darker(style.colour(method)),
             arrowprops=_LEADER,
             annotation_clip=False,
         )
@@ -256,7 +178,7 @@ def _draw_compute(fig: Figure | SubFigure, rows: Sequence[Row], style: Style) ->
                 (right * 1.4, y_text),
                 fontsize=7.5,
                 va="center",
-                color=_darker(style.colour(method)),
+                color=darker(style.colour(method)),
                 arrowprops=_LEADER,
             )
         ax.set(xscale="log", xlim=(left / 1.5, right * (right / left) ** 0.6 * 4.0), ylim=(-0.04, 1.06))
@@ -296,7 +218,7 @@ def _name_rows(ax: Axes, style: Style, *, with_names: bool) -> None:
     names = style.methods if with_names else [""] * len(style.methods)
     ax.set_yticks(range(len(names)), names, fontsize=8)
     for label, method in zip(ax.get_yticklabels(), style.methods, strict=True):
-        label.set_color(_darker(style.colour(method)))
+        label.set_color(darker(style.colour(method)))
     ax.set_ylim(len(style.methods) - 0.4, -0.6)
     _plain(ax)
 
@@ -306,12 +228,6 @@ def _plain(ax: Axes) -> None:
     ax.tick_params(labelsize=8)
     ax.grid(axis="both", color="#eeeeee", lw=0.6)
     ax.set_axisbelow(True)
-
-
-def _darker(colour: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Dark enough to read as text on white."""
-    r, g, b = (0.75 * channel for channel in colour)
-    return r, g, b
 
 
 def _mean(row: Row, name: str) -> float:

@@ -12,9 +12,10 @@ import numpy as np
 
 from sim.evaluate import EpisodeResult
 from sim.reaction_bound import Reaction
-from sim.statistics import wilson_interval
+from sim.statistics import Z_95, wilson_interval
 
-Z_95 = 1.96
+REFERENCE_DELAY_MS = 400.0
+"""Where the comparison looks closer: capture to answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,3 +205,12 @@ def _mean_and_interval(value: Moments) -> list[float | None] | None:
     if value.n == 0:
         return None
     return [round(value.mean, 5), round(value.half_width, 5) if value.n > 1 else None]
+
+
+def at_reference(rows: Sequence[Row], task: str) -> list[Row]:
+    """A task's rows at the constant delay nearest to the reference."""
+    delays = {row.delay_ms for row in rows if row.task == task and row.delay_ms is not None}
+    if not delays:
+        return []
+    nearest = min(delays, key=lambda delay_ms: abs(delay_ms - REFERENCE_DELAY_MS))
+    return [row for row in rows if row.task == task and row.delay_ms == nearest]

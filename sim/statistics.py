@@ -8,12 +8,15 @@ import numpy as np
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
 
+Z_95 = 1.96
+"""Half width of a 95 % interval of a normal variable, in standard deviations."""
 
-def wilson_interval(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """95 % confidence interval of a success rate (Wilson 1927): honest at 0 and 100 %, and for small n."""
     if n == 0:
         return 0.0, 1.0
-    rate = successes / n
+    rate, z = successes / n, Z_95
     centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return float(max(0.0, centre - half)), float(min(1.0, centre + half))

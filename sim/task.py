@@ -44,6 +44,25 @@ class EpisodeScore:
     """Time from each unforeseen change to the first command that had seen it [s]."""
 
 
+class HeldFor:
+    """When something had first been true for `hold_s` [s] on end."""
+
+    def __init__(self, hold_s: float) -> None:
+        self._hold_s = hold_s
+        self._since_ns: int | None = None
+        self.done_ns: int | None = None
+        """The first time that it had been [ns]; None if it has not been yet."""
+
+    def on_tick(self, t_ns: int, *, holds: bool) -> None:
+        """Take note of whether it is true at one control tick."""
+        if not holds:
+            self._since_ns = None
+        elif self._since_ns is None:
+            self._since_ns = t_ns
+        elif self.done_ns is None and t_ns - self._since_ns >= self._hold_s * 1e9:
+            self.done_ns = t_ns
+
+
 class Scorer(Protocol):
     """Watches one episode, tick by tick."""
 

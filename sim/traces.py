@@ -69,14 +69,9 @@ class LatencyTrace:
         delay = int(self.delays_ns[min(slot, n - 1) if self.starts_with_episode else slot % n])
         return None if delay == LOST else delay
 
-    @property
-    def answered_ns(self) -> Int[np.ndarray, " m"]:
-        """The delays of the slots that are answered [ns]."""
-        return self.delays_ns[self.delays_ns != LOST]
-
     def quantile_ns(self, quantile: float) -> int:
         """A quantile of the delays of what is answered [ns]."""
-        return int(np.quantile(self.answered_ns, quantile, method="higher"))
+        return int(np.quantile(self.delays_ns[self.delays_ns != LOST], quantile, method="higher"))
 
     @property
     def deadline_ns(self) -> int:

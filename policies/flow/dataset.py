@@ -89,14 +89,8 @@ def make_dataset(
     """
     if not demonstrations:
         raise InvalidValueError("training needs at least one demonstration, got none")
-    rows = np.empty((len(demonstrations), spec.horizon, spec.dim))
     features = np.array([state_features(d.observation, schema, config) for d in demonstrations])
-    for i, d in enumerate(demonstrations):
-        if d.rows.shape != rows.shape[1:] or not np.isfinite(d.rows).all():
-            raise InvalidValueError(
-                f"demonstration {i} needs {rows.shape[1:]} finite rows, got shape {d.rows.shape}"
-            )
-        rows[i] = d.rows - row_origin(spec, d.observation.state)
+    rows = _relative_rows(demonstrations, spec)
     texts = tuple(sorted({d.observation.task for d in demonstrations}))
     if statistics is None:
         statistics = Statistics(features=Normaliser.fit(features), rows=Normaliser.fit(rows), tasks=texts)
@@ -112,10 +106,10 @@ def make_dataset(
     normal = torch.tensor(statistics.features.features(features[kept]), dtype=torch.float32)
     future_robot, future_shift = normal[:, None, :robot_dim], torch.zeros(len(kept), 1, spec.dim)
     if isinstance(recipe, Offset):
-        future = _futures(chosen, schema, spec, config, recipe, hand_pose)
-        steps = [statistics.features.features(f) for f in future[0].swapaxes(0, 1)]
+        later, shifts = _futures(chosen, schema, spec, config, recipe, hand_pose)
+        steps = [statistics.features.features(f) for f in later.swapaxes(0, 1)]
         future_robot = torch.tensor(np.stack(steps, axis=1)[..., :robot_dim], dtype=torch.float32)
-        future_shift = torch.tensor(future[1], dtype=torch.float32)
+        future_shift = torch.tensor(shifts, dtype=torch.float32)
     return Dataset(
         features=normal,
         tasks=torch.tensor([statistics.tasks.index(d.observation.task) for d in chosen]),
@@ -126,6 +120,18 @@ def make_dataset(
         future_robot=future_robot,
         future_shift=future_shift,
     )
+
+
+def _relative_rows(demonstrations: Sequence[Demonstration], spec: ActionSpec) -> Float[np.ndarray, "n H D"]:
+    """Rows from the origin of their own observation."""
+    rows = np.empty((len(demonstrations), spec.horizon, spec.dim))
+    for i, d in enumerate(demonstrations):
+        if d.rows.shape != rows.shape[1:] or not np.isfinite(d.rows).all():
+            raise InvalidValueError(
+                f"demonstration {i} needs {rows.shape[1:]} finite rows, got shape {d.rows.shape}"
+            )
+        rows[i] = d.rows - row_origin(spec, d.observation.state)
+    return rows
 
 
 def is_usable(num_committed: int, recipe: Recipe | None) -> bool:

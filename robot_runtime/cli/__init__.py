@@ -12,7 +12,7 @@ from robot_runtime.cli.demo import Demo
 from robot_runtime.cli.eval import Eval
 from robot_runtime.cli.lab import Lab
 from robot_runtime.cli.run import Run
-from robot_runtime.cli.serve import Serve
+from robot_runtime.cli.serve import EXIT_INTERRUPTED, Serve
 from robot_runtime.cli.train import Train
 from robot_runtime.errors import RobotRuntimeError
 
@@ -26,7 +26,6 @@ Subcommand = (
     | Annotated[Bench, subcommand("bench")]
 )
 
-EXIT_INTERRUPTED = 130
 EXTRA_OF = {
     "torch": "policies",
     "safetensors": "policies",

@@ -16,6 +16,7 @@ from robot_runtime.server.server import HEARTBEAT_NS, PolicyServer
 from robot_runtime.transport import DEFAULT_ADDRESS
 
 EXIT_INTERRUPTED = 130
+"""As a shell says of a command that Ctrl-C ended: 128 + SIGINT."""
 _SWITCH_INTERVAL_S = 0.0005
 
 

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from sim.experts.motion import DT_S, HORIZON, Setpoint, limit, limit_norm
+from robot_runtime.core.state import Observation, RobotState
+from sim.experts.motion import DT_S, HORIZON, Setpoint, limit, limit_norm, start_setpoint
 from sim.kinematics import Kinematics, solve_down
-from sim.model import MAX_WIDTH
-from sim.tasks.pick_place import CUBE_SIZE
+from sim.model import MAX_WIDTH, SERVO_LAG_S
+from sim.tasks.cube import CUBE_SIZE
 
 CLOSE_WIDTH = 0.02
 """Commanded to squeeze: less than the cube [m]."""
@@ -57,6 +58,31 @@ class Intention:
     yaw: float
     width: float
     """Command to the fingers [m]."""
+
+
+def scene_at(
+    start: Setpoint,
+    state: RobotState,
+    *,
+    p_cube: Float[np.ndarray, "3"],
+    yaw_cube: float,
+    v_belt: float = 0.0,
+) -> Scene:
+    """What is measured; hand and cube are taken where the setpoint will bring them, one servo lag later."""
+    assert state.X_BE is not None
+    assert state.gripper_width is not None
+    measured = Scene(
+        p=state.X_BE.translation,
+        v=start.v_BE,
+        yaw=start.yaw,
+        width=state.gripper_width,
+        p_cube=p_cube,
+        yaw_cube=yaw_cube,
+        v_belt=v_belt,
+    )
+    ride = np.array([0.0, SERVO_LAG_S * v_belt, 0.0])
+    lead = start.p_BE - measured.p if measured.is_held else ride
+    return replace(measured, p=start.p_BE, p_cube=p_cube + lead)
 
 
 def ramp(x: float, low: float, high: float) -> float:
@@ -105,20 +131,26 @@ def advance(scene: Scene, *, v: Float[np.ndarray, "3"], yaw: float, width: float
 
 
 def plan_by_rule(
-    scene: Scene,
-    rule: Callable[[Scene], Intention],
+    observation: Observation,
     committed: Float[np.ndarray, "d 8"] | None,
     kinematics: Kinematics,
+    *,
+    see: Callable[[Observation, Setpoint], Scene],
+    rule: Callable[[Scene], Intention],
 ) -> Float[np.ndarray, "32 8"]:
-    """Rows that a rule leads to from a scene, after what is committed, if nothing disturbs it.
+    """Rows that a rule leads to from here, after what is committed, if nothing disturbs it.
 
-    scene: at the observation, with the hand where the first committed row puts it.
+    see: the scene at the observation, with the hand where the setpoint is.
     """
+    first = None if committed is None else committed[:1]
+    scene = see(observation, start_setpoint(observation.state, first, kinematics))
     if committed is None:
         return _rows_by_rule(scene, rule, HORIZON)
     for row, next_row in pairwise(committed):
         there = Setpoint(next_row[:7], np.zeros(7), kinematics)
         scene = advance(scene, v=(there.p_BE - scene.p) / DT_S, yaw=there.yaw, width=row[7])
+    if len(committed) == HORIZON:
+        return committed
     scene = imagine(scene, replace(rule(scene), width=committed[-1, 7]))
     return np.concatenate([committed, _rows_by_rule(scene, rule, HORIZON - len(committed))])
 

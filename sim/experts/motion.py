@@ -7,7 +7,7 @@ import pinocchio as pin
 from jaxtyping import Float
 
 from robot_runtime.core.state import RobotState
-from sim.kinematics import Kinematics
+from sim.kinematics import Kinematics, solve_down
 from sim.model import SERVO_LAG_S
 
 HORIZON = 32
@@ -32,26 +32,45 @@ class Setpoint:
         """Turn about the vertical [rad], zero with the fingers opening along y."""
 
 
-def measured_setpoint(
-    state: RobotState, kinematics: Kinematics, *, speed_max: float = MEASURED_SPEED_MAX
+def start_setpoint(
+    state: RobotState,
+    committed: Float[np.ndarray, "d 8"] | None,
+    kinematics: Kinematics,
+    *,
+    speed_max: float = MEASURED_SPEED_MAX,
 ) -> Setpoint:
-    """Where the setpoint has to be for the arm to move as it is measured to: `q + lag * dq`.
+    """Where a plan starts: where the setpoint is when the last of the committed rows is due.
 
+    With nothing committed it is where it has to be for the arm to move as it is measured to: `q + lag * dq`.
     A hand faster than `speed_max` [m/s] is catching up with a jump of its setpoint; taking that for momentum
     would make the next plan jump further, so the velocity is cut.
-    """
 
+    committed: row 0 is due at the state.
+    """
+    if committed is not None:
+        q = committed[:, :7]
+        return Setpoint(q[-1], state.dq if len(q) == 1 else (q[-1] - q[-2]) / DT_S, kinematics)
     speed = float(np.linalg.norm((kinematics.jacobian(state.q) @ state.dq)[:3]))
     dq = state.dq * min(1.0, speed_max / max(speed, 1e-9))
     return Setpoint(state.q + SERVO_LAG_S * dq, dq, kinematics)
 
 
-def committed_setpoint(
-    state: RobotState, committed: Float[np.ndarray, "d 8"], kinematics: Kinematics
-) -> Setpoint:
-    """Where the setpoint is when the last of the committed rows is due; row 0 is due at the state."""
-    q = committed[:, :7]
-    return Setpoint(q[-1], state.dq if len(q) == 1 else (q[-1] - q[-2]) / DT_S, kinematics)
+def plan_along(
+    p_BE: Float[np.ndarray, "n 3"],
+    start: Setpoint,
+    committed: Float[np.ndarray, "d 8"] | None,
+    *,
+    yaw_rate: float,
+    width: float,
+) -> Float[np.ndarray, "32 8"]:
+    """Rows of a hand that follows a path [m] and turns straight at `yaw_rate` [1/s], after what is committed.
+
+    p_BE: row by row, from where the plan starts.
+    """
+    yaw = start.yaw * np.exp(-yaw_rate * DT_S * np.arange(len(p_BE)))
+    q = solve_down(p_BE, yaw)
+    rows = np.column_stack([q, np.full(len(q), width)])
+    return rows if committed is None else np.concatenate([committed, rows[1:]])
 
 
 def hand_yaw(X_BE: pin.SE3) -> float:

@@ -12,17 +12,17 @@ Only the side on which to pass the wall is the expert's own, and only until the 
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.grasping import CLOSE_WIDTH, Intention, Scene, plan_by_rule, ramp, reach, towards
-from sim.experts.motion import Setpoint, committed_setpoint, measured_setpoint
+from sim.experts.grasping import CLOSE_WIDTH, Intention, Scene, plan_by_rule, ramp, reach, scene_at, towards
+from sim.experts.motion import Setpoint
 from sim.kinematics import Kinematics
 from sim.model import MAX_WIDTH
-from sim.tasks.pick_place import CUBE_IN_TRAY_Z, CUBE_SIZE, TRAY_HALF, TRAY_P, WALL_P
+from sim.tasks.cube import CUBE_SIZE
+from sim.tasks.pick_place import CUBE_IN_TRAY_Z, TRAY_HALF, TRAY_P, WALL_P
 
 CARRY_Z, RETREAT_Z = 0.17, 0.22
 PASS_X = 0.165
@@ -80,11 +80,7 @@ class PickPlaceExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
     ) -> Float[np.ndarray, "32 8"]:
         """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
-        if committed is None:
-            start = measured_setpoint(observation.state, self._kinematics)
-        else:
-            start = committed_setpoint(observation.state, committed[:1], self._kinematics)
-        return plan_by_rule(scene_from(observation, start), self.intend, committed, self._kinematics)
+        return plan_by_rule(observation, committed, self._kinematics, see=see, rule=self.intend)
 
 
 def is_in_tray(scene: Scene) -> bool:
@@ -93,18 +89,8 @@ def is_in_tray(scene: Scene) -> bool:
     return bool(inside and scene.p_cube[2] < CUBE_IN_TRAY_Z + 0.008)
 
 
-def scene_from(observation: Observation, start: Setpoint) -> Scene:
-    """What is measured; the hand, and a cube in it, are taken where the setpoint will bring them."""
-    state, cube = observation.state, observation.environment_state
-    assert state.X_BE is not None
-    assert state.gripper_width is not None
-    measured = Scene(
-        p=state.X_BE.translation,
-        v=start.v_BE,
-        yaw=start.yaw,
-        width=state.gripper_width,
-        p_cube=cube[:3],
-        yaw_cube=float(np.arctan2(cube[3], cube[4])) / 4,
-    )
-    lead = start.p_BE - measured.p if measured.is_held else np.zeros(3)
-    return replace(measured, p=start.p_BE, p_cube=measured.p_cube + lead)
+def see(observation: Observation, start: Setpoint) -> Scene:
+    """Hand and cube."""
+    cube = observation.environment_state
+    yaw_cube = float(np.arctan2(cube[3], cube[4])) / 4
+    return scene_at(start, observation.state, p_cube=cube[:3], yaw_cube=yaw_cube)

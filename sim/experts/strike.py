@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.motion import DT_S, HORIZON, committed_setpoint, limit_norm, measured_setpoint
-from sim.kinematics import Kinematics, solve_down
+from sim.experts.motion import DT_S, HORIZON, limit_norm, plan_along, start_setpoint
+from sim.kinematics import Kinematics
 from sim.model import SERVO_LAG_S
 from sim.tasks.strike import BALL_GRAVITY, BALL_RADIUS, FLIGHT_S, HIT_MAX, HIT_MIN, HIT_X, P_EP, WIDTH
 
@@ -44,12 +44,8 @@ class StrikeExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
     ) -> Float[np.ndarray, "32 8"]:
         """Rows that meet the ball; see `Expert.plan`."""
-        if committed is None:
-            first = 0
-            start = measured_setpoint(observation.state, self._kinematics, speed_max=SPEED_MAX)
-        else:
-            first = len(committed) - 1
-            start = committed_setpoint(observation.state, committed, self._kinematics)
+        first = 0 if committed is None else len(committed) - 1
+        start = start_setpoint(observation.state, committed, self._kinematics, speed_max=SPEED_MAX)
         ball = observation.environment_state
         tau, target = passing(ball[:3], ball[3:6])
         tau -= SERVO_LAG_S + first * DT_S
@@ -61,10 +57,7 @@ class StrikeExpert:
                 v = limit_norm(v + step_s * _push(p, v, tau, target), SPEED_MAX)
                 p = p + step_s * v
                 tau -= step_s
-        yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(len(path)))
-        q = solve_down(np.array(path) + _UP, yaw)
-        rows = np.column_stack([q, np.full(len(q), WIDTH)])
-        return rows if committed is None else np.concatenate([committed, rows[1:]])
+        return plan_along(np.array(path) + _UP, start, committed, yaw_rate=RATE / 2, width=WIDTH)
 
 
 def passing(p: Float[np.ndarray, "3"], v: Float[np.ndarray, "3"]) -> tuple[float, Float[np.ndarray, "2"]]:

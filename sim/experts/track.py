@@ -4,14 +4,8 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.motion import (
-    DT_S,
-    HORIZON,
-    committed_setpoint,
-    limit_norm,
-    measured_setpoint,
-)
-from sim.kinematics import Kinematics, solve_down
+from sim.experts.motion import DT_S, HORIZON, limit_norm, plan_along, start_setpoint
+from sim.kinematics import Kinematics
 from sim.model import SERVO_LAG_S
 from sim.tasks.track import WIDTH
 
@@ -34,11 +28,8 @@ class TrackExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
     ) -> Float[np.ndarray, "32 8"]:
         """Rows that intercept the target and then stay on it; see `Expert.plan`."""
-        if committed is None:
-            first, start = 0, measured_setpoint(observation.state, self._kinematics)
-        else:
-            first = len(committed) - 1
-            start = committed_setpoint(observation.state, committed, self._kinematics)
+        first = 0 if committed is None else len(committed) - 1
+        start = start_setpoint(observation.state, committed, self._kinematics)
         v_BT = observation.environment_state[3:6]
         p_BT = observation.environment_state[:3] + (SERVO_LAG_S + first * DT_S) * v_BT
         p, v, path = start.p_BE, start.v_BE, []
@@ -50,7 +41,4 @@ class TrackExpert:
                 v = limit_norm(v + step_s * limit_norm(push, ACCELERATION_MAX), SPEED_MAX)
                 p = p + step_s * v
                 p_BT = p_BT + step_s * v_BT
-        yaw = start.yaw * np.exp(-RATE / 2 * DT_S * np.arange(len(path)))
-        q = solve_down(np.array(path), yaw)
-        rows = np.column_stack([q, np.full(len(q), WIDTH)])
-        return rows if committed is None else np.concatenate([committed, rows[1:]])
+        return plan_along(np.array(path), start, committed, yaw_rate=RATE / 2, width=WIDTH)

@@ -42,7 +42,6 @@ class RunningPeer:
         self.policy = policy
         self.engine = engine
         self._interpolator, self._time, self._checkpoint = interpolator, time, checkpoint
-        self._shown_ns = 0
         self._last: tuple[int, int] | None = None
         self._used: set[int] = set()
 

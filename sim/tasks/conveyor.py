@@ -27,8 +27,9 @@ from robot_runtime.core.schema import Schema
 from sim.kinematics import Q_HOME, R_DOWN
 from sim.model import MAX_WIDTH, ROBOT, SCENE
 from sim.reactions import Reactions
-from sim.task import EpisodeScore, Scorer, robot_schema
-from sim.tasks.pick_place import CUBE_SIZE, yaw_from_quaternion
+from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
+from sim.tasks.segments import Segments
 from sim.world import World
 
 BELT_X, BELT_HALF_WIDTH, BELT_Z = 0.50, 0.08, 0.03
@@ -85,24 +86,15 @@ class Conveyor:
     episode_s = 6.0
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
-        self._rng = np.random.default_rng(0)
+        self._begin(0.0, np.random.default_rng(0))
+
+    def _begin(self, y: float, rng: np.random.Generator) -> None:
+        self.runs = Segments(
+            draw_run(0, y, rng), lambda last: draw_run(last.end_ns, last.position(last.end_ns), rng)
+        )
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
-        cube = spec.worldbody.add_body(name="cube", pos=[BELT_X, 0.0, CUBE_ON_BELT_Z])
-        cube.add_freejoint(name="cube")
-        cube.add_geom(
-            name="cube",
-            type=mujoco.mjtGeom.mjGEOM_BOX,
-            size=[CUBE_SIZE / 2] * 3,
-            mass=0.2,
-            solref=[0.004, 1.0],
-            friction=[1.0, 0.02, 0.001],
-            condim=4,
-            rgba=[0.85, 0.20, 0.18, 1.0],
-            contype=SCENE,
-            conaffinity=ROBOT | SCENE | _BELT,
-        )
+        add_cube(spec, np.array([BELT_X, 0.0, CUBE_ON_BELT_Z]), conaffinity=ROBOT | SCENE | _BELT)
         _add_belt(spec)
 
     def reset(self, world: World, rng: np.random.Generator) -> None:
@@ -111,23 +103,14 @@ class Conveyor:
         world.place_robot(world.kinematics.solve(X_BE, np.array(Q_HOME)), MAX_WIDTH)
         x, y = BELT_X + rng.uniform(-CUBE_X_MAX, CUBE_X_MAX), rng.uniform(REACH_MIN, REACH_MAX)
         yaw = rng.uniform(-CUBE_YAW_MAX, CUBE_YAW_MAX)
-        self._rng = rng
-        self._runs = [draw_run(0, y, rng)]
+        self._begin(y, rng)
         cube = world.data.joint("cube")
         cube.qpos[:] = x, y, CUBE_ON_BELT_Z, np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
-        cube.qvel[1] = self._runs[0].v
-
-    def run_at(self, t_ns: int) -> Run:
-        """The run that holds at a time of the episode [ns]; a change counts from its very moment."""
-        while self._runs[-1].end_ns <= t_ns:
-            last = self._runs[-1]
-            self._runs.append(draw_run(last.end_ns, last.position(last.end_ns), self._rng))
-        return next(run for run in reversed(self._runs) if run.t_ns <= t_ns)
+        cube.qvel[1] = self.runs.at(0).v
 
     def change_times_ns(self, until_ns: int) -> list[int]:
         """When the belt changes, counted from the start of the episode, up to and with `until_ns`."""
-        self.run_at(until_ns)
-        return [run.t_ns for run in self._runs[1:] if run.t_ns <= until_ns]
+        return self.runs.change_times_ns(until_ns)
 
     def update(self, world: World) -> None:
         """The marks run with the belt, out at one end and in at the other."""
@@ -138,7 +121,7 @@ class Conveyor:
 
     def impose(self, world: World) -> int | None:
         """The belt gets the velocity of the run that holds now."""
-        run = self.run_at(world.t_ns - world.t_start_ns)
+        run = self.runs.at(world.t_ns - world.t_start_ns)
         world.data.joint("belt").qvel[0] = run.v
         return world.t_start_ns + run.end_ns
 
@@ -148,7 +131,7 @@ class Conveyor:
         """
         cube = world.data.joint("cube").qpos
         yaw = yaw_from_quaternion(cube[3:])
-        v = self.run_at(world.t_ns - world.t_start_ns).v
+        v = self.runs.at(world.t_ns - world.t_start_ns).v
         return np.array([*cube[:3], v, np.sin(4 * yaw), np.cos(4 * yaw)])
 
     def make_scorer(self, world: World) -> Scorer:
@@ -195,8 +178,7 @@ class ConveyorScorer:
 
     def __init__(self, task: Conveyor, *, t_start_ns: int) -> None:
         self._task, self._t_start_ns = task, t_start_ns
-        self._lifted_since_ns: int | None = None
-        self._done_ns: int | None = None
+        self._lifted = HeldFor(HOLD_S)
         self._is_lost = False
         self._num_closings, self._was_closed = 0, False
         self.reactions = Reactions(task.change_times_ns, t_start_ns=t_start_ns)
@@ -208,19 +190,14 @@ class ConveyorScorer:
         is_closed = world.gripper_width < CUBE_SIZE + 0.003
         self._num_closings += is_closed and not self._was_closed
         self._was_closed = is_closed
-        if not is_lifted(world):
-            self._lifted_since_ns = None
-        elif self._lifted_since_ns is None:
-            self._lifted_since_ns = t_ns
-        elif self._done_ns is None and t_ns - self._lifted_since_ns >= HOLD_S * 1e9:
-            self._done_ns = t_ns
+        self._lifted.on_tick(t_ns, holds=is_lifted(world))
 
     @property
     def is_done(self) -> bool:
-        return self._done_ns is not None or self._is_lost
+        return self._lifted.done_ns is not None or self._is_lost
 
     def score(self) -> EpisodeScore:
-        done = self._done_ns
+        done = self._lifted.done_ns
         metrics = {"num_closings": float(self._num_closings), "was_lost": float(self._is_lost)}
         return EpisodeScore(
             success=done is not None,

@@ -15,13 +15,12 @@ from jaxtyping import Float
 
 from robot_runtime.core.action import Command
 from robot_runtime.core.schema import Schema
-from sim.kinematics import NUM_JOINTS, Q_HOME, R_DOWN
+from sim.kinematics import Q_HOME, R_DOWN
 from sim.model import MAX_WIDTH, ROBOT, SCENE
-from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.world import World
 
-CUBE_SIZE = 0.045
-"""Edge [m]."""
 CUBE_MIN, CUBE_MAX = np.array([0.43, -0.30]), np.array([0.57, -0.20])
 CUBE_YAW_MAX = 0.6
 """Largest turn of the cube at the start [rad]; a quarter turn looks the same."""
@@ -36,12 +35,6 @@ MAX_WALL_FORCE_N = 10.0
 _SETTLED_S = 0.2
 
 
-def yaw_from_quaternion(quat: Float[np.ndarray, "4"]) -> float:
-    """Turn of a quaternion (wxyz) about the vertical [rad]."""
-    w, x, y, z = quat
-    return float(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
-
-
 class PickPlace:
     """Cube, wall, tray."""
 
@@ -53,19 +46,7 @@ class PickPlace:
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         box = mujoco.mjtGeom.mjGEOM_BOX
         contact = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
-        cube = spec.worldbody.add_body(name="cube", pos=[0.5, -0.25, CUBE_SIZE / 2])
-        cube.add_freejoint(name="cube")
-        cube.add_geom(
-            name="cube",
-            type=box,
-            size=[CUBE_SIZE / 2] * 3,
-            mass=0.2,
-            solref=[0.004, 1.0],
-            friction=[1.0, 0.02, 0.001],
-            condim=4,
-            rgba=[0.85, 0.20, 0.18, 1.0],
-            **contact,
-        )
+        add_cube(spec, np.array([0.5, -0.25, CUBE_SIZE / 2]))
         spec.worldbody.add_geom(
             name="wall", type=box, pos=WALL_P, size=WALL_HALF, rgba=[0.30, 0.45, 0.70, 1.0], **contact
         )
@@ -87,7 +68,7 @@ class PickPlace:
         X_BE = pin.SE3(pin.utils.rotate("z", hand_yaw) @ R_DOWN, hand)
         world.place_robot(world.kinematics.solve(X_BE, np.array(Q_HOME)), MAX_WIDTH)
         yaw = rng.uniform(-CUBE_YAW_MAX, CUBE_YAW_MAX)
-        cube = self._cube_qpos(world)
+        cube = world.data.joint("cube").qpos
         cube[:2], cube[2] = rng.uniform(CUBE_MIN, CUBE_MAX), CUBE_SIZE / 2
         cube[3:] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
 
@@ -99,16 +80,12 @@ class PickPlace:
 
     def environment_state(self, world: World) -> Float[np.ndarray, "5"]:
         """Cube in B: position (3) [m], then sine and cosine of four times its yaw."""
-        cube = self._cube_qpos(world)
+        cube = world.data.joint("cube").qpos
         yaw = yaw_from_quaternion(cube[3:])
         return np.array([*cube[:3], np.sin(4 * yaw), np.cos(4 * yaw)])
 
     def make_scorer(self, world: World) -> Scorer:
         return PickPlaceScorer(t_start_ns=world.t_start_ns)
-
-    def _cube_qpos(self, world: World) -> np.ndarray:
-        start = NUM_JOINTS + 2
-        return world.data.qpos[start : start + 7]
 
 
 class PickPlaceScorer:
@@ -120,8 +97,7 @@ class PickPlaceScorer:
 
     def __init__(self, *, t_start_ns: int) -> None:
         self._t_start_ns = t_start_ns
-        self._good_since_ns: int | None = None
-        self._done_ns: int | None = None
+        self._placed = HeldFor(_SETTLED_S)
         self._wall_force = 0.0
         self._side: float = 0.0
 
@@ -130,22 +106,19 @@ class PickPlaceScorer:
         p_BO = world.task.environment_state(world)[:3]
         if abs(p_BO[1]) < 0.02:
             self._side = float(np.sign(p_BO[0] - WALL_P[0]))
-        if not is_placed(world):
-            self._good_since_ns = None
-        elif self._good_since_ns is None:
-            self._good_since_ns = t_ns
-        elif self._done_ns is None and t_ns - self._good_since_ns >= _SETTLED_S * 1e9:
-            self._done_ns = t_ns
+        self._placed.on_tick(t_ns, holds=is_placed(world))
 
     @property
     def is_done(self) -> bool:
-        return self._done_ns is not None or self._wall_force > MAX_WALL_FORCE_N
+        return self._placed.done_ns is not None or self._wall_force > MAX_WALL_FORCE_N
 
     def score(self) -> EpisodeScore:
-        success = self._done_ns is not None and self._wall_force <= MAX_WALL_FORCE_N
-        completion_s = (self._done_ns - self._t_start_ns) / 1e9 if success and self._done_ns else None
-        metrics = {"wall_force_max_N": self._wall_force, "side": self._side}
-        return EpisodeScore(success=success, completion_s=completion_s, metrics=metrics)
+        done = self._placed.done_ns if self._wall_force <= MAX_WALL_FORCE_N else None
+        return EpisodeScore(
+            success=done is not None,
+            completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
+            metrics={"wall_force_max_N": self._wall_force, "side": self._side},
+        )
 
 
 def is_placed(world: World) -> bool:
@@ -154,7 +127,7 @@ def is_placed(world: World) -> bool:
     inside = np.abs(p_BO[:2] - TRAY_P[:2]).max() < TRAY_HALF - CUBE_SIZE / 4
     lies = abs(p_BO[2] - CUBE_IN_TRAY_Z) < 0.01
     hand_z = world.kinematics.forward(world.q).translation[2]
-    still = np.abs(world.data.qvel[NUM_JOINTS + 2 : NUM_JOINTS + 5]).max() < 0.05
+    still = np.abs(world.data.joint("cube").qvel[:3]).max() < 0.05
     is_released = world.gripper_width > CUBE_SIZE + 0.01 and hand_z > p_BO[2] + 0.05
     return bool(inside and lies and still and is_released)
 

@@ -22,6 +22,7 @@ from robot_runtime.core.schema import Schema
 from sim.kinematics import Q_HOME, R_DOWN
 from sim.reactions import Reactions
 from sim.task import EpisodeScore, Scorer, robot_schema
+from sim.tasks.segments import Segments
 from sim.world import World
 
 WIDTH = 0.02
@@ -78,8 +79,13 @@ class Track:
     episode_s = 10.0
 
     def __init__(self) -> None:
-        self._segments: list[Segment] = []
-        self._rng = np.random.default_rng(0)
+        self._begin((REGION_MIN + REGION_MAX) / 2, np.random.default_rng(0))
+
+    def _begin(self, p_BT: Float[np.ndarray, "3"], rng: np.random.Generator) -> None:
+        self.segments = Segments(
+            draw_segment(0, p_BT, rng),
+            lambda last: draw_segment(last.end_ns, last.position(last.end_ns), rng),
+        )
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         target = spec.worldbody.add_body(name="target", mocap=True)
@@ -96,24 +102,15 @@ class Track:
         p_BT, p_BE = rng.uniform(REGION_MIN, REGION_MAX), rng.uniform(REGION_MIN, REGION_MAX)
         X_BE = pin.SE3(R_DOWN, p_BT + 0.5 * (p_BE - p_BT))
         world.place_robot(world.kinematics.solve(X_BE, np.array(Q_HOME)), WIDTH)
-        self._rng = rng
-        self._segments = [draw_segment(0, p_BT, rng)]
-
-    def segment_at(self, t_ns: int) -> Segment:
-        """The segment that holds at a time of the episode [ns]; a change counts from its very moment."""
-        while self._segments[-1].end_ns <= t_ns:
-            last = self._segments[-1]
-            self._segments.append(draw_segment(last.end_ns, last.position(last.end_ns), self._rng))
-        return next(segment for segment in reversed(self._segments) if segment.t_ns <= t_ns)
+        self._begin(p_BT, rng)
 
     def change_times_ns(self, until_ns: int) -> list[int]:
         """When the velocity changes, counted from the start of the episode, up to and with `until_ns`."""
-        self.segment_at(until_ns)
-        return [segment.t_ns for segment in self._segments[1:] if segment.t_ns <= until_ns]
+        return self.segments.change_times_ns(until_ns)
 
     def update(self, world: World) -> None:
         t_ns = world.t_ns - world.t_start_ns
-        world.data.mocap_pos[0] = self.segment_at(t_ns).position(t_ns)
+        world.data.mocap_pos[0] = self.segments.at(t_ns).position(t_ns)
 
     def impose(self, world: World) -> None:
         """The target touches nothing."""
@@ -121,7 +118,7 @@ class Track:
     def environment_state(self, world: World) -> Float[np.ndarray, "6"]:
         """Position (3) [m] and velocity (3) [m/s] of the target in B."""
         t_ns = world.t_ns - world.t_start_ns
-        segment = self.segment_at(t_ns)
+        segment = self.segments.at(t_ns)
         return np.concatenate([segment.position(t_ns), segment.v_BT])
 
     def make_scorer(self, world: World) -> Scorer:
@@ -151,7 +148,7 @@ class TrackScorer:
         metrics = {
             "share_on_target": share,
             "error_mean_m": float(errors.mean()),
-            "error_p95_m": float(np.quantile(errors, 0.95)),
+            "error_p95_m": float(np.quantile(errors, 0.95)) if self._errors else np.inf,
         }
         return EpisodeScore(
             success=share >= SHARE_REQUIRED,

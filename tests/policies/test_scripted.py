@@ -8,9 +8,10 @@ from policies.loading import load_policy
 from policies.policy import Policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from robot_runtime.core.action import JointPosition
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
+from tests.policies.toy import infer
 
 
 def observe(t_ns: int = 0, q: np.ndarray | None = None) -> Observation:
@@ -18,35 +19,20 @@ def observe(t_ns: int = 0, q: np.ndarray | None = None) -> Observation:
     return Observation(state=RobotState(t_ns=t_ns, q=q, dq=np.zeros(7), gripper_width=0.03))
 
 
-def rows_of(policy: Policy, observation: Observation, prefix: np.ndarray | None = None) -> np.ndarray:
-    sampler = ConstantSchedule() if prefix is None else ClampedPrefix()
-    return np.concatenate(
-        list(
-            policy.infer(
-                observation,
-                prev_action_chunk=prefix,
-                inference_delay=0 if prefix is None else len(prefix),
-                sampler=sampler,
-                seed=0,
-            )
-        )
-    )
-
-
 def test_hold_repeats_what_was_measured() -> None:
-    rows = rows_of(HoldPolicy(horizon=5), observe())
+    rows = infer(HoldPolicy(horizon=5), observe())
     assert np.array_equal(rows, np.tile([*np.linspace(-1.0, 1.0, 7), 0.03], (5, 1)))
 
 
 def test_sine_starts_where_the_arm_is() -> None:
-    rows = rows_of(SinePolicy(), observe(t_ns=123_456_789))
+    rows = infer(SinePolicy(), observe(t_ns=123_456_789))
     assert np.array_equal(rows[0], [*np.linspace(-1.0, 1.0, 7), 0.03])
 
 
 def test_sine_chunks_of_a_robot_that_follows_lie_on_one_curve() -> None:
     policy = SinePolicy()
-    first = rows_of(policy, observe())
-    later = rows_of(policy, observe(t_ns=10 * policy.action_spec.dt_ns, q=first[10, :7]))
+    first = infer(policy, observe())
+    later = infer(policy, observe(t_ns=10 * policy.action_spec.dt_ns, q=first[10, :7]))
     np.testing.assert_allclose(later[:-10], first[10:], atol=1e-12)  # rad, rounding
 
 
@@ -55,12 +41,12 @@ def test_blocks_put_together_are_the_chunk(policy: Policy) -> None:
     blocks = list(policy.infer(observe(), sampler=ConstantSchedule(), seed=0))
     assert [len(block) for block in blocks] == [5, 5, 5, 5, 5, 5, 2]
     whole = type(policy)()  # type: ignore[call-arg]
-    assert np.array_equal(np.concatenate(blocks), rows_of(whole, observe()))
+    assert np.array_equal(np.concatenate(blocks), infer(whole, observe()))
 
 
 def test_committed_rows_are_repeated() -> None:
     prefix = np.random.default_rng(0).normal(size=(3, 8))
-    rows = rows_of(SinePolicy(), observe(), prefix)
+    rows = infer(SinePolicy(), observe(), prefix=prefix)
     assert rows.shape == (32, 8)
     assert np.array_equal(rows[:3], prefix)
 

@@ -9,7 +9,9 @@ import pinocchio as pin
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, train
+from policies.policy import Policy
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 
@@ -67,3 +69,22 @@ def train_toy(
         samples, config, schema=SCHEMA, action_spec=SPEC, folder=folder, init=init,
         hand_pose=lambda q: pin.SE3.Identity(),
     )  # fmt: skip
+
+
+def infer(
+    policy: Policy,
+    observation: Observation,
+    *,
+    seed: int = 0,
+    prefix: np.ndarray | None = None,
+    sampler: SamplerPart | None = None,
+) -> np.ndarray:
+    """All rows of an answer in which the rows of `prefix` are committed."""
+    blocks = policy.infer(
+        observation,
+        prev_action_chunk=prefix,
+        inference_delay=0 if prefix is None else len(prefix),
+        sampler=sampler or (ConstantSchedule() if prefix is None else ClampedPrefix()),
+        seed=seed,
+    )
+    return np.concatenate(list(blocks))

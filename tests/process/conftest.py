@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 START_TIMEOUT_S = 30.0
 
 
-class ServerProcess:
+class ToyServerProcess:
     """One `serve` process; ready once constructed."""
 
     def __init__(self, folder: Path, address: str, *, delay_ms: float, heartbeat_ms: float) -> None:
@@ -44,14 +44,14 @@ class ServerProcess:
 
 
 @pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    servers: list[ServerProcess] = []
+def start_server(tmp_path: Path) -> Iterator[Callable[..., ToyServerProcess]]:
+    servers: list[ToyServerProcess] = []
 
     # A busy machine may stop a process for longer than the heartbeats of a real server allow.
     def start(
         address: str = "tcp://127.0.0.1:*", delay_ms: float = 0.0, heartbeat_ms: float = 1000.0
-    ) -> ServerProcess:
-        servers.append(ServerProcess(tmp_path, address, delay_ms=delay_ms, heartbeat_ms=heartbeat_ms))
+    ) -> ToyServerProcess:
+        servers.append(ToyServerProcess(tmp_path, address, delay_ms=delay_ms, heartbeat_ms=heartbeat_ms))
         return servers[-1]
 
     yield start

@@ -12,7 +12,7 @@ def track_world() -> World:
 
 
 @pytest.fixture(scope="session")
-def pick_world() -> World:
+def pick_place_world() -> World:
     return World(make_task("pick_place"))
 
 

@@ -7,7 +7,7 @@ from sim.demonstrations import run_expert
 MS = 1_000_000
 
 
-@pytest.mark.parametrize("name", ["track", "pick", "strike", "conveyor"])
+@pytest.mark.parametrize("name", ["track", "pick_place", "strike", "conveyor"])
 def test_without_delay_it_is_the_expert(name, request):
     world = request.getfixturevalue(f"{name}_world")
     for seed in (10_000, 10_001):

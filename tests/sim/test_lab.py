@@ -24,8 +24,9 @@ from sim.lab import (
     run_cells,
 )
 from sim.lab_page import BEGIN, END, markdown, table, write_readme
-from sim.lab_plots import Style, draw_page, family
+from sim.lab_plots import draw_page
 from sim.lab_scores import CellScore, Moments
+from sim.lab_style import Style, family
 from sim.task import EpisodeScore
 from sim.traces import constant, find_trace, spikes
 

@@ -13,36 +13,36 @@ MS = 1_000_000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _needs_rendering(pick_world):
+def _needs_rendering(pick_place_world):
     try:
-        Renderer(pick_world.model).close()
+        Renderer(pick_place_world.model).close()
     except RenderingUnavailableError as error:
         pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("camera", ["overview", "wrist"])
-def test_frame_is_not_blank(pick_world, camera):
-    pick_world.reset(0)
-    with Renderer(pick_world.model) as renderer:
-        pixels = renderer.render(pick_world.snapshot(), camera)
+def test_frame_is_not_blank(pick_place_world, camera):
+    pick_place_world.reset(0)
+    with Renderer(pick_place_world.model) as renderer:
+        pixels = renderer.render(pick_place_world.snapshot(), camera)
     assert pixels.shape == (224, 224, 3)
     assert pixels.std() > 20.0
 
 
-def test_renderer_survives_the_end_of_another(pick_world):
-    pick_world.reset(0)
-    with Renderer(pick_world.model) as renderer:
-        before = renderer.render(pick_world.snapshot(), "overview")
-        Renderer(pick_world.model).close()
-        assert np.array_equal(renderer.render(pick_world.snapshot(), "overview"), before)
+def test_renderer_survives_the_end_of_another(pick_place_world):
+    pick_place_world.reset(0)
+    with Renderer(pick_place_world.model) as renderer:
+        before = renderer.render(pick_place_world.snapshot(), "overview")
+        Renderer(pick_place_world.model).close()
+        assert np.array_equal(renderer.render(pick_place_world.snapshot(), "overview"), before)
 
 
-def test_camera_lives_in_another_thread_and_stamps_its_frames(pick_world):
+def test_camera_lives_in_another_thread_and_stamps_its_frames(pick_place_world):
     clock, images = SimClock(), []
-    pick_world.reset(0)
+    pick_place_world.reset(0)
 
     def take_pictures() -> None:
-        camera = SimCamera(pick_world, clock, name="overview", rate_hz=20.0)
+        camera = SimCamera(pick_place_world, clock, name="overview", rate_hz=20.0)
         images.extend(camera.read() for _ in range(3))
         camera.close()
 
@@ -52,10 +52,10 @@ def test_camera_lives_in_another_thread_and_stamps_its_frames(pick_world):
     assert [image.t_ns for image in images] == [0, 50 * MS, 100 * MS]
 
 
-def test_late_camera_skips_frames(pick_world):
+def test_late_camera_skips_frames(pick_place_world):
     clock = SimClock()
-    pick_world.reset(0)
-    camera = SimCamera(pick_world, clock, name="wrist", rate_hz=10.0)
+    pick_place_world.reset(0)
+    camera = SimCamera(pick_place_world, clock, name="wrist", rate_hz=10.0)
     clock.sleep_until_ns(350 * MS)
     assert [camera.read().t_ns, camera.read().t_ns] == [350 * MS, 400 * MS]
     camera.close()

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from sim.clock import SimClock
 from sim.demonstrations import run_expert
@@ -14,23 +15,28 @@ def test_virtual_clock_moves_only_forward_and_only_by_sleeping():
     assert clock.now_ns() == 20
 
 
-def test_same_seed_twice_gives_bit_identical_motion(pick_world):
+def test_same_seed_twice_gives_bit_identical_motion(pick_place_world):
     traces: list[list[np.ndarray]] = [[], []]
     for trace in traces:
-        run_expert(pick_world, seed=11, rows_per_plan=8, trace=trace)
+        run_expert(pick_place_world, seed=11, rows_per_plan=8, trace=trace)
     assert len(traces[0]) == len(traces[1])
     assert all(np.array_equal(a, b) for a, b in zip(*traces, strict=True))
 
 
-def test_how_often_the_world_is_advanced_changes_nothing(track_world):
-    results = []
-    for step_ns in (2 * MS, 7 * MS, 2_000 * MS):
-        track_world.reset(3)
-        track_world.set_joint_target(track_world.q + 0.2)
-        for t_ns in range(step_ns, 2_000 * MS, step_ns):
-            track_world.advance_to(t_ns)
-        track_world.advance_to(2_000 * MS)
-        results.append(np.concatenate([track_world.snapshot(), track_world.observe().environment_state]))
+@pytest.mark.parametrize(
+    ("task", "seed", "end_ms", "turn"),
+    [("track", 3, 2_000, 0.2), ("conveyor", 4, 4_000, 0.0), ("strike", 4, 1_400, 0.0)],
+)
+def test_how_often_the_world_is_advanced_changes_nothing(task, seed, end_ms, turn, request):
+    world, results = request.getfixturevalue(f"{task}_world"), []
+    for step_ns in (DT_NS, 7 * MS, end_ms * MS):
+        world.reset(seed)
+        world.set_joint_target(world.q + turn)
+        for t_ns in range(step_ns, end_ms * MS, step_ns):
+            world.advance_to(t_ns)
+        world.advance_to(end_ms * MS)
+        scene = world.observe().environment_state
+        results.append(np.concatenate([world.snapshot(), world.data.qvel, scene]))
     assert np.array_equal(results[0], results[1])
     assert np.array_equal(results[0], results[2])
 
@@ -67,8 +73,8 @@ def test_fingers_reach_the_commanded_width(track_world):
     assert abs(track_world.gripper_width - 0.06) < 1e-3
 
 
-def test_observation_matches_the_schema_of_the_task(track_world, pick_world):
-    for world in (track_world, pick_world):
+def test_observation_matches_the_schema_of_the_task(track_world, pick_place_world):
+    for world in (track_world, pick_place_world):
         world.reset(0)
         observation = world.observe()
         assert observation.environment_state.shape == (world.task.schema.environment_state_dim,)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S, ActionSpec, JointPosition
+from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule
@@ -13,9 +13,9 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
-from robot_runtime.wire.events import Event
+from robot_runtime.wire.events import Event, PartReceived
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import Packet, Welcome
+from robot_runtime.wire.messages import ChunkReply, Packet, Welcome
 from robot_runtime.wire.server_session import Job, ServerSession
 
 MS = 1_000_000
@@ -158,3 +158,22 @@ def ready_pair(**kwargs) -> SessionPair:
     pair.flush()
     pair.take_events()
     return pair
+
+
+def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkReply:
+    values = {"t_obs_ns": request.observation.t_obs_ns, "rows": rows_of(request)[first:end]}
+    values |= {"request_id": request.request_id, "epoch": request.epoch, "first_row": first}
+    part = ChunkPart(**(values | {"is_last": end == SPEC.horizon} | changes))
+    return ChunkReply(part=part, queue_ns=1, infer_ns=2)
+
+
+def received_rows(events: list) -> list[int]:
+    return [int(row[1]) for e in events if isinstance(e, PartReceived) for row in e.part.rows]
+
+
+def say(pair: SessionPair, message, *, session: int | None = None, client_id: str = "me") -> None:
+    """The server's words, straight into the client's ear."""
+    session_id = pair.client.session_id if session is None else session
+    pair.client.receive(Packet(client_id, session_id, message), pair.now_ns)
+    while (event := pair.client.next_event()) is not None:
+        pair.events.append(event)

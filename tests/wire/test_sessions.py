@@ -1,12 +1,12 @@
+"""Both sides over time: greeting, losing each other, finding each other again."""
+
 import itertools
 import random
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_pair import (
-    DIM,
     MS,
     SPEC,
     TICK,
@@ -16,12 +16,12 @@ from session_pair import (
     make_schema,
     make_welcome,
     ready_pair,
-    rows_of,
+    received_rows,
+    reply,
+    say,
 )
 
-from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.request_parts import TrackingLag
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.wire.client_session import ClientState
@@ -34,51 +34,9 @@ from robot_runtime.wire.events import (
     ServerReady,
     ServerRefused,
 )
-from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
-from robot_runtime.wire.messages import (
-    ChunkReply,
-    Dropped,
-    DropReason,
-    ErrorCode,
-    ErrorReply,
-    Goodbye,
-    Heartbeat,
-    Hello,
-    Packet,
-    RefusalCode,
-    Refused,
-    Welcome,
-)
-from robot_runtime.wire.server_session import PACKETS_PER_S, SILENCE_NS, ServerSession
-
-
-def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkReply:
-    values = {"t_obs_ns": request.observation.t_obs_ns, "rows": rows_of(request)[first:end]}
-    values |= {"request_id": request.request_id, "epoch": request.epoch, "first_row": first}
-    part = ChunkPart(**(values | {"is_last": end == SPEC.horizon} | changes))
-    return ChunkReply(part=part, queue_ns=1, infer_ns=2)
-
-
-def received_rows(events: list) -> list[int]:
-    return [int(row[1]) for e in events if isinstance(e, PartReceived) for row in e.part.rows]
-
-
-def say(pair: SessionPair, message, *, session: int | None = None, client_id: str = "me") -> None:
-    """The server's words, straight into the client's ear."""
-    session_id = pair.client.session_id if session is None else session
-    pair.client.receive(Packet(client_id, session_id, message), pair.now_ns)
-    while (event := pair.client.next_event()) is not None:
-        pair.events.append(event)
-
-
-def test_a_request_is_answered_row_by_row_in_order():
-    pair = ready_pair()
-    pair.submit(make_request(1))
-    pair.tick(6)
-    events = pair.take_events()
-    assert received_rows(events) == list(range(SPEC.horizon))
-    assert [e.part.is_last for e in events] == [False, False, True]
-    assert all(e.sent_ns <= e.arrived_ns for e in events)
+from robot_runtime.wire.frames import VersionMismatchError
+from robot_runtime.wire.messages import Goodbye, RefusalCode, Refused
+from robot_runtime.wire.server_session import ServerSession
 
 
 def test_a_schema_mismatch_refuses_and_names_both_sides():
@@ -116,145 +74,17 @@ def test_a_refused_client_may_try_again():
     assert pair.client.state is ClientState.GREETING
 
 
-def test_the_newest_of_the_waiting_requests_wins():
-    pair = ready_pair()
-    for request_id in (1, 2, 3):
-        pair.submit(make_request(request_id))
-    (dropped,) = pair.take_events(RequestDropped)
-    assert (dropped.request_id, dropped.reason) == (2, DropReason.SUPERSEDED)
-    pair.tick(12)
-    parts = pair.take_events(PartReceived)
-    assert [p.part.request_id for p in parts if p.part.is_last] == [1, 3]
-
-
-def test_nothing_is_sent_without_credit():
-    pair = ready_pair()
-    pair.client.submit(make_request(1), pair.now_ns)
-    pair.client.submit(make_request(2), pair.now_ns)
-    sent = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
-    assert [r.request_id for r in sent] == [1]
-
-
-def test_only_cameras_that_the_policy_looks_at_are_sent():
-    pair = SessionPair(schema=make_schema(cameras={"wrist": (4, 6), "back": (4, 6)}))
-    pair.flush()
-    request = make_request(1)
-    image = request.observation.images["wrist"]
-    images = {"wrist": image, "back": image}
-    observation = type(request.observation)(state=request.observation.state, images=images)
-    pair.client.submit(make_request(1, observation=observation), pair.now_ns)
-    (sent,) = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
-    assert list(sent.observation.images) == ["wrist"]
-
-
-def test_a_request_without_a_server_fails_at_once():
-    pair = SessionPair()
-    pair.client.submit(make_request(1), pair.now_ns)
-    event = pair.client.next_event()
-    assert isinstance(event, RequestFailed)
-    assert "no server" in event.reason
-
-
-def test_cancelling_frees_credit_and_stops_the_server():
-    pair = ready_pair()
-    pair.submit(make_request(1))
-    pair.submit(make_request(2))
-    pair.tick(2)
-    pair.take_events()
-    pair.client.cancel(request_id=1, epoch=0, now_ns=pair.now_ns)
-    pair.tick(8)
-    events = pair.take_events()
-    assert events[0] == RequestDropped(request_id=1, epoch=0, reason=DropReason.CANCELLED)
-    assert {e.part.request_id for e in events if isinstance(e, PartReceived)} == {2}
-
-
-def test_cancelling_a_waiting_request_sends_nothing():
-    pair = ready_pair()
-    pair.submit(make_request(1))
-    pair.submit(make_request(2))
-    pair.client.cancel(request_id=2, epoch=0, now_ns=pair.now_ns)
-    assert pair.client.packets_to_send() == []
-    pair.flush()
-    assert [e.request_id for e in pair.take_events(RequestDropped)] == [2]
-
-
-def test_a_deadline_expires_the_request_and_returns_credit():
-    pair = ready_pair(fate=lambda: [0])
-    pair.fate = lambda: [] if pair.client.state is ClientState.READY and pair.now_ns == 0 else [0]
-    pair.submit(make_request(1, deadline_ns=20 * MS))
-    pair.tick(5)
-    assert [e.request_id for e in pair.take_events(RequestExpired)] == [1]
-    pair.submit(make_request(2))
-    pair.tick(6)
-    assert received_rows(pair.take_events()) == list(range(SPEC.horizon))
-
-
-def test_a_deadline_that_the_server_noticed_first_is_an_expiry_too():
-    pair = ready_pair()
-    pair.submit(make_request(1))
-    say(pair, Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE))
-    assert pair.take_events() == [RequestExpired(request_id=1, epoch=0)]
-
-
-def test_duplicates_are_dropped_and_reordered_parts_wait():
-    pair = ready_pair()
-    request = make_request(1)
-    pair.submit(request)
-    for first, end in ((4, 6), (0, 2), (0, 2), (2, 4)):
-        say(pair, reply(request, first, end))
-    assert received_rows(pair.take_events()) == list(range(SPEC.horizon))
-    say(pair, reply(request, 4, 6))
-    assert pair.take_events() == []
-
-
-BAD_REPLIES = {
-    "overlap": {"first": 1, "end": 3},
-    "beyond the horizon": {"first": 2, "end": 6, "rows": np.zeros((9, DIM))},
-    "columns": {"first": 2, "end": 4, "rows": np.zeros((2, DIM + 1))},
-    "no rows": {"first": 2, "end": 4, "rows": np.zeros((0, DIM))},
-    "other observation": {"first": 2, "end": 4, "t_obs_ns": 5},
-    "last too early": {"first": 0, "end": 1, "is_last": True},
-}
-
-
-@pytest.mark.parametrize("name", BAD_REPLIES)
-def test_a_reply_that_makes_no_sense_fails_its_request(name):
-    pair = ready_pair()
-    request = make_request(1)
-    pair.submit(request)
-    say(pair, reply(request, 0, 2))
-    pair.take_events()
-    say(pair, reply(request, **BAD_REPLIES[name]))
-    (event,) = pair.take_events()
-    assert isinstance(event, RequestFailed)
-    say(pair, reply(request, 2, 4))
-    assert pair.take_events() == []
-
-
-def test_an_undecodable_reply_fails_the_request_it_names():
-    pair = ready_pair()
-    pair.submit(make_request(1))
-    error = ProtocolError("rows holds NaN")
-    error.client_id, error.session, error.request_id, error.epoch = "me", pair.client.session_id, 1, 0
-    pair.client.receive(error, pair.now_ns)
-    pair.flush()
-    (event,) = pair.take_events()
-    assert isinstance(event, RequestFailed)
-    assert "NaN" in event.reason
-
-
-@pytest.mark.parametrize(
-    ("request_id", "epoch", "client_id"), [(1, 1, "me"), (2, 0, "me"), (1, 0, "somebody else")]
-)
-def test_an_answer_to_another_request_epoch_or_robot_is_ignored(request_id, epoch, client_id):
-    pair = ready_pair()
-    request = make_request(1)
-    pair.submit(request)
-    say(pair, reply(request, 0, 6, request_id=request_id, epoch=epoch), client_id=client_id)
-    assert pair.take_events() == []
-    assert pair.client.ignored.total() == 1
-    say(pair, reply(request, 0, 6))
-    assert len(pair.take_events(PartReceived)) == 1
+def test_the_robot_hears_what_the_policy_may_be_asked_for():
+    declared = Capabilities(
+        samplers=(ConstantSchedule, ClampedPrefix),
+        max_inference_delay=3,
+        recipe="prefix",
+        roll_forward=TrackingLag(time_constant_s=0.03),
+    )
+    pair = SessionPair(capabilities=declared)
+    pair.tick(10)
+    ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
+    assert ready.welcome.capabilities == declared
 
 
 def test_a_dead_server_is_noticed_within_200_ms_and_everything_open_fails():
@@ -385,119 +215,3 @@ def test_whatever_the_network_does_no_row_is_wrong_or_twice_and_it_recovers(seed
     pair.tick(10)
     look()
     assert seen.get(last) == list(range(SPEC.horizon))
-
-
-# ---- the server's side alone -------------------------------------------------------------------------
-
-
-def greeted(*peers: bytes) -> ServerSession:
-    server = ServerSession(make_welcome())
-    for i, peer in enumerate(peers):
-        server.receive(peer, Packet(peer.decode(), i, Hello(robot="r", schema=make_schema())), 0)
-    assert all(isinstance(p.message, Welcome) for _, p in server.packets_to_send())
-    return server
-
-
-def ask(server: ServerSession, peer: bytes, session: int, request: ChunkRequest, now_ns: int = 0) -> None:
-    server.receive(peer, Packet(peer.decode(), session, request), now_ns)
-
-
-def said(server: ServerSession) -> list:
-    return [packet.message for _, packet in server.packets_to_send()]
-
-
-def test_a_stranger_is_told_to_greet():
-    server = greeted()
-    server.receive(b"x", Packet("x", 3, Heartbeat(t_ns=1)), 0)
-    ((peer, packet),) = server.packets_to_send()
-    assert (peer, packet.client_id, packet.session) == (b"x", "x", 3)
-    assert packet.message.code is ErrorCode.HELLO_FIRST
-
-
-def test_clients_are_served_in_turn_and_a_newer_request_keeps_the_place():
-    server = greeted(b"a", b"b")
-    ask(server, b"a", 0, make_request(1))
-    ask(server, b"b", 1, make_request(1))
-    ask(server, b"a", 0, make_request(2))
-    assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.SUPERSEDED)]
-    jobs = [server.next_job(0), server.next_job(0), server.next_job(0)]
-    assert [(j.peer, j.request.request_id) if j else None for j in jobs] == [(b"a", 2), (b"b", 1), None]
-
-
-def test_expired_requests_are_not_run():
-    server = greeted(b"a")
-    ask(server, b"a", 0, make_request(1, deadline_ns=10))
-    assert server.next_timer_ns() == 10
-    server.handle_timer(10)
-    assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
-    assert server.next_job(10) is None
-
-
-def test_a_running_job_is_unwanted_after_its_deadline():
-    server = greeted(b"a")
-    ask(server, b"a", 0, make_request(1, deadline_ns=10))
-    job = server.next_job(5)
-    assert server.is_wanted(job)
-    server.handle_timer(10)
-    assert not server.is_wanted(job)
-    said(server)
-    server.rows_ready(job, first_row=0, rows=np.zeros((6, 2)), is_last=True, infer_ns=1)
-    assert said(server) == []
-
-
-def test_a_client_that_greets_again_from_elsewhere_replaces_itself():
-    server = greeted(b"a")
-    ask(server, b"a", 0, make_request(1))
-    server.receive(b"new", Packet("a", 9, Hello(robot="r", schema=make_schema())), 0)
-    assert server.num_clients == 1
-    assert server.next_job(0) is None
-
-
-def test_silent_clients_are_forgotten():
-    server = greeted(b"a", b"b")
-    server.receive(b"b", Packet("b", 1, Heartbeat(t_ns=5)), SILENCE_NS // 2)
-    server.handle_timer(SILENCE_NS)
-    assert server.num_clients == 1
-
-
-def test_a_request_that_does_not_fit_the_policy_is_refused_in_words():
-    server = greeted(b"a")
-    ask(server, b"a", 0, make_request(1, prev_action_chunk=np.zeros((7, 2))))
-    (error,) = said(server)
-    assert (error.code, error.request_id) == (ErrorCode.BAD_REQUEST, 1)
-    assert "(7, 2)" in error.message
-
-
-def test_a_flood_is_cut_off_for_its_sender_only():
-    server = greeted(b"a", b"b")
-    for _ in range(PACKETS_PER_S):
-        server.receive(b"a", Packet("a", 0, Heartbeat(t_ns=1)), 0)
-    messages = said(server)
-    errors = [m for m in messages if isinstance(m, ErrorReply)]
-    assert [e.code for e in errors] == [ErrorCode.TOO_FAST]
-    assert len(messages) < PACKETS_PER_S
-    server.receive(b"b", Packet("b", 1, Heartbeat(t_ns=1)), 0)
-    assert len(said(server)) == 1
-    server.receive(b"a", Packet("a", 0, Heartbeat(t_ns=1)), 10**9)
-    assert len(said(server)) == 1
-
-
-def test_garbage_is_answered_and_changes_nothing():
-    server = greeted(b"a")
-    server.receive(b"a", ProtocolError("the header is not msgpack"), 0)
-    (error,) = said(server)
-    assert error.code is ErrorCode.PROTOCOL
-    assert server.num_clients == 1
-
-
-def test_the_robot_hears_what_the_policy_may_be_asked_for():
-    declared = Capabilities(
-        samplers=(ConstantSchedule, ClampedPrefix),
-        max_inference_delay=3,
-        recipe="prefix",
-        roll_forward=TrackingLag(time_constant_s=0.03),
-    )
-    pair = SessionPair(capabilities=declared)
-    pair.tick(10)
-    ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
-    assert ready.welcome.capabilities == declared
