@@ -6,25 +6,13 @@ file, beside everything that decides it; a line that is there is never run again
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 
-from policies.correction import CORRECTION
-from policies.shipped import find_checkpoint, shipped_checkpoints
-from robot_runtime.core.method import Method
-from robot_runtime.core.request_parts import RequestPart, RolledForwardState
-from robot_runtime.core.sampler_parts import (
-    ClampedPrefix,
-    HorizonAwareSchedule,
-    LambdaMaskedPrefix,
-    PrefixPreservedStart,
-    SamplerPart,
-)
-from robot_runtime.core.splice_parts import PerRowCorrection
 from robot_runtime.errors import RobotRuntimeError
 from sim.evaluate import EpisodeResult
-from sim.evaluation import Contestant, DelayedExpert, EvaluationConfig, LeRobotEngine, run_group
+from sim.evaluation import EvaluationConfig, run_group
+from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import CellScore, Row
 from sim.workers import worker_pool
 
@@ -32,48 +20,6 @@ RESULTS_VERSION = 3
 """Raise it when the code changes what a cell comes to: older lines are then run again."""
 CONTROL_PERIOD_NS = 10_000_000
 """Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (sim/README.md)."""
-_FOLDER = Path(__file__).parent
-PLAIN, PREFIX = "plain", "prefix"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainedPolicy:
-    """A checkpoint, and how it came to be."""
-
-    recipe: str
-    training_seed: int
-    name_or_path: str
-    """As `load_policy` takes it."""
-    fingerprint: str
-    """Of its files' contents."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MissingPolicy:
-    """A checkpoint that somebody has to train first."""
-
-    task: str
-    recipe: str
-    training_seed: int
-    folder: Path
-
-    @property
-    def to_train(self) -> "tuple[MissingPolicy, ...]":
-        """Itself, after the plain policy it starts from if that is missing too."""
-        plain = self.folder.with_name(f"{PLAIN}-{self.training_seed}")
-        if self.recipe == PLAIN or plain.is_dir():
-            return (self,)
-        return replace(self, recipe=PLAIN, folder=plain), self
-
-    @property
-    def command(self) -> str:
-        """What makes it; all but the plain one start from the plain one of the same seed."""
-        plain = self.folder.with_name(f"{PLAIN}-{self.training_seed}")
-        start = "" if self.recipe == PLAIN else f"--init {plain} "
-        return (
-            f"robot-runtime train --task {self.task} --recipe {self.recipe} {start}"
-            f"--seed {self.training_seed} --output {self.folder}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,79 +42,6 @@ class Cell:
             "fingerprint": self.policy.fingerprint,
         }
         return {"version": RESULTS_VERSION, "method_name": self.method_name, "policy": policy, **config}
-
-
-def recipe_needed(contestant: Contestant) -> str | None:
-    """The training recipe its policy should have been made with; None if it has no policy."""
-    match contestant:
-        case DelayedExpert():
-            return None
-        case LeRobotEngine():
-            return PLAIN
-        case Method(correction=PerRowCorrection()):
-            return "residual"
-        case Method(sampler=sampler, request=request):
-            return _recipe_of(sampler, request)
-
-
-def _recipe_of(sampler: SamplerPart, request: RequestPart) -> str:
-    match sampler, request:
-        case ClampedPrefix(), _:
-            return PREFIX
-        case PrefixPreservedStart(), _:
-            return "masked"
-        case LambdaMaskedPrefix(), _:
-            return "lambda-mask"
-        case HorizonAwareSchedule(), _:
-            return "mixed-schedule"
-        case _, RolledForwardState():
-            return "offset"
-    return PLAIN
-
-
-def find_policy(
-    checkpoints: Path, task: str, recipe: str, training_seed: int
-) -> TrainedPolicy | MissingPolicy:
-    """The checkpoint in `<checkpoints>/<task>/<recipe>-<seed>`.
-
-    A plain recipe is replaced by prefix where there is none: a policy trained with prefixes has seen the
-    empty one too. Where there is no prefix 0 either, the shipped checkpoint of the task is it.
-    """
-    for name in (recipe, PREFIX) if recipe == PLAIN else (recipe,):
-        folder = checkpoints / task / f"{name}-{training_seed}"
-        if folder.is_dir():
-            return _trained(name, training_seed, str(folder), folder)
-        if name == PREFIX and training_seed == 0 and task in shipped_checkpoints():
-            return _trained(name, training_seed, task, find_checkpoint(task))
-    return MissingPolicy(
-        task=task,
-        recipe=recipe,
-        training_seed=training_seed,
-        folder=checkpoints / task / f"{recipe}-{training_seed}",
-    )
-
-
-def _trained(recipe: str, training_seed: int, name_or_path: str, folder: Path) -> TrainedPolicy:
-    digest = sha256()
-    for file in ("config.json", "model.safetensors", CORRECTION):
-        if (folder / file).is_file():
-            digest.update((folder / file).read_bytes())
-    return TrainedPolicy(
-        recipe=recipe,
-        training_seed=training_seed,
-        name_or_path=name_or_path,
-        fingerprint=digest.hexdigest()[:16],
-    )
-
-
-def expert() -> TrainedPolicy:
-    """The scripted experts, in place of a policy; what they come to follows from their code."""
-    digest = sha256()
-    for file in (*sorted((_FOLDER / "experts").glob("*.py")), _FOLDER / "delayed_expert.py"):
-        digest.update(file.read_bytes())
-    return TrainedPolicy(
-        recipe="expert", training_seed=0, name_or_path="expert", fingerprint=digest.hexdigest()[:16]
-    )
 
 
 class ResultsFile:

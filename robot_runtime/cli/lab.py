@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from sim.lab import Cell, FailedCell, MissingPolicy, ResultsFile, TrainedPolicy
+    from rich.progress import Progress
+
+    from sim.lab import Cell, FailedCell, ResultsFile
+    from sim.lab_policies import MissingPolicy, TrainedPolicy
     from sim.lab_scores import Row
     from sim.traces import LatencyTrace
 
@@ -42,11 +45,14 @@ class Lab:
     episodes: int | None = None
     """In each place, with the same seeds everywhere; 100 if not given."""
     checkpoints: Path = Path("outputs/checkpoints")
-    """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as prefix-0."""
+    """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as prefix-0. Where there is no
+    plain one and none is to be trained, prefix stands in for it."""
     output: Path = Path("outputs/lab")
     """Where the results are kept and the page is left."""
     workers: int = 2
     """Processes to share the work; the results do not depend on it."""
+    train: bool = False
+    """First train the policies that are missing, with so many processes as there are workers."""
     plan: bool = False
     """Only say what would run and which policies are missing."""
     write_readme: bool = False
@@ -61,6 +67,11 @@ class Lab:
         self._announce(cells, missing, results)
         if self.plan:
             return 0
+        if self.train and missing:
+            self._train(missing)
+            cells, missing = self._cells()
+        if not cells:
+            raise InvalidValueError("there is nothing to compare: no method has a policy")
         self.output.mkdir(parents=True, exist_ok=True)
         self._save_traces()
         failed: list[FailedCell] = []
@@ -112,8 +123,8 @@ class Lab:
 
     def _cells(self) -> "tuple[list[Cell], list[MissingPolicy]]":
         """What to run, the first training seed first; and the policies that are missing for more."""
-        from sim.lab import MissingPolicy
         from sim.lab_methods import contestant_names
+        from sim.lab_policies import MissingPolicy
         from sim.tasks import TASKS
 
         cells: list[Cell] = []
@@ -123,20 +134,20 @@ class Lab:
                 for name in self.methods or contestant_names():
                     policy = self._policy(name, task, seed)
                     if isinstance(policy, MissingPolicy):
-                        missing |= {each.command: each for each in policy.to_train}
+                        missing |= {str(each): each for each in policy.to_train}
                     elif policy is not None:
                         cells += self._line(name, policy, task)
         return cells, list(missing.values())
 
     def _policy(self, name: str, task: str, seed: int) -> "TrainedPolicy | MissingPolicy | None":
         """What a row runs with; None if it needs no policy and the first training seed has it already."""
-        from sim.lab import expert, find_policy, recipe_needed
         from sim.lab_methods import contestant_named
+        from sim.lab_policies import expert, find_policy, recipe_needed
 
         recipe = recipe_needed(contestant_named(name))
         if recipe is None:
             return expert() if seed == self._seeds[0] else None
-        return find_policy(self.checkpoints, task, recipe, seed)
+        return find_policy(self.checkpoints, task, recipe, seed, stand_in=not self.train)
 
     def _line(self, name: str, policy: "TrainedPolicy", task: str) -> "list[Cell]":
         from sim.evaluation import EvaluationConfig
@@ -164,13 +175,21 @@ class Lab:
         todo = (len(cells) - done) * self._episodes
         print(f"{len(cells)} cells, {done} of them done before; {todo} episodes to run")
         if missing:
-            print(
-                f"{len(missing)} policies are missing, and the methods that need them are left out. To train:"
-            )
+            fate = "trained first" if self.train else "missing, and the methods that need them are left out"
+            print(f"{len(missing)} policies are {fate}:")
             for policy in missing:
-                print(f"  {policy.command}")
-        if not cells:
-            raise InvalidValueError("there is nothing to compare: no method has a policy")
+                print(f"  {policy}")
+
+    def _train(self, missing: "list[MissingPolicy]") -> None:
+        from sim.lab_training import train_missing
+
+        with _progress() as progress:
+            bar = progress.add_task("policies", total=len(missing))
+            train_missing(
+                missing,
+                workers=self.workers,
+                on_policy=lambda policy: progress.update(bar, advance=1, description=policy.folder.name),
+            )
 
     def _save_traces(self) -> None:
         folder = self.output / "traces"
@@ -179,11 +198,8 @@ class Lab:
             trace.save(folder / f"{trace.name}.json")
 
     def _with_progress(self, cells: "list[Cell]", results: "ResultsFile", run_cells) -> "list[FailedCell]":
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         todo = sum(results.score(cell) is None for cell in cells)
-        with Progress(*columns) as progress:
+        with _progress() as progress:
             bar = progress.add_task("episodes", total=todo * self._episodes)
 
             def on_group(cell: "Cell", episodes: int) -> None:
@@ -212,7 +228,7 @@ class Lab:
         (self.output / "lab.json").write_text(to_json(rows, command=command))
         picture = self.output / "lab.png"
         draw_page(rows, picture, title="How chunks are run under latency")
-        notes = [*(policy.command for policy in missing), *(str(refused) for refused in failed)]
+        notes = [*(str(policy) for policy in missing), *(str(refused) for refused in failed)]
         write_html(self.output / "lab.html", rows, picture=picture, command=command, notes=notes)
         self._print(rows)
         print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
@@ -243,3 +259,11 @@ class Lab:
             for line in body:
                 shown.add_row(*line)
             Console().print(shown)
+
+
+def _progress() -> "Progress":
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )

@@ -13,20 +13,13 @@ from robot_runtime.core.method import METHODS, method_named
 from sim import lab
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
-from sim.lab import (
-    Cell,
-    MissingPolicy,
-    ResultsFile,
-    TrainedPolicy,
-    find_policy,
-    recipe_needed,
-    rows_of,
-    run_cells,
-)
+from sim.lab import Cell, ResultsFile, rows_of, run_cells
 from sim.lab_page import BEGIN, END, markdown, table, write_readme
 from sim.lab_plots import draw_page
+from sim.lab_policies import MissingPolicy, TrainedPolicy, find_policy, recipe_needed
 from sim.lab_scores import CellScore, Moments
 from sim.lab_style import Style, family
+from sim.lab_training import TrainingError, train_missing
 from sim.task import EpisodeScore
 from sim.traces import constant, find_trace, spikes
 
@@ -143,22 +136,52 @@ def test_a_method_names_the_training_it_needs():
 
 
 def test_policies_are_found_where_they_are_or_named_with_the_command_that_makes_them(tmp_path):
-    (tmp_path / "track" / "plain-1").mkdir(parents=True)
-    (tmp_path / "track" / "prefix-2").mkdir()
+    track = tmp_path / "track"
+    (track / "plain-1").mkdir(parents=True)
+    (track / "prefix-2").mkdir()
 
-    def found(recipe: str, seed: int) -> str:
-        policy = find_policy(tmp_path, "track", recipe, seed)
-        return (
-            policy.command if isinstance(policy, MissingPolicy) else f"{policy.recipe}-{policy.training_seed}"
-        )
+    def found(recipe: str, seed: int, *, stand_in: bool = False) -> str:
+        policy = find_policy(tmp_path, "track", recipe, seed, stand_in=stand_in)
+        return str(policy) if isinstance(policy, MissingPolicy) else f"{policy.recipe}-{policy.training_seed}"
 
-    assert found("plain", 1) == "plain-1"
-    assert found("plain", 2) == "prefix-2"
-    assert found("plain", 0) == found("prefix", 0) == "prefix-0"  # the shipped one
-    assert found("offset", 0) == (
-        f"robot-runtime train --task track --recipe offset --init {tmp_path}/track/plain-0 "
-        f"--seed 0 --output {tmp_path}/track/offset-0"
+    assert found("plain", 1) == found("plain", 1, stand_in=True) == "plain-1"
+    assert found("plain", 2, stand_in=True) == "prefix-2"
+    assert found("plain", 0, stand_in=True) == found("prefix", 0) == "prefix-0"  # the shipped one
+    of_seed_2 = f"--seed 2 --demonstrations {track}/demonstrations.npz --output {track}"
+    assert found("plain", 2) == (
+        f"robot-runtime train --task track --recipe plain --init {track}/prefix-2 {of_seed_2}/plain-2"
     )
+    assert found("masked", 2) == (
+        f"robot-runtime train --task track --recipe masked --init {track}/plain-2 {of_seed_2}/masked-2"
+    )
+
+
+def test_a_missing_policy_is_trained_after_those_it_goes_on_from(tmp_path):
+    policy = find_policy(tmp_path, "track", "masked", 7)
+    assert isinstance(policy, MissingPolicy)
+    assert [each.folder.name for each in policy.to_train] == ["prefix-7", "plain-7", "masked-7"]
+    other = find_policy(tmp_path, "track", "offset", 7)
+    assert isinstance(other, MissingPolicy)
+    names: list[str] = []
+    todo = {str(each): each for each in (*policy.to_train, *other.to_train)}
+    train_missing(
+        list(todo.values()),
+        workers=2,
+        options=("--steps", "2", "--batch-size", "8", "--episodes", "1"),
+        on_policy=lambda trained: names.append(trained.folder.name),
+    )
+    assert names[0] == "prefix-7"
+    assert set(names) == {"prefix-7", "plain-7", "masked-7", "offset-7"}
+    assert all(
+        not isinstance(find_policy(tmp_path, "track", r, 7), MissingPolicy) for r in ("masked", "offset")
+    )
+
+
+def test_a_policy_that_cannot_be_trained_says_why(tmp_path):
+    policy = find_policy(tmp_path, "track", "prefix", 7)
+    assert isinstance(policy, MissingPolicy)
+    with pytest.raises(TrainingError, match="no-such-option"):
+        train_missing([policy], workers=1, options=("--no-such-option",))
 
 
 @given(values=st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30), cut=st.integers(0, 30))
@@ -231,7 +254,8 @@ def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
     assert main([*command, "--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]) == 0
     out = capsys.readouterr().out
     assert "4 cells, 0 of them done before; 24 episodes to run" in out
-    assert out.index("--recipe plain --seed 0") < out.index("--recipe mixed-schedule --init")
+    assert "--recipe mixed-schedule --init track --seed 0" in out
+    assert "--recipe plain" not in out  # the shipped policy stands in
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,162 @@
+"""The policies of the comparison: which recipe a method needs, where it lies, and how to make it.
+
+    prefix-<seed> ---+--> plain-<seed> ---+--> masked-<seed>
+    from scratch     |                    +--> residual-<seed>
+                     +--> offset-<seed>, lambda-mask-<seed>, mixed-schedule-<seed>
+
+The prefix policy is trained from scratch, as the shipped ones are, which count as seed 0; the others go on
+from it with the steps of `fine_tuning`, so that no method's policy was trained less than the default's.
+"""
+
+import shlex
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from policies.correction import CORRECTION
+from policies.shipped import find_checkpoint, shipped_checkpoints
+from robot_runtime.core.method import Method
+from robot_runtime.core.request_parts import RequestPart, RolledForwardState
+from robot_runtime.core.sampler_parts import (
+    ClampedPrefix,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    PrefixPreservedStart,
+    SamplerPart,
+)
+from robot_runtime.core.splice_parts import PerRowCorrection
+from sim.evaluation import Contestant, DelayedExpert, LeRobotEngine
+
+_FOLDER = Path(__file__).parent
+PLAIN, PREFIX = "plain", "prefix"
+_START = {PLAIN: PREFIX, "offset": PREFIX, "lambda-mask": PREFIX, "mixed-schedule": PREFIX}
+"""What a recipe goes on from; those not named go on from the plain policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedPolicy:
+    """A checkpoint, and how it came to be."""
+
+    recipe: str
+    training_seed: int
+    name_or_path: str
+    """As `load_policy` takes it."""
+    fingerprint: str
+    """Of its files' contents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingPolicy:
+    """A checkpoint that somebody has to train first."""
+
+    task: str
+    recipe: str
+    training_seed: int
+    folder: Path
+
+    @property
+    def start(self) -> "TrainedPolicy | MissingPolicy | None":
+        """The policy it goes on from; None for one that is trained from scratch."""
+        if self.recipe == PREFIX:
+            return None
+        recipe = _START.get(self.recipe, PLAIN)
+        return find_policy(self.folder.parent.parent, self.task, recipe, self.training_seed)
+
+    @property
+    def to_train(self) -> "tuple[MissingPolicy, ...]":
+        """Itself, after those it needs that are missing too."""
+        start = self.start
+        return (*start.to_train, self) if isinstance(start, MissingPolicy) else (self,)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that makes it; all policies of a task learn from the same demonstrations."""
+        match self.start:
+            case None:
+                init: tuple[str, ...] = ()
+            case TrainedPolicy(name_or_path=name):
+                init = ("--init", name)
+            case MissingPolicy(folder=folder):
+                init = ("--init", str(folder))
+        demonstrations = self.folder.parent / "demonstrations.npz"
+        return (
+            *("robot-runtime", "train", "--task", self.task, "--recipe", self.recipe, *init),
+            *("--seed", str(self.training_seed), "--demonstrations", str(demonstrations)),
+            *("--output", str(self.folder)),
+        )
+
+    def __str__(self) -> str:
+        return shlex.join(self.command)
+
+
+def recipe_needed(contestant: Contestant) -> str | None:
+    """The training recipe its policy should have been made with; None if it has no policy."""
+    match contestant:
+        case DelayedExpert():
+            return None
+        case LeRobotEngine():
+            return PLAIN
+        case Method(correction=PerRowCorrection()):
+            return "residual"
+        case Method(sampler=sampler, request=request):
+            return _recipe_of(sampler, request)
+
+
+def _recipe_of(sampler: SamplerPart, request: RequestPart) -> str:
+    match sampler, request:
+        case ClampedPrefix(), _:
+            return PREFIX
+        case PrefixPreservedStart(), _:
+            return "masked"
+        case LambdaMaskedPrefix(), _:
+            return "lambda-mask"
+        case HorizonAwareSchedule(), _:
+            return "mixed-schedule"
+        case _, RolledForwardState():
+            return "offset"
+    return PLAIN
+
+
+def find_policy(
+    checkpoints: Path, task: str, recipe: str, training_seed: int, *, stand_in: bool = False
+) -> TrainedPolicy | MissingPolicy:
+    """The checkpoint in `<checkpoints>/<task>/<recipe>-<seed>`; the shipped one of a task is its prefix-0.
+
+    stand_in: take prefix where there is no plain: one trained with prefixes has seen the empty one too.
+    """
+    folder = checkpoints / task / f"{recipe}-{training_seed}"
+    if stand_in and recipe == PLAIN and not folder.is_dir():
+        recipe, folder = PREFIX, folder.with_name(f"{PREFIX}-{training_seed}")
+    if folder.is_dir():
+        return _trained(recipe, training_seed, str(folder), folder)
+    if recipe == PREFIX and training_seed == 0 and task in shipped_checkpoints():
+        return _trained(recipe, training_seed, task, find_checkpoint(task))
+    return MissingPolicy(
+        task=task,
+        recipe=recipe,
+        training_seed=training_seed,
+        folder=checkpoints / task / f"{recipe}-{training_seed}",
+    )
+
+
+def _trained(recipe: str, training_seed: int, name_or_path: str, folder: Path) -> TrainedPolicy:
+    digest = sha256()
+    for file in ("config.json", "model.safetensors", CORRECTION):
+        if (folder / file).is_file():
+            digest.update((folder / file).read_bytes())
+    return TrainedPolicy(
+        recipe=recipe,
+        training_seed=training_seed,
+        name_or_path=name_or_path,
+        fingerprint=digest.hexdigest()[:16],
+    )
+
+
+def expert() -> TrainedPolicy:
+    """The scripted experts, in place of a policy; what they come to follows from their code."""
+    digest = sha256()
+    for file in (*sorted((_FOLDER / "experts").glob("*.py")), _FOLDER / "delayed_expert.py"):
+        digest.update(file.read_bytes())
+    return TrainedPolicy(
+        recipe="expert", training_seed=0, name_or_path="expert", fingerprint=digest.hexdigest()[:16]
+    )

@@ -1,0 +1,60 @@
+"""Trains the policies that a comparison lacks: `train_missing`, each in a process of its own."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from robot_runtime.errors import RobotRuntimeError
+from sim.lab_policies import MissingPolicy
+
+
+class TrainingError(RobotRuntimeError):
+    """A policy could not be trained; what was trained before is kept."""
+
+
+def train_missing(
+    missing: Sequence[MissingPolicy],
+    *,
+    workers: int,
+    options: Sequence[str] = (),
+    on_policy: Callable[[MissingPolicy], None] = lambda policy: None,
+) -> None:
+    """Train them in the order given, at most `workers` at a time, each after the one it goes on from.
+
+    The first policy of a task also collects the demonstrations, which the others of the task wait for.
+
+    options: further ones of `robot-runtime train`, for all of them.
+    on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
+    """
+    waiting, running = list(missing), dict[Future[None], MissingPolicy]()
+    with ThreadPoolExecutor(workers) as pool:
+        while waiting or running:
+            for policy in [p for p in waiting if _can_start(p, list(running.values()))]:
+                if len(running) < workers and _can_start(policy, list(running.values())):
+                    waiting.remove(policy)
+                    running[pool.submit(_train, policy, options)] = policy
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                policy = running.pop(future)
+                future.result()
+                on_policy(policy)
+
+
+def _can_start(policy: MissingPolicy, running: Sequence[MissingPolicy]) -> bool:
+    has_demonstrations = _demonstrations(policy).is_file()
+    is_collected = any(_demonstrations(other) == _demonstrations(policy) for other in running)
+    return not isinstance(policy.start, MissingPolicy) and (has_demonstrations or not is_collected)
+
+
+def _demonstrations(policy: MissingPolicy) -> Path:
+    return policy.folder.parent / "demonstrations.npz"
+
+
+def _train(policy: MissingPolicy, options: Sequence[str]) -> None:
+    policy.folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "robot_runtime.cli", *policy.command[1:], *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise TrainingError(f"`{policy}` failed: {result.stderr.strip()[-500:]}")
