@@ -5,6 +5,8 @@ An episode on the virtual clock is a row of short spells, each drawn at random:
     follow    execute the first 1 to 12 rows of a fresh plan
     drift     the same for 2 to 8 rows, while an offset of the hand grows by up to 4 cm
     hold      stop for 2 to 12 rows, as a robot does that waits for its policy; some episodes begin so
+    late      8 to 24 rows under latency: every s rows a plan is made that takes effect d rows later, under
+              the commitments that the ones before it have left, and is carried out up to 1 cm off
 
 Every 50 ms, in whatever spell, the observation is kept with the expert's clean plan from there: a disturbance
 decides which states get a label, but is never part of one.
@@ -15,7 +17,7 @@ they are, will run whatever was seen since. That is how a policy is asked that t
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 import numpy as np
@@ -24,7 +26,7 @@ from jaxtyping import Float, Float32
 from robot_runtime.core.action import Command, GripperCommand, JointCommand
 from robot_runtime.core.state import Observation, RobotState
 from sim.experts import Expert, make_expert
-from sim.experts.motion import DT_NS
+from sim.experts.motion import DT_NS, HORIZON
 from sim.kinematics import Kinematics
 from sim.task import EpisodeScore, Scorer
 from sim.tasks import make_task
@@ -33,9 +35,11 @@ from sim.world import World
 
 TICK_NS = 10_000_000
 """Spacing of the interpolated commands [ns]."""
-FOLLOW_ROWS, DRIFT_ROWS, HOLD_ROWS = (1, 12), (2, 8), (2, 12)
+FOLLOW_ROWS, DRIFT_ROWS, HOLD_ROWS, LATE_ROWS = (1, 12), (2, 8), (2, 12), (8, 24)
 DISTURB_SHARE, HOLD_SHARE, START_HOLD_SHARE = 0.2, 0.4, 0.3
 """Share of spells that disturb, of those that hold, and of episodes that begin with holding."""
+LATE_SHARE, LATE_ROWS_MAX, LATE_ERROR_MAX = 0.25, 8, 0.01
+"""Share of spells under latency, the most rows from plan to plan in them, and how far off they get [m]."""
 DRIFT_MAX = 0.04
 """Largest offset of the hand at the end of a drift [m]."""
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
@@ -62,9 +66,13 @@ class Spell:
     """How some rows of a plan are executed."""
 
     num_rows: int
-    is_hold: bool
-    drift: Float[np.ndarray, "3"]
+    is_hold: bool = False
+    drift: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
     """Offset of the hand at the end of the spell, in B [m]."""
+    every_rows: int = 0
+    """Rows from one plan to the next, s; 0 for a spell that makes none."""
+    delay_rows: int = 0
+    """Rows until a plan takes effect, d."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,16 +159,22 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
 def _draw_spell(rng: np.random.Generator, *, hand_z: float, is_first: bool) -> Spell:
     """The next spell; a low hand is never pushed down into the table."""
     if is_first and rng.random() < START_HOLD_SHARE:
-        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True, drift=np.zeros(3))
+        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True)
+    if rng.random() < LATE_SHARE:
+        return Spell(
+            num_rows=_draw_rows(rng, LATE_ROWS),
+            is_hold=is_first or rng.random() < HOLD_SHARE,
+            every_rows=_draw_rows(rng, (1, LATE_ROWS_MAX)),
+            delay_rows=_draw_rows(rng, (1, COMMITTED_ROWS_MAX)),
+        )
     if rng.random() >= DISTURB_SHARE:
-        return Spell(num_rows=_draw_rows(rng, FOLLOW_ROWS), is_hold=False, drift=np.zeros(3))
+        return Spell(num_rows=_draw_rows(rng, FOLLOW_ROWS))
     if rng.random() < HOLD_SHARE:
-        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True, drift=np.zeros(3))
-    direction = rng.standard_normal(3)
+        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True)
+    drift = _random_vector(rng, DRIFT_MAX)
     if hand_z < _LOW_HAND:
-        direction[2] = abs(direction[2])
-    drift = direction * (rng.uniform(0.0, DRIFT_MAX) / np.linalg.norm(direction))
-    return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), is_hold=False, drift=drift)
+        drift[2] = abs(drift[2])
+    return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), drift=drift)
 
 
 def _draw_rows(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
@@ -175,25 +189,54 @@ def _run_spell(
     commanded = _commanded_rows(world, plan, spell)
     for i in range(spell.num_rows):
         observation, d = world.observe(), 0
-        if (i > 0 or spell.is_hold) and rng.random() < COMMITTED_SHARE:
+        is_planned = spell.every_rows > 0 and i % spell.every_rows == 0
+        if is_planned:
+            d = spell.delay_rows
+        elif (i > 0 or spell.is_hold) and rng.random() < COMMITTED_SHARE:
             d = int(rng.integers(1, COMMITTED_ROWS_MAX + 1))
         if i > 0 or d > 0:
             plan = expert.plan(observation, commanded[i : i + d] if d else None)
         out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
+        if is_planned:
+            error = _random_vector(rng, LATE_ERROR_MAX)
+            off = _off_course(world, plan, error, num_rows=4, first=d)
+            commanded[i + d :] = _going_on(off)[d : len(commanded) - i]
         execute_row(world, scorer, commanded[i], commanded[i + 1])
     return out
 
 
-def _commanded_rows(world: World, plan: Float[np.ndarray, "32 8"], spell: Spell) -> Float[np.ndarray, "32 8"]:
+def _commanded_rows(world: World, plan: Float[np.ndarray, "32 8"], spell: Spell) -> Float[np.ndarray, "n 8"]:
     """What a spell commands in place of a plan, and would command if it went on."""
     if spell.is_hold:
-        return np.tile(plan[0], (len(plan), 1))
-    J = world.kinematics.jacobian(plan[0, :7])
-    offset = np.linalg.pinv(J) @ np.concatenate([spell.drift, np.zeros(3)])
-    share = np.sin(0.5 * np.pi * np.minimum(np.arange(len(plan)) / spell.num_rows, 1.0)) ** 2
-    commanded = plan.copy()
-    commanded[:, :7] += np.outer(share, offset)
-    return commanded
+        return _going_on(plan[:1])
+    return _going_on(_off_course(world, plan, spell.drift, num_rows=spell.num_rows))
+
+
+def _going_on(rows: Float[np.ndarray, "m 8"]) -> Float[np.ndarray, "n 8"]:
+    """The rows, and the last one held until no spell is that long."""
+    return np.concatenate([rows, np.tile(rows[-1], (2 * HORIZON - len(rows), 1))])
+
+
+def _off_course(
+    world: World,
+    plan: Float[np.ndarray, "n 8"],
+    drift: Float[np.ndarray, "3"],
+    *,
+    num_rows: int,
+    first: int = 0,
+) -> Float[np.ndarray, "n 8"]:
+    """The plan with the hand led off by `drift` [m] within `num_rows` rows after the row `first`."""
+    J = world.kinematics.jacobian(plan[first, :7])
+    offset = np.linalg.pinv(J) @ np.concatenate([drift, np.zeros(3)])
+    share = np.sin(0.5 * np.pi * np.clip((np.arange(len(plan)) - first) / num_rows, 0.0, 1.0)) ** 2
+    out = plan.copy()
+    out[:, :7] += np.outer(share, offset)
+    return out
+
+
+def _random_vector(rng: np.random.Generator, longest: float) -> Float[np.ndarray, "3"]:
+    direction = rng.standard_normal(3)
+    return direction * (rng.uniform(0.0, longest) / np.linalg.norm(direction))
 
 
 def execute_row(

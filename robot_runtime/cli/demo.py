@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_runtime.core.choose import method_or_auto
+from robot_runtime.core.method import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -28,7 +29,7 @@ class Demo:
     """What the robot does."""
     delay_ms: float = 300.0
     """Latency injected on top of the real one [ms]."""
-    method: str = "committed-prefix"
+    method: str = DEFAULT_METHOD
     """The asynchronous method; auto measures the server and picks one."""
     duration_s: float = 20.0
     """Time limit of each run [s]; a run whose task is done ends earlier."""

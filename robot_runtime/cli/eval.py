@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import Auto, choose_method, method_or_auto
 from robot_runtime.core.latency import LATENCY_QUANTILE
-from robot_runtime.core.method import Method
+from robot_runtime.core.method import DEFAULT_METHOD, Method
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Eval:
     """What the robot does: track, pick_place, strike or conveyor."""
     policy: str | None = None
     """A shipped policy's name or a checkpoint folder; the one shipped for the task if not given."""
-    method: str = "committed-prefix"
+    method: str = DEFAULT_METHOD
     """How chunks are run: a row of the README's table, or auto to pick one by policy and delay."""
     execution_horizon: int | None = None
     """Rows to run before asking again; the method's own default if not given."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robot_runtime.core.choose import Auto, method_or_auto
+from robot_runtime.core.method import DEFAULT_METHOD
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.transport import DEFAULT_ADDRESS
@@ -28,7 +29,7 @@ class Run:
     """What the robot does: track, pick_place, strike or conveyor."""
     server: str = DEFAULT_ADDRESS
     """Where the server listens."""
-    method: str = "committed-prefix"
+    method: str = DEFAULT_METHOD
     """How chunks are run: a row of the README's table, or auto to measure the server and pick one."""
     correction: str | None = None
     """For a2c2: the served policy's checkpoint folder, whose correction head the robot runs itself."""

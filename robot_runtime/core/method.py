@@ -140,6 +140,10 @@ METHODS = MappingProxyType(
 )
 
 
+DEFAULT_METHOD = "pipelined-prefix"
+"""Of the commands that run a policy."""
+
+
 def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
     """The method of that name, its execution horizon replaced if given; UnknownNameError lists the names.
 
