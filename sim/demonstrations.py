@@ -150,7 +150,7 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
     while len(kept) < num_rows and num_left > 0:
         hand_z = float(world.kinematics.forward(world.q).translation[2])
         spell = _draw_spell(rng, hand_z=hand_z, is_first=not kept)
-        kept += _run_spell(world, expert, scorer, spell, rng)
+        kept += run_spell(world, expert, scorer, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
     return _pack(kept) if scorer.score().success else None
@@ -181,7 +181,7 @@ def _draw_rows(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))
 
 
-def _run_spell(
+def run_spell(
     world: World, expert: Expert, scorer: Scorer, spell: Spell, rng: np.random.Generator
 ) -> list[Demonstration]:
     """Execute the plan of now as the spell wants; an observation and its plan at every row."""

@@ -1,7 +1,12 @@
-import numpy as np
+from itertools import pairwise
 
-from sim.demonstrations import collect
+import numpy as np
+import pytest
+
+from sim.demonstrations import LATE_ERROR_MAX, Spell, collect, run_spell
 from sim.experts import ACTION_SPEC, make_expert
+from sim.tasks import make_task
+from sim.world import World
 
 
 def test_demonstrations_do_not_depend_on_the_number_of_processes():
@@ -45,3 +50,20 @@ def test_what_is_committed_is_what_the_robot_was_commanded_and_some_of_it_is_to_
         committed = sample.rows[: sample.num_committed, :7]
         assert np.ptp(committed, axis=0).max() < 1e-6
         assert np.abs(committed[0] - sample.observation.state.q).max() < 0.05
+
+
+@pytest.mark.parametrize(("every", "delay"), [(1, 4), (2, 6), (5, 3)])
+def test_under_latency_each_plan_goes_on_from_what_the_ones_before_it_will_command(every, delay):
+    world = World(make_task("conveyor"), seed=4)
+    expert, scorer = make_expert("conveyor", seed=4), world.task.make_scorer(world)
+    spell = Spell(num_rows=16, is_hold=True, every_rows=every, delay_rows=delay)
+    samples = run_spell(world, expert, scorer, spell, np.random.default_rng(0))
+    planned = samples[::every]
+    assert all(sample.num_committed == delay for sample in planned)
+    assert np.ptp(planned[0].rows[:delay, :7], axis=0).max() == 0.0  # it stands until the first takes effect
+    for before, after in pairwise(planned):
+        hand = [[world.kinematics.forward(q[:7]).translation for q in rows]
+                for rows in (before.rows[every : every + delay], after.rows[:delay])]  # fmt: skip
+        assert np.linalg.norm(np.subtract(*hand), axis=1).max() < 1.2 * LATE_ERROR_MAX
+    stood = np.abs(samples[-1].observation.state.q - samples[0].observation.state.q).max() < 0.01
+    assert not stood
