@@ -13,7 +13,7 @@ from session_pair import SPEC, make_request, make_schema, make_welcome
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import LastTarget, TrackingLag
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.state import Image, Observation, RobotState
@@ -74,9 +74,10 @@ def observations(draw) -> Observation:
     return Observation(state=state, images=images, environment_state=environment_state, task=draw(TEXT))
 
 
+EARLIER_AND_OWN_IDS = st.lists(IDS, min_size=1, max_size=MAX_IN_FLIGHT + 1, unique=True).map(sorted)
 REQUESTS = st.builds(
-    ChunkRequest,
-    request_id=IDS,
+    lambda ids, **values: ChunkRequest(request_id=ids[-1], in_flight=tuple(ids[:-1]), **values),
+    ids=EARLIER_AND_OWN_IDS,
     epoch=IDS,
     observation=observations(),
     prev_action_chunk=st.none() | tables(),
@@ -279,6 +280,16 @@ HALF_TURN = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
         ({"epoch": 2**63}, f"int. <= {INT64_MAX} .*epoch"),
         ({"seed": True}, "Expected .int., got .bool. .*seed"),
         ({"deadline_ns": 0}, "int. >= 1 .*deadline_ns"),
+        ({"in_flight": 1}, "Expected .array., got .int. .*in_flight"),
+        ({"in_flight": [0, "1"]}, "Expected .int., got .str. .*in_flight"),
+        ({"in_flight": [-1]}, "int. >= 0 .*in_flight"),
+        ({"in_flight": [1, 1]}, r"must rise and stay below the request's own id 3, got \[1, 1\]"),
+        ({"in_flight": [2, 0]}, r"must rise .*got \[2, 0\]"),
+        ({"in_flight": [2, 3]}, r"below the request's own id 3, got \[2, 3\]"),
+        (
+            {"request_id": 99, "in_flight": list(range(MAX_IN_FLIGHT + 1))},
+            f"at most {MAX_IN_FLIGHT} requests, got {MAX_IN_FLIGHT + 1}",
+        ),
         ({"task": "x" * 4097}, "length <= 4096 .*task"),
         ({"surprise": 1}, "surprise"),
         ({"q": [0.0, float("nan")]}, "float.* .*q"),
