@@ -25,8 +25,8 @@ from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.arrays import is_finite
+from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
-from robot_runtime.wire.server_session import Job
 
 logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 2.0
