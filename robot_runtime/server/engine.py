@@ -5,7 +5,8 @@
     results()  ◄── deque, bell ── Block | Failure | Stopped
     stop()     ─── flag ────────► looked at between blocks
 
-Rows are handed over as each block becomes final; the network never waits for the policy.
+Rows are handed over as each block becomes final; the network never waits for the policy. A request starts
+when those before it have ended, so answers that it follows are complete.
 """
 
 import logging
