@@ -112,6 +112,16 @@ def test_auto_measures_the_server_and_says_what_it_picked_and_why(capsys):
     assert re.search(r"method committed-prefix: answers take 2\d\d ms, d = [56] rows", out), out
 
 
+@pytest.mark.parametrize("method", ["committed-prefix", "synchronous"])
+def test_a_robot_that_does_not_stop_to_ask_knows_the_latency_before_it_starts(method, capsys):
+    with ServerProcess("track", delay_ms=150) as server:
+        args = ["run", "--task", "track", "--server", server.address, "--method", method, "--duration-s", "1"]
+        assert main(args) == 0
+    out = capsys.readouterr().out.replace("\n", " ")
+    said = re.search(r"answers take [1-9]\d\d ms, d = \d+ rows", out)
+    assert (said is None) == (method == "synchronous"), out
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
