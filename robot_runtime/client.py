@@ -1,7 +1,7 @@
 """`PolicyClient`: the robot's network thread, and what the control thread sees of it.
 
     control thread                     network thread (owns the socket and the ClientSession)
-    submit(request) ── Mailbox ──────► newest wins ─► session ─► encode, JPEG ─► socket
+    submit(request) ── Mailbox ──────► the newest and what it follows ─► session ─► encode, JPEG ─► socket
     cancel(...)     ── deque ────────►
     events()        ◄─ deque ───────── session ◄─ decode ◄───────────────────── socket
 
@@ -28,6 +28,7 @@ from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
+from robot_runtime.wire.order import follows
 
 logger = logging.getLogger(__name__)
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
@@ -77,7 +78,7 @@ class PolicyClient:
             session_ids=_session_ids(),
         )
         self._doorbell = Doorbell()
-        self._requests: Mailbox[ChunkRequest] = Mailbox()
+        self._requests: Mailbox[tuple[ChunkRequest, ...]] = Mailbox()
         self._cancels: deque[tuple[int, int]] = deque()
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._seen: list[Event] = []  # by wait_for_events; the control thread's
@@ -100,11 +101,19 @@ class PolicyClient:
     # ---- control thread ------------------------------------------------------------------------------
 
     def submit(self, request: ChunkRequest) -> None:
-        """Ask for a chunk; never blocks. The pixels must stay unchanged until the request is over."""
-        replaced = self._requests.put(request)
-        if replaced is not None:
-            ids = {"request_id": replaced.request_id, "epoch": replaced.epoch}
-            self._events.put(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
+        """Ask for a chunk; never blocks. The pixels must stay unchanged until the request is over.
+
+        Requests that nobody has sent yet and that this one does not follow give way to it.
+        """
+        # What is taken back here the network thread has not seen, and only this thread puts.
+        letter, kept = self._requests.take(), []
+        for unseen in () if letter is None else letter.value:
+            if follows(request, unseen):
+                kept.append(unseen)
+            else:
+                ids = {"request_id": unseen.request_id, "epoch": unseen.epoch}
+                self._events.put(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
+        self._requests.put((*kept, request))
         self._doorbell.ring()
 
     def cancel(self, *, request_id: int, epoch: int) -> None:
@@ -209,7 +218,8 @@ class PolicyClient:
     def _take_orders(self) -> None:
         now_ns = self._clock.now_ns()
         if (letter := self._requests.take()) is not None:
-            self._session.submit(letter.value, now_ns)
+            for request in letter.value:
+                self._session.submit(request, now_ns)
         while self._cancels:
             request_id, epoch = self._cancels.popleft()
             self._session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)

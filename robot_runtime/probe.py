@@ -5,10 +5,12 @@ import numpy as np
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.capabilities import Capabilities, fitted
 from robot_runtime.core.choose import Auto, Choice, choose_method
 from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request_parts import StopAndAsk
 from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.state import Image, Observation
 from robot_runtime.errors import ServerUnavailableError
@@ -23,26 +25,49 @@ EPOCH = 0
 
 def choose_for(
     auto: Auto, client: PolicyClient, welcome: Welcome, observation: Observation, clock: Clock
-) -> Choice:
+) -> tuple[Choice, LatencyEstimator]:
     """Measure the server and pick the method; ServerUnavailableError if it does not answer.
 
     observation: of the robot at rest; missing images are filled with noise of the size the policy needs.
+    Returns the latency too, for the executor that runs the method.
     """
     sampler = _probe_sampler(welcome.capabilities)
-    latency_ns = measure_latency_ns(client, welcome, observation, sampler=sampler, clock=clock)
-    return choose_method(
+    latency = measure_latency(client, welcome, observation, sampler=sampler, clock=clock)
+    choice = choose_method(
         welcome.capabilities,
-        latency_ns=latency_ns,
+        latency_ns=_known_ns(latency),
         dt_ns=welcome.action_spec.dt_ns,
         horizon=welcome.action_spec.horizon,
         execution_horizon=auto.execution_horizon,
     )
+    return choice, latency
 
 
-def measure_latency_ns(
+def latency_for(
+    method: Method, client: PolicyClient, welcome: Welcome, observation: Observation, clock: Clock
+) -> LatencyEstimator | None:
+    """Measure the server as this method will ask it; None, and nothing is asked, if it stops to ask.
+
+    InvalidValueError: the policy does not support the method. ServerUnavailableError: it does not answer.
+    """
+    method = fitted(method, welcome.capabilities, policy=welcome.policy)
+    if isinstance(method.request, StopAndAsk):
+        return None
+    return measure_latency(client, welcome, observation, sampler=method.sampler, clock=clock)
+
+
+def latency_line(latency: LatencyEstimator, dt_ns: int) -> str:
+    """What was measured, for the person at the robot."""
+    return (
+        f"answers take {_known_ns(latency) / 1e6:.0f} ms, d = {latency.num_rows(dt_ns)} rows "
+        f"({NUM_REQUESTS} requests before the start)"
+    )
+
+
+def measure_latency(
     client: PolicyClient, welcome: Welcome, observation: Observation, *, sampler: SamplerPart, clock: Clock
-) -> int:
-    """The 0.9 quantile of a few latencies, from asking to the first rows [ns]."""
+) -> LatencyEstimator:
+    """A few latencies, from asking to the first rows; the first of the connection is left out."""
     latency, rng = LatencyEstimator(), np.random.default_rng(0)
     images = {
         name: Image(t_ns=clock.now_ns(), pixels=rng.integers(0, 256, (*size, 3), dtype=np.uint8))
@@ -71,6 +96,10 @@ def measure_latency_ns(
         client.submit(request)
         arrived_ns = _first_rows_ns(client, plan)
         latency.add(arrived_ns - asked_ns)
+    return latency
+
+
+def _known_ns(latency: LatencyEstimator) -> int:
     measured = latency.latency_ns()
     assert measured is not None
     return measured

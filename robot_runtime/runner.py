@@ -21,6 +21,7 @@ from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, PartOutcome, Tick
+from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method
 from robot_runtime.core.predict import HandPose
@@ -102,8 +103,19 @@ def camera_threads(cameras: Mapping[str, Camera]) -> Iterator[dict[str, Mailbox[
 class Runner:
     """Drives one robot with one server until told to stop."""
 
-    def __init__(self, setting: Setting, client: PolicyClient, welcome: Welcome) -> None:
-        """InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk."""
+    def __init__(
+        self,
+        setting: Setting,
+        client: PolicyClient,
+        welcome: Welcome,
+        *,
+        latency: LatencyEstimator | None = None,
+    ) -> None:
+        """
+        latency: measured over this connection (`probe.latency_for`), so that the first request knows it; None
+            learns it on the way.
+        InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk.
+        """
         self._setting = setting
         self._client = client
         self._welcome = welcome
@@ -119,6 +131,7 @@ class Runner:
             seed=setting.seed,
             hand_pose=setting.hand_pose,
             correction_head=setting.correction_head,
+            latency=latency,
         )
         self.record = RunRecord(counts=self.executor.counts)
         self._said: list[str] = []
@@ -206,7 +219,8 @@ class Runner:
                     self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
                     if outcome is not PartOutcome.RUNS:
                         self._log(
-                            f"answer {event.part.request_id} not used: {outcome.value}", is_routine=False
+                            f"answer {event.part.request_id} not used: {outcome.value}",
+                            is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.STOPPED),
                         )
                 case RequestDropped() | RequestExpired() | RequestFailed():
                     self._log(f"no answer: {event}", is_routine=False)

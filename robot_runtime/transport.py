@@ -9,13 +9,14 @@ from typing import Protocol
 
 import zmq
 
+from robot_runtime.core.request import MAX_IN_FLIGHT
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.wire.frames import LIMITS, Buffer
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
 _RECONNECT_MS = 20
-_HIGH_WATER_MARK = 16  # messages per peer and direction; a session has a few heartbeats and one request
+_HIGH_WATER_MARK = MAX_IN_FLIGHT + 16  # messages per peer and direction: requests, and a few heartbeats
 _FAREWELL_MS = 200
 # Plain integers: an operation on zmq's enums costs as much as a system call.
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)

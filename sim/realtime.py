@@ -8,12 +8,13 @@ import numpy as np
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.choose import Auto, Choice
+from robot_runtime.core.choose import Auto
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
+from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
 from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.probe import choose_for
+from robot_runtime.probe import choose_for, latency_for, latency_line
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.messages import Welcome
@@ -48,21 +49,20 @@ def run_real_time(
     on_tick: Callable[[Tick], None] = lambda tick: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_ready: Callable[[Welcome], None] = lambda welcome: None,
-    on_choice: Callable[[Choice], None] = lambda choice: None,
+    on_measured: Callable[[str], None] = lambda line: None,
 ) -> Episode:
-    """Connect, run the episode, and score it; ends early when the task is done or `should_stop` says so."""
+    """Connect, run the episode, and score it; ends early when the task is done or `should_stop` says so.
+
+    on_measured: gets one line on the latency before the start, and on the method if it was picked by that.
+    """
     task, clock = make_task(config.task), MonotonicClock()
     with PolicyClient(config.server, robot=f"simulated FR3, {task.name}", schema=task.schema) as client:
         welcome = client.wait_until_ready(config.connect_timeout_s)
         on_ready(welcome)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
-        method = config.method
-        if isinstance(method, Auto):
-            choice = choose_for(method, client, welcome, world.observe(), clock)
-            on_choice(choice)
-            method = choice.method
+        method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
         setting = _setting(config, method, world, clock)
-        runner = Runner(setting, client, welcome)
+        runner = Runner(setting, client, welcome, latency=latency)
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
         next_snapshot_ns = 0
 
@@ -83,6 +83,25 @@ def run_real_time(
         )
     result = EpisodeResult.of(config.seed, scorer.score(), record)
     return Episode(result=result, record=record, snapshots=snapshots)
+
+
+def _measured(
+    config: RealTimeConfig,
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    clock: MonotonicClock,
+    say: Callable[[str], None],
+) -> tuple[Method, LatencyEstimator | None]:
+    """The method to run, and how late answers are if it matters to it."""
+    if isinstance(config.method, Auto):
+        choice, latency = choose_for(config.method, client, welcome, observation, clock)
+        say(str(choice))
+        return choice.method, latency
+    measured = latency_for(config.method, client, welcome, observation, clock)
+    if measured is not None:
+        say(latency_line(measured, welcome.action_spec.dt_ns))
+    return config.method, measured
 
 
 def _setting(config: RealTimeConfig, method: Method, world: World, clock: MonotonicClock) -> Setting:

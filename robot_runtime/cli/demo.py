@@ -85,7 +85,7 @@ class Demo:
                     out[method] = run_real_time(
                         config,
                         on_tick=watch.on_tick,
-                        on_choice=lambda choice: progress.print(f"  {choice}"),
+                        on_measured=lambda line: progress.print(f"  {line}"),
                     )
         return out
 

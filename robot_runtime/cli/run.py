@@ -74,7 +74,7 @@ class Run:
             config,
             should_stop=lambda: interrupted,
             on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
-            on_choice=print,
+            on_measured=print,
         )
         report(episode)
         if self.json is not None:

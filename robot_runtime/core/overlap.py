@@ -66,8 +66,10 @@ class OpenAnswers:
         for answer in answers:
             rows = np.flatnonzero((due_ns >= answer.start_ns) & answer.rows.covers(due_ns))
             if len(rows) > 0 and rows[0] <= num_planned:
+                # Past a short answer's end the robot stands, to which it is committed as to moving.
+                num_planned = max(int(rows[-1]) + 1, request.inference_delay)
+                rows = np.arange(rows[0], num_planned)
                 planned = with_rows(planned, int(rows[0]), answer.rows.at(due_ns[rows]))
-                num_planned = int(rows[-1]) + 1
         planned = pick_rows(planned, np.arange(num_planned))
         return replace(request, prev_action_chunk=planned.encode(self._spec, state))
 

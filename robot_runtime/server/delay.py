@@ -1,4 +1,4 @@
-"""Latency put between policy and network, to see on a fast machine how a robot fares with a slow model."""
+"""Latency put between policy and network, to see on a fast machine how a robot fares with a slow one."""
 
 import heapq
 import itertools

@@ -5,7 +5,8 @@
     results()  ◄── deque, bell ── Block | Failure | Stopped
     stop()     ─── flag ────────► looked at between blocks
 
-Rows are handed over as each block becomes final; the network never waits for the policy.
+Rows are handed over as each block becomes final; the network never waits for the policy. A request starts
+when those before it have ended, so answers that it follows are complete.
 """
 
 import logging
@@ -25,8 +26,8 @@ from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.arrays import is_finite
+from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
-from robot_runtime.wire.server_session import Job
 
 logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 2.0

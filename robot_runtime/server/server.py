@@ -1,14 +1,15 @@
 """`PolicyServer`: the network thread of the inference server. One policy, many robots, served in turn.
 
     ROUTER ─► decode ─► ServerSession ─► Engine (worker thread)
-    ROUTER ◄─ encode ◄─ ServerSession ◄─ DelayLine ◄─┘
+    ROUTER ◄─ encode ◄─ DelayLine ◄─ ServerSession ◄─┘
 
-The thread sleeps until a message, the worker's bell, or a timer; inference never holds it up.
+The thread sleeps until a message, the worker's bell, or a timer; inference never holds it up. A running job
+is given up at its next block when the session does not want it any more; a newer request alone does not do
+that, since the worker takes it only when it is idle. Injected latency holds back what is said of a job that
+is done: meanwhile the worker goes on with the next one, as if the network were slow.
 """
 
 from types import TracebackType
-
-from msgspec.structs import replace
 
 from policies.policy import Policy, capabilities_of
 from robot_runtime.clock import Clock, MonotonicClock
@@ -52,7 +53,7 @@ class PolicyServer:
         self._doorbell = Doorbell()
         self._engine = Engine(policy, clock=self._clock, ring=self._doorbell.ring)
         self._engine.warm_up()
-        self._delay_line: DelayLine[Result] = DelayLine(delay or Delay())
+        self._delay_line: DelayLine[tuple[bytes, Packet]] = DelayLine(delay or Delay())
         self._job_delay_ns = 0
         self._session = ServerSession(
             Welcome(
@@ -113,11 +114,8 @@ class PolicyServer:
     def _turn(self) -> None:
         # Only `wait` silences the bell, so a result that comes after this look keeps it ringing.
         for result in self._engine.results():
-            if self._job_delay_ns:
-                self._delay_line.put(self._clock.now_ns() + self._job_delay_ns, self._slowed(result))
-            else:
-                self._deliver(result)
-        self._send()
+            self._deliver(result)
+        self._send(delay_ns=self._job_delay_ns)
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
@@ -126,8 +124,8 @@ class PolicyServer:
             peer, frames = arrival
             self._session.receive(peer, _decoded(frames), received_ns)
         now_ns = self._clock.now_ns()
-        for result in self._delay_line.take_due(now_ns):
-            self._deliver(result)
+        for peer, packet in self._delay_line.take_due(now_ns):
+            self._transport.send(peer, encode(packet))
         self._session.handle_timer(now_ns)
         self._feed_engine(now_ns)
         self._send()
@@ -140,11 +138,6 @@ class PolicyServer:
             while self._transport.receive() is not None:
                 pass
 
-    def _slowed(self, result: Result) -> Result:
-        if isinstance(result, Block):
-            return replace(result, infer_ns=result.infer_ns + self._job_delay_ns)
-        return result
-
     def _deliver(self, result: Result) -> None:
         match result:
             case Block():
@@ -153,7 +146,7 @@ class PolicyServer:
                     first_row=result.first_row,
                     rows=result.rows,
                     is_last=result.is_last,
-                    infer_ns=result.infer_ns,
+                    infer_ns=result.infer_ns + self._job_delay_ns,
                 )
             case Failure():
                 self._session.job_failed(result.job, result.code, result.message)
@@ -168,9 +161,14 @@ class PolicyServer:
             self._job_delay_ns = self._delay_line.draw_ns()
             self._engine.start(job)
 
-    def _send(self) -> None:
+    def _send(self, *, delay_ns: int = 0) -> None:
+        """Send what the session has to say, so much later."""
+        due_ns = self._clock.now_ns() + delay_ns if delay_ns else 0
         for peer, packet in self._session.packets_to_send():
-            self._transport.send(peer, encode(packet))
+            if delay_ns:
+                self._delay_line.put(due_ns, (peer, packet))
+            else:
+                self._transport.send(peer, encode(packet))
 
 
 def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:

@@ -100,7 +100,7 @@ class ClientSession:
         self.state = ClientState.DISCONNECTED
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
-        """Send the request now, or hold it until there is credit; it replaces one that waits."""
+        """Send the request now, or hold it until there is credit; see `Credit`."""
         if self._credit is not None:
             self._credit.submit(request, now_ns)
         else:

@@ -1,22 +1,29 @@
-"""The client's requests: one in flight, the newest of the others waiting for its turn.
+"""The client's requests: those in flight follow each other, the others wait for their turn.
 
               submit              credit              last row | dropped | failed | cancelled | expired
     request ---------> waiting ----------> in flight -------------------------------------------------> over
-                          | a newer one is submitted, cancelled, expired
+                          | one that does not follow it is submitted, cancelled, expired
                           +----------------------------------------------------------------------------> over
 
-So what is sent is always the newest observation, and nothing is uploaded that will not be used. Each request
-ends in exactly one event. `_in_flight_if` is the only place that drops answers to requests that are over.
+There is credit for the oldest waiting request if it follows all that are in flight and they are fewer than
+MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) goes alone, one that names all goes at once.
+So what is sent is always the newest observation, and nothing is uploaded that will not be used. A request
+that ends without an answer takes nothing with it: those that follow it go on. Each request ends in exactly
+one event. `_in_flight_if` is the only place that drops answers to requests that are over.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.wire.assembly import Assembly, InconsistentReplyError
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Welcome
+from robot_runtime.wire.order import follows
+
+Identity = tuple[int, int]
+"""Request id and epoch."""
 
 
 @dataclass(eq=False, slots=True)
@@ -25,7 +32,7 @@ class _Submission:
     expires_ns: int
 
     @property
-    def identity(self) -> tuple[int, int]:
+    def identity(self) -> Identity:
         return self.request.request_id, self.request.epoch
 
 
@@ -50,40 +57,35 @@ class Credit:
         self._send = send
         self._emit = emit
         self._ignored = ignored
-        self._in_flight: _InFlight | None = None
-        self._waiting: _Submission | None = None
+        self._in_flight: dict[Identity, _InFlight] = {}
+        self._waiting: deque[_Submission] = deque()
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
-        """Send now, or wait for credit in place of an older one."""
-        if self._waiting is not None:
-            self._drop(self._waiting, DropReason.SUPERSEDED)
-        self._waiting = _Submission(request, now_ns + request.deadline_ns)
+        """Send now, or wait for credit in place of older ones that it does not follow."""
+        for waiting in list(self._waiting):
+            if not follows(request, waiting.request):
+                self._waiting.remove(waiting)
+                self._drop(waiting, DropReason.SUPERSEDED)
+        self._waiting.append(_Submission(request, now_ns + request.deadline_ns))
         self._use(now_ns)
 
     def cancel(self, request_id: int, epoch: int, now_ns: int) -> None:
         """Give up a request; nothing happens if it is over already."""
-        if self._waiting is not None and self._waiting.identity == (request_id, epoch):
-            self._drop(self._waiting, DropReason.CANCELLED)
-            self._waiting = None
-        if self._in_flight is not None and self._in_flight.identity == (request_id, epoch):
-            self._send(Cancel(request_id=request_id, epoch=epoch))
-            self._drop(self._in_flight, DropReason.CANCELLED)
-            self._return(now_ns)
+        for submission in [s for s in self._open() if s.identity == (request_id, epoch)]:
+            self._give_up(submission)
+            self._drop(submission, DropReason.CANCELLED)
+        self._use(now_ns)
 
     def expire(self, now_ns: int) -> None:
         """Give up what is past its deadline."""
-        if self._waiting is not None and now_ns >= self._waiting.expires_ns:
-            self._emit(_expired(self._waiting.request))
-            self._waiting = None
-        if self._in_flight is not None and now_ns >= self._in_flight.expires_ns:
-            request = self._in_flight.request
-            self._send(Cancel(request_id=request.request_id, epoch=request.epoch))
-            self._emit(_expired(request))
-            self._return(now_ns)
+        for submission in [s for s in self._open() if now_ns >= s.expires_ns]:
+            self._give_up(submission)
+            self._emit(_expired(submission.request))
+        self._use(now_ns)
 
     def next_timer_ns(self) -> list[int]:
         """When `expire` wants to be called."""
-        return [s.expires_ns for s in (self._in_flight, self._waiting) if s is not None]
+        return [s.expires_ns for s in self._open()]
 
     def receive_rows(self, reply: ChunkReply, now_ns: int) -> None:
         """Rows of an answer: hand on what is next in order, or fail the request if they contradict it."""
@@ -108,7 +110,7 @@ class Credit:
                 )
             )
         if submission.assembly.is_complete:
-            self._return(now_ns)
+            self._return(submission, now_ns)
 
     def drop(self, request_id: int, epoch: int, reason: DropReason, now_ns: int) -> None:
         """The server will not answer the request."""
@@ -119,40 +121,55 @@ class Credit:
             self._emit(_expired(submission.request))  # the same end, whoever's clock was first
         else:
             self._drop(submission, reason)
-        self._return(now_ns)
+        self._return(submission, now_ns)
 
     def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
         """The server could not answer the request, or not in a way that makes sense."""
         submission = self._in_flight_if(request_id, epoch)
         if submission is not None:
             self._emit(_failed(submission.request, reason))
-            self._return(now_ns)
+            self._return(submission, now_ns)
 
     def fail_all(self, reason: str) -> None:
         """The server is gone: everything open has failed."""
-        for submission in (self._in_flight, self._waiting):
-            if submission is not None:
-                self._emit(_failed(submission.request, reason))
-        self._in_flight = self._waiting = None
+        for submission in self._open():
+            self._emit(_failed(submission.request, reason))
+        self._in_flight.clear()
+        self._waiting.clear()
+
+    def _open(self) -> list[_Submission]:
+        return [*self._in_flight.values(), *self._waiting]
 
     def _in_flight_if(self, request_id: int, epoch: int) -> _InFlight | None:
-        if self._in_flight is None or self._in_flight.identity != (request_id, epoch):
+        submission = self._in_flight.get((request_id, epoch))
+        if submission is None:
             self._ignored["answer to a request that is over"] += 1
-            return None
-        return self._in_flight
+        return submission
 
-    def _return(self, now_ns: int) -> None:
-        self._in_flight = None
+    def _give_up(self, submission: _Submission) -> None:
+        if isinstance(submission, _InFlight):
+            del self._in_flight[submission.identity]
+            self._send(Cancel(request_id=submission.request.request_id, epoch=submission.request.epoch))
+        else:
+            self._waiting.remove(submission)
+
+    def _return(self, submission: _InFlight, now_ns: int) -> None:
+        del self._in_flight[submission.identity]
         self._use(now_ns)
 
     def _use(self, now_ns: int) -> None:
-        if self._in_flight is not None or self._waiting is None:
-            return
-        waiting, self._waiting = self._waiting, None
-        request = waiting.request
-        assembly = Assembly(spec=self._welcome.action_spec, t_obs_ns=request.observation.t_obs_ns)
-        self._in_flight = _InFlight(request, waiting.expires_ns, now_ns, assembly)
-        self._send(self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1)))
+        while self._waiting and self._has_credit(self._waiting[0].request):
+            waiting = self._waiting.popleft()
+            request = waiting.request
+            assembly = Assembly(spec=self._welcome.action_spec, t_obs_ns=request.observation.t_obs_ns)
+            sent = _InFlight(request, waiting.expires_ns, now_ns, assembly)
+            self._in_flight[sent.identity] = sent
+            self._send(self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1)))
+
+    def _has_credit(self, request: ChunkRequest) -> bool:
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            return False
+        return all(follows(request, other.request) for other in self._in_flight.values())
 
     def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
         """The request without images that the policy does not look at, and with the time that is left."""

@@ -7,6 +7,7 @@ and what is left to check here is what takes two fields. The other messages are 
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, Union, get_args, get_type_hints
 
 import numpy as np
@@ -15,7 +16,7 @@ from msgspec.structs import asdict
 
 from robot_runtime.core.action import ActionSpec, ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import RollForward, TrackingLag
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
@@ -55,6 +56,7 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
     epoch: Int64
     seed: Int64
     deadline_ns: Positive
+    in_flight: tuple[Int64, ...]
     sampler: Union[*_SAMPLER_FORMS.values()]  # type: ignore[valid-type]
     prev_action_chunk: TableForm | None
     inference_delay: Count
@@ -79,6 +81,7 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             epoch=request.epoch,
             seed=request.seed,
             deadline_ns=request.deadline_ns,
+            in_flight=request.in_flight,
             sampler=_SAMPLER_FORMS[type(request.sampler)](**vars(request.sampler)),
             prev_action_chunk=None if planned is None else arrays.table(planned),
             inference_delay=request.inference_delay,
@@ -115,7 +118,20 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             sampler=_sampler(self.sampler),
             seed=self.seed,
             deadline_ns=self.deadline_ns,
+            in_flight=self._in_flight(),
         )
+
+    def _in_flight(self) -> tuple[int, ...]:
+        ids = self.in_flight
+        if not ids:
+            return ()
+        if len(ids) > MAX_IN_FLIGHT:
+            raise ProtocolError(f"in_flight names at most {MAX_IN_FLIGHT} requests, got {len(ids)}")
+        if any(a >= b for a, b in pairwise((*ids, self.request_id))):
+            raise ProtocolError(
+                f"in_flight must rise and stay below the request's own id {self.request_id}, got {list(ids)}"
+            )
+        return ids
 
     def _state(self) -> RobotState:
         pose = self.pose_base_end_effector

@@ -4,20 +4,26 @@ Theory of operation
 -------------------
 One entry per client, keyed by the peer's address on the ROUTER socket. A client that reconnects comes from a
 new address; its older entry goes when the same client id greets again. Everybody else gets `hello_first`, so
-that a client notices a restarted server at its next heartbeat. A client has at most one request queued and
-one running; a newer one replaces the queued one but keeps its place in line, so all are served in turn.
+that a client notices a restarted server at its next heartbeat.
+
+A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); the others give way
+to it. A client has one request running and those queued that the newest follows, first come, first served;
+clients are served in turn (`Line`). The policy is shown a request with the rows that the answers it follows
+will have changed (`SentAnswers`), so it starts only when those have ended.
 
     a request is   what happens                         next      the client is told
-    (new)          request                              queued    the one it replaces: Dropped(superseded)
+    (new)          request                              queued    queued ones that it does not name:
+                                                                  Dropped(superseded)
     (new)          request that does not fit the policy over      ErrorReply(bad_request)
-    queued         next_job()                           running
+    queued         next_job(), none running it names    running
+    queued         next_job(), unreadable plan          over      ErrorReply(bad_request)
     running        rows_ready()                         running   ChunkReply
     running        rows_ready(is_last)                  over      ChunkReply
     running        job_failed()                         over      ErrorReply
     queued         next_job() after its deadline        over      Dropped(deadline)
     queued|running handle_timer() after its deadline    over      Dropped(deadline)
     queued|running Cancel                               over      Dropped(cancelled)
-    running        next_job() of the same client        over      Dropped(superseded)
+    running        next_job() of its client, unnamed    over      Dropped(superseded)
     queued|running Goodbye, silence, greets again       over
 
 The owner asks `is_wanted` to find out that a job it runs is over.
@@ -27,13 +33,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec import Struct
+from msgspec.structs import replace
 
 from robot_runtime.core.action import NS_PER_S, ChunkPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.wire.admission import Fit, RateLimit
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
+from robot_runtime.wire.jobs import Job, Line
 from robot_runtime.wire.messages import (
     Cancel,
     ChunkReply,
@@ -51,6 +58,8 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
+from robot_runtime.wire.order import follows
+from robot_runtime.wire.sent_answers import SentAnswers
 
 SILENCE_NS = 5 * NS_PER_S
 """A client that says nothing for so long is forgotten."""
@@ -58,20 +67,9 @@ MAX_CLIENTS = 64
 MAX_REASON = 2000
 """Characters of a refusal or error."""
 PACKETS_PER_S = 5000
-"""Of one client; a robot needs about 25 heartbeats and 10 requests a second."""
+"""Of one client; a robot needs about 40 heartbeats and up to 30 requests a second."""
 STRANGER_PACKETS_PER_S = 200
 """Of all unknown peers together; beyond that they are not even answered."""
-
-
-class Job(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A request on its way through the server."""
-
-    peer: bytes
-    request: ChunkRequest
-    received_ns: int
-    """Server's clock."""
-    expires_ns: int
-    """The same."""
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +78,7 @@ class _Client:
     session: int
     heard_ns: int
     rate: RateLimit
+    answers: SentAnswers
 
 
 class ServerSession:
@@ -91,7 +90,7 @@ class ServerSession:
         self._welcome = welcome
         self._fit = Fit(schema=welcome.schema, spec=welcome.action_spec)
         self._clients: dict[bytes, _Client] = {}
-        self._queue: dict[bytes, Job] = {}
+        self._line = Line()
         self._running: dict[bytes, tuple[Job, int]] = {}  # peer -> (job, time it waited)
         self._strangers = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
         self._outbox: list[tuple[bytes, Packet]] = []
@@ -124,18 +123,28 @@ class ServerSession:
             self._receive_known(peer, received, now_ns)
 
     def next_job(self, now_ns: int) -> Job | None:
-        """The request that has waited longest, now running; None if nothing waits."""
-        while self._queue:
-            peer = next(iter(self._queue))
-            job = self._queue.pop(peer)
+        """The request whose turn it is, now running, as the policy is to see it; None if none may start."""
+        while (job := self._line.take(self._may_start)) is not None:
+            peer = job.peer
             if now_ns >= job.expires_ns:
                 self._tell_dropped(job, DropReason.DEADLINE)
                 continue
             if peer in self._running:
-                self._tell_dropped(self._running[peer][0], DropReason.SUPERSEDED)
+                self._tell_dropped(self._running.pop(peer)[0], DropReason.SUPERSEDED)
+            try:
+                request = self._clients[peer].answers.shown(job.request)
+            except ValueError as error:
+                self._tell_error(peer, job.request, ErrorCode.BAD_REQUEST, str(error))
+                continue
+            if request is not job.request:
+                job = replace(job, request=request)
             self._running[peer] = (job, now_ns - job.received_ns)
             return job
         return None
+
+    def _may_start(self, job: Job) -> bool:
+        running = self._running.get(job.peer)
+        return running is None or not follows(job.request, running[0].request)
 
     def is_wanted(self, job: Job) -> bool:
         """False once a running job was cancelled, replaced, is too late, or its client is gone."""
@@ -146,6 +155,7 @@ class ServerSession:
         if not self.is_wanted(job):
             return
         _, queue_ns = self._running[job.peer]
+        self._clients[job.peer].answers.add(job.request, rows)
         part = ChunkPart(
             request_id=job.request.request_id,
             epoch=job.request.epoch,
@@ -197,7 +207,7 @@ class ServerSession:
                 self._receive_request(peer, request, now_ns)
             case Cancel(request_id=request_id, epoch=epoch):
                 for job in self._open_jobs():
-                    if job.peer == peer and _identity(job) == (request_id, epoch):
+                    if job.peer == peer and job.identity == (request_id, epoch):
                         self._remove(job)
                         self._tell_dropped(job, DropReason.CANCELLED)
             case Goodbye():
@@ -219,7 +229,8 @@ class ServerSession:
             self._reply(peer, packet, Refused(code=RefusalCode.FULL, reason=reason))
         else:
             rate = RateLimit(per_s=PACKETS_PER_S, burst=PACKETS_PER_S // 10)
-            self._clients[peer] = _Client(packet.client_id, packet.session, now_ns, rate)
+            answers = SentAnswers(self._welcome.action_spec)
+            self._clients[peer] = _Client(packet.client_id, packet.session, now_ns, rate, answers)
             self._wake_by(now_ns + SILENCE_NS)
             self._tell(peer, self._welcome)
 
@@ -228,10 +239,10 @@ class ServerSession:
         if reason is not None:
             self._tell_error(peer, request, ErrorCode.BAD_REQUEST, reason)
             return
-        if peer in self._queue:
-            self._tell_dropped(self._queue[peer], DropReason.SUPERSEDED)
         expires_ns = now_ns + request.deadline_ns
-        self._queue[peer] = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns)
+        job = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns)
+        for older in self._line.put(job):
+            self._tell_dropped(older, DropReason.SUPERSEDED)
         self._wake_by(expires_ns)
 
     def _receive_too_fast(self, peer: bytes, client: _Client | None) -> None:
@@ -256,17 +267,16 @@ class ServerSession:
         self._next_timer_ns = due_ns if self._next_timer_ns is None else min(self._next_timer_ns, due_ns)
 
     def _open_jobs(self) -> list[Job]:
-        return [*self._queue.values(), *(job for job, _ in self._running.values())]
+        return [*self._line.jobs(), *(job for job, _ in self._running.values())]
 
     def _remove(self, job: Job) -> None:
-        if self._queue.get(job.peer) is job:
-            del self._queue[job.peer]
+        self._line.remove(job)
         if self.is_wanted(job):
             del self._running[job.peer]
 
     def _forget(self, peer: bytes) -> None:
         del self._clients[peer]
-        self._queue.pop(peer, None)
+        self._line.forget(peer)
         self._running.pop(peer, None)
 
     def _tell(self, peer: bytes, message: Message) -> None:
@@ -274,7 +284,7 @@ class ServerSession:
         self._outbox.append((peer, Packet(client.client_id, client.session, message)))
 
     def _tell_dropped(self, job: Job, reason: DropReason) -> None:
-        request_id, epoch = _identity(job)
+        request_id, epoch = job.identity
         self._tell(job.peer, Dropped(request_id=request_id, epoch=epoch, reason=reason))
 
     def _tell_error(self, peer: bytes, request: ChunkRequest, code: ErrorCode, message: str) -> None:
@@ -283,7 +293,3 @@ class ServerSession:
 
     def _reply(self, peer: bytes, packet: Packet, message: Message) -> None:
         self._outbox.append((peer, Packet(packet.client_id, packet.session, message)))
-
-
-def _identity(job: Job) -> tuple[int, int]:
-    return job.request.request_id, job.request.epoch

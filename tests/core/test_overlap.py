@@ -134,3 +134,15 @@ def test_an_answer_that_was_overtaken_changes_nothing_but_counts_for_the_latency
 def test_a_number_in_flight_that_no_server_takes_is_refused(most):
     with pytest.raises(InvalidValueError, match=f"max_in_flight must lie in 1..32.*got {most}"):
         executor(overlapping(most=most))
+
+
+def test_past_the_end_of_a_short_answer_the_committed_rows_stand():
+    robot = executor(overlapping(delay=3))
+    robot.reset(state_at(0), 0)
+    first = robot.make_request(observation_at(0))
+    robot.tick(state_at(0), 0)
+    second = robot.make_request(observation_at(2 * DT))
+    server = OpenAnswers(SPEC)
+    server.add(first, continuing(first, 0.1)[:4])
+    shown = server.shown(second).prev_action_chunk
+    np.testing.assert_allclose(shown[:, 0], [0.0, 0.1, 0.1])

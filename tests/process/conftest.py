@@ -17,11 +17,13 @@ START_TIMEOUT_S = 30.0
 class ToyServerProcess:
     """One `serve` process; ready once constructed."""
 
-    def __init__(self, folder: Path, address: str, *, delay_ms: float, heartbeat_ms: float) -> None:
+    def __init__(
+        self, folder: Path, address: str, *, delay_ms: float, heartbeat_ms: float, policy: str
+    ) -> None:
         facts = folder / f"ready-{time.monotonic_ns()}.json"
         env = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
         command = [sys.executable, str(HERE / "serve_toy.py"), address, str(facts)]
-        command += [str(delay_ms), str(heartbeat_ms)]
+        command += [str(delay_ms), str(heartbeat_ms), policy]
         self._log = facts.with_suffix(".log")
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
@@ -49,9 +51,14 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., ToyServerProcess]]:
 
     # A busy machine may stop a process for longer than the heartbeats of a real server allow.
     def start(
-        address: str = "tcp://127.0.0.1:*", delay_ms: float = 0.0, heartbeat_ms: float = 1000.0
+        address: str = "tcp://127.0.0.1:*",
+        *,
+        delay_ms: float = 0.0,
+        heartbeat_ms: float = 1000.0,
+        policy: str = "toy",
     ) -> ToyServerProcess:
-        servers.append(ToyServerProcess(tmp_path, address, delay_ms=delay_ms, heartbeat_ms=heartbeat_ms))
+        settings = {"delay_ms": delay_ms, "heartbeat_ms": heartbeat_ms, "policy": policy}
+        servers.append(ToyServerProcess(tmp_path, address, **settings))
         return servers[-1]
 
     yield start

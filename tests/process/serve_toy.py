@@ -1,19 +1,20 @@
-"""A server process of the toy policy: `serve_toy.py ADDRESS JSON DELAY_MS HEARTBEAT_MS`."""
+"""A server process of a test's policy: `serve_toy.py ADDRESS JSON DELAY_MS HEARTBEAT_MS toy|continuing`."""
 
 import sys
 from pathlib import Path
 
+from continuing import ContinuingPolicy
 from toy import ToyPolicy
 
 from robot_runtime.cli.serve import Serve, serve
 
 if __name__ == "__main__":
-    address, path, delay_ms, heartbeat_ms = sys.argv[1:]
+    address, path, delay_ms, heartbeat_ms, policy = sys.argv[1:]
     args = Serve(
-        policy="toy",
+        policy=policy,
         address=address,
         json=Path(path),
         delay_ms=float(delay_ms),
         heartbeat_ms=float(heartbeat_ms),
     )
-    sys.exit(serve(ToyPolicy(), args))
+    sys.exit(serve(ContinuingPolicy() if policy == "continuing" else ToyPolicy(), args))

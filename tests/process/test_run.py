@@ -19,6 +19,7 @@ from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method import method_named
 from robot_runtime.core.state import Observation
+from robot_runtime.probe import latency_for
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
@@ -110,6 +111,24 @@ def test_auto_measures_the_server_and_says_what_it_picked_and_why(capsys):
         assert main(args) == 0
     out = capsys.readouterr().out.replace("\n", " ")
     assert re.search(r"method committed-prefix: answers take 2\d\d ms, d = [56] rows", out), out
+
+
+def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):
+    with ServerProcess("track", delay_ms=150) as server:
+        assert main(["run", "--task", "track", "--server", server.address, "--duration-s", "1"]) == 0
+    out = capsys.readouterr().out.replace("\n", " ")
+    assert re.search(r"answers take [1-9]\d\d ms, d = \d+ rows", out), out
+
+
+def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
+    with ServerProcess("sine") as server, PolicyClient(server.address, robot="test", schema=FRANKA) as client:
+        welcome, clock = client.wait_until_ready(10.0), MonotonicClock()
+        robot = Robot(arm=IdealArm(clock=clock), gripper=IdealGripper())
+        observation = Observation(state=robot.read())
+        assert latency_for(method_named("synchronous"), client, welcome, observation, clock) is None
+        latency = latency_for(method_named("time-aligned"), client, welcome, observation, clock)
+    assert latency is not None
+    assert latency.num_rows(welcome.action_spec.dt_ns) >= 1
 
 
 @pytest.mark.parametrize(

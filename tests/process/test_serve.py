@@ -182,6 +182,28 @@ def test_deadline_and_cancel_end_requests(start_server):
         assert dropped == RequestDropped(request_id=2, epoch=0, reason=DropReason.CANCELLED)
 
 
+@pytest.mark.parametrize("in_flight", [(), (1, 2)], ids=["each alone", "side by side"])
+def test_requests_made_faster_than_they_are_sent_end_once_each(start_server, in_flight):
+    with PolicyClient(start_server().address, schema=toy_schema()) as client:
+        client.wait_until_ready(TIMEOUT_S)
+        client.events()
+        for i in (1, 2, 3):
+            client.submit(toy_request(i, in_flight=tuple(j for j in in_flight if j < i)))
+        ended: dict[int, type] = {}
+        while 3 not in ended:
+            assert client.wait_for_events(TIMEOUT_S)
+            for event in client.events():
+                if isinstance(event, RequestDropped):
+                    assert event.reason is DropReason.SUPERSEDED
+                    ended[event.request_id] = RequestDropped
+                elif event.part.is_last:
+                    assert event.part.request_id not in ended
+                    ended[event.part.request_id] = PartReceived
+    assert sorted(ended) == [1, 2, 3]
+    if in_flight:
+        assert set(ended.values()) == {PartReceived}
+
+
 def test_jpeg_images_arrive_close_to_the_originals(start_server):
     y, x = np.mgrid[0:48, 0:64]
     pixels = np.stack([4 * x, 5 * y, 2 * (x + y)], axis=2).astype(np.uint8)

@@ -10,7 +10,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.server.engine import Block, Engine, Failure, Result, zero_observation
-from robot_runtime.wire.server_session import Job
+from robot_runtime.wire.jobs import Job
 
 HORIZON = 32
 EARLY = HorizonAwareSchedule(early_stop_rows=8)

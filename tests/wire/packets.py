@@ -10,7 +10,7 @@ from session_pair import make_schema, make_welcome
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import LastTarget, TrackingLag
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.state import Image, Observation, RobotState
@@ -68,9 +68,10 @@ def observations(draw) -> Observation:
     return Observation(state=state, images=images, environment_state=environment_state, task=draw(TEXT))
 
 
+EARLIER_AND_OWN_IDS = st.lists(IDS, min_size=1, max_size=MAX_IN_FLIGHT + 1, unique=True).map(sorted)
 REQUESTS = st.builds(
-    ChunkRequest,
-    request_id=IDS,
+    lambda ids, **values: ChunkRequest(request_id=ids[-1], in_flight=tuple(ids[:-1]), **values),
+    ids=EARLIER_AND_OWN_IDS,
     epoch=IDS,
     observation=observations(),
     prev_action_chunk=st.none() | tables(),

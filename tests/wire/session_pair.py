@@ -15,8 +15,9 @@ from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, PartReceived
 from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ChunkReply, Packet, Welcome
-from robot_runtime.wire.server_session import Job, ServerSession
+from robot_runtime.wire.server_session import ServerSession
 
 MS = 1_000_000
 TICK = 5 * MS

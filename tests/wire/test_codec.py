@@ -11,7 +11,7 @@ from packets import PACKETS, PLAIN
 from session_pair import SPEC, make_request, make_welcome
 
 from robot_runtime.core.action import ChunkPart
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.fields import INT64_MAX
@@ -173,6 +173,16 @@ HALF_TURN = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
         ({"epoch": 2**63}, f"int. <= {INT64_MAX} .*epoch"),
         ({"seed": True}, "Expected .int., got .bool. .*seed"),
         ({"deadline_ns": 0}, "int. >= 1 .*deadline_ns"),
+        ({"in_flight": 1}, "Expected .array., got .int. .*in_flight"),
+        ({"in_flight": [0, "1"]}, "Expected .int., got .str. .*in_flight"),
+        ({"in_flight": [-1]}, "int. >= 0 .*in_flight"),
+        ({"in_flight": [1, 1]}, r"must rise and stay below the request's own id 3, got \[1, 1\]"),
+        ({"in_flight": [2, 0]}, r"must rise .*got \[2, 0\]"),
+        ({"in_flight": [2, 3]}, r"below the request's own id 3, got \[2, 3\]"),
+        (
+            {"request_id": 99, "in_flight": list(range(MAX_IN_FLIGHT + 1))},
+            f"at most {MAX_IN_FLIGHT} requests, got {MAX_IN_FLIGHT + 1}",
+        ),
         ({"task": "x" * 4097}, "length <= 4096 .*task"),
         ({"surprise": 1}, "surprise"),
         ({"q": [0.0, float("nan")]}, "float.* .*q"),

@@ -200,7 +200,10 @@ def test_whatever_the_network_does_no_row_is_wrong_or_twice_and_it_recovers(seed
 
     for _ in range(150):
         if rng.random() < 0.15:
-            pair.submit(make_request(next(ids), deadline_ns=rng.randint(1, 60) * TICK))
+            still_open = [i for i in range(1, submitted + 1) if i not in ended]
+            in_flight = tuple(i for i in still_open if rng.random() < 0.8)
+            request = make_request(next(ids), in_flight=in_flight, deadline_ns=rng.randint(1, 60) * TICK)
+            pair.submit(request)
             submitted += 1
         if rng.random() < 0.01:
             pair.server = ToyServer()
