@@ -7,7 +7,7 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import Capabilities, fitted
 from robot_runtime.core.choose import Auto, Choice, choose_method
-from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.latency import COMMITMENT_QUANTILE, LATENCY_QUANTILE, LatencyEstimator, rows_past
 from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.request_parts import StopAndAsk
@@ -58,9 +58,12 @@ def latency_for(
 
 def latency_line(latency: LatencyEstimator, dt_ns: int) -> str:
     """What was measured, for the person at the robot."""
+    median_ns, slow_ns = latency.latency_ns(COMMITMENT_QUANTILE), latency.latency_ns()
+    assert median_ns is not None
+    assert slow_ns is not None
     return (
-        f"answers take {_known_ns(latency) / 1e6:.0f} ms, d = {latency.num_rows(dt_ns)} rows "
-        f"({NUM_REQUESTS} requests before the start)"
+        f"answers take {median_ns / 1e6:.0f} ms, {slow_ns / 1e6:.0f} at the {LATENCY_QUANTILE:g} quantile, "
+        f"d = {rows_past(median_ns, dt_ns)} rows ({NUM_REQUESTS} requests before the start)"
     )
 
 

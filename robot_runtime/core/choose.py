@@ -1,6 +1,6 @@
 """Which method suits a policy at a latency: `--method auto`.
 
-d rows pass while an answer is made; one request is under way at a time, so the next one comes s >= d rows
+d rows pass while an answer is made. With one request under way at a time the next one comes s >= d rows
 after it, and its answer d rows later still:
 
     row of the chunk   0  ...  d-1 | d  ...  s-1 | s  ...  s+d-1 | ... H-1
@@ -23,7 +23,7 @@ from robot_runtime.errors import InvalidValueError
 AUTO = "auto"
 TRAINED = (
     ("faster", "it was trained for the horizon-aware schedule, whose first rows come early"),
-    ("committed-prefix", "it was trained to continue the rows that will have run by then"),
+    ("pipelined-prefix", "it was trained to continue the rows that will have run by then"),
     ("remac", "it was trained to continue the rows that will have run by then"),
     ("xiaomi", "it was trained to continue the rows that will have run by then"),
     ("vlash", "it was trained on states rolled forward to where its answer starts"),
@@ -101,7 +101,7 @@ def _pick(
     for name, why in TRAINED:
         if name not in supported:
             continue
-        if name == "committed-prefix" and 0 < can.max_inference_delay < d and 2 * d <= horizon:
+        if name == "pipelined-prefix" and 0 < can.max_inference_delay < d and 2 * d <= horizon:
             # Shipped policies at 700 ms, 50 episodes: 98 and 84 % succeed so, 86 and 66 % by guidance.
             return name, f"{late}, cut to the {can.max_inference_delay} rows its training covers; {why}"
         if d > can.max_inference_delay:

@@ -5,20 +5,23 @@ from collections import deque
 import numpy as np
 
 LATENCY_QUANTILE = 0.9
-"""Of the latencies that an inference delay is taken from."""
+"""Of the latencies, by which an answer is there as a rule: for when to ask, so that the plan does not end."""
+COMMITMENT_QUANTILE = 0.5
+"""For the rows that a request commits to. An answer that is later loses its first open rows; one that is
+earlier waits for the committed ones. Lognormal delays, default method, 75 seeds, quantile 0.9 and 0.5:
+success on `strike` 55 and 64, on `conveyor` 69 and 73, mean reaction 0.44 and 0.35 s, 0.41 and 0.32 s."""
 
 
 class LatencyEstimator:
-    """A quantile of the last few latencies, from capture of the observation to the first usable row.
+    """Quantiles of the last few latencies, from capture of the observation to the first usable row.
 
     The first answer of a connection is left out: it pays for cold caches. A spike is forgotten as soon as it
     leaves the window.
     """
 
-    def __init__(self, *, quantile: float = LATENCY_QUANTILE, window: int = 20) -> None:
-        if not 0.0 < quantile <= 1.0 or window < 1:
-            raise ValueError(f"need 0 < quantile <= 1 and window >= 1, got {quantile} and {window}")
-        self._quantile = quantile
+    def __init__(self, *, window: int = 20) -> None:
+        if window < 1:
+            raise ValueError(f"need window >= 1, got {window}")
         self._samples: deque[int] = deque(maxlen=window)
         self._is_cold = True
 
@@ -34,15 +37,15 @@ class LatencyEstimator:
         else:
             self._samples.append(latency_ns)
 
-    def latency_ns(self) -> int | None:
-        """The estimate [ns]; None until a second answer has come."""
+    def latency_ns(self, quantile: float = LATENCY_QUANTILE) -> int | None:
+        """A quantile of the last latencies [ns]; None until a second answer has come."""
         if not self._samples:
             return None
-        return int(np.quantile(np.fromiter(self._samples, dtype=float), self._quantile, method="higher"))
+        return int(np.quantile(np.fromiter(self._samples, dtype=float), quantile, method="higher"))
 
-    def num_rows(self, dt_ns: int) -> int:
-        """`rows_past` of the estimate; 0 while there is none."""
-        latency = self.latency_ns()
+    def num_rows(self, dt_ns: int, quantile: float = LATENCY_QUANTILE) -> int:
+        """`rows_past` of that quantile; 0 while there is none."""
+        latency = self.latency_ns(quantile)
         return 0 if latency is None else rows_past(latency, dt_ns)
 
 

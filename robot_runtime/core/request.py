@@ -6,7 +6,7 @@ import numpy as np
 
 from robot_runtime.core.action import ActionSpec, JointPosition
 from robot_runtime.core.counts import Counts
-from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.latency import COMMITMENT_QUANTILE, LatencyEstimator
 from robot_runtime.core.predict import HandPose, StatePredictor
 from robot_runtime.core.request_parts import (
     AsSoonAsPossible,
@@ -200,7 +200,7 @@ class RequestPlanner:
         most = self._spec.horizon - (not isinstance(self._part, RolledForwardState))
         if self._max_delay is not None:
             most = min(most, self._max_delay)
-        measured = latency.num_rows(self._spec.dt_ns)
+        measured = latency.num_rows(self._spec.dt_ns, COMMITMENT_QUANTILE)
         if measured > most:
             self._counts.delays_clamped += 1
         return min(measured, most)

@@ -53,9 +53,9 @@ def trained(*extra, delay: int = 12, recipe: str = "", roll_forward=None) -> Cap
 @pytest.mark.parametrize(
     ("can", "latency_ms", "name", "words"),
     [
-        (trained(ClampedPrefix, recipe="prefix"), 300, "committed-prefix", "300 ms, d = 6 rows"),
-        (trained(ClampedPrefix, recipe="prefix"), 600, "committed-prefix", "d = 12"),
-        (trained(ClampedPrefix, recipe="prefix"), 601, "committed-prefix", "cut to the 12 rows its training"),
+        (trained(ClampedPrefix, recipe="prefix"), 300, "pipelined-prefix", "300 ms, d = 6 rows"),
+        (trained(ClampedPrefix, recipe="prefix"), 600, "pipelined-prefix", "d = 12"),
+        (trained(ClampedPrefix, recipe="prefix"), 601, "pipelined-prefix", "cut to the 12 rows its training"),
         (trained(LambdaMaskedPrefix), 601, "rtc", "more than the 12 rows its training covers"),
         (trained(ClampedPrefix, HorizonAwareSchedule), 300, "faster", "first rows come early"),
         (trained(PrefixPreservedStart), 300, "remac", "continue the rows"),
@@ -129,7 +129,7 @@ def test_auto_is_a_name_beside_those_of_the_methods():
     assert chosen(trained(), 300, execution_horizon=3).method.request.when.rows == 3
 
 
-@pytest.mark.parametrize("name", ["vlash", "vlash-fixed-overlap", "committed-prefix"])
+@pytest.mark.parametrize("name", ["vlash", "vlash-fixed-overlap", "pipelined-prefix"])
 def test_a_method_that_the_policy_was_not_made_for_is_refused_with_those_that_it_supports(name):
     with pytest.raises(InvalidValueError, match=r"'toy', recipe plain,.*supports the methods .*naive.*rtc"):
         fitted(METHODS[name], trained(recipe="plain"), policy="toy")

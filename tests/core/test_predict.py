@@ -48,7 +48,7 @@ def test_the_past_is_not_predicted():
 
 
 def test_the_latency_estimate_leaves_out_the_cold_start_and_forgets_spikes():
-    estimator = LatencyEstimator(quantile=1.0, window=3)
+    estimator = LatencyEstimator(window=3)
     assert estimator.num_rows(DT) == 0
     estimator.add(9_000_000_000)
     assert estimator.latency_ns() is None
@@ -56,9 +56,9 @@ def test_the_latency_estimate_leaves_out_the_cold_start_and_forgets_spikes():
     for _ in range(3):
         estimator.add(100_000_000)
     assert estimator.latency_ns() == 100_000_000
-    assert estimator.num_rows(DT) == 2  # rows due at 0 and 50 ms; the one at 100 ms can still be changed
+    assert estimator.num_rows(DT, 1.0) == 2  # rows due at 0 and 50 ms; the one at 100 ms can still be changed
     estimator.add(100_000_001)
-    assert estimator.num_rows(DT) == 3
+    assert estimator.num_rows(DT, 1.0) == 3
     estimator.restart()
     assert estimator.latency_ns() is None
 

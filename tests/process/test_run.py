@@ -110,7 +110,7 @@ def test_auto_measures_the_server_and_says_what_it_picked_and_why(capsys):
         args = ["run", "--task", "track", "--server", server.address, "--method", "auto", "--duration-s", "1"]
         assert main(args) == 0
     out = capsys.readouterr().out.replace("\n", " ")
-    assert re.search(r"method committed-prefix: answers take 2\d\d ms, d = [56] rows", out), out
+    assert re.search(r"method pipelined-prefix: answers take 2\d\d ms, d = [56] rows", out), out
 
 
 def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):
