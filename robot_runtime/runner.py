@@ -20,10 +20,11 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import ResidualHead
-from robot_runtime.core.executor import Executor, PartOutcome, Tick
+from robot_runtime.core.executor import Executor, Tick
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method
+from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState

@@ -10,6 +10,7 @@ from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import RobotState, readonly
 from robot_runtime.core.transforms import (
     pose_from_quaternion,
+    quaternion_from_rotation,
 )
 
 NS_PER_S = 1_000_000_000
@@ -254,3 +255,32 @@ class Command:
     arm: ArmCommand | None = None
     gripper: GripperCommand | None = None
     base: BaseCommand | None = None
+
+
+def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
+    """The command that keeps the robot where it was measured; ValueError if the state lacks a part."""
+    arm: JointCommand | PoseCommand | None = None
+    base: BasePoseCommand | BaseTwistCommand | None = None
+    gripper = None
+    for f in spec.fields:
+        match f:
+            case JointPosition(num_joints=n):
+                if state.q.shape != (n,):
+                    raise ValueError(f"the policy moves {n} joints, the state has {state.q.shape[0]}")
+                arm = JointCommand(q=state.q)
+            case EndEffectorPose():
+                if state.X_BE is None:
+                    raise ValueError("the policy moves the hand, but the state has no X_BE")
+                quat_BE = quaternion_from_rotation(state.X_BE.rotation)
+                arm = PoseCommand(p_BE=np.array(state.X_BE.translation), quat_BE=quat_BE)
+            case BasePose():
+                if state.x_WB is None:
+                    raise ValueError("the policy moves the base, but the state has no x_WB")
+                base = BasePoseCommand(x_WB=state.x_WB)
+            case BaseTwist():
+                base = BaseTwistCommand(V_WB_B=np.zeros(3))
+            case GripperWidth():
+                if state.gripper_width is None:
+                    raise ValueError("the policy moves a gripper, but the state has no gripper_width")
+                gripper = GripperCommand(width=state.gripper_width)
+    return Command(arm=arm, gripper=gripper, base=base)

@@ -4,7 +4,6 @@ Observation ─► make_request ─► (wire, policy) ─► on_part ─► Chun
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -12,18 +11,11 @@ from robot_runtime.core.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
-    BasePose,
-    BasePoseCommand,
-    BaseTwist,
-    BaseTwistCommand,
     ChunkPart,
     Command,
-    EndEffectorPose,
-    GripperCommand,
-    GripperWidth,
     JointCommand,
-    JointPosition,
     PoseCommand,
+    command_at_state,
 )
 from robot_runtime.core.blend import Blender
 from robot_runtime.core.correction import Corrector, ResidualHead
@@ -31,6 +23,7 @@ from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.limits import Clip, Limiter, Limits
 from robot_runtime.core.method import Method
+from robot_runtime.core.open_requests import OpenRequests, PartOutcome, Pending
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.request import ChunkRequest, RequestPlanner
 from robot_runtime.core.request_parts import StopAndAsk
@@ -38,23 +31,10 @@ from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.splice import Arrival, first_row_due_ns
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
-from robot_runtime.core.transforms import quaternion_from_rotation
 from robot_runtime.core.waypoints import Waypoints
 
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""
-
-
-class PartOutcome(Enum):
-    """What became of a part of a chunk."""
-
-    RUNS = "its rows are in the plan"
-    LATE = "all its rows were already past"
-    UNKNOWN = "nobody asked for it, or its answer is complete"
-    OUT_OF_ORDER = "rows before it are missing"
-    INVALID = "wrong shape, NaN or infinite numbers"
-    OVERTAKEN = "a later observation has been answered already"
-    STOPPED = "the robot is stopped"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,23 +72,6 @@ class Splice:
     first_fresh_row: int
     """Rows before this one were meant for times at which the robot was already on its way elsewhere: if they
     run all the same, the robot repeats what it has done. 0 if it stood still."""
-
-
-@dataclass(kw_only=True, eq=False)
-class _Pending:
-    """An answer that is under way, with the rows that have come."""
-
-    request: ChunkRequest
-    t_obs_ns: int
-    """Capture time; the request's own observation may carry a state rolled forward."""
-    rows: np.ndarray
-    num_rows: int = 0
-    num_placed: int = 0
-    """Rows that are in the plan or were dropped."""
-    stood_still: bool = True
-    has_run: bool = False
-    """Some of its rows were still to come when they arrived."""
-    t0_ns: int | None = None
 
 
 class Executor:
@@ -167,8 +130,7 @@ class Executor:
         self._request_deadline_ns = request_deadline_ns
         self._max_tracking_error = max_tracking_error
         self._next_id = 0
-        self._pending: dict[int, _Pending] = {}
-        self._newest_id = -1
+        self._open = OpenRequests(action_spec)
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
 
     @property
@@ -181,7 +143,7 @@ class Executor:
         """Whether an observation should be taken and sent now."""
         if self._mode is Mode.STOP:
             return False
-        return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._pending))
+        return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._open.ids))
 
     def make_request(self, observation: Observation) -> ChunkRequest:
         """The request to send with this observation."""
@@ -195,28 +157,24 @@ class Executor:
             sampler=self.method.sampler,
             seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
             deadline_ns=self._request_deadline_ns,
-            in_flight=tuple(self._pending),
+            in_flight=self._open.ids,
         )
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
-        self._pending[request.request_id] = _Pending(
-            request=request,
-            t_obs_ns=observation.t_obs_ns,
-            rows=np.empty((self.action_spec.horizon, self.action_spec.dim)),
-            stood_still=(
-                self.timeline.phase(observation.t_obs_ns) is Phase.REST and question.inference_delay == 0
-            ),
+        stood_still = (
+            self.timeline.phase(observation.t_obs_ns) is Phase.REST and question.inference_delay == 0
         )
+        self._open.add(request, t_obs_ns=observation.t_obs_ns, stood_still=stood_still)
         return request
 
     def on_request_failed(self, request_id: int) -> None:
         """The answer will not come: expired, dropped, refused or lost with the server."""
-        if self._pending.pop(request_id, None) is not None:
+        if self._open.drop(request_id):
             self._planner.reset()
 
     def on_server_lost(self) -> None:
         """The server is gone: what was asked of it is void. The plan goes on to its end."""
-        self._pending.clear()
+        self._open.clear()
         self._planner.reset()
         self.latency.restart()
 
@@ -224,32 +182,24 @@ class Executor:
 
     def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
         """Take rows of the answer under way into the plan; the one place where others are refused."""
-        pending = self._pending.get(part.request_id)
-        if pending is None or part.epoch != self.epoch:
-            return PartOutcome.UNKNOWN
-        if part.first_row != pending.num_rows:
-            return PartOutcome.OUT_OF_ORDER
-        end = part.first_row + len(part.rows)
-        if part.rows.shape[1:] != (self.action_spec.dim,) or not part.first_row < end <= len(pending.rows):
-            self.on_request_failed(part.request_id)
-            return PartOutcome.INVALID
-        pending.rows[part.first_row : end] = part.rows
-        pending.num_rows = end
-        if part.is_last:
-            del self._pending[part.request_id]
+        taken = self._open.take(part, self.epoch)
+        if isinstance(taken, PartOutcome):
+            if taken is PartOutcome.INVALID:
+                self._planner.reset()
+            return taken
         if self._mode is Mode.STOP:
             return PartOutcome.STOPPED
         if part.first_row == 0:
-            self.latency.add(now_ns - pending.t_obs_ns)
-        if part.request_id < self._newest_id:
+            self.latency.add(now_ns - taken.t_obs_ns)
+        if self._open.is_overtaken(taken):
             return PartOutcome.OVERTAKEN
         try:
-            return self._splice(pending, now_ns)
+            return self._splice(taken, now_ns)
         except ValueError:
             self.on_request_failed(part.request_id)
             return PartOutcome.INVALID
 
-    def _splice(self, pending: _Pending, now_ns: int) -> PartOutcome:
+    def _splice(self, pending: Pending, now_ns: int) -> PartOutcome:
         request = pending.request
         chunk = ActionChunk(
             spec=self.action_spec,
@@ -273,9 +223,9 @@ class Executor:
         self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
         pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
-            self.counts.late_answers += request.request_id not in self._pending and not pending.has_run
+            self.counts.late_answers += pending.is_complete and not pending.has_run
             return PartOutcome.LATE
-        self._newest_id = request.request_id
+        self._open.answered(pending)
         if not pending.has_run:
             pending.has_run = True
             self.last_splice = Splice(
@@ -290,7 +240,7 @@ class Executor:
         return PartOutcome.RUNS
 
     def _first_row_due_ns(
-        self, pending: _Pending, chunk: ActionChunk, waypoints: Waypoints, now_ns: int
+        self, pending: Pending, chunk: ActionChunk, waypoints: Waypoints, now_ns: int
     ) -> int:
         claimed_ns = self.timeline.claimed_ns
         arrival = Arrival(
@@ -302,7 +252,7 @@ class Executor:
         )
         return first_row_due_ns(self.method.splice, chunk, waypoints, arrival, self.counts)
 
-    def _first_fresh_row(self, pending: _Pending, chunk: ActionChunk) -> int:
+    def _first_fresh_row(self, pending: Pending, chunk: ActionChunk) -> int:
         if pending.stood_still:
             return 0
         return max(0, (self.timeline.claimed_ns - chunk.t_obs_ns) // self.action_spec.dt_ns + 1)
@@ -315,7 +265,7 @@ class Executor:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         here = command_at_state(self.action_spec, state)
         self.epoch += 1
-        self._pending.clear()
+        self._open.clear()
         self._planner.reset()
         self._blender.forget()
         self._corrector.forget()
@@ -388,32 +338,3 @@ class Executor:
             case PoseCommand(p_BE=p) if state.X_BE is not None:
                 return float(np.linalg.norm(p - state.X_BE.translation))
         return 0.0
-
-
-def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
-    """The command that keeps the robot where it was measured; ValueError if the state lacks a part."""
-    arm: JointCommand | PoseCommand | None = None
-    base: BasePoseCommand | BaseTwistCommand | None = None
-    gripper = None
-    for f in spec.fields:
-        match f:
-            case JointPosition(num_joints=n):
-                if state.q.shape != (n,):
-                    raise ValueError(f"the policy moves {n} joints, the state has {state.q.shape[0]}")
-                arm = JointCommand(q=state.q)
-            case EndEffectorPose():
-                if state.X_BE is None:
-                    raise ValueError("the policy moves the hand, but the state has no X_BE")
-                quat_BE = quaternion_from_rotation(state.X_BE.rotation)
-                arm = PoseCommand(p_BE=np.array(state.X_BE.translation), quat_BE=quat_BE)
-            case BasePose():
-                if state.x_WB is None:
-                    raise ValueError("the policy moves the base, but the state has no x_WB")
-                base = BasePoseCommand(x_WB=state.x_WB)
-            case BaseTwist():
-                base = BaseTwistCommand(V_WB_B=np.zeros(3))
-            case GripperWidth():
-                if state.gripper_width is None:
-                    raise ValueError("the policy moves a gripper, but the state has no gripper_width")
-                gripper = GripperCommand(width=state.gripper_width)
-    return Command(arm=arm, gripper=gripper, base=base)

@@ -30,8 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.executor import command_at_state
+from robot_runtime.core.action import NS_PER_S, command_at_state
 from robot_runtime.core.schema import mismatches
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 from robot_runtime.robot import Robot

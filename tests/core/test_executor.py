@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.executor import PartOutcome
 from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.request_parts import (
     AsSoonAsPossible,
     BeforeStarvation,

@@ -1,0 +1,101 @@
+"""Requests whose answers are under way: `OpenRequests` puts the parts of each together.
+
+part of an answer ─► nobody asked for it │ rows missing │ wrong shape ─► refused
+                                         │
+                     rows of `Pending` ◄─┘   a later observation answered already ─► refused
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from robot_runtime.core.action import ActionSpec, ChunkPart
+from robot_runtime.core.request import ChunkRequest
+
+
+class PartOutcome(Enum):
+    """What became of a part of a chunk."""
+
+    RUNS = "its rows are in the plan"
+    LATE = "all its rows were already past"
+    UNKNOWN = "nobody asked for it, or its answer is complete"
+    OUT_OF_ORDER = "rows before it are missing"
+    INVALID = "wrong shape, NaN or infinite numbers"
+    OVERTAKEN = "a later observation has been answered already"
+    STOPPED = "the robot is stopped"
+
+
+@dataclass(kw_only=True, eq=False)
+class Pending:
+    """An answer that is under way, with the rows that have come."""
+
+    request: ChunkRequest
+    t_obs_ns: int
+    """Capture time; the request's own observation may carry a state rolled forward."""
+    rows: np.ndarray
+    num_rows: int = 0
+    is_complete: bool = False
+    num_placed: int = 0
+    """Rows that are in the plan or were dropped."""
+    stood_still: bool = True
+    has_run: bool = False
+    """Some of its rows were still to come when they arrived."""
+    t0_ns: int | None = None
+
+
+class OpenRequests:
+    """One robot's, oldest first."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self._spec = spec
+        self._pending: dict[int, Pending] = {}
+        self._newest_id = -1
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Of those whose answers are not complete."""
+        return tuple(self._pending)
+
+    def add(self, request: ChunkRequest, *, t_obs_ns: int, stood_still: bool) -> None:
+        """A request goes out; fields as in `Pending`."""
+        rows = np.empty((self._spec.horizon, self._spec.dim))
+        self._pending[request.request_id] = Pending(
+            request=request, t_obs_ns=t_obs_ns, rows=rows, stood_still=stood_still
+        )
+
+    def drop(self, request_id: int) -> bool:
+        """The rest of its answer is not wanted or will not come; whether it was open."""
+        return self._pending.pop(request_id, None) is not None
+
+    def clear(self) -> None:
+        """None is open any more."""
+        self._pending.clear()
+
+    def take(self, part: ChunkPart, epoch: int) -> "Pending | PartOutcome":
+        """Add rows to the answer they belong to; why not, if they are refused.
+
+        An answer of the wrong shape is dropped with its request.
+        """
+        pending = self._pending.get(part.request_id)
+        if pending is None or part.epoch != epoch:
+            return PartOutcome.UNKNOWN
+        if part.first_row != pending.num_rows:
+            return PartOutcome.OUT_OF_ORDER
+        end = part.first_row + len(part.rows)
+        if part.rows.shape[1:] != (self._spec.dim,) or not part.first_row < end <= len(pending.rows):
+            self.drop(part.request_id)
+            return PartOutcome.INVALID
+        pending.rows[part.first_row : end] = part.rows
+        pending.num_rows, pending.is_complete = end, part.is_last
+        if part.is_last:
+            self.drop(part.request_id)
+        return pending
+
+    def is_overtaken(self, pending: Pending) -> bool:
+        """Whether a later observation has been answered already."""
+        return pending.request.request_id < self._newest_id
+
+    def answered(self, pending: Pending) -> None:
+        """Rows of it are in the plan: older answers have nothing to say any more."""
+        self._newest_id = max(self._newest_id, pending.request.request_id)
