@@ -1,6 +1,7 @@
 """The command `robot-runtime`: one module per subcommand, imported without torch or mujoco."""
 
 import logging
+import signal
 import sys
 from typing import Annotated
 
@@ -38,8 +39,15 @@ EXTRA_OF = {
 """Module that may be missing -> the extra that brings it."""
 
 
+def _end(number: int, frame: object) -> None:
+    """So that what a command has started, a server say, is ended with it."""
+    raise SystemExit(128 + number)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if argv is None:
+        signal.signal(signal.SIGTERM, _end)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("robot_runtime").setLevel(logging.INFO)
     description = "Run learned policies on robots in real time, or in simulation."

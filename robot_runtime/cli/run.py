@@ -70,6 +70,7 @@ class Run:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
 
         signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, interrupt)
         episode = run_real_time(
             config,
             should_stop=lambda: interrupted,

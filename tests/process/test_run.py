@@ -45,14 +45,18 @@ def test_a_killed_server_is_noticed_and_the_robot_holds_until_a_fresh_chunk():
     assert not figures["resumed on an old chunk"]
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["at once", "in mid-episode"])
-def test_ctrl_c_brings_the_robot_to_rest_and_exits_with_130(number):
+@pytest.mark.parametrize(
+    ("number", "signal_number"),
+    [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM)],
+    ids=["at once", "in mid-episode", "terminated in mid-episode"],
+)
+def test_ctrl_c_brings_the_robot_to_rest_and_exits_with_130(number, signal_number):
     with ServerProcess("track") as server:
         robot = command("run", "--task", "track", "--server", server.address, "--duration-s", "60")
         assert robot.stdout is not None
         assert "connected" in robot.stdout.readline()
         time.sleep(0.0 if number == 1 else 1.5)
-        robot.send_signal(signal.SIGINT)
+        robot.send_signal(signal_number)
         out, err = robot.communicate(timeout=20)
     assert robot.returncode == 130, err
     assert "interrupted" in err

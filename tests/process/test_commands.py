@@ -1,0 +1,33 @@
+"""Commands that bring a server along take it with them when they are ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WAIT_S = 60.0
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_terminated_command_ends_its_server():
+    command = [sys.executable, "-m", "robot_runtime.cli", "bench", "stream", "--n", "100000"]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + WAIT_S
+    while not (servers := children(bench.pid)):
+        assert time.monotonic() < deadline, "no server was started"
+        time.sleep(0.05)
+    os.kill(bench.pid, signal.SIGTERM)
+    assert bench.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert not any(is_running(server) for server in servers)
