@@ -18,14 +18,11 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import Command, GripperCommand, JointCommand
-from robot_runtime.core.limits import Limiter
 from robot_runtime.core.state import Observation
-from sim.demonstrations import TICK_NS, TICKS_PER_ROW
+from sim.demonstrations import TICK_NS, TICKS_PER_ROW, limiter_at, send
 from sim.experts import Expert, make_expert
 from sim.experts.motion import HORIZON
-from sim.task import EpisodeScore, Scorer
+from sim.task import EpisodeScore
 from sim.world import World
 
 DelayTrace = Callable[[int], int]
@@ -59,8 +56,7 @@ def run_delayed_expert(
     num_ticks = rows_per_plan * TICKS_PER_ROW
     path = np.tile([*world.q, world.gripper_width], (num_ticks, 1))
     t_obs_ns: int | None = None
-    limiter = Limiter(FR3_LIMITS)
-    limiter.reset(_command(path[0]), world.t_ns)
+    limiter = limiter_at(world)
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         now = len(commanded)
         if trace is not None and now % TICKS_PER_ROW == 0:
@@ -73,29 +69,8 @@ def run_delayed_expert(
             path = _next_commands(
                 expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS, num_ticks
             )
-        command, _ = limiter.limit(_command(path[now % num_ticks]), world.t_ns)
-        commanded.append(_numbers(command))
-        _send(world, scorer, command, t_obs_ns)
+        commanded.append(send(world, scorer, limiter, path[now % num_ticks], t_obs_ns))
     return scorer.score()
-
-
-def _command(row: Float[np.ndarray, " 8"]) -> Command:
-    return Command(arm=JointCommand(q=row[:7]), gripper=GripperCommand(width=float(row[7])))
-
-
-def _numbers(command: Command) -> Float[np.ndarray, " 8"]:
-    assert isinstance(command.arm, JointCommand)
-    assert command.gripper is not None
-    return np.array([*command.arm.q, command.gripper.width])
-
-
-def _send(world: World, scorer: Scorer, command: Command, t_obs_ns: int | None) -> None:
-    """Command one tick."""
-    numbers = _numbers(command)
-    world.set_joint_target(numbers[:7])
-    world.set_gripper_target(float(numbers[7]))
-    scorer.on_tick(world.t_ns, world, command, t_obs_ns)
-    world.advance_to(world.t_ns + TICK_NS)
 
 
 def _next_commands(

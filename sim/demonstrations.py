@@ -23,7 +23,9 @@ from functools import cache, partial
 import numpy as np
 from jaxtyping import Float, Float32
 
+from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import Command, GripperCommand, JointCommand
+from robot_runtime.core.limits import Limiter
 from robot_runtime.core.state import Observation, RobotState
 from sim.experts import Expert, make_expert
 from sim.experts.motion import DT_NS, HORIZON
@@ -122,13 +124,13 @@ def run_expert(
     """
     world.reset(seed)
     expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
-    plan, i = expert.plan(world.observe()), 0
+    plan, i, limiter = expert.plan(world.observe()), 0, limiter_at(world)
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         if i == rows_per_plan:
             plan, i = expert.plan(world.observe()), 0
         if trace is not None:
             trace.append(world.snapshot())
-        execute_row(world, scorer, plan[i], plan[i + 1])
+        execute_row(world, scorer, limiter, plan[i], plan[i + 1])
         i += 1
     return scorer.score()
 
@@ -145,12 +147,12 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
     world.reset(episode_seed)
     rng = np.random.default_rng([episode_seed, 2])
     expert, scorer = make_expert(task_name, seed=episode_seed), world.task.make_scorer(world)
-    kept: list[Demonstration] = []
+    kept, limiter = list[Demonstration](), limiter_at(world)
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
         hand_z = float(world.kinematics.forward(world.q).translation[2])
         spell = _draw_spell(rng, hand_z=hand_z, is_first=not kept)
-        kept += run_spell(world, expert, scorer, spell, rng)
+        kept += run_spell(world, expert, scorer, limiter, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
     return _pack(kept) if scorer.score().success else None
@@ -165,7 +167,7 @@ def _draw_spell(rng: np.random.Generator, *, hand_z: float, is_first: bool) -> S
             num_rows=_draw_rows(rng, LATE_ROWS),
             is_hold=is_first or rng.random() < HOLD_SHARE,
             every_rows=_draw_rows(rng, (1, LATE_ROWS_MAX)),
-            delay_rows=_draw_rows(rng, (1, COMMITTED_ROWS_MAX)),
+            delay_rows=_draw_committed(rng),
         )
     if rng.random() >= DISTURB_SHARE:
         return Spell(num_rows=_draw_rows(rng, FOLLOW_ROWS))
@@ -177,12 +179,25 @@ def _draw_spell(rng: np.random.Generator, *, hand_z: float, is_first: bool) -> S
     return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), drift=drift)
 
 
+def _draw_committed(rng: np.random.Generator) -> int:
+    """Committed rows, 1 to the most, half of the draws within the first quarter.
+
+    Few rows say little of how fast the robot moves, so they are the harder to go on from.
+    """
+    return 1 + int(COMMITTED_ROWS_MAX * rng.random() ** 2)
+
+
 def _draw_rows(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))
 
 
 def run_spell(
-    world: World, expert: Expert, scorer: Scorer, spell: Spell, rng: np.random.Generator
+    world: World,
+    expert: Expert,
+    scorer: Scorer,
+    limiter: Limiter,
+    spell: Spell,
+    rng: np.random.Generator,
 ) -> list[Demonstration]:
     """Execute the plan of now as the spell wants; an observation and its plan at every row."""
     plan, out = expert.plan(world.observe()), []
@@ -193,7 +208,7 @@ def run_spell(
         if is_planned:
             d = spell.delay_rows
         elif (i > 0 or spell.is_hold) and rng.random() < COMMITTED_SHARE:
-            d = int(rng.integers(1, COMMITTED_ROWS_MAX + 1))
+            d = _draw_committed(rng)
         if i > 0 or d > 0:
             plan = expert.plan(observation, commanded[i : i + d] if d else None)
         out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
@@ -201,7 +216,7 @@ def run_spell(
             error = _random_vector(rng, LATE_ERROR_MAX)
             off = _off_course(world, plan, error, num_rows=4, first=d)
             commanded[i + d :] = _going_on(off)[d : len(commanded) - i]
-        execute_row(world, scorer, commanded[i], commanded[i + 1])
+        execute_row(world, scorer, limiter, commanded[i], commanded[i + 1])
     return out
 
 
@@ -242,19 +257,45 @@ def _random_vector(rng: np.random.Generator, longest: float) -> Float[np.ndarray
 def execute_row(
     world: World,
     scorer: Scorer,
+    limiter: Limiter,
     row: Float[np.ndarray, " 8"],
     next_row: Float[np.ndarray, " 8"],
 ) -> None:
-    """Command one row as the executor does: joints straight to the next row, gripper held."""
+    """Command one row as the executor does: joints straight to the next row, gripper held, within limits."""
     t_obs_ns = world.t_ns
     for k in range(TICKS_PER_ROW):
         alpha = k / TICKS_PER_ROW
         q = (1.0 - alpha) * row[:7] + alpha * next_row[:7]
-        world.set_joint_target(q)
-        world.set_gripper_target(float(row[7]))
-        command = Command(arm=JointCommand(q=q), gripper=GripperCommand(width=float(row[7])))
-        scorer.on_tick(world.t_ns, world, command, t_obs_ns)
-        world.advance_to(world.t_ns + TICK_NS)
+        send(world, scorer, limiter, np.array([*q, row[7]]), t_obs_ns)
+
+
+def limiter_at(world: World) -> Limiter:
+    """The robot's last gate, with the arm where it is."""
+    out = Limiter(FR3_LIMITS)
+    out.reset(_command(np.array([*world.q, world.gripper_width])), world.t_ns)
+    return out
+
+
+def send(
+    world: World,
+    scorer: Scorer,
+    limiter: Limiter,
+    numbers: Float[np.ndarray, " 8"],
+    t_obs_ns: int | None,
+) -> Float[np.ndarray, " 8"]:
+    """Command joints and gripper for one tick; returns what the limits have left of it."""
+    command, _ = limiter.limit(_command(numbers), world.t_ns)
+    assert isinstance(command.arm, JointCommand)
+    assert command.gripper is not None
+    world.set_joint_target(command.arm.q)
+    world.set_gripper_target(command.gripper.width)
+    scorer.on_tick(world.t_ns, world, command, t_obs_ns)
+    world.advance_to(world.t_ns + TICK_NS)
+    return np.array([*command.arm.q, command.gripper.width])
+
+
+def _command(numbers: Float[np.ndarray, " 8"]) -> Command:
+    return Command(arm=JointCommand(q=numbers[:7]), gripper=GripperCommand(width=float(numbers[7])))
 
 
 def _pack(demonstrations: list[Demonstration]) -> _Samples:

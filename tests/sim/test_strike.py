@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.action import Command
-from sim.demonstrations import execute_row
+from sim.demonstrations import execute_row, limiter_at
 from sim.experts import make_expert
 from sim.experts.strike import passing
 from sim.kinematics import solve_down
@@ -138,13 +138,14 @@ def run_expert_once(world, *, seed, rows) -> EpisodeScore:
     """Score of an expert whose plans of the first `rows` rows are the last it makes."""
     world.reset(seed)
     expert, scorer = make_expert("strike", seed=seed), world.task.make_scorer(world)
+    limiter = limiter_at(world)
     for _ in range(rows - 1):
         plan = expert.plan(world.observe())
-        execute_row(world, scorer, plan[0], plan[1])
+        execute_row(world, scorer, limiter, plan[0], plan[1])
     plan = expert.plan(world.observe())
     assert world.t_ns <= world.task.serve.bounce_ns
     for row, next_row in pairwise(plan):
-        execute_row(world, scorer, row, next_row)
+        execute_row(world, scorer, limiter, row, next_row)
     return scorer.score()
 
 
