@@ -216,7 +216,9 @@ class Runner:
         for event in self._client.events():
             match event:
                 case PartReceived():
-                    outcome = self.executor.on_part(event.part, now_ns)
+                    outcome = self.executor.on_part(
+                        event.part, now_ns, server_ns=event.queue_ns + event.infer_ns
+                    )
                     self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
                     if outcome is not PartOutcome.RUNS:
                         self._log(

@@ -13,20 +13,23 @@ from typing import Any
 import tyro
 
 from policies.flow.checkpoint import load, write_card
-from robot_runtime.core.method import method_named
+from robot_runtime.core.method import DEFAULT_METHOD, method_named
 from sim.evaluation import EvaluationConfig, evaluate
+from sim.lab import CONTROL_PERIOD_NS
 from sim.statistics import summarise, to_json
 from sim.traces import constant
 
 CHECKPOINTS = Path(__file__).parent.parent / "policies" / "checkpoints"
 RESULTS = Path(__file__).parent.parent / "sim" / "results"
 CASES = (
-    ("committed-prefix", 0.0),
-    ("committed-prefix", 300.0),
-    ("time-aligned", 300.0),
-    ("naive", 300.0),
+    (DEFAULT_METHOD, 0.0),
+    (DEFAULT_METHOD, 200.0),
+    (DEFAULT_METHOD, 400.0),
+    ("committed-prefix", 400.0),
+    ("time-aligned", 400.0),
+    ("naive", 400.0),
     ("synchronous", 0.0),
-    ("synchronous", 300.0),
+    ("synchronous", 400.0),
 )
 """(method, delay [ms]) of the rows in a model card."""
 
@@ -51,6 +54,7 @@ def evaluate_case(task: str, method: str, delay_ms: float, args: Args) -> dict[s
         method=method_named(method),
         trace=constant(delay_ms),
         episodes=args.episodes,
+        control_period_ns=CONTROL_PERIOD_NS,
     )
     results = evaluate(config, workers=args.workers)
     RESULTS.mkdir(exist_ok=True)

@@ -29,7 +29,7 @@ class Serve:
     address: str = DEFAULT_ADDRESS
     """Where to listen. Port * takes a free one. Anyone who reaches the address can use the policy."""
     delay_ms: float = 0.0
-    """Make every answer this much later [ms], as a slower model would."""
+    """Hold every answer back for so long [ms], as a slow network would: the policy goes on meanwhile."""
     delay_sigma: float = 0.0
     """Spread of the delay: standard deviation of the logarithm of its lognormal factor."""
     delay_seed: int = 0

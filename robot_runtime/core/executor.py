@@ -180,8 +180,11 @@ class Executor:
 
     # ---- answers -------------------------------------------------------------------------------
 
-    def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
-        """Take rows of the answer under way into the plan; the one place where others are refused."""
+    def on_part(self, part: ChunkPart, now_ns: int, *, server_ns: int = 0) -> PartOutcome:
+        """Take rows of an answer under way into the plan; the one place where others are refused.
+
+        server_ns: how long the request has waited for the server and been worked on until these rows [ns].
+        """
         taken = self._open.take(part, self.epoch)
         if isinstance(taken, PartOutcome):
             if taken is PartOutcome.INVALID:
@@ -189,6 +192,8 @@ class Executor:
             return taken
         if self._mode is Mode.STOP:
             return PartOutcome.STOPPED
+        if part.is_last:
+            self._planner.answered(server_ns)
         if part.first_row == 0:
             self.latency.add(now_ns - taken.t_obs_ns)
         if self._open.is_overtaken(taken):

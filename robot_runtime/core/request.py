@@ -96,6 +96,7 @@ class RequestPlanner:
         self._max_delay = max_inference_delay
         self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
+        self._server_ns = 0
         self._max_in_flight = _max_in_flight(part)
         _refuse_misfit(part, action_spec.horizon, max_inference_delay)
         self._predictor: StatePredictor | None = None
@@ -123,7 +124,10 @@ class RequestPlanner:
         dt_ns = self._spec.dt_ns
         match self._part.when:
             case EveryRows(rows=rows):
-                return now_ns >= self._asked_ns + self._execution_horizon(rows, latency) * dt_ns
+                interval_ns = self._execution_horizon(rows, latency) * dt_ns
+                if num_in_flight:
+                    interval_ns = max(interval_ns, self._server_ns)
+                return now_ns >= self._asked_ns + interval_ns
             case AsSoonAsPossible():
                 return now_ns >= self._asked_ns + dt_ns
             case BeforeStarvation(overlap_rows=int(overlap)):
@@ -144,6 +148,14 @@ class RequestPlanner:
     def asked(self, t_obs_ns: int) -> None:
         """Note that a request with this observation went out."""
         self._asked_ns = t_obs_ns
+
+    def answered(self, server_ns: int) -> None:
+        """Note how long a request has waited for the server and been worked on [ns].
+
+        Requests that overlap come no faster than that: more would only wait in line, each with an
+        observation that grows old there.
+        """
+        self._server_ns = server_ns
 
     def reset(self) -> None:
         """Ask at the next opportunity."""

@@ -1,4 +1,4 @@
-"""Latency put between policy and network, to see on a fast machine how a robot fares with a slow one."""
+"""Latency put between policy and network, to see on one machine how a robot fares with a distant one."""
 
 import heapq
 import itertools

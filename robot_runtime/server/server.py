@@ -146,7 +146,7 @@ class PolicyServer:
                     first_row=result.first_row,
                     rows=result.rows,
                     is_last=result.is_last,
-                    infer_ns=result.infer_ns + self._job_delay_ns,
+                    infer_ns=result.infer_ns,
                 )
             case Failure():
                 self._session.job_failed(result.job, result.code, result.message)

@@ -108,6 +108,18 @@ def test_a_request_names_those_under_way_and_no_more_than_allowed_are():
     assert robot.wants_request(4 * DT)
 
 
+def test_overlapping_requests_come_no_faster_than_the_server_works():
+    robot = executor(overlapping(delay=3))
+    robot.reset(state_at(0), 0)
+    first = robot.make_request(observation_at(0))
+    robot.tick(state_at(0), 0)
+    second = robot.make_request(observation_at(DT))
+    robot.on_part(answer(first, continuing(first, 0.1)), 3 * DT, server_ns=2 * DT)
+    assert second.in_flight == (first.request_id,)
+    assert not robot.wants_request(3 * DT - TICK)
+    assert robot.wants_request(3 * DT)
+
+
 def test_while_the_latency_is_unknown_one_request_is_under_way():
     robot = executor(overlapping())
     robot.reset(state_at(0), 0)

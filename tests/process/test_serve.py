@@ -166,7 +166,7 @@ def test_delay_holds_back_the_answer_but_not_the_heartbeats(start_server):
         client.submit(toy_request(1))
         received, before = wait_for(client, PartReceived)
         assert received.arrived_ns - received.sent_ns >= 400_000_000
-        assert received.infer_ns >= 400_000_000
+        assert received.infer_ns < 400_000_000  # the network is late, not the policy
         assert not any(isinstance(event, ServerLost) for event in before)
 
 
