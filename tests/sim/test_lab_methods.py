@@ -6,8 +6,8 @@ from robot_runtime.core.method import METHODS, Method
 from robot_runtime.core.sampler_parts import BestOfSamples
 from robot_runtime.errors import UnknownNameError
 from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
-from sim.lab import recipe_needed
 from sim.lab_methods import CONTESTANTS, EXPERT, contestant_named
+from sim.lab_policies import recipe_needed
 from sim.peers.lerobot_import import lerobot_problem
 from sim.traces import constant
 
