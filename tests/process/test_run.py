@@ -121,7 +121,11 @@ def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):
     with ServerProcess("track", delay_ms=150) as server:
         assert main(["run", "--task", "track", "--server", server.address, "--duration-s", "1"]) == 0
     out = capsys.readouterr().out.replace("\n", " ")
-    assert re.search(r"answers take [1-9]\d\d ms, d = \d+ rows", out), out
+    said = re.search(r"answers take (\d+) ms, \d+ at the 0\.9 quantile, d = (\d+) rows", out)
+    assert said, out
+    latency_ms, d = int(said[1]), int(said[2])
+    assert latency_ms >= 150
+    assert 50 * (d - 1) - 1 <= latency_ms <= 50 * d + 1
 
 
 def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
