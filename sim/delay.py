@@ -17,6 +17,7 @@ from robot_runtime.core.overlap import OpenAnswers
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.schedule import finish_steps
+from robot_runtime.probe import NUM_REQUESTS
 from sim.traces import SLOT_NS, LatencyTrace
 
 SAMPLING_SHARE = 0.5
@@ -26,10 +27,6 @@ SAMPLING_SHARE = 0.5
        |------ (1 - share) ---------|------- share -------------|
                                       1    2    3   ...         N    rows final after call k arrive here
 """
-
-
-NUM_PROBES = 8
-"""Requests that a robot measures the latency with before it starts, as `robot_runtime.probe` does."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,18 +56,14 @@ class DelayedPolicy:
         *,
         spec: ActionSpec,
         seed: int,
-        t_start_ns: int = 0,
         sampling_share: float = SAMPLING_SHARE,
     ) -> None:
-        """spec: of the policy's rows.
-
-        seed: of the episode; says where in the trace it begins, at `t_start_ns`.
-        """
+        """spec: of the policy's rows. seed: of the episode; says where in the trace it begins."""
         if not 0.0 <= sampling_share <= 1.0:
             raise ValueError(f"the sampler's share of a delay lies in 0..1, got {sampling_share}")
         self._trace, self._share = trace, sampling_share
         self._horizon = spec.horizon
-        self._offset_ns = trace.offset_ns(seed) - t_start_ns
+        self._offset_ns = trace.offset_ns(seed)
         self._open = OpenAnswers(spec)
         self._waiting: dict[int, _Waiting] = {}
         self._deadlines: dict[int, int] = {}
@@ -80,18 +73,18 @@ class DelayedPolicy:
         """Network calls for the answers that were needed; a request that is lost costs none."""
         self.num_failed = 0
 
-    def probed(self, sampler: SamplerPart, *, t_start_ns: int = 0) -> LatencyEstimator:
+    def probed(self, sampler: SamplerPart) -> LatencyEstimator:
         """What a robot knows of the latency that has asked a few times, one by one, before its start.
 
         A trace that starts with the episode has nothing before it: then the robot knows nothing.
         """
-        latency, t_ns = LatencyEstimator(), t_start_ns + self._offset_ns
+        latency, t_ns = LatencyEstimator(), self._offset_ns
         if self._trace.starts_with_episode:
             return latency
         first = 1.0
         if isinstance(sampler, HorizonAwareSchedule):
             first = finish_steps(sampler, horizon=self._horizon)[0] / sampler.num_steps
-        for _ in range(NUM_PROBES):
+        for _ in range(NUM_REQUESTS):
             delay_ns = self._trace.delay_ns(t_ns)
             if delay_ns is not None:
                 latency.add(round(delay_ns * (1.0 - self._share + self._share * first)))

@@ -50,6 +50,15 @@ def drive(method: Method, latency: int, steps, num_rows: int):
     return robot, ticks, shown
 
 
+def two_under_way(*, delay: int):
+    """A standing robot that has asked twice, a row apart; and its requests."""
+    robot = executor(overlapping(delay=delay))
+    robot.reset(state_at(0), 0)
+    first = robot.make_request(observation_at(0))
+    robot.tick(state_at(0), 0)
+    return robot, first, robot.make_request(observation_at(DT))
+
+
 @given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=5))
 def test_every_answer_goes_on_from_where_the_ones_before_it_will_have_led(steps):
     d = 3
@@ -70,11 +79,7 @@ def test_a_robot_that_asks_every_row_moves_as_far_as_its_policy_means_to():
 
 def test_without_the_answers_under_way_each_one_would_start_anew():
     """The plan alone shows the policy rows that the next answer has already replaced."""
-    robot = executor(overlapping(delay=3))
-    robot.reset(state_at(0), 0)
-    first = robot.make_request(observation_at(0))
-    robot.tick(state_at(0), 0)
-    second = robot.make_request(observation_at(DT))
+    _, first, second = two_under_way(delay=3)
     server = OpenAnswers(SPEC)
     server.add(first, continuing(first, 0.1))
     np.testing.assert_allclose(second.prev_action_chunk[:, 0], [0.0, 0.0, 0.0])
@@ -109,11 +114,7 @@ def test_a_request_names_those_under_way_and_no_more_than_allowed_are():
 
 
 def test_overlapping_requests_come_no_faster_than_the_server_works():
-    robot = executor(overlapping(delay=3))
-    robot.reset(state_at(0), 0)
-    first = robot.make_request(observation_at(0))
-    robot.tick(state_at(0), 0)
-    second = robot.make_request(observation_at(DT))
+    robot, first, second = two_under_way(delay=3)
     robot.on_part(answer(first, continuing(first, 0.1)), 3 * DT, server_ns=2 * DT)
     assert second.in_flight == (first.request_id,)
     assert not robot.wants_request(3 * DT - TICK)
@@ -129,11 +130,7 @@ def test_while_the_latency_is_unknown_one_request_is_under_way():
 
 
 def test_an_answer_that_was_overtaken_changes_nothing_but_counts_for_the_latency():
-    robot = executor(overlapping(delay=2))
-    robot.reset(state_at(0), 0)
-    first = robot.make_request(observation_at(0))
-    robot.tick(state_at(0), 0)
-    second = robot.make_request(observation_at(DT))
+    robot, first, second = two_under_way(delay=2)
     assert robot.on_part(answer(second, ramp(0.0, 0.1)), 2 * DT) is PartOutcome.RUNS
     end = robot.timeline.end_ns
     assert robot.on_part(answer(first, ramp(9.0, 9.0)), 2 * DT) is PartOutcome.OVERTAKEN
