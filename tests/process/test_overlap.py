@@ -132,6 +132,8 @@ def test_a_server_killed_with_several_requests_in_flight_fails_each_once_and_the
     assert len(set(client.ends())) == len(client.ends())
     asked = [(r.request_id, r.epoch) for r in client.asked if r.observation.t_obs_ns < lost_ns]
     assert set(asked) <= set(client.ends())
-    resumed = next(tick for tick in record.ticks if tick.now_ns > back_ns and tick.mode is Mode.RUN)
-    assert resumed.source is not None
-    assert resumed.source.t_obs_ns > lost_ns
+    runs = [tick.source for tick in record.ticks if tick.now_ns > back_ns and tick.mode is Mode.RUN]
+    # A server that is back soon finds the plan from before the loss still running: its last rows come first.
+    resumed = [source is not None and source.t_obs_ns > lost_ns for source in runs]
+    assert any(resumed)
+    assert resumed == sorted(resumed)
