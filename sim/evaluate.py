@@ -12,7 +12,7 @@ import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
 from policies.policy import Policy, capabilities_of
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, Splice, Tick
@@ -28,7 +28,7 @@ from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.drivers import SimArm, SimGripper
 from sim.task import EpisodeScore
 from sim.tasks import make_task
-from sim.traces import MS, LatencyTrace, constant
+from sim.traces import LatencyTrace, constant
 from sim.world import World
 
 CONTROL_PERIOD_NS = 2_000_000
@@ -237,7 +237,7 @@ def run_episode(
         task_name=task_name,
         method=method,
         seed=seed,
-        trace=constant(delay_ns / MS) if trace is None else trace,
+        trace=constant(delay_ns / NS_PER_MS) if trace is None else trace,
         control_period_ns=control_period_ns,
         snapshot_period_ns=snapshot_period_ns,
         correction_head=correction_head,

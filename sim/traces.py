@@ -18,12 +18,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.state import readonly
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
-MS = 1_000_000
-SLOT_NS = 50 * MS
+SLOT_NS = 50 * NS_PER_MS
 LOST = -1
 """In place of a delay: what was captured in this slot is never answered."""
 NUM_SLOTS = 2400
@@ -108,7 +107,7 @@ class LatencyTrace:
 
 def constant(delay_ms: float) -> LatencyTrace:
     """Always the same delay."""
-    return LatencyTrace(name=f"{delay_ms:g}ms", delays_ns=np.array([round(delay_ms * MS)]))
+    return LatencyTrace(name=f"{delay_ms:g}ms", delays_ns=np.array([round(delay_ms * NS_PER_MS)]))
 
 
 def lognormal(*, median_ms: float = 200.0, sigma: float = 0.35, seed: int = 0) -> LatencyTrace:
@@ -150,7 +149,7 @@ def loss_bursts(
 
 def cold_start(*, base_ms: float = 100.0, ready_s: float = 1.5) -> LatencyTrace:
     """A server that answers nothing before it has warmed up, `ready_s` into the episode, and then quickly."""
-    captured_ms = np.arange(int(ready_s * NS_PER_S / SLOT_NS) + 1) * SLOT_NS / MS
+    captured_ms = np.arange(int(ready_s * NS_PER_S / SLOT_NS) + 1) * SLOT_NS / NS_PER_MS
     delays = np.maximum(ready_s * 1e3 - captured_ms, base_ms)
     return LatencyTrace(name="cold-start", delays_ns=_rounded(delays), starts_with_episode=True)
 
@@ -177,4 +176,4 @@ def find_trace(name_or_path: str) -> LatencyTrace:
 
 
 def _rounded(delays_ms: np.ndarray) -> np.ndarray:
-    return np.round(delays_ms * MS).astype(np.int64)
+    return np.round(delays_ms * NS_PER_MS).astype(np.int64)

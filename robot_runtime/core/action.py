@@ -14,6 +14,7 @@ from robot_runtime.core.transforms import (
 )
 
 NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
 
 
 class Reference(Enum):

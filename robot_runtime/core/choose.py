@@ -13,7 +13,7 @@ of plan again and again.
 
 from dataclasses import dataclass, replace
 
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.capabilities import Capabilities, fitted
 from robot_runtime.core.latency import rows_past
 from robot_runtime.core.method import METHODS, Method, method_named
@@ -29,7 +29,6 @@ TRAINED = (
     ("vlash", "it was trained on states rolled forward to where its answer starts"),
 )
 """Methods that a policy has to be trained for, the best first, and why one takes them."""
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,7 @@ def choose_method(
     d = rows_past(latency_ns, dt_ns)
     s = max(EveryRows().rows if execution_horizon is None else execution_horizon, d)
     supported = capabilities.methods()
-    late = f"answers take {latency_ns / _NS_PER_MS:.0f} ms, d = {d} rows of {dt_ns / NS_PER_S:g} s"
+    late = f"answers take {latency_ns / NS_PER_MS:.0f} ms, d = {d} rows of {dt_ns / NS_PER_S:g} s"
     name, why = _pick(capabilities, supported, late, d=d, s=s, horizon=horizon, is_quick=latency_ns < dt_ns)
     method = METHODS[name]
     if not isinstance(method.sampler, capabilities.samplers):

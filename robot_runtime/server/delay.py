@@ -5,7 +5,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-NS_PER_MS = 1_000_000
+from robot_runtime.core.action import NS_PER_MS
 
 
 @dataclass(frozen=True, kw_only=True)

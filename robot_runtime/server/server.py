@@ -13,6 +13,7 @@ from types import TracebackType
 
 from policies.policy import Policy, capabilities_of
 from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.action import NS_PER_MS
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.jpeg import decode_jpeg
 from robot_runtime.mailbox import Doorbell
@@ -24,7 +25,6 @@ from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.server_session import ServerSession
 
-NS_PER_MS = 1_000_000
 HEARTBEAT_NS = 25 * NS_PER_MS
 """A dead server is noticed after at most 6 of these."""
 LINGER_NS = 150 * NS_PER_MS

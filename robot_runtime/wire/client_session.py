@@ -26,6 +26,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
+from robot_runtime.core.action import NS_PER_MS
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.credit import Credit
@@ -47,7 +48,6 @@ from robot_runtime.wire.messages import (
     Welcome,
 )
 
-NS_PER_MS = 1_000_000
 FIRST_PATIENCE_NS = 50 * NS_PER_MS
 MAX_PATIENCE_NS = 500 * NS_PER_MS
 MISSED_HEARTBEATS = 5

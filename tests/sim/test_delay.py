@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from policies.policy import Answer
+from robot_runtime.core.action import NS_PER_MS
 from robot_runtime.core.method import method_named
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
@@ -14,7 +15,7 @@ from sim.delay import DelayedPolicy, Inference
 from sim.evaluate import play, play_together, run_episode
 from sim.experts import ACTION_SPEC, make_expert
 from sim.tasks import make_task
-from sim.traces import LOST, MS, SLOT_NS, LatencyTrace, constant, spikes
+from sim.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
 
 
 @dataclass
@@ -49,7 +50,7 @@ def request(request_id: int = 0, *, sampler=None, t_ns: int = 0) -> ChunkRequest
         inference_delay=0,
         sampler=sampler or ConstantSchedule(),
         seed=0,
-        deadline_ns=1_000 * MS,
+        deadline_ns=1_000 * NS_PER_MS,
     )
 
 
@@ -60,7 +61,7 @@ def inference(*num_calls: int) -> Inference:
 
 def arrivals_ms(server: DelayedPolicy, until_ms: int = 2_000) -> list[tuple[int, int]]:
     """(time, first row) of every part."""
-    return [(t, part.first_row) for t in range(until_ms) for part in server.receive(t * MS)]
+    return [(t, part.first_row) for t in range(until_ms) for part in server.receive(t * NS_PER_MS)]
 
 
 def test_rows_arrive_as_the_sampler_finishes_them():
@@ -82,20 +83,20 @@ def test_an_answer_is_needed_when_the_first_of_it_could_arrive(share, first_ms):
     server = DelayedPolicy(constant(400.0), spec=ACTION_SPEC, seed=0, sampling_share=share)
     server.submit(request(), 0)
     if first_ms:
-        assert server.needed(first_ms * MS - 1) is None
-    assert server.needed(first_ms * MS) is not None
+        assert server.needed(first_ms * NS_PER_MS - 1) is None
+    assert server.needed(first_ms * NS_PER_MS) is not None
     server.answer(0, inference(1))
-    assert server.needed(first_ms * MS) is None
+    assert server.needed(first_ms * NS_PER_MS) is None
 
 
 def test_a_lost_request_is_given_up_at_its_deadline_and_never_worked_out():
     trace = LatencyTrace(name="x", delays_ns=np.array([LOST, 0]), starts_with_episode=True)
     server = DelayedPolicy(trace, spec=ACTION_SPEC, seed=0)
     server.submit(request(), 0)
-    assert server.expired(1_000 * MS - 1) == []
-    assert server.needed(1_000 * MS) is None
-    assert server.expired(1_000 * MS) == [0]
-    assert server.expired(1_001 * MS) == []
+    assert server.expired(1_000 * NS_PER_MS - 1) == []
+    assert server.needed(1_000 * NS_PER_MS) is None
+    assert server.expired(1_000 * NS_PER_MS) == [0]
+    assert server.expired(1_001 * NS_PER_MS) == []
     assert (server.num_requests, server.num_failed, server.num_evaluations) == (1, 1, 0.0)
 
 
@@ -103,13 +104,15 @@ def test_an_answer_after_the_deadline_does_not_come():
     server = DelayedPolicy(constant(1_500.0), spec=ACTION_SPEC, seed=0)
     server.submit(request(), 0)
     server.answer(0, inference(1, 2))
-    assert [part.first_row for part in server.receive(999 * MS)] == []
-    assert server.expired(1_000 * MS) == [0]
+    assert [part.first_row for part in server.receive(999 * NS_PER_MS)] == []
+    assert server.expired(1_000 * NS_PER_MS) == [0]
     assert arrivals_ms(server) == []
 
 
 def test_a_delay_counts_from_the_capture_in_its_slot():
-    trace = LatencyTrace(name="x", delays_ns=np.array([100 * MS, 300 * MS]), starts_with_episode=True)
+    trace = LatencyTrace(
+        name="x", delays_ns=np.array([100 * NS_PER_MS, 300 * NS_PER_MS]), starts_with_episode=True
+    )
     server = DelayedPolicy(trace, spec=ACTION_SPEC, seed=0, sampling_share=0.0)
     server.submit(request(0), SLOT_NS - 1)
     server.submit(request(1, t_ns=SLOT_NS), SLOT_NS)
@@ -119,16 +122,16 @@ def test_a_delay_counts_from_the_capture_in_its_slot():
 
 
 def test_a_robot_waits_for_a_lost_answer_exactly_as_long_as_the_deadline():
-    delays = np.full(200, 100 * MS)
+    delays = np.full(200, 100 * NS_PER_MS)
     delays[40:44] = LOST  # 2.0 s to 2.2 s: one request of those that are made every 200 ms
     trace = LatencyTrace(name="x", delays_ns=delays, starts_with_episode=True)
     episode = run_episode(
         ExpertPolicy("track"), task_name="track", method=method_named("time-aligned"), seed=3, trace=trace
     )
     captures = [splice.source.t_obs_ns for splice in episode.record.splices]
-    gaps_ms = sorted(np.diff(captures) // MS)
+    gaps_ms = sorted(np.diff(captures) // NS_PER_MS)
     assert episode.result.summary["num_failed_requests"] == 1.0
-    assert gaps_ms[-1] == 200 + trace.deadline_ns // MS
+    assert gaps_ms[-1] == 200 + trace.deadline_ns // NS_PER_MS
     assert set(gaps_ms[:-1]) == {200}
 
 
@@ -139,13 +142,13 @@ def test_episodes_side_by_side_come_out_as_one_by_one(method):
     def digest_alone(seed: int) -> str:
         return run_episode(
             policy, task_name="track", method=method_named(method), seed=seed, trace=trace,
-            control_period_ns=10 * MS,
+            control_period_ns=10 * NS_PER_MS,
         ).result.digest  # fmt: skip
 
     plays = [
         play(
             policy, task_name="track", method=method_named(method), seed=seed, trace=trace,
-            control_period_ns=10 * MS,
+            control_period_ns=10 * NS_PER_MS,
         )
         for seed in range(3)
     ]  # fmt: skip
