@@ -1,8 +1,7 @@
 """How late answers are: `LatencyEstimator`."""
 
+import math
 from collections import deque
-
-import numpy as np
 
 LATENCY_QUANTILE = 0.9
 """Of the latencies, by which an answer is there as a rule: for when to ask, so that the plan does not end."""
@@ -38,10 +37,11 @@ class LatencyEstimator:
             self._samples.append(latency_ns)
 
     def latency_ns(self, quantile: float = LATENCY_QUANTILE) -> int | None:
-        """A quantile of the last latencies [ns]; None until a second answer has come."""
+        """A quantile of the last latencies [ns], the higher of two neighbours; None until a second answer has
+        come. Asked for at every tick: sorting 20 integers takes a hundredth of numpy's quantile."""
         if not self._samples:
             return None
-        return int(np.quantile(np.fromiter(self._samples, dtype=float), quantile, method="higher"))
+        return sorted(self._samples)[math.ceil(quantile * (len(self._samples) - 1))]
 
     def num_rows(self, dt_ns: int, quantile: float = LATENCY_QUANTILE) -> int:
         """`rows_past` of that quantile; 0 while there is none."""

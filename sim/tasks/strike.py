@@ -228,10 +228,9 @@ class StrikeScorer:
 
     def _note_contacts(self, t_ns: int, world: World) -> None:
         has_bounced = t_ns - self._t_start_ns > self._task.serve.bounce_ns
-        for contact in world.data.contact:
-            if self._ball not in contact.geom:
-                continue
-            if self._paddle in contact.geom and has_bounced:
+        pairs = world.data.contact.geom
+        for pair in pairs[(pairs == self._ball).any(axis=1)]:
+            if self._paddle in pair and has_bounced:
                 self.struck_ns = self.struck_ns or t_ns
             else:
                 self._is_lost = True
