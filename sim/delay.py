@@ -17,6 +17,7 @@ from robot_runtime.core.overlap import OpenAnswers
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.schedule import finish_steps
+from robot_runtime.core.shapes import Float
 from robot_runtime.probe import NUM_REQUESTS
 from sim.traces import SLOT_NS, LatencyTrace
 
@@ -152,7 +153,7 @@ class DelayedPolicy:
 def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Inference]:
     """The answers to requests of different robots with one sampler part, in one batch if the policy can.
 
-    One that cannot says nothing of its network calls: then all its rows arrive with the last.
+    One that cannot is a formula and makes no network calls: its rows come when a network's would.
     """
     if not hasattr(policy, "infer_batch"):
         return [_infer(policy, request) for request in requests]
@@ -180,5 +181,15 @@ def _infer(policy: Policy, request: ChunkRequest) -> Inference:
         sampler=request.sampler,
         seed=request.seed,
     )
-    rows = tuple(blocks)
-    return Inference(answer=Answer(blocks=rows, num_calls=(1,) * len(rows)), num_evaluations=0.0)
+    answer = _as_sampled(np.concatenate(tuple(blocks)), request)
+    return Inference(answer=answer, num_evaluations=0.0)
+
+
+def _as_sampled(rows: Float[np.ndarray, "n D"], request: ChunkRequest) -> Answer:
+    """Rows in the blocks that the request's sampler finishes, each with its network calls."""
+    sampler, d = request.sampler, request.inference_delay
+    if not isinstance(sampler, HorizonAwareSchedule):
+        return Answer(blocks=(rows,), num_calls=(sampler.num_steps or 1,))
+    calls = np.maximum(finish_steps(sampler, horizon=len(rows), inference_delay=d), 1)
+    starts = np.flatnonzero(np.diff(calls, prepend=0))
+    return Answer(blocks=tuple(np.split(rows, starts[1:])), num_calls=tuple(calls[starts].tolist()))

@@ -4,8 +4,8 @@
     from scratch     |                    +--> residual-<seed>
                      +--> offset-<seed>, lambda-mask-<seed>, mixed-schedule-<seed>
 
-The prefix policy is trained from scratch, as the shipped ones are, which count as seed 0; the others go on
-from it with the steps of `fine_tuning`, so that no method's policy was trained less than the default's.
+The prefix policy is trained from scratch; the others go on from it with the steps of `fine_tuning`, so that
+no method's policy was trained less than the default's. The shipped ones are those of mixed-schedule-0.
 """
 
 import shlex
@@ -28,9 +28,11 @@ from robot_runtime.core.splice_parts import PerRowCorrection
 from sim.evaluation import Contestant, DelayedExpert, LeRobotEngine
 
 _FOLDER = Path(__file__).parent
-PLAIN, PREFIX = "plain", "prefix"
-_START = {PLAIN: PREFIX, "offset": PREFIX, "lambda-mask": PREFIX, "mixed-schedule": PREFIX}
+PLAIN, PREFIX, SHIPPED = "plain", "prefix", "mixed-schedule"
+_START = {PLAIN: PREFIX, "offset": PREFIX, "lambda-mask": PREFIX, SHIPPED: PREFIX}
 """What a recipe goes on from; those not named go on from the plain policy."""
+_STAND_INS = {PLAIN: (PREFIX, SHIPPED), PREFIX: (SHIPPED,)}
+"""Who has been shown all that a recipe shows, the nearest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,17 +122,17 @@ def _recipe_of(sampler: SamplerPart, request: RequestPart) -> str:
 def find_policy(
     checkpoints: Path, task: str, recipe: str, training_seed: int, *, stand_in: bool = False
 ) -> TrainedPolicy | MissingPolicy:
-    """The checkpoint in `<checkpoints>/<task>/<recipe>-<seed>`; the shipped one of a task is its prefix-0.
+    """The checkpoint in `<checkpoints>/<task>/<recipe>-<seed>`, or the shipped one of the task.
 
-    stand_in: take prefix where there is no plain: one trained with prefixes has seen the empty one too.
+    stand_in: where there is no plain one, take one that has seen the empty prefix too; where there is none
+        for prefixes, one that has seen them beside other things.
     """
-    folder = checkpoints / task / f"{recipe}-{training_seed}"
-    if stand_in and recipe == PLAIN and not folder.is_dir():
-        recipe, folder = PREFIX, folder.with_name(f"{PREFIX}-{training_seed}")
-    if folder.is_dir():
-        return _trained(recipe, training_seed, str(folder), folder)
-    if recipe == PREFIX and training_seed == 0 and task in shipped_checkpoints():
-        return _trained(recipe, training_seed, task, find_checkpoint(task))
+    for name in (recipe, *(_STAND_INS.get(recipe, ()) if stand_in else ())):
+        folder = checkpoints / task / f"{name}-{training_seed}"
+        if folder.is_dir():
+            return _trained(name, training_seed, str(folder), folder)
+        if name == SHIPPED and training_seed == 0 and task in shipped_checkpoints():
+            return _trained(name, training_seed, task, find_checkpoint(task))
     return MissingPolicy(
         task=task,
         recipe=recipe,

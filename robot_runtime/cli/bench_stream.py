@@ -11,7 +11,6 @@ on one thread.
 """
 
 import json
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -44,9 +43,8 @@ WIRE_FIRST, WIRE_WHOLE, SAMPLING = "wire: first fresh row", "wire: whole chunk",
 class BenchStream:
     """Measure when a streamed chunk's first fresh row and its last are there, and how long sampling takes."""
 
-    policy: Path | None = None
-    """Checkpoint of recipe mixed-schedule; if not given, the shipped `track` network under that name: it
-    takes as long, but its rows mean nothing."""
+    policy: str = "track"
+    """A shipped policy's name, or a checkpoint folder; of recipe mixed-schedule."""
     task: str = "track"
     """Whose observations the policy sees."""
     num_steps: int = 10
@@ -65,14 +63,13 @@ class BenchStream:
                 "need n >= 1, num_steps >= 1 and inference_delay >= 0, "
                 f"got {self.n}, {self.num_steps} and {self.inference_delay}"
             )
-        with tempfile.TemporaryDirectory() as scratch:
-            figures = self._measure(self.policy or _stand_in(Path(scratch) / "stream", self.num_steps))
+        figures = self._measure()
         show(figures)
         if self.json is not None:
             self.json.write_text(json.dumps(figures, indent=1) + "\n")
         return 0
 
-    def _measure(self, folder: Path) -> dict:
+    def _measure(self) -> dict:
         import torch
 
         from policies.flow.checkpoint import load
@@ -81,11 +78,11 @@ class BenchStream:
         from sim.world import World
 
         torch.set_num_threads(1)
-        policy = FlowPolicy(load(folder))
+        policy = FlowPolicy(load(self.policy))
         request = self._request(policy, World(make_task(self.task)).observe())
         times: dict[str, list[float]] = {WIRE_FIRST: [], WIRE_WHOLE: [], SAMPLING: []}
         with (
-            ServerProcess(str(folder), torch_threads=1) as server,
+            ServerProcess(self.policy, torch_threads=1) as server,
             PolicyClient(server.address, schema=policy.schema) as client,
         ):
             client.wait_until_ready()
@@ -132,16 +129,6 @@ class Times:
     def of(cls, times_ms: list[float]) -> "Times":
         p50, p95, p99 = (float(p) for p in np.percentile(times_ms, [50, 95, 99]))
         return cls(n=len(times_ms), p50=p50, p95=p95, p99=p99)
-
-
-def _stand_in(folder: Path, num_steps: int) -> Path:
-    """A checkpoint that takes as long as a trained one; what it says means nothing."""
-    from policies.flow.checkpoint import load, save
-    from policies.flow.recipes import MixedSchedule
-
-    recipe = MixedSchedule(num_steps=num_steps)
-    save(replace(load("track"), name="stand-in", recipe=recipe), folder)
-    return folder
 
 
 def round_trip(client: PolicyClient, request: ChunkRequest) -> tuple[float, float]:

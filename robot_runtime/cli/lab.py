@@ -45,8 +45,8 @@ class Lab:
     episodes: int | None = None
     """In each place, with the same seeds everywhere; 100 if not given."""
     checkpoints: Path = Path("outputs/checkpoints")
-    """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as prefix-0. Where there is no
-    plain one and none is to be trained, prefix stands in for it."""
+    """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as mixed-schedule-0.
+    Where there is no plain or prefix one and none is to be trained, one that knows both stands in for it."""
     output: Path = Path("outputs/lab")
     """Where the results are kept and the page is left."""
     workers: int = 2

@@ -23,18 +23,18 @@ EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 1500, "c
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a policy. The defaults are those of the shipped checkpoints.
+    """Train a policy: on demonstrations of the scripted experts, for the methods that a recipe serves.
 
-    Most recipes start from a policy of recipe plain (--init) and take fewer steps from there; masked and
-    residual have to, and offset with --shared-observation cannot.
+    With --init a recipe goes on from a trained policy in fewer steps. Masked and residual have to, from
+    one of recipe plain; offset with --shared-observation cannot.
     """
 
     task: tuple[Literal["track", "pick_place", "strike", "conveyor"], ...]
     """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""
-    recipe: RecipeName = "prefix"
-    """What the network is shown, and so which methods it can serve."""
+    recipe: RecipeName = "mixed-schedule"
+    """What the network is shown, and so which methods it can serve; the default one serves the default."""
     max_delay: int | None = None
     """Most committed rows, or longest offset; None takes the recipe's default."""
     shared_observation: bool = False

@@ -22,13 +22,15 @@ from robot_runtime.errors import InvalidValueError
 
 AUTO = "auto"
 TRAINED = (
-    ("faster", "it was trained for the horizon-aware schedule, whose first rows come early"),
+    ("pipelined-faster", "it was trained for the horizon-aware schedule, whose first rows come early"),
     ("pipelined-prefix", "it was trained to continue the rows that will have run by then"),
     ("remac", "it was trained to continue the rows that will have run by then"),
     ("xiaomi", "it was trained to continue the rows that will have run by then"),
     ("vlash", "it was trained on states rolled forward to where its answer starts"),
 )
 """Methods that a policy has to be trained for, the best first, and why one takes them."""
+CUT = ("pipelined-faster", "pipelined-prefix")
+"""Those that do well with d cut to what training covers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ def _pick(
     for name, why in TRAINED:
         if name not in supported:
             continue
-        if name == "pipelined-prefix" and 0 < can.max_inference_delay < d and 2 * d <= horizon:
+        if name in CUT and 0 < can.max_inference_delay < d and 2 * d <= horizon:
             # Shipped policies at 700 ms, 50 episodes: 98 and 84 % succeed so, 86 and 66 % by guidance.
             return name, f"{late}, cut to the {can.max_inference_delay} rows its training covers; {why}"
         if d > can.max_inference_delay:

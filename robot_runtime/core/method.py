@@ -128,6 +128,11 @@ METHODS = MappingProxyType(
         "remac": Method(request=PreviousChunk(), sampler=PrefixPreservedStart(), splice=TimeAligned()),
         "xiaomi": Method(request=PreviousChunk(), sampler=LambdaMaskedPrefix(), splice=TimeAligned()),
         "faster": Method(request=PreviousChunk(), sampler=HorizonAwareSchedule(), splice=TimeAligned()),
+        "pipelined-faster": Method(
+            request=PreviousChunk(when=_PIPELINE),
+            sampler=HorizonAwareSchedule(),
+            splice=TimeAligned(),
+        ),
         "averaged-samples": Method(
             request=PlainObservation(), sampler=AveragedSamples(), splice=TimeAligned()
         ),
@@ -141,7 +146,7 @@ METHODS = MappingProxyType(
 )
 
 
-DEFAULT_METHOD = "pipelined-prefix"
+DEFAULT_METHOD = "pipelined-faster"
 """Of the commands that run a policy."""
 
 

@@ -57,7 +57,7 @@ def trained(*extra, delay: int = 12, recipe: str = "", roll_forward=None) -> Cap
         (trained(ClampedPrefix, recipe="prefix"), 600, "pipelined-prefix", "d = 12"),
         (trained(ClampedPrefix, recipe="prefix"), 601, "pipelined-prefix", "cut to the 12 rows its training"),
         (trained(LambdaMaskedPrefix), 601, "rtc", "more than the 12 rows its training covers"),
-        (trained(ClampedPrefix, HorizonAwareSchedule), 300, "faster", "first rows come early"),
+        (trained(ClampedPrefix, HorizonAwareSchedule), 300, "pipelined-faster", "first rows come early"),
         (trained(PrefixPreservedStart), 300, "remac", "continue the rows"),
         (trained(LambdaMaskedPrefix), 300, "xiaomi", "continue the rows"),
         (trained(roll_forward=LAG), 300, "vlash", "states rolled forward"),

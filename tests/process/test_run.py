@@ -100,7 +100,10 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
 
 def test_a_method_that_the_policy_was_not_trained_for_is_refused_before_anything_moves(capsys):
     with ServerProcess("track") as server:
-        for method, why in (("vlash", "not trained on states rolled forward"), ("faster", "HorizonAware")):
+        for method, why in (
+            ("vlash", "not trained on states rolled forward"),
+            ("remac", "PrefixPreservedStart"),
+        ):
             assert main(["run", "--task", "track", "--server", server.address, "--method", method]) == 1
             captured = capsys.readouterr()
             error = captured.err.replace("\n", " ")
@@ -114,7 +117,7 @@ def test_auto_measures_the_server_and_says_what_it_picked_and_why(capsys):
         args = ["run", "--task", "track", "--server", server.address, "--method", "auto", "--duration-s", "1"]
         assert main(args) == 0
     out = capsys.readouterr().out.replace("\n", " ")
-    assert re.search(r"method pipelined-prefix: answers take 2\d\d ms, d = [56] rows", out), out
+    assert re.search(r"method pipelined-faster: answers take 2\d\d ms, d = [56] rows", out), out
 
 
 def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):

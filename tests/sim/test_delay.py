@@ -10,12 +10,14 @@ from robot_runtime.core.action import NS_PER_MS
 from robot_runtime.core.method import method_named
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
+from robot_runtime.core.schedule import finish_steps
 from robot_runtime.core.state import Observation, RobotState
-from sim.delay import DelayedPolicy, Inference
+from sim.delay import DelayedPolicy, Inference, answer_all
 from sim.evaluate import play, play_together, run_episode
 from sim.experts import ACTION_SPEC, make_expert
 from sim.tasks import make_task
 from sim.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
+from sim.world import World
 
 
 @dataclass
@@ -154,3 +156,15 @@ def test_episodes_side_by_side_come_out_as_one_by_one(method):
     ]  # fmt: skip
     together = [episode.result.digest for episode in play_together(policy, plays)]
     assert together == [digest_alone(seed) for seed in range(3)]
+
+
+def test_the_rows_of_a_formula_come_when_those_of_a_network_would():
+    sampler, seen = HorizonAwareSchedule(), World(make_task("track")).observe()
+    asked = replace(request(), observation=seen, inference_delay=3, prev_action_chunk=np.zeros((32, 8)))
+    (made,) = answer_all(ExpertPolicy("track"), [replace(asked, sampler=sampler)])
+    calls = np.repeat(made.answer.num_calls, [len(block) for block in made.answer.blocks])
+    assert calls[3:].tolist() == finish_steps(sampler, horizon=32, inference_delay=3)[3:].tolist()
+    assert calls[0] == 1
+    (whole,) = answer_all(ExpertPolicy("track"), [asked])
+    assert len(whole.answer.blocks) == 1
+    np.testing.assert_array_equal(whole.answer.rows, made.answer.rows)

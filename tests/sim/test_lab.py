@@ -146,7 +146,9 @@ def test_policies_are_found_where_they_are_or_named_with_the_command_that_makes_
 
     assert found("plain", 1) == found("plain", 1, stand_in=True) == "plain-1"
     assert found("plain", 2, stand_in=True) == "prefix-2"
-    assert found("plain", 0, stand_in=True) == found("prefix", 0) == "prefix-0"  # the shipped one
+    assert found("mixed-schedule", 0) == "mixed-schedule-0"  # the shipped one
+    assert found("plain", 0, stand_in=True) == found("prefix", 0, stand_in=True) == "mixed-schedule-0"
+    assert found("prefix", 0).startswith("robot-runtime train --task track --recipe prefix --seed 0")
     of_seed_2 = f"--seed 2 --demonstrations {track}/demonstrations.npz --output {track}"
     assert found("plain", 2) == (
         f"robot-runtime train --task track --recipe plain --init {track}/prefix-2 {of_seed_2}/plain-2"
@@ -250,11 +252,11 @@ def test_every_method_has_a_look_of_its_own(tmp_path):
 
 
 def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
-    command = ["lab", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "faster"]
+    command = ["lab", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "vlash"]
     assert main([*command, "--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]) == 0
     out = capsys.readouterr().out
     assert "4 cells, 0 of them done before; 24 episodes to run" in out
-    assert "--recipe mixed-schedule --init track --seed 0" in out
+    assert "--recipe offset --init" in out
     assert "--recipe plain" not in out  # the shipped policy stands in
     assert not list(tmp_path.iterdir())
 
