@@ -63,6 +63,7 @@ def run_real_time(
         method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
         setting = _setting(config, method, world, clock)
         runner = Runner(setting, client, welcome, latency=latency)
+        world.reset(config.seed, t_start_ns=clock.now_ns())  # measuring took its time
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
         next_snapshot_ns = 0
 
@@ -75,7 +76,6 @@ def run_real_time(
                 next_snapshot_ns = max(next_snapshot_ns, tick.now_ns) + config.snapshot_period_ns
             on_tick(tick)
 
-        world.reset(config.seed, t_start_ns=clock.now_ns())
         record = runner.run(
             duration_s=task.episode_s if config.duration_s is None else config.duration_s,
             on_tick=watch,

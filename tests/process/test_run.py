@@ -17,12 +17,13 @@ from robot_runtime.cli.bench_faults import kill_and_restart
 from robot_runtime.cli.bench_loop import random_head
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.method import method_named
+from robot_runtime.core.method import DEFAULT_METHOD, METHODS, method_named
 from robot_runtime.core.state import Observation
 from robot_runtime.probe import latency_for
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
+from sim.realtime import RealTimeConfig, run_real_time
 
 START_TIMEOUT_S = 60.0
 
@@ -168,3 +169,11 @@ def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, cap
 def test_a_checkpoint_without_weights_says_which_file_is_missing(tmp_path, capsys):
     assert main(["serve", "--policy", str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_measured():
+    with ServerProcess("strike", delay_ms=150) as server:
+        config = RealTimeConfig(task="strike", method=METHODS[DEFAULT_METHOD], server=server.address)
+        result = run_real_time(config).result
+    assert result.score.reactions_s
+    assert max(result.score.reactions_s) < result.summary["duration_s"]
