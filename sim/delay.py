@@ -181,15 +181,15 @@ def _infer(policy: Policy, request: ChunkRequest) -> Inference:
         sampler=request.sampler,
         seed=request.seed,
     )
-    answer = _as_sampled(np.concatenate(tuple(blocks)), request)
-    return Inference(answer=answer, num_evaluations=0.0)
+    return Inference(answer=_as_sampled(tuple(blocks), request), num_evaluations=0.0)
 
 
-def _as_sampled(rows: Float[np.ndarray, "n D"], request: ChunkRequest) -> Answer:
+def _as_sampled(blocks: tuple[Float[np.ndarray, "n D"], ...], request: ChunkRequest) -> Answer:
     """Rows in the blocks that the request's sampler finishes, each with its network calls."""
     sampler, d = request.sampler, request.inference_delay
     if not isinstance(sampler, HorizonAwareSchedule):
-        return Answer(blocks=(rows,), num_calls=(sampler.num_steps or 1,))
+        return Answer(blocks=blocks, num_calls=(sampler.num_steps or 1,) * len(blocks))
+    rows = np.concatenate(blocks)
     calls = np.maximum(finish_steps(sampler, horizon=len(rows), inference_delay=d), 1)
     starts = np.flatnonzero(np.diff(calls, prepend=0))
     return Answer(blocks=tuple(np.split(rows, starts[1:])), num_calls=tuple(calls[starts].tolist()))

@@ -213,7 +213,8 @@ class Executor:
             request_id=request.request_id,
             epoch=request.epoch,
         )
-        waypoints = Waypoints.from_chunk(chunk).head(self._planner.rows_to_run())
+        rows_to_run = self._planner.rows_to_run()
+        waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
         if pending.t0_ns is None:
             pending.t0_ns = self._first_row_due_ns(pending, chunk, waypoints, now_ns)
             self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
@@ -223,6 +224,7 @@ class Executor:
             t0_ns=pending.t0_ns,
             dt_ns=self.action_spec.dt_ns,
             source=source,
+            is_complete=pending.is_complete or waypoints.num_rows == rows_to_run,
         )
         self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
         self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)

@@ -12,6 +12,11 @@ it, so no row is ever rewritten once sent, and time alone decides which row is d
     ●───┼──●······●······●······●        old knots ● (dotted: dropped by the splice)
         └──────────○──────○──────○       new knots ○, first one due after the last sample
 
+While a chunk streams in, the old plan goes on after its last row, until the next rows come:
+
+    ●───┼──●······●······●──────●        kept for now
+        └──────────○──────○─────┘
+
 The path stays continuous through a splice: it leaves the last command (or, if the chunk starts later, the old
 plan one row before the chunk's first) and reaches the first new row when that row is due.
 
@@ -173,16 +178,18 @@ class ChunkTimeline:
         out._claimed_ns, out._segment = self._claimed_ns, self._segment
         return out
 
-    def splice(self, waypoints: Waypoints, *, t0_ns: int, dt_ns: int, source: Source) -> Seam:
+    def splice(
+        self, waypoints: Waypoints, *, t0_ns: int, dt_ns: int, source: Source, is_complete: bool = True
+    ) -> Seam:
         """Replace what has not been sent by the rows of `waypoints`, row i due at `t0_ns + i*dt_ns`.
 
-        May be called again for the same chunk with more rows while it streams in.
+        May be called again for the same chunk with more rows while it streams in; until it is complete, what
+        the old plan says for later times stays.
         """
         n = waypoints.num_rows
         first = max(0, (self._claimed_ns - t0_ns) // dt_ns + 1)
-        tail = self._knots[-1]
-        if tail.source == source and tail.row is not None:
-            first = max(first, tail.row + 1)
+        placed = next((k.row for k in reversed(self._knots) if k.source == source and k.row is not None), -1)
+        first = max(first, placed + 1)
         if first >= n:
             return Seam(first_row=None, num_dropped=n, jump=0.0)
         t_first_ns = t0_ns + first * dt_ns
@@ -193,7 +200,8 @@ class ChunkTimeline:
             if t_ns > kept[-1].t_ns and t_ns >= min(seam_ns, self.end_ns):
                 kept.append(Knot(t_ns, self.command_at(t_ns), None, None))
         rows = [Knot(t0_ns + i * dt_ns, waypoints, source, i) for i in range(first, n)]
-        self._set(kept + rows)
+        tail = [] if is_complete else self._knots[bisect_right(self._times, rows[-1].t_ns) :]
+        self._set(kept + rows + tail)
         return Seam(first_row=first, num_dropped=first, jump=jump)
 
     def next_knot(self, now_ns: int) -> Knot | None:

@@ -118,6 +118,23 @@ def test_streamed_rows_continue_the_chunk_they_belong_to():
         assert (a.command.arm.q[0], a.row, a.phase) == (b.command.arm.q[0], b.row, b.phase)
 
 
+def test_while_a_chunk_streams_in_the_old_plan_goes_on_after_its_last_row():
+    plan, old, new = timeline(), ramp(0.0, 1.0), ramp(50.0, 1.0)
+    plan.splice(waypoints(old), t0_ns=0, dt_ns=DT, source=source(1))
+    plan.sample(100)
+    plan.splice(waypoints(new[:3]), t0_ns=0, dt_ns=DT, source=source(2), is_complete=False)
+    assert plan.sample(200).command.arm.q[0] == new[2, 0]
+    halfway = plan.sample(250)
+    assert halfway.phase is Phase.PLAN
+    assert halfway.source == source(1)
+    assert halfway.command.arm.q[0] == pytest.approx((new[2, 0] + old[3, 0]) / 2)
+    plan.splice(waypoints(new[:5]), t0_ns=0, dt_ns=DT, source=source(2), is_complete=False)
+    assert plan.command_at(250).arm.q[0] == halfway.command.arm.q[0]
+    assert [plan.command_at(t).arm.q[0] for t in (300, 400, 500)] == [new[3, 0], new[4, 0], old[5, 0]]
+    plan.splice(waypoints(new[:6]), t0_ns=0, dt_ns=DT, source=source(2))
+    assert plan.end_ns == 500
+
+
 def test_time_that_goes_back_is_refused():
     plan = timeline()
     plan.sample(100)
@@ -169,3 +186,29 @@ def test_a_chunk_from_row_zero_starts_at_its_row_zero_at_once():
     sample = plan.sample(10)
     assert sample.command.arm.q[0] == 5.0
     assert sample.row == 0
+
+
+parts = st.lists(
+    st.tuples(st.integers(0, 250), st.integers(-300, 200), st.integers(1, 4)), min_size=1, max_size=12
+)
+
+
+@given(parts, st.integers(1, 40))
+def test_a_part_of_a_chunk_neither_shortens_the_plan_nor_replays_or_rewrites_a_row(arrivals, step):
+    """Two parts of every chunk, the second one only if the next chunk has not come by then."""
+    plan, now = timeline(), 0
+    sent: list[tuple[int, int]] = []
+    for i, (gap, offset, num_rows) in enumerate(arrivals):
+        t0_ns, rows = now + offset, ramp(float(i), 1.0, num_rows=2 * num_rows)
+        for shown, is_complete in ((num_rows, False), (2 * num_rows, i % 3 == 0)):
+            command, end_ns = plan.command_at(now).arm.q[0], plan.end_ns
+            plan.splice(
+                waypoints(rows[:shown]), t0_ns=t0_ns, dt_ns=DT, source=source(i), is_complete=is_complete
+            )
+            assert plan.command_at(now).arm.q[0] == pytest.approx(command)
+            assert is_complete or plan.end_ns >= end_ns
+            for now in range(now, now + gap + 1, step):  # noqa: B020
+                sample = plan.sample(now)
+                if sample.row is not None and (sample.source.request_id, sample.row) not in sent[-1:]:
+                    sent.append((sample.source.request_id, sample.row))
+    assert len(sent) == len(set(sent)), "a row ran again"

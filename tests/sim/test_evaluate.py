@@ -103,6 +103,19 @@ def run_late_track(method: str, head=None, *, seed: int = 3):
     ).result
 
 
+def test_a_chunk_that_streams_in_late_leaves_the_robot_no_gap_in_its_plan():
+    """At 400 ms its second open row comes 10 ms after the first is due: the old plan bridges that."""
+    late = run_episode(
+        ExpertPolicy("track"),
+        task_name="track",
+        method=METHODS["pipelined-faster"],
+        seed=3,
+        delay_ns=400 * MS,
+        control_period_ns=10 * MS,
+    )
+    assert late.result.summary["starved_ticks"] <= 1  # the first chunk has no old plan
+
+
 def test_a_head_that_adds_nothing_changes_no_bit_and_one_that_adds_something_does():
     plain = run_late_track("time-aligned")
     assert run_late_track("a2c2", tiny_head(scale=0.0)).digest == plain.digest
