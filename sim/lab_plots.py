@@ -28,7 +28,7 @@ def draw_page(rows: Sequence[Row], path: Path, *, title: str) -> None:
     row_in, list_in = 2.3, 0.9 + 0.24 * len(style.methods)
     parts = [(_draw_success, 0.9 + row_in * len(tasks), True)]
     parts.append((_draw_reactions, list_in, bool(reacting)))
-    parts.append((_draw_compute, 4.2 * -(-len(tasks) // 2), True))
+    parts.append((_draw_compute, (1.2 + 0.13 * len(style.methods)) * -(-len(tasks) // 2), True))
     parts.append((_draw_traces, 0.6 + list_in * len(tasks), bool(traces)))
     shown = [(draw, height) for draw, height, wanted in parts if wanted]
     fig = plt.figure(figsize=(13, sum(height for _, height in shown) + 0.5), layout="constrained")
@@ -58,6 +58,7 @@ def _draw_success(fig: Figure | SubFigure, rows: Sequence[Row], style: Style) ->
     tasks = list(dict.fromkeys(row.task for row in rows))
     fig.suptitle("Success over delay, capture to answer (bars: 95 %, Wilson)", fontsize=11, x=0.01, ha="left")
     axes = fig.subplots(len(tasks), len(style.families), squeeze=False, sharex=True, sharey=True)
+    last = max((row.delay_ms for row in rows if row.delay_ms is not None), default=0.0) or 1.0
     for task, line in zip(tasks, axes, strict=True):
         curves = {m: _over_delay(rows, task, m) for m in (*style.methods, EXPERT)}
         for name, ax in zip(style.families, line, strict=True):
@@ -65,7 +66,7 @@ def _draw_success(fig: Figure | SubFigure, rows: Sequence[Row], style: Style) ->
                 if method != EXPERT and family(method) != name:
                     ax.plot(_delays(curve), [r.success for r in curve], color=_GREY, lw=0.8)
             members = [m for m in style.methods if family(m) == name]
-            _draw_curves(ax, {m: curves[m] for m in members if curves[m]}, curves[EXPERT], style)
+            _draw_curves(ax, {m: curves[m] for m in members if curves[m]}, curves[EXPERT], style, last=last)
             if ax in axes[0]:
                 ax.set_title(name, fontsize=10, color=HUES[name])
             if ax in axes[-1]:
@@ -82,10 +83,12 @@ def _delays(curve: list[Row]) -> np.ndarray:
     return np.array([row.delay_ms for row in curve], dtype=float)
 
 
-def _draw_curves(ax: Axes, curves: dict[str, list[Row]], expert: list[Row], style: Style) -> None:
+def _draw_curves(
+    ax: Axes, curves: dict[str, list[Row]], expert: list[Row], style: Style, *, last: float
+) -> None:
+    """last: the longest delay of all panels [ms]; labels stand to its right."""
     if expert:
         ax.plot(_delays(expert), [r.success for r in expert], color="black", ls="--", lw=1.2)
-    last = max((max(_delays(curve)) for curve in curves.values()), default=0.0) or 1.0
     ends: list[tuple[str, float]] = []
     for i, (method, curve) in enumerate(curves.items()):
         x = _delays(curve) + 0.012 * last * (i - (len(curves) - 1) / 2)
@@ -109,7 +112,7 @@ def _draw_curves(ax: Axes, curves: dict[str, list[Row]], expert: list[Row], styl
             annotation_clip=False,
         )
     ax.set(ylim=(-0.04, 1.06), xlim=(-0.05 * last, last * 1.75), yticks=[0, 0.5, 1.0])
-    ax.set_xticks([x for x in ax.get_xticks() if 0 <= x <= last])
+    ax.set_xticks([0.0, last / 2, last])
     _plain(ax)
 
 
@@ -171,7 +174,8 @@ def _draw_compute(fig: Figure | SubFigure, rows: Sequence[Row], style: Style) ->
             colour = style.colour(method)
             ax.plot(x, row.success, color=colour, marker=style.marker(method), ms=6)
             ax.vlines(x, low, high, color=colour, lw=0.8)
-        for method, y_text, y in _spread([(m, row.success) for m, (_, row) in points.items()], 0.055):
+        gap = min(0.055, 1.05 / max(len(points), 1))
+        for method, y_text, y in _spread([(m, row.success) for m, (_, row) in points.items()], gap):
             ax.annotate(
                 method,
                 (points[method][0], y),

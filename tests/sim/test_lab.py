@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
 from sim.lab import Cell, ResultsFile, rows_of, run_cells
 from sim.lab_page import BEGIN, END, markdown, table, write_readme
-from sim.lab_plots import draw_page
+from sim.lab_plots import draw_page, draw_success
 from sim.lab_policies import MissingPolicy, TrainedPolicy, find_policy, recipe_needed
 from sim.lab_scores import CellScore, Moments
 from sim.lab_style import Style, family
@@ -249,6 +250,17 @@ def test_every_method_has_a_look_of_its_own(tmp_path):
     assert family("committed-prefix") != family("time-aligned")
     draw_page(rows(tuple(METHODS)), tmp_path / "page.png", title="all")
     assert (tmp_path / "page.png").stat().st_size > 50_000
+
+
+def test_a_family_without_figures_for_a_task_leaves_the_others_their_axis(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    both = rows(("naive", "synchronous"))
+    other = [replace(row, task="strike") for row in both if row.method == "naive"]
+    draw_success([*both, *other], tmp_path / "success.png")
+    (figure,) = kept
+    assert len(figure.axes) == 4
+    assert all(axes.get_xlim()[1] > 400.0 for axes in figure.axes)
 
 
 def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
