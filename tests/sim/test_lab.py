@@ -256,7 +256,7 @@ def test_a_family_without_figures_for_a_task_leaves_the_others_their_axis(tmp_pa
     kept = []
     monkeypatch.setattr(plt, "close", kept.append)
     both = rows(("naive", "synchronous"))
-    other = [replace(row, task="strike") for row in both if row.method == "naive"]
+    other = [replace(row, task="strike") for row in both if row.method == "synchronous"]
     draw_success([*both, *other], tmp_path / "success.png")
     (figure,) = kept
     assert len(figure.axes) == 4
