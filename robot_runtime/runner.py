@@ -135,7 +135,7 @@ class Runner:
             latency=latency,
         )
         self.record = RunRecord(counts=self.executor.counts)
-        self._said: list[str] = []
+        self._said: set[str] = set()
 
     def run(
         self,
@@ -193,6 +193,12 @@ class Runner:
         self.record.log.append((self._setting.clock.now_ns(), text))
         logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)
 
+    def _say_once(self, text: str, *, is_routine: bool) -> None:
+        """A streamed answer has many parts, and a fallback many causes."""
+        if text not in self._said:
+            self._said.add(text)
+            self._log(text, is_routine=is_routine)
+
     def _ask(self, state: RobotState) -> None:
         """Send the newest observation, unless a camera has not delivered yet."""
         letters = {name: box.peek() for name, box in self._boxes.items()}
@@ -207,9 +213,7 @@ class Runner:
         )
         self._client.submit(self.executor.make_request(observation))
         for sentence in self.executor.counts.fallbacks():
-            if sentence not in self._said:
-                self._said.append(sentence)
-                self._log(sentence, is_routine=False)
+            self._say_once(sentence, is_routine=False)
 
     def _take_events(self, now_ns: int) -> None:
         """Hand what the network thread has received to the executor."""
@@ -221,7 +225,7 @@ class Runner:
                     )
                     self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
                     if outcome is not PartOutcome.RUNS:
-                        self._log(
+                        self._say_once(
                             f"answer {event.part.request_id} not used: {outcome.value}",
                             is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.STOPPED),
                         )

@@ -177,3 +177,12 @@ def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_meas
         result = run_real_time(config).result
     assert result.score.reactions_s
     assert max(result.score.reactions_s) < result.summary["duration_s"]
+
+
+def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
+    with ServerProcess("strike", delay_ms=150) as server:
+        config = RealTimeConfig(task="strike", method=METHODS[DEFAULT_METHOD], server=server.address)
+        log = run_real_time(config).record.log
+    unused = [text for _, text in log if "not used: the robot is stopped" in text]
+    assert unused
+    assert len(unused) == len(set(unused))
