@@ -56,7 +56,7 @@ class Lab:
     plan: bool = False
     """Only say what would run and which policies are missing."""
     write_readme: bool = False
-    """Also put the tables into `sim/README.md` and the plot of success into `sim/results/lab.png`."""
+    """Also put the tables into `sim/README.md`, and figures and the plot of success into `sim/results`."""
 
     def main(self) -> int:
         from sim.lab import ResultsFile, run_cells
@@ -237,11 +237,12 @@ class Lab:
 
     def _write_readme(self, rows: "list[Row]", command: str) -> None:
         import sim
-        from sim.lab_page import markdown, write_readme
+        from sim.lab_page import markdown, to_json, write_readme
         from sim.lab_plots import draw_success
 
         folder = Path(sim.__file__).parent
         write_readme(folder / "README.md", markdown(rows, command=command))
+        (folder / "results" / "lab.json").write_text(to_json(rows, command=command))
         draw_success(rows, folder / "results" / "lab.png")
         print(f"tables: {folder / 'README.md'}")
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robot_runtime.core.action import NS_PER_MS
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 from sim.traces import (
     LOST,
-    MS,
     SLOT_NS,
     LatencyTrace,
     cold_start,
@@ -37,14 +37,14 @@ def test_a_trace_comes_back_from_its_file_as_it_was(name, tmp_path):
     assert find_trace(str(tmp_path / "trace.json")).fingerprint == trace.fingerprint
 
 
-@given(t_ns=st.integers(0, 60_000 * MS), seed=st.integers(0, 10**9))
+@given(t_ns=st.integers(0, 60_000 * NS_PER_MS), seed=st.integers(0, 10**9))
 def test_the_delay_depends_on_the_time_of_capture_alone(t_ns, seed):
     trace = spikes()
     offset_ns = trace.offset_ns(seed)
     assert offset_ns % SLOT_NS == 0
     slot_start_ns = t_ns - t_ns % SLOT_NS
     assert trace.delay_ns(offset_ns + t_ns) == trace.delay_ns(offset_ns + slot_start_ns)
-    assert trace.delay_ns(offset_ns + t_ns) in (100 * MS, 600 * MS)
+    assert trace.delay_ns(offset_ns + t_ns) in (100 * NS_PER_MS, 600 * NS_PER_MS)
 
 
 def test_a_trace_starts_anew_when_it_ends():
@@ -57,12 +57,12 @@ def test_episodes_begin_at_different_places_of_a_trace():
 
 
 def test_spikes_have_the_share_they_say():
-    share = (spikes().delays_ns == 600 * MS).mean()
+    share = (spikes().delays_ns == 600 * NS_PER_MS).mean()
     assert share == pytest.approx(0.05, abs=0.015)  # 2400 slots: three standard deviations
 
 
 def test_lognormal_delays_have_the_median_they_say():
-    assert np.median(lognormal(median_ms=200.0).delays_ns) == pytest.approx(200 * MS, rel=0.03)
+    assert np.median(lognormal(median_ms=200.0).delays_ns) == pytest.approx(200 * NS_PER_MS, rel=0.03)
 
 
 def test_bursts_of_loss_are_as_long_and_as_rare_as_they_say():
@@ -77,15 +77,15 @@ def test_bursts_of_loss_are_as_long_and_as_rare_as_they_say():
 def test_a_cold_server_answers_nothing_before_it_is_warm():
     trace = cold_start(base_ms=100.0, ready_s=1.5)
     assert trace.offset_ns(seed=7) == 0
-    for t_ns in range(0, 3_000 * MS, SLOT_NS):
-        assert t_ns + trace.delay_ns(t_ns) >= 1_500 * MS
-    assert trace.delay_ns(100_000 * MS) == 100 * MS
+    for t_ns in range(0, 3_000 * NS_PER_MS, SLOT_NS):
+        assert t_ns + trace.delay_ns(t_ns) >= 1_500 * NS_PER_MS
+    assert trace.delay_ns(100_000 * NS_PER_MS) == 100 * NS_PER_MS
 
 
 def test_the_deadline_is_twice_the_99th_percentile_and_at_least_a_second():
-    assert constant(0.0).deadline_ns == 1_000 * MS
-    assert spikes().deadline_ns == 1_200 * MS
-    assert loss_bursts().deadline_ns == 1_000 * MS
+    assert constant(0.0).deadline_ns == 1_000 * NS_PER_MS
+    assert spikes().deadline_ns == 1_200 * NS_PER_MS
+    assert loss_bursts().deadline_ns == 1_000 * NS_PER_MS
 
 
 def test_a_trace_is_found_by_its_name_or_its_number():
