@@ -181,11 +181,14 @@ def _figures(episodes: "dict[str, dict[str, Episode]]") -> dict:
 
 
 def _print_table(table: list[list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     head, *rows = table
-    out = Table(*head)
+    out = Table(*head, box=SIMPLE_HEAD, pad_edge=False)  # 80 columns hold the names so
+    for column in out.columns[:2]:
+        column.no_wrap = True
     for row in rows:
         out.add_row(*row)
     Console().print(out)
