@@ -37,6 +37,8 @@ class Eval:
     """Training uses lower seeds."""
     trace: str | None = None
     """Instead of a constant delay: lognormal, spikes, loss, cold-start, or a trace file."""
+    sampling_share: float | None = None
+    """Share of the delay that is sampling; streamed rows need not wait for all of it. A half if not given."""
     control_hz: float = 500.0
     """Ticks of the control loop per second of robot time; 100 is five times as fast to compute."""
     workers: int = 2
@@ -47,6 +49,7 @@ class Eval:
     """Write a picture of the results to this file."""
 
     def main(self) -> int:
+        from sim.delay import SAMPLING_SHARE
         from sim.evaluation import EvaluationConfig
         from sim.statistics import summarise, to_json
         from sim.tasks import make_task
@@ -58,6 +61,9 @@ class Eval:
                 "need episodes >= 1, workers >= 1, delay-ms >= 0 and control-hz in (0, 500], "
                 f"got {self.episodes}, {self.workers}, {self.delay_ms} and {self.control_hz}"
             )
+        share = SAMPLING_SHARE if self.sampling_share is None else self.sampling_share
+        if not 0.0 <= share <= 1.0:
+            raise InvalidValueError(f"sampling-share must lie in [0, 1], got {share:g}")
         trace = constant(self.delay_ms) if self.trace is None else find_trace(self.trace)
         config = EvaluationConfig(
             policy=self.policy or self.task,
@@ -67,6 +73,7 @@ class Eval:
             episodes=self.episodes,
             first_seed=self.first_seed,
             control_period_ns=round(NS_PER_S / self.control_hz),
+            sampling_share=share,
         )
         start_s = time.monotonic()
         results = self._with_progress(config)
