@@ -132,11 +132,6 @@ class ChunkTimeline:
         """When the last row is due; from then on the plan is over."""
         return self._times[-1]
 
-    @property
-    def source(self) -> Source | None:
-        """The answer that wrote the end of the plan."""
-        return self._knots[-1].source
-
     def phase(self, t_ns: int) -> Phase:
         """The part of the plan's life that `t_ns` falls into."""
         if t_ns < self._times[-1]:
