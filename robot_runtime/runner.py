@@ -194,7 +194,7 @@ class Runner:
         logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)
 
     def _say_once(self, text: str, *, is_routine: bool) -> None:
-        """A streamed answer has many parts, and a fallback many causes."""
+        """Log what holds for every part of an answer, or at every request from now on."""
         if text not in self._said:
             self._said.add(text)
             self._log(text, is_routine=is_routine)

@@ -225,7 +225,8 @@ class Lab:
         if not rows:
             return
         command = shlex.join(["robot-runtime", *sys.argv[1:]])
-        (self.output / "lab.json").write_text(to_json(rows, command=command))
+        figures = to_json(rows, command=command)
+        (self.output / "lab.json").write_text(figures)
         picture = self.output / "lab.png"
         draw_page(rows, picture, title="How chunks are run under latency")
         notes = [*(str(policy) for policy in missing), *(str(refused) for refused in failed)]
@@ -233,16 +234,16 @@ class Lab:
         self._print(rows)
         print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
         if self.write_readme:
-            self._write_readme(rows, command)
+            self._write_readme(rows, command, figures)
 
-    def _write_readme(self, rows: "list[Row]", command: str) -> None:
+    def _write_readme(self, rows: "list[Row]", command: str, figures: str) -> None:
         import sim
-        from sim.lab_page import markdown, to_json, write_readme
+        from sim.lab_page import markdown, write_readme
         from sim.lab_plots import draw_success
 
         folder = Path(sim.__file__).parent
         write_readme(folder / "README.md", markdown(rows, command=command))
-        (folder / "results" / "lab.json").write_text(to_json(rows, command=command))
+        (folder / "results" / "lab.json").write_text(figures)
         draw_success(rows, folder / "results" / "lab.png")
         print(f"tables: {folder / 'README.md'}")
 

@@ -195,7 +195,7 @@ parts = st.lists(
 
 @given(parts, st.integers(1, 40))
 def test_a_part_of_a_chunk_neither_shortens_the_plan_nor_replays_or_rewrites_a_row(arrivals, step):
-    """Two parts of every chunk, the second one only if the next chunk has not come by then."""
+    """Two parts of every chunk; of every third the second is the last, the others stop in the middle."""
     plan, now = timeline(), 0
     sent: list[tuple[int, int]] = []
     for i, (gap, offset, num_rows) in enumerate(arrivals):
