@@ -86,11 +86,15 @@ class RunRecord:
         return [row for i, row in enumerate(rows) if i == 0 or rows[i - 1] != row]
 
     def num_resent_rows(self) -> int:
-        """Rows sent again, or after a later row of their chunk or of a later chunk: 0 by construction."""
-        latest, count = (-1, -1), 0
-        for row in self.rows_sent():
-            count += row <= latest
-            latest = max(latest, row)
+        """Rows sent again, or after a later row of their chunk: 0 by construction.
+
+        Rows of an older chunk may follow those of a newer one whose further rows are late or lost.
+        """
+        latest: dict[int, int] = {}
+        count = 0
+        for request_id, row in self.rows_sent():
+            count += row <= latest.get(request_id, -1)
+            latest[request_id] = max(row, latest.get(request_id, -1))
         return count
 
     def num_repeated_rows(self) -> int:
