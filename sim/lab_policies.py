@@ -4,8 +4,8 @@
     from scratch     |                    +--> residual-<seed>
                      +--> offset-<seed>, lambda-mask-<seed>, mixed-schedule-<seed>
 
-The prefix policy is trained from scratch; the others go on from it with the steps of `fine_tuning`, so that
-no method's policy was trained less than the default's. The shipped ones are those of mixed-schedule-0.
+The prefix policy is trained from scratch; the others go on from it with the steps of `fine_tuning`, as the
+default's does. The shipped ones are those of mixed-schedule-0.
 """
 
 import shlex
