@@ -11,10 +11,14 @@ from robot_runtime.core.sampler_parts import (
     PrefixPreservedStart,
     SamplerPart,
 )
+from robot_runtime.core.splice_parts import NoCorrection
 from robot_runtime.errors import InvalidValueError
 
 TRAINED_BY_LENGTH = (ClampedPrefix, PrefixPreservedStart, LambdaMaskedPrefix, HorizonAwareSchedule)
 """Sampler parts that rely on training with prefixes as long as the one they are given."""
+
+WITH_HEAD = "residual"
+"""The recipe that trains a correction head beside the policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +43,13 @@ class Capabilities:
         return None
 
     def methods(self) -> tuple[str, ...]:
-        """Names of the methods that it can be run by."""
-        return tuple(name for name, method in METHODS.items() if self.misfit(method) is None)
+        """Names of the methods that it can be run by; those that take a head only if it came with one."""
+        return tuple(
+            name
+            for name, method in METHODS.items()
+            if self.misfit(method) is None
+            and (isinstance(method.correction, NoCorrection) or self.recipe == WITH_HEAD)
+        )
 
     def trained_delay(self, method: Method) -> int | None:
         """Most rows of delay that training covers; None if the method needs no such training."""

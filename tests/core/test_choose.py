@@ -133,3 +133,8 @@ def test_auto_is_a_name_beside_those_of_the_methods():
 def test_a_method_that_the_policy_was_not_made_for_is_refused_with_those_that_it_supports(name):
     with pytest.raises(InvalidValueError, match=r"'toy', recipe plain,.*supports the methods .*naive.*rtc"):
         fitted(METHODS[name], trained(recipe="plain"), policy="toy")
+
+
+def test_a_method_that_corrects_rows_is_listed_only_by_a_policy_that_came_with_a_head():
+    assert "a2c2" in Capabilities(samplers=ANY, recipe="residual").methods()
+    assert "a2c2" not in Capabilities(samplers=ANY, recipe="prefix").methods()
