@@ -8,9 +8,8 @@ since as a commitment; the row of its plan that is due next is executed.
       ●────────●────────●────────●────────●──┼──────────○          ● committed   ○ the expert's choice
 
 It plans at every row whatever the delay, so it is as if any number of requests were under way at once, and no
-policy samples its answer. `rows_per_plan` makes it ask less often, as a client must that waits for an answer
-before it asks again. Its commands pass the robot's limits, as any method's do: a plan that has changed asks
-for a jump, and no joint makes one. What it cannot do, information and robot do not allow to this expert.
+policy samples its answer. Its commands pass the robot's limits, as any method's do: a plan that has changed
+asks for a jump, and no joint makes one. What it cannot do, information and robot do not allow to this expert.
 """
 
 from collections.abc import Callable
@@ -41,20 +40,17 @@ def run_delayed_expert(
     *,
     seed: int,
     delay: DelayTrace,
-    rows_per_plan: int = 1,
     trace: list[np.ndarray] | None = None,
 ) -> EpisodeScore:
     """Score of one episode; the robot stands until the first answer is there.
 
-    rows_per_plan: rows from one plan to the next.
     trace: gets a snapshot of the world every row, for drawing.
     """
     world.reset(seed)
     expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
     seen: list[tuple[int, Observation]] = []
     commanded: list[Float[np.ndarray, " 8"]] = []
-    num_ticks = rows_per_plan * TICKS_PER_ROW
-    path = np.tile([*world.q, world.gripper_width], (num_ticks, 1))
+    path = np.tile([*world.q, world.gripper_width], (TICKS_PER_ROW, 1))
     t_obs_ns: int | None = None
     limiter = limiter_at(world)
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
@@ -63,24 +59,21 @@ def run_delayed_expert(
             trace.append(world.snapshot())
         seen.append((world.t_ns + delay(world.t_ns), world.observe()))
         arrived = [observation for t_ns, observation in seen if t_ns <= world.t_ns]
-        if now % num_ticks == 0 and arrived:
+        if now % TICKS_PER_ROW == 0 and arrived:
             t_obs_ns = arrived[-1].t_obs_ns
             seen = [entry for entry in seen if entry[1].t_obs_ns >= t_obs_ns]
-            path = _next_commands(
-                expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS, num_ticks
-            )
-        commanded.append(send(world, scorer, limiter, path[now % num_ticks], t_obs_ns))
+            path = _next_row(expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS)
+        commanded.append(send(world, scorer, limiter, path[now % TICKS_PER_ROW], t_obs_ns))
     return scorer.score()
 
 
-def _next_commands(
+def _next_row(
     expert: Expert,
     observation: Observation,
     commanded: list[Float[np.ndarray, " 8"]],
     num_ticks_ago: int,
-    num_ticks: int,
 ) -> Float[np.ndarray, "n 8"]:
-    """Commands of the n = `num_ticks` ticks from now on, by a plan from that observation.
+    """Commands of the ticks of a row, n = `TICKS_PER_ROW`, by a plan from that observation.
 
     commanded: what was sent at every tick of the episode. Rows that were due before now are committed; the
     way leads from the last command straight to the first row after them, and on from row to row. Past the
@@ -90,12 +83,12 @@ def _next_commands(
     now = len(commanded)
     seen = now - num_ticks_ago
     if d >= HORIZON:
-        return np.tile(commanded[-1], (num_ticks, 1))
+        return np.tile(commanded[-1], (TICKS_PER_ROW, 1))
     plan = expert.plan(observation, np.array(commanded[seen::TICKS_PER_ROW]) if d else None)
     ticks, rows = seen + TICKS_PER_ROW * np.arange(d, HORIZON), plan[d:]
     if commanded:
         ticks, rows = np.insert(ticks, 0, now - 1), np.insert(rows, 0, commanded[-1], axis=0)
-    due = now + np.arange(num_ticks)
+    due = now + np.arange(TICKS_PER_ROW)
     out = np.array([np.interp(due, ticks, column) for column in rows.T]).T
     out[:, 7] = rows[np.searchsorted(ticks, due, side="right") - 1, 7]
     return out

@@ -38,12 +38,6 @@ def test_reactions_take_the_delay_and_at_most_one_row_more(track_world, delay_ms
     assert max(score.reactions_s) <= delay_ms / 1e3 + 0.051 + 0.01
 
 
-def test_asking_less_often_makes_the_reaction_later(track_world):
-    score = run_delayed_expert(track_world, seed=10_000, delay=constant_delay(200 * MS), rows_per_plan=8)
-    assert max(score.reactions_s) > 0.3
-    assert max(score.reactions_s) <= 0.2 + 8 * 0.05 + 0.011
-
-
 def test_an_answer_that_is_late_is_overtaken_by_a_newer_one(track_world):
     def spike(t_ns: int) -> int:
         return 600 * MS if t_ns % (500 * MS) == 0 else 100 * MS
