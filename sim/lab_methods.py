@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from robot_runtime.core.method import DEFAULT_METHOD, METHODS, Method
-from robot_runtime.core.request_parts import PlainObservation, PreviousChunk
+from robot_runtime.core.method import METHODS, Method
 from robot_runtime.core.sampler_parts import AveragedSamples, BestOfSamples
 from robot_runtime.errors import UnknownNameError
 from sim.evaluation import Contestant, DelayedExpert, LeRobotEngine
@@ -26,18 +25,6 @@ def _with_fewer_samples(name: str, method: Method) -> tuple[str, Method]:
     return f"{name}-{NUM_SAMPLES}", replace(method, sampler=sampler)
 
 
-def _overlapping(name: str) -> Method:
-    """A method with the requests of the default: as often, and as many under way."""
-    request, default = METHODS[name].request, METHODS[DEFAULT_METHOD].request
-    assert isinstance(request, PlainObservation | PreviousChunk)
-    assert isinstance(default, PreviousChunk)
-    return replace(METHODS[name], request=replace(request, when=default.when))
-
-
-PIPELINED: Mapping[str, Method] = MappingProxyType(
-    {f"pipelined-{name}": _overlapping(name) for name in ("time-aligned", "rtc")}
-)
-"""What overlapping requests are worth to methods that need no training for prefixes."""
 PEERS: Mapping[str, LeRobotEngine] = MappingProxyType(
     {f"lerobot-{variant.value}": LeRobotEngine(variant=variant) for variant in PEER_VARIANTS}
 )
@@ -45,7 +32,6 @@ CONTESTANTS: Mapping[str, Contestant] = MappingProxyType(
     {
         EXPERT: DelayedExpert(),
         **dict(_with_fewer_samples(name, method) for name, method in METHODS.items()),
-        **PIPELINED,
         **PEERS,
     }
 )

@@ -74,6 +74,9 @@ METHODS = MappingProxyType(
         "synchronous": Method(request=StopAndAsk(), sampler=ConstantSchedule(), splice=FromRowZero()),
         "naive": Method(request=PlainObservation(), sampler=ConstantSchedule(), splice=FromRowZero()),
         "time-aligned": Method(request=PlainObservation(), sampler=ConstantSchedule(), splice=TimeAligned()),
+        "pipelined-time-aligned": Method(
+            request=PlainObservation(when=_PIPELINE), sampler=ConstantSchedule(), splice=TimeAligned()
+        ),
         "weighted-average": Method(
             request=PlainObservation(),
             sampler=ConstantSchedule(),
@@ -118,6 +121,9 @@ METHODS = MappingProxyType(
             splice=NotBeforePlanned(),
         ),
         "rtc": Method(request=PreviousChunk(), sampler=RtcGuidance(), splice=TimeAligned()),
+        "pipelined-rtc": Method(
+            request=PreviousChunk(when=_PIPELINE), sampler=RtcGuidance(), splice=TimeAligned()
+        ),
         "rtc-identity": Method(
             request=PreviousChunk(), sampler=RtcGuidance(exact_jacobian=False), splice=TimeAligned()
         ),

@@ -1,11 +1,8 @@
 """Who takes part: our methods, the physical limit, the peer."""
 
-from dataclasses import replace
-
 import pytest
 
-from robot_runtime.core.method import DEFAULT_METHOD, METHODS, Method
-from robot_runtime.core.request_parts import PlainObservation, PreviousChunk
+from robot_runtime.core.method import METHODS, Method
 from robot_runtime.core.sampler_parts import BestOfSamples
 from robot_runtime.errors import UnknownNameError
 from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
@@ -57,14 +54,3 @@ def test_the_peer_is_counted_as_we_are():
     (episode,) = run_group(one, range(10_000, 10_001))
     assert episode.summary["requests_per_s"] == pytest.approx(2.5, abs=0.2)
     assert episode.summary["evaluations_per_s"] == pytest.approx(12.5, abs=1.0)
-
-
-def test_overlapping_requests_are_the_defaults_and_nothing_else_of_the_method_changes():
-    default = METHODS[DEFAULT_METHOD].request
-    assert isinstance(default, PreviousChunk)
-    for name in ("time-aligned", "rtc"):
-        pipelined = contestant_named(f"pipelined-{name}")
-        assert isinstance(pipelined, Method)
-        assert isinstance(pipelined.request, PlainObservation | PreviousChunk)
-        assert pipelined.request.when == default.when
-        assert replace(pipelined, request=METHODS[name].request) == METHODS[name]
