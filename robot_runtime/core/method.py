@@ -181,6 +181,9 @@ def _with_execution_horizon(part: RequestPart, rows: int) -> RequestPart:
         ):
             when = replace(when, execution_horizon=rows, overlap_rows=rows)
             return replace(part, when=when, inference_delay=rows)
-    if isinstance(part.when, BeforeStarvation):
-        return replace(part, when=replace(part.when, execution_horizon=rows))
+    match part.when:
+        case BeforeStarvation() as when:
+            return replace(part, when=replace(when, execution_horizon=rows))
+        case EveryRows() as when:
+            return replace(part, when=replace(when, rows=rows))
     return replace(part, when=EveryRows(rows=rows))

@@ -1,5 +1,7 @@
 """When a robot asks, what it shows, and which numbers are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -236,6 +238,8 @@ def test_an_execution_horizon_given_by_name_goes_where_the_method_keeps_it():
     assert method_named("synchronous", execution_horizon=5).request.execution_horizon == 5
     assert method_named("naive", execution_horizon=5).request.when == EveryRows(rows=5)
     assert method_named("temporal-ensembling", execution_horizon=5).request.when == EveryRows(rows=5)
+    overlapping = METHODS["pipelined-faster"].request.when
+    assert method_named("pipelined-faster", execution_horizon=5).request.when == replace(overlapping, rows=5)
     overlap = method_named("vlash-fixed-overlap", execution_horizon=5).request.when
     assert (overlap.execution_horizon, overlap.overlap_rows) == (5, 4)
     whole = method_named("vlash-fixed-overlap-n", execution_horizon=5).request
