@@ -182,8 +182,8 @@ def _with_execution_horizon(part: RequestPart, rows: int) -> RequestPart:
             when = replace(when, execution_horizon=rows, overlap_rows=rows)
             return replace(part, when=when, inference_delay=rows)
     match part.when:
-        case BeforeStarvation() as when:
-            return replace(part, when=replace(when, execution_horizon=rows))
-        case EveryRows() as when:
-            return replace(part, when=replace(when, rows=rows))
+        case BeforeStarvation() as latest:
+            return replace(part, when=replace(latest, execution_horizon=rows))
+        case EveryRows() as every:
+            return replace(part, when=replace(every, rows=rows))
     return replace(part, when=EveryRows(rows=rows))
