@@ -32,6 +32,7 @@ from robot_runtime.core.splice import Arrival, first_row_due_ns
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.whole_body import WholeBody
 
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""
@@ -90,6 +91,7 @@ class Executor:
         max_inference_delay: int | None = None,
         hand_pose: HandPose | None = None,
         correction_head: ResidualHead | None = None,
+        whole_body: WholeBody | None = None,
         latency: LatencyEstimator | None = None,
     ) -> None:
         """
@@ -101,6 +103,7 @@ class Executor:
             that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
         hand_pose: the robot's forward kinematics, for methods that roll a plan of joints forward.
         correction_head: for methods that correct rows on the robot; others leave it alone.
+        whole_body: resolves hand poses into joints against the measured base; None leaves that to the driver.
         latency: the estimator of the inference delay; None takes the default quantile and window.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part.
         """
@@ -125,6 +128,7 @@ class Executor:
         self._waits_on_purpose = isinstance(method.request, StopAndAsk)
         self._state: RobotState | None = None
         self._limiter = Limiter(limits)
+        self._whole_body = whole_body
         self._seed = seed
         self._state_timeout_ns = state_timeout_ns
         self._request_deadline_ns = request_deadline_ns
@@ -278,7 +282,9 @@ class Executor:
         self._corrector.forget()
         self._state = state
         self.timeline.rest_at(here, now_ns)
-        self._limiter.reset(here, now_ns)
+        if self._whole_body is not None:
+            self._whole_body.reset(state.q, now_ns)
+        self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
         self._on(Cause.RESET)
 
     def wants_correction(self, now_ns: int) -> bool:
@@ -314,7 +320,7 @@ class Executor:
         if self._mode is Mode.HOLD and self._cause is Cause.PLAN_ENDED and not self._waits_on_purpose:
             self.counts.starved_ticks += 1
         sample = self.timeline.sample(now_ns)
-        command, clip = self._limiter.limit(sample.command, now_ns)
+        command, clip = self._limiter.limit(self._resolved(sample.command, state, now_ns), now_ns)
         if self._mode is not Mode.STOP and self._tracking_error(command, state) > self._max_tracking_error:
             self._on(Cause.TRACKING_LOST)
         return Tick(
@@ -327,6 +333,9 @@ class Executor:
             row=sample.row,
             clip=clip,
         )
+
+    def _resolved(self, command: Command, state: RobotState, now_ns: int) -> Command:
+        return command if self._whole_body is None else self._whole_body.resolve(command, state, now_ns)
 
     def _on(self, cause: Cause) -> None:
         before = self._mode

@@ -95,6 +95,13 @@ def compose_planar(x_AB: np.ndarray, x_BC: np.ndarray) -> Float[np.ndarray, "3"]
     )
 
 
+def pose_from_planar(x_AB: np.ndarray) -> pin.SE3:
+    """`X_AB` of a planar pose (x, y, yaw): on the floor, turned about the vertical."""
+    c, s = math.cos(x_AB[2]), math.sin(x_AB[2])
+    rotation = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    return pin.SE3(rotation, np.array([x_AB[0], x_AB[1], 0.0]))
+
+
 def inverse_planar(x_AB: np.ndarray) -> Float[np.ndarray, "3"]:
     """`x_BA` of `x_AB` in SE(2)."""
     c, s = math.cos(x_AB[2]), math.sin(x_AB[2])

@@ -1,0 +1,234 @@
+"""Arm and base together: `WholeBody` keeps the hand where the plan has it, whatever the base really does.
+
+A row says where the base goes and where the hand is relative to it. Put together, that is a pose in the
+world, and it is this pose that counts: the arm is resolved against the base as measured, so that what the
+base lags, slips or overshoots is taken out by the arm.
+
+    X_WE = X_WB(planned) * X_BE(planned)          what the plan means
+    X_BE = X_WB(measured)^-1 * X_WE               where the arm has to be for it
+
+One step of differential inverse kinematics a tick, from the joints that were wanted last:
+
+    minimise |J dq - twist|^2 + damping |dq - dq_0|^2   with  dq_min <= dq <= dq_max
+
+where dq_0 pulls towards a posture and away from singular ones, as far as that leaves the hand alone.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.action import (
+    NS_PER_S,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.limits import Limits
+from robot_runtime.core.shapes import Float
+from robot_runtime.core.state import RobotState, readonly
+from robot_runtime.core.transforms import integrate_twist, pose_from_planar
+
+_REGULAR = 1e-9
+"""Keeps J J^T invertible at a singular posture; smaller than any damping."""
+_YZX, _ZXY = [1, 2, 0], [2, 0, 1]
+
+
+@runtime_checkable
+class ArmKinematics(Protocol):
+    """An arm's forward kinematics and Jacobian; N joints, E relative to the mobile base B."""
+
+    def forward(self, q: Float[np.ndarray, " N"]) -> pin.SE3:
+        """`X_BE` at joint positions q [rad]."""
+        ...
+
+    def jacobian(self, q: Float[np.ndarray, " N"]) -> Float[np.ndarray, "6 N"]:
+        """Twist of E (linear, angular), expressed in B at E, per joint velocity."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WholeBodyGains:
+    """How the arm uses the freedom that the hand leaves it, and how it gives way."""
+
+    posture: Float[np.ndarray, " N"]
+    """Joints it is drawn to [rad]."""
+    posture_rate: float = 1.0
+    """How fast: share of the distance per second [1/s]."""
+    manipulability_rate: float = 0.5
+    """Speed with which it turns away from singular postures, along the gradient of log w [rad^2/s]."""
+    free_speed_max: float = 0.5
+    """Of both together, the norm over all joints [rad/s]."""
+    singular_below: float = 0.06
+    """Smallest singular value of J (in metres and radians) below which steps are damped."""
+    max_damping: float = 0.04
+    """Damping at a singular posture."""
+    arm_lag_s: float = 0.03
+    """How far the arm runs behind its setpoint [s]: the base is taken to be where it will be by then."""
+    hand_speed_max: float = 1.5
+    """Of the hand relative to the base [m/s]; a target farther away is approached at this speed."""
+    hand_rotation_max: float = 3.0
+    """[rad/s]"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "posture", readonly(self.posture))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandError:
+    """How far the joints that are commanded leave the hand from where the plan has it."""
+
+    position: float
+    """[m]"""
+    rotation: float
+    """[rad]"""
+
+
+@dataclass(kw_only=True, eq=False)
+class WholeBody:
+    """Turns hand commands into joint commands, tick by tick; remembers the joints it wanted last.
+
+    A target out of reach is approached as near as the limits allow, and `error` says how near that is.
+    """
+
+    kinematics: ArmKinematics
+    limits: Limits
+    gains: WholeBodyGains
+    error: HandError = field(default_factory=lambda: HandError(position=0.0, rotation=0.0))
+    """After the last `resolve`."""
+    _q: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
+    _t_ns: int = 0
+
+    def reset(self, q: Float[np.ndarray, " N"], now_ns: int) -> None:
+        """Start at rest with these joints [rad]."""
+        self._q, self._t_ns = np.array(q, dtype=float), now_ns
+        self.error = HandError(position=0.0, rotation=0.0)
+
+    def resolve(self, command: Command, state: RobotState, now_ns: int) -> Command:
+        """The command with its hand pose resolved into joints; one without a hand pose stays as it is.
+
+        Call it once a tick, with rising times. A state that is not finite leaves the joints where they are.
+        ValueError: the state lacks the pose of a base that is led.
+        """
+        if not isinstance(command.arm, PoseCommand):
+            return command
+        if not state.is_finite:
+            return replace(command, arm=JointCommand(q=readonly(self._q)))
+        dt_s = (now_ns - self._t_ns) / NS_PER_S
+        target = self.hand_target(command, state, now_ns)
+        if dt_s > 0.0:
+            self._q = self._q + dt_s * self._joint_velocity(target, dt_s)
+            self._t_ns = now_ns
+        rest = _pose_error(self.kinematics.forward(self._q), target)
+        self.error = HandError(
+            position=float(np.linalg.norm(rest[:3])), rotation=float(np.linalg.norm(rest[3:]))
+        )
+        return replace(command, arm=JointCommand(q=readonly(self._q)))
+
+    def hand_target(self, command: Command, state: RobotState, now_ns: int) -> pin.SE3:
+        """`X_BE` relative to the base as it will be when the arm has followed."""
+        assert isinstance(command.arm, PoseCommand)
+        X_BE = command.arm.X_BE
+        match command.base:
+            case BasePoseCommand(x_WB=planned):
+                if state.x_WB is None:
+                    raise ValueError("a plan that leads the base needs its measured pose x_WB in the state")
+                measured = state.x_WB
+                if state.V_WB_B is not None:
+                    ahead_s = self.gains.arm_lag_s + (now_ns - state.t_ns) / NS_PER_S
+                    measured = integrate_twist(measured, state.V_WB_B, ahead_s)
+                return pose_from_planar(measured).actInv(pose_from_planar(planned)) * X_BE
+            case BaseTwistCommand() | None:
+                return X_BE
+
+    def _joint_velocity(self, target: pin.SE3, dt_s: float) -> Float[np.ndarray, " N"]:
+        q, lim, gains = self._q, self.limits, self.gains
+        J = self.kinematics.jacobian(q)
+        twist = _pose_error(self.kinematics.forward(q), target) / dt_s
+        twist[:3] *= min(1.0, gains.hand_speed_max / max(float(np.linalg.norm(twist[:3])), 1e-12))
+        twist[3:] *= min(1.0, gains.hand_rotation_max / max(float(np.linalg.norm(twist[3:])), 1e-12))
+        dq_0 = gains.posture_rate * (gains.posture - q)
+        dq_0 += gains.manipulability_rate * log_manipulability_gradient(J)
+        dq_0 *= min(1.0, gains.free_speed_max / max(float(np.linalg.norm(dq_0)), 1e-12))
+        lower = np.maximum(-lim.dq_max, (lim.q_min - q) / dt_s)
+        upper = np.minimum(lim.dq_max, (lim.q_max - q) / dt_s)
+        return bounded_velocity(
+            J, twist, dq_0, np.minimum(lower, 0.0), np.maximum(upper, 0.0), self._damping(J)
+        )
+
+    def _damping(self, J: Float[np.ndarray, "6 N"]) -> float:
+        """Squared: none away from singular postures, rising as one comes near (Chiaverini et al. 1994)."""
+        smallest = float(np.linalg.svd(J, compute_uv=False)[-1])
+        near = max(0.0, 1.0 - (smallest / self.gains.singular_below) ** 2)
+        return near * self.gains.max_damping**2
+
+
+def bounded_velocity(
+    J: Float[np.ndarray, "6 N"],
+    twist: Float[np.ndarray, "6"],
+    dq_0: Float[np.ndarray, " N"],
+    lower: Float[np.ndarray, " N"],
+    upper: Float[np.ndarray, " N"],
+    damping: float,
+) -> Float[np.ndarray, " N"]:
+    """Joint velocities within their bounds that give the hand its twist, and are near dq_0 beyond that.
+
+    Joints that would go beyond a bound are held at it, the worst first, and the others solved again
+    (saturation in the null space, Flacco et al. 2015, without its scaling: what the free joints cannot give
+    is left over).
+    """
+    dq, free = np.zeros(len(dq_0)), np.ones(len(dq_0), dtype=bool)
+    for _ in range(len(dq_0)):
+        dq[free] = _least_squares(J[:, free], twist - J[:, ~free] @ dq[~free], dq_0[free], damping)
+        beyond = np.maximum(lower - dq, dq - upper)
+        worst = int(np.argmax(np.where(free, beyond, -np.inf)))
+        if beyond[worst] <= 1e-12 or free.sum() == 1:
+            break
+        dq[worst] = lower[worst] if dq[worst] < lower[worst] else upper[worst]
+        free[worst] = False
+    return np.clip(dq, lower, upper)
+
+
+def _least_squares(
+    J: Float[np.ndarray, "6 n"], twist: Float[np.ndarray, "6"], dq_0: Float[np.ndarray, " n"], damping: float
+) -> Float[np.ndarray, " n"]:
+    """dq_0 + J^T (J J^T + damping I)^-1 (twist - J dq_0)."""
+    gram = J @ J.T
+    gram[np.diag_indices(6)] += damping + _REGULAR
+    return dq_0 + J.T @ np.linalg.solve(gram, twist - J @ dq_0)
+
+
+def log_manipulability_gradient(J: Float[np.ndarray, "6 N"]) -> Float[np.ndarray, " N"]:
+    """Of log w, w = sqrt(det(J J^T)) (Yoshikawa 1985), by joint position [1/rad].
+
+    d log w / d q_j = tr(dJ/dq_j J^+). For revolute joints dJ/dq_j follows from J itself: column i, linear
+    part v_i and angular part o_i, changes by (o_j x v_i, o_j x o_i) for j <= i, by (o_i x v_j, 0) for j > i.
+    With (a_i, b_i) row i of J^+ that is
+
+        o_j . sum_{i >= j} (v_i x a_i + o_i x b_i)  +  v_j . sum_{i < j} (a_i x o_i)
+    """
+    gram = J @ J.T
+    gram[np.diag_indices(6)] += _REGULAR
+    pinv = np.linalg.solve(gram, J).T
+    v, o, a, b = J[:3].T, J[3:].T, pinv[:, :3], pinv[:, 3:]
+    turned, moved = _cross(v, a) + _cross(o, b), _cross(a, o)
+    later = np.cumsum(turned[::-1], axis=0)[::-1]
+    earlier = np.cumsum(moved, axis=0) - moved
+    return (o * later + v * earlier).sum(axis=1)
+
+
+def _cross(a: Float[np.ndarray, "n 3"], b: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """Row by row; `np.cross` takes five times as long for a handful of rows."""
+    return a[:, _YZX] * b[:, _ZXY] - a[:, _ZXY] * b[:, _YZX]
+
+
+def _pose_error(X_BE: pin.SE3, target: pin.SE3) -> Float[np.ndarray, "6"]:
+    """From here to the target, expressed in B: translation [m] and rotation vector [rad]."""
+    out = np.empty(6)
+    out[:3] = target.translation - X_BE.translation
+    out[3:] = X_BE.rotation @ pin.log3(X_BE.rotation.T @ target.rotation)
+    return out
