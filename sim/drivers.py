@@ -1,13 +1,24 @@
 """The driver protocols on a simulated `World`: reading makes the world catch up with the clock."""
 
 import mujoco
+import numpy as np
 
-from drivers.protocols import ArmState
+from drivers.protocols import ArmState, BaseState
 from robot_runtime.clock import Clock
-from robot_runtime.core.action import ArmCommand, GripperCommand, JointCommand, PoseCommand
+from robot_runtime.core.action import (
+    NS_PER_S,
+    ArmCommand,
+    BaseCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+)
 from robot_runtime.core.state import Image
-from robot_runtime.core.transforms import quaternion_from_rotation
+from robot_runtime.core.transforms import quaternion_from_rotation, wrap_angle
 from sim.kinematics import NUM_JOINTS
+from sim.mobile_base import BASE_LIMITS, POSE_GAIN, BaseLimits, Odometry, OdometryErrors, twist_towards
 from sim.render import Renderer
 from sim.task import CAMERA_SIZE
 from sim.world import World
@@ -66,6 +77,76 @@ class SimGripper:
         """Keep the setpoint: an object that is held stays held."""
 
 
+class SimBase:
+    """The mobile base; lives in the thread of the arm.
+
+    Setpoints are kept within the base's limits. A pose setpoint is followed by its own velocity and a share
+    of what is missing by odometry. When no setpoint has come for `watchdog_ns` the base stops by itself.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        *,
+        errors: OdometryErrors | None = None,
+        limits: BaseLimits = BASE_LIMITS,
+        watchdog_ns: int = 150_000_000,
+    ) -> None:
+        """errors: of the odometry, drawn from the world's seed; None: odometry is the truth."""
+        self._world, self._clock, self._limits, self._watchdog_ns = world, clock, limits, watchdog_ns
+        none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
+        self._odometry = Odometry(errors or none, seed=world.seed, x_WB=world.x_WB)
+        self._twist, self._sent_ns = np.zeros(3), world.t_ns
+        self._target: tuple[int, np.ndarray] | None = None
+
+    def read(self) -> BaseState:
+        """Odometry now."""
+        now_ns = self._clock.now_ns()
+        self._world.advance_to(now_ns)
+        x_WB = self._odometry.update(self._world.x_WB)
+        return BaseState(t_ns=now_ns, x_WB=x_WB, V_WB_B=self._odometry.twist(self._world.V_WB_B))
+
+    def write(self, command: BaseCommand) -> BaseCommand:
+        """Drive; returns the command that is sent: twists within the limits, poses as they came."""
+        now_ns = self._clock.now_ns()
+        self._world.advance_to(now_ns)
+        match command:
+            case BaseTwistCommand(V_WB_B=wanted):
+                self._target = None
+                return BaseTwistCommand(V_WB_B=self._drive(wanted, now_ns))
+            case BasePoseCommand(x_WB=target):
+                measured = self._odometry.update(self._world.x_WB)
+                wanted = twist_towards(target, measured, self._speed_of(target, now_ns), gain=POSE_GAIN)
+                self._drive(wanted, now_ns)
+                return command
+
+    def stop(self) -> None:
+        """Stand, as fast as the motors can."""
+        self._world.advance_to(self._clock.now_ns())
+        self._twist, self._target = np.zeros(3), None
+        self._world.set_base_twist(self._twist, until_ns=None)
+
+    def _drive(self, wanted: np.ndarray, now_ns: int) -> np.ndarray:
+        """The twist that the limits leave of the one that is wanted; sent from now on."""
+        lim, since_ns = self._limits, now_ns - self._sent_ns
+        before = self._twist if since_ns < self._watchdog_ns else np.zeros(3)
+        change = lim.acceleration_max * min(since_ns, self._watchdog_ns) / NS_PER_S
+        twist = np.clip(wanted, -lim.speed_max, lim.speed_max)
+        self._twist, self._sent_ns = np.clip(twist, before - change, before + change), now_ns
+        self._world.set_base_twist(self._twist, until_ns=now_ns + self._watchdog_ns)
+        return self._twist
+
+    def _speed_of(self, target: np.ndarray, now_ns: int) -> np.ndarray:
+        """Velocity in the world of a pose setpoint, by the one before it."""
+        before, self._target = self._target, (now_ns, target)
+        if before is None or not 0 < now_ns - before[0] < self._watchdog_ns:
+            return np.zeros(3)
+        step = target - before[1]
+        step[2] = wrap_angle(step[2])
+        return step * (NS_PER_S / (now_ns - before[0]))
+
+
 class SimCamera:
     """One camera of the scene at a fixed rate; lives in a thread of its own if you like.
 
@@ -89,7 +170,8 @@ class SimCamera:
         self.name, self.size = name, size
         self._camera_id = mujoco.mj_name2id(world.model, mujoco.mjtObj.mjOBJ_CAMERA, name)
         if self._camera_id < 0:
-            raise ValueError(f"the scene has cameras overview and wrist, not {name!r}")
+            names = [world.model.camera(i).name for i in range(world.model.ncam)]
+            raise ValueError(f"the scene has cameras {', '.join(names)}, not {name!r}")
         self._period_ns = round(1e9 / rate_hz)
         self._next_ns = world.t_start_ns
         self._renderer: Renderer | None = None

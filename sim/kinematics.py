@@ -42,7 +42,7 @@ def _arm_model() -> pin.Model:
 
 
 class Kinematics:
-    """Forward and inverse kinematics of E in B, the arm mount. Not for sharing between threads.
+    """Forward and inverse kinematics of E in B. Not for sharing between threads.
 
     Seven joints reach a pose in a one-parameter family of ways. The inverse picks the one with joint 3 at
     zero, so that upper arm and forearm stay in one vertical plane: with that row added the Jacobian is
@@ -50,7 +50,9 @@ class Kinematics:
     reaches it without passing a singularity.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
+        """p_BA: the arm mount in B [m]; zero without a mobile base."""
+        self._p_BA = np.array(p_BA)
         self._model = _arm_model()
         self._memory = self._model.createData()
         self._hand = self._model.getFrameId("hand")
@@ -61,7 +63,12 @@ class Kinematics:
     def forward(self, q: Float[np.ndarray, "7"]) -> pin.SE3:
         """`X_BE` at joint positions q (7,) [rad]."""
         pin.framesForwardKinematics(self._model, self._memory, q)
-        return self._memory.oMf[self._hand] * self._X_hand_E
+        return self._hand_in_base()
+
+    def _hand_in_base(self) -> pin.SE3:
+        X_AE = self._memory.oMf[self._hand] * self._X_hand_E
+        X_AE.translation = X_AE.translation + self._p_BA
+        return X_AE
 
     def jacobian(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "6 7"]:
         """Twist of E (linear, angular), expressed in B at E, per joint velocity."""
@@ -90,7 +97,7 @@ class Kinematics:
         residual = np.zeros(NUM_JOINTS)
         for _ in range(max_iterations):
             system[:6] = self.jacobian(q)
-            X_BE = self._memory.oMf[self._hand] * self._X_hand_E
+            X_BE = self._hand_in_base()
             residual[:3] = X_BE_target.translation - X_BE.translation
             residual[3:6] = X_BE.rotation @ pin.log3(X_BE.rotation.T @ X_BE_target.rotation)
             system[6, _ELBOW_JOINT] = 1.0

@@ -1,7 +1,8 @@
-"""The MuJoCo scene: FR3 on a table, two cameras, lights, and whatever the task adds.
+"""The MuJoCo scene: FR3 on a table or on a mobile base, cameras, lights, and whatever the task adds.
 
 Drawn and collided with the same coarse geometry: the shipped visual meshes cost 50 ms a frame and are
-deleted. The world frame W coincides with B, the arm mount; the table top is z = 0.
+deleted. On a table the world frame W coincides with B, the arm mount, and the table top is z = 0; with a
+mobile base the floor is z = 0.
 """
 
 import mujoco
@@ -9,6 +10,7 @@ import numpy as np
 
 from robot_runtime.core.transforms import quaternion_from_rotation
 from sim.kinematics import ASSETS, P_HAND_E
+from sim.mobile_base import add_mobile_base
 from sim.task import Task
 
 DT_NS = 2_000_000
@@ -26,7 +28,7 @@ _LINK_COLOURS = {"fr3_link0": _DARK, "fr3_link4": _ACCENT, "fr3_link6": _ACCENT,
 
 
 def build_model(task: Task) -> mujoco.MjModel:
-    """Compile robot, table, cameras and the task's objects into one model."""
+    """Compile robot, table or floor, cameras and the task's objects into one model."""
     spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
     spec.meshdir = str(ASSETS / "meshes")
     spec.modelname = task.name
@@ -39,7 +41,11 @@ def build_model(task: Task) -> mujoco.MjModel:
     _strip(spec)
     _add_servos(spec)
     _add_fingers(spec)
-    _add_surroundings(spec)
+    _add_surroundings(spec, floor_z=0.0 if task.schema.has_base else -0.7)
+    if task.schema.has_base:
+        add_mobile_base(spec, contact=(ROBOT, 0))
+    else:
+        _add_table(spec)
     _add_cameras(spec)
     task.add_objects(spec)
     return spec.compile()
@@ -105,24 +111,15 @@ def _add_fingers(spec: mujoco.MjSpec) -> None:
     spec.body("hand").add_site(name="end_effector", pos=list(P_HAND_E), size=[0.002, 0.002, 0.002], group=4)
 
 
-def _add_surroundings(spec: mujoco.MjSpec) -> None:
+def _add_surroundings(spec: mujoco.MjSpec, *, floor_z: float) -> None:
     spec.worldbody.add_geom(
         name="floor",
         type=mujoco.mjtGeom.mjGEOM_PLANE,
-        size=[3.0, 3.0, 0.1],
-        pos=[0.0, 0.0, -0.7],
+        size=[8.0, 8.0, 0.1] if floor_z == 0.0 else [3.0, 3.0, 0.1],
+        pos=[0.0, 0.0, floor_z],
         contype=SCENE,
         conaffinity=ROBOT | SCENE,
         rgba=[0.78, 0.80, 0.82, 1.0],
-    )
-    spec.worldbody.add_geom(
-        name="table",
-        type=mujoco.mjtGeom.mjGEOM_BOX,
-        size=[0.60, 0.60, 0.02],
-        pos=[0.40, 0.0, -0.02],
-        contype=SCENE,
-        conaffinity=ROBOT | SCENE,
-        rgba=[0.72, 0.60, 0.46, 1.0],
     )
     spec.add_texture(
         name="sky",
@@ -138,6 +135,18 @@ def _add_surroundings(spec: mujoco.MjSpec) -> None:
     spec.visual.headlight.specular = [0.05, 0.05, 0.05]
     spec.worldbody.add_light(
         pos=[0.8, -0.8, 1.8], dir=[-0.3, 0.5, -1.0], diffuse=[0.45, 0.45, 0.45], castshadow=False
+    )
+
+
+def _add_table(spec: mujoco.MjSpec) -> None:
+    spec.worldbody.add_geom(
+        name="table",
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        size=[0.60, 0.60, 0.02],
+        pos=[0.40, 0.0, -0.02],
+        contype=SCENE,
+        conaffinity=ROBOT | SCENE,
+        rgba=[0.72, 0.60, 0.46, 1.0],
     )
 
 

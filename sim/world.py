@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from robot_runtime.core.state import Image, Observation, RobotState
 from sim.kinematics import NUM_JOINTS, Q_HOME, Kinematics
+from sim.mobile_base import MOTOR_LAG_S, NUM_BASE_JOINTS, P_BA
 from sim.model import DT_NS, MAX_WIDTH, build_model
 from sim.task import Task
 
@@ -26,9 +27,13 @@ class World:
         self.task = task
         self.model = build_model(task)
         self.data = mujoco.MjData(self.model)
-        self.kinematics = Kinematics()
+        self.has_base = task.schema.has_base
+        self.kinematics = Kinematics(p_BA=P_BA) if self.has_base else Kinematics()
+        first = NUM_BASE_JOINTS if self.has_base else 0
+        self._arm, self._fingers = slice(first, first + NUM_JOINTS), first + NUM_JOINTS
         self._lock = threading.Lock()
         self._next_impose_ns: int | None = None
+        self._base_stops_ns: int | None = None
         self.reset(seed, t_start_ns=t_start_ns)
 
     def reset(self, seed: int, *, t_start_ns: int = 0) -> None:
@@ -54,34 +59,35 @@ class World:
             return
         with self._lock:
             while num_left > 0:
-                num_steps = int(min(num_left, self._steps_to_impose()))
+                until = min(self._steps_to(self._next_impose_ns), self._steps_to(self._base_stops_ns))
+                num_steps = int(min(num_left, until))
                 mujoco.mj_step(self.model, self.data, nstep=num_steps)
                 self._num_steps += num_steps
                 num_left -= num_steps
-                if self._steps_to_impose() == 0:
+                if self._steps_to(self._next_impose_ns) == 0:
                     self._next_impose_ns = self.task.impose(self)
+                if self._steps_to(self._base_stops_ns) == 0:
+                    self.set_base_twist(np.zeros(3), until_ns=None)
             self.task.update(self)
 
-    def _steps_to_impose(self) -> float:
-        """Steps until the task wants to change the physics, 0 if it is due."""
-        if self._next_impose_ns is None:
-            return math.inf
-        return max(0, -((self.t_ns - self._next_impose_ns) // DT_NS))
+    def _steps_to(self, t_ns: int | None) -> float:
+        """Steps until something changes the physics, 0 if it is due; None: never."""
+        return math.inf if t_ns is None else max(0, -((self.t_ns - t_ns) // DT_NS))
 
     @property
     def q(self) -> Float[np.ndarray, "7"]:
         """Arm joint positions (7,) [rad], a copy."""
-        return self.data.qpos[:NUM_JOINTS].copy()
+        return self.data.qpos[self._arm].copy()
 
     @property
     def dq(self) -> Float[np.ndarray, "7"]:
         """Arm joint velocities (7,) [rad/s], a copy."""
-        return self.data.qvel[:NUM_JOINTS].copy()
+        return self.data.qvel[self._arm].copy()
 
     @property
     def gripper_width(self) -> float:
         """Distance between the fingers [m]."""
-        return float(self.data.qpos[NUM_JOINTS] + self.data.qpos[NUM_JOINTS + 1])
+        return float(self.data.qpos[self._fingers] + self.data.qpos[self._fingers + 1])
 
     def set_joint_target(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "7"]:
         """Setpoint of the joint servos from now on, clipped to the joint limits; returns what was set."""
@@ -96,11 +102,41 @@ class World:
 
     def place_robot(self, q: Float[np.ndarray, "7"], width: float) -> None:
         """Put arm and fingers somewhere at rest, setpoints included; for `Task.reset` only."""
-        self.data.qpos[:NUM_JOINTS] = q
-        self.data.qpos[NUM_JOINTS : NUM_JOINTS + 2] = width / 2
-        self.data.qvel[: NUM_JOINTS + 2] = 0.0
+        self.data.qpos[self._arm] = q
+        self.data.qpos[self._fingers : self._fingers + 2] = width / 2
+        self.data.qvel[: self._fingers + 2] = 0.0
         self.set_joint_target(q)
         self.set_gripper_target(width)
+
+    @property
+    def x_WB(self) -> Float[np.ndarray, "3"]:
+        """True pose of the mobile base (x, y, yaw) [m, m, rad], a copy; only for a robot that has one."""
+        return self.data.qpos[:NUM_BASE_JOINTS].copy()
+
+    @property
+    def V_WB_B(self) -> Float[np.ndarray, "3"]:
+        """True twist of the mobile base in B (vx, vy, wz) [m/s, m/s, rad/s]."""
+        vx, vy, wz = self.data.qvel[:NUM_BASE_JOINTS]
+        c, s = math.cos(self.data.qpos[2]), math.sin(self.data.qpos[2])
+        return np.array([c * vx + s * vy, c * vy - s * vx, wz])
+
+    def set_base_twist(self, V_WB_B: Float[np.ndarray, "3"], *, until_ns: int | None) -> None:
+        """Velocity setpoint of the wheels from now until a time, when they are told to stand [ns].
+
+        The wheels turn with the base and lag in its axes, the motors' filters in the world's: the setpoint is
+        turned to where the base will point when they have followed.
+        """
+        yaw = self.data.qpos[2] + MOTOR_LAG_S * self.data.qvel[2]
+        c, s = math.cos(yaw), math.sin(yaw)
+        vx, vy, wz = V_WB_B
+        self.data.ctrl[NUM_JOINTS + 1 :] = c * vx - s * vy, s * vx + c * vy, wz
+        self._base_stops_ns = until_ns
+
+    def place_base(self, x_WB: Float[np.ndarray, "3"]) -> None:
+        """Put the mobile base somewhere at rest; for `Task.reset` only."""
+        self.data.qpos[:NUM_BASE_JOINTS] = x_WB
+        self.data.qvel[:NUM_BASE_JOINTS] = 0.0
+        self.set_base_twist(np.zeros(3), until_ns=None)
 
     def snapshot(self) -> Float[np.ndarray, " P"]:
         """Everything that shows in a picture: qpos, then mocap positions (a copy, safe in any thread)."""

@@ -73,5 +73,5 @@ def test_stop_holds_the_position_of_that_moment(world, clock):
 
 
 def test_camera_that_does_not_exist_is_refused(world, clock):
-    with pytest.raises(ValueError, match="overview and wrist"):
+    with pytest.raises(ValueError, match="overview, wrist, not"):
         SimCamera(world, clock, name="chest")
