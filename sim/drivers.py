@@ -3,6 +3,7 @@
 import mujoco
 import numpy as np
 
+from drivers.fr3 import FR3_LIMITS
 from drivers.protocols import ArmState, BaseState
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import (
@@ -17,8 +18,11 @@ from robot_runtime.core.action import (
 )
 from robot_runtime.core.state import Image
 from robot_runtime.core.transforms import quaternion_from_rotation, wrap_angle
-from sim.kinematics import NUM_JOINTS
+from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
+from robot_runtime.robot import Robot
+from sim.kinematics import NUM_JOINTS, Q_HOME
 from sim.mobile_base import BASE_LIMITS, POSE_GAIN, BaseLimits, Odometry, OdometryErrors, twist_towards
+from sim.model import SERVO_LAG_S
 from sim.render import Renderer
 from sim.task import CAMERA_SIZE
 from sim.world import World
@@ -145,6 +149,20 @@ class SimBase:
         step = target - before[1]
         step[2] = wrap_angle(step[2])
         return step * (NS_PER_S / (now_ns - before[0]))
+
+
+def sim_robot(world: World, clock: Clock) -> Robot:
+    """All drivers of the robot that a world has; odometry errs as the task says."""
+    base = SimBase(world, clock, errors=OdometryErrors()) if world.has_base else None
+    return Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock), base=base)
+
+
+def sim_whole_body(world: World) -> WholeBody | None:
+    """What resolves the hand against the measured base; None for a robot on a table."""
+    if not world.has_base:
+        return None
+    gains = WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=SERVO_LAG_S)
+    return WholeBody(kinematics=world.kinematics, limits=FR3_LIMITS, gains=gains)
 
 
 class SimCamera:

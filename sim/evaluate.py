@@ -5,7 +5,7 @@ policy really took.
 """
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,12 +20,12 @@ from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.schema import mismatches
+from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
-from robot_runtime.robot import Robot
 from robot_runtime.telemetry import RunRecord
 from sim.clock import SimClock
 from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
-from sim.drivers import SimArm, SimGripper
+from sim.drivers import sim_robot, sim_whole_body
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.traces import LatencyTrace, constant
@@ -143,7 +143,7 @@ def play(
         raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
     can = capabilities_of(policy)
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
-    robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
+    robot = sim_robot(world, clock)
     server = DelayedPolicy(trace, spec=policy.action_spec, seed=seed, sampling_share=sampling_share)
     executor = Executor(
         action_spec=policy.action_spec,
@@ -154,6 +154,7 @@ def play(
         max_inference_delay=can.trained_delay(method),
         hand_pose=world.kinematics.forward,
         correction_head=correction_head,
+        whole_body=sim_whole_body(world),
         latency=server.probed(method.sampler),
     )
     record = RunRecord(counts=executor.counts)
@@ -164,7 +165,7 @@ def play(
         state = robot.read()
         yield from _take_answers(server, executor, now_ns)
         if executor.wants_request(now_ns):
-            request = executor.make_request(world.observe())
+            request = executor.make_request(observe(world, state))
             informed.asked(request)
             server.submit(request, now_ns)
             yield from _take_answers(server, executor, now_ns)
@@ -181,6 +182,12 @@ def play(
     return Episode(
         result=EpisodeResult.of(seed, scorer.score(), record, server), record=record, snapshots=snapshots
     )
+
+
+def observe(world: World, state: RobotState) -> Observation:
+    """The scene as it is, and the robot as it measures itself: its base is where odometry has it."""
+    observation = world.observe()
+    return replace(observation, state=state) if world.has_base else observation
 
 
 def _take_answers(

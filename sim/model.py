@@ -46,7 +46,7 @@ def build_model(task: Task) -> mujoco.MjModel:
         add_mobile_base(spec, contact=(ROBOT, 0))
     else:
         _add_table(spec)
-    _add_cameras(spec)
+    _add_cameras(spec, has_base=task.schema.has_base)
     task.add_objects(spec)
     return spec.compile()
 
@@ -150,8 +150,10 @@ def _add_table(spec: mujoco.MjSpec) -> None:
     )
 
 
-def _add_cameras(spec: mujoco.MjSpec) -> None:
+def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool) -> None:
     position, target = np.array([1.40, -0.80, 0.90]), np.array([0.36, 0.0, 0.24])
+    if has_base:
+        position, target = np.array([0.6, -3.6, 3.4]), np.array([0.0, 0.1, 0.3])
     quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
     spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=48.0)
     position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])

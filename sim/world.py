@@ -146,12 +146,14 @@ class World:
     def observe(self, images: dict[str, Image] | None = None) -> Observation:
         """What the robot measures at `t_ns`, with the task's own quantities and words."""
         q = self.q
+        base = {"x_WB": self.x_WB, "V_WB_B": self.V_WB_B} if self.has_base else {}
         state = RobotState(
             t_ns=self.t_ns,
             q=q,
             dq=self.dq,
             X_BE=self.kinematics.forward(q),
             gripper_width=self.gripper_width,
+            **base,
         )
         return Observation(
             state=state,

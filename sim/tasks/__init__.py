@@ -5,12 +5,14 @@ from collections.abc import Callable
 from robot_runtime.errors import UnknownNameError
 from sim.task import Task
 from sim.tasks.conveyor import Conveyor
+from sim.tasks.fetch import Fetch
 from sim.tasks.pick_place import PickPlace
 from sim.tasks.strike import Strike
 from sim.tasks.track import Track
 
 TASKS: dict[str, Callable[[], Task]] = {
     "conveyor": Conveyor,
+    "fetch": Fetch,
     "pick_place": PickPlace,
     "strike": Strike,
     "track": Track,

@@ -1,0 +1,155 @@
+"""`fetch`: take a cup from a table in one room and put it into a tray in the other.
+
+y
+|   [table A]     |
+|      cup        |          [table B]
+|                 |             tray          the door, the tables and the side of the room each stands
+|                door                         at are drawn anew for every episode
+|    robot        |
++-----------------|-------------------- x
+"""
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.action import Command
+from robot_runtime.core.schema import Schema
+from sim.kinematics import Q_HOME
+from sim.model import MAX_WIDTH
+from sim.task import EpisodeScore, HeldFor, Scorer
+from sim.tasks.household import (
+    CUP_HALF_HEIGHT,
+    CUP_RADIUS,
+    TABLE_Z,
+    add_cup,
+    add_table,
+    add_tray,
+    add_wall,
+    in_base,
+    mobile_schema,
+    put,
+    put_cup,
+    turned,
+)
+from sim.world import World
+
+TABLE_HALF = (0.45, 0.25)
+DOOR_HALF = 0.6
+WALL_HALF = (0.05, 1.5, 0.6)
+TRAY_HALF = 0.085
+TRAY_FLOOR = 0.005
+_SETTLED_S = 0.3
+
+
+class Fetch:
+    """Two rooms, two tables, a cup and a tray."""
+
+    name = "fetch"
+    instruction = "bring the cup from the table to the tray in the other room"
+    schema: Schema = mobile_schema(environment_state_dim=14)
+    episode_s = 40.0
+
+    def __init__(self) -> None:
+        self._door_y = 0.0
+        self._sides = (1.0, 1.0)
+        self._tray = np.zeros(3)
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        for name in ("table_a", "table_b"):
+            add_table(spec, name, half=TABLE_HALF)
+        add_tray(spec, "table_b", half=TRAY_HALF)
+        for name in ("wall_left", "wall_right"):
+            add_wall(spec, name, half=WALL_HALF)
+        add_cup(spec)
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        self._door_y = rng.uniform(-0.5, 0.5)
+        for name, side in (("wall_left", 1.0), ("wall_right", -1.0)):
+            put(world, name, np.array([0.0, self._door_y + side * (DOOR_HALF + WALL_HALF[1])]))
+        side_a, side_b = rng.choice([-1.0, 1.0], size=2)
+        self._sides = side_a, side_b
+        table_a = np.array([rng.uniform(-2.0, -1.4), side_a * rng.uniform(1.1, 1.4)])
+        table_b = np.array([rng.uniform(1.4, 2.0), side_b * rng.uniform(1.1, 1.4)])
+        put(world, "table_a", table_a)
+        put(world, "table_b", table_b)
+        self._tray = np.array([*table_b, TABLE_Z + TRAY_FLOOR + CUP_HALF_HEIGHT])
+        near = side_a * (TABLE_HALF[1] - rng.uniform(0.07, 0.12))
+        put_cup(world, table_a + np.array([rng.uniform(-0.2, 0.2), -near]), TABLE_Z)
+        start = np.array([rng.uniform(-1.8, -1.0), -side_a * rng.uniform(0.2, 0.7), rng.uniform(-0.6, 0.6)])
+        world.place_base(start)
+        world.place_robot(np.array(Q_HOME), MAX_WIDTH)
+
+    def update(self, world: World) -> None:
+        """Nothing moves by itself."""
+
+    def impose(self, world: World) -> None:
+        """Nothing happens but by contact."""
+
+    def environment_state(self, world: World) -> Float[np.ndarray, "14"]:
+        """In B: cup (3), tray with a cup in it (3), middle of the door (2) [m]; then directions (2 each).
+
+        Directions: through the door, towards table A, towards table B.
+        """
+        x_WB = world.x_WB
+        through, up = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+        return np.concatenate(
+            [
+                in_base(x_WB, world.data.joint("cup").qpos[:3]),
+                in_base(x_WB, self._tray),
+                in_base(x_WB, np.array([0.0, self._door_y])),
+                turned(through, -x_WB[2]),
+                turned(self._sides[0] * up, -x_WB[2]),
+                turned(self._sides[1] * up, -x_WB[2]),
+            ]
+        )
+
+    def make_scorer(self, world: World) -> Scorer:
+        return FetchScorer(t_start_ns=world.t_start_ns)
+
+    def is_placed(self, world: World) -> bool:
+        """True if the cup stands upright and still in the tray, and the hand has let go of it."""
+        cup = world.data.joint("cup")
+        off = cup.qpos[:3] - self._tray
+        inside = np.abs(off[:2]).max() < TRAY_HALF - CUP_RADIUS / 2 and abs(off[2]) < 0.01
+        upright = 1.0 - 2.0 * (cup.qpos[4] ** 2 + cup.qpos[5] ** 2) > 0.97
+        still = np.abs(cup.qvel[:3]).max() < 0.05
+        return bool(inside and upright and still and world.gripper_width > 2 * CUP_RADIUS + 0.01)
+
+
+STAGES = ("reached", "lifted", "through the door", "placed")
+
+
+class FetchScorer:
+    """Success: the cup stands in the tray and is let go, for a third of a second; progress by stage."""
+
+    def __init__(self, *, t_start_ns: int) -> None:
+        self._t_start_ns = t_start_ns
+        self._placed = HeldFor(_SETTLED_S)
+        self._stage = 0
+        self._dropped = False
+
+    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
+        task = world.task
+        assert isinstance(task, Fetch)
+        cup = world.data.joint("cup").qpos[:3]
+        hand = world.data.site("end_effector").xpos
+        lifted = cup[2] > TABLE_Z + CUP_HALF_HEIGHT + 0.05
+        reached = float(np.linalg.norm(cup - hand)) < 0.05
+        done = (reached, reached and lifted, lifted and cup[0] > 0.2, self._placed.done_ns is not None)
+        while self._stage < len(done) and done[self._stage]:
+            self._stage += 1
+        self._dropped = cup[2] < TABLE_Z - 0.1
+        self._placed.on_tick(t_ns, holds=task.is_placed(world))
+
+    @property
+    def is_done(self) -> bool:
+        return self._placed.done_ns is not None or self._dropped
+
+    def score(self) -> EpisodeScore:
+        done = self._placed.done_ns
+        return EpisodeScore(
+            success=done is not None,
+            completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
+            metrics={"stage": float(len(STAGES) if done is not None else self._stage)},
+        )

@@ -1,0 +1,125 @@
+"""What the household tasks share: rooms and furniture, an object to carry, and what is seen of them from B.
+
+Furniture stands on mocap bodies, so every episode has it elsewhere; it does not move and nothing moves it.
+"""
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.action import BasePose, EndEffectorPose, GripperWidth, Reference
+from robot_runtime.core.schema import Schema
+from sim.model import ROBOT, SCENE
+from sim.task import CAMERA_SIZE
+from sim.world import World
+
+TABLE_Z = 0.72
+"""Height of table tops [m]."""
+CUP_RADIUS, CUP_HALF_HEIGHT = 0.03, 0.05
+_CONTACT = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
+_WOOD, _WALL = [0.72, 0.60, 0.46, 1.0], [0.85, 0.86, 0.84, 1.0]
+
+
+def mobile_schema(environment_state_dim: int) -> Schema:
+    """What the mobile robot offers: base rows from where it looked, the hand in the base, a gripper."""
+    return Schema(
+        action_fields=(BasePose(Reference.RELATIVE), EndEffectorPose(), GripperWidth()),
+        num_joints=7,
+        has_gripper=True,
+        has_base=True,
+        environment_state_dim=environment_state_dim,
+        cameras={"overview": CAMERA_SIZE, "chest": CAMERA_SIZE, "wrist": CAMERA_SIZE},
+    )
+
+
+def add_table(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float]) -> None:
+    """A table with its top at TABLE_Z, on a mocap body; its origin on the floor under its middle."""
+    table = spec.worldbody.add_body(name=name, mocap=True)
+    box = mujoco.mjtGeom.mjGEOM_BOX
+    table.add_geom(
+        name=f"{name}_top",
+        type=box,
+        pos=[0.0, 0.0, TABLE_Z - 0.02],
+        size=[*half, 0.02],
+        rgba=_WOOD,
+        **_CONTACT,
+    )
+    table.add_geom(
+        name=f"{name}_leg",
+        type=box,
+        pos=[0.0, 0.0, TABLE_Z / 2 - 0.02],
+        size=[0.7 * half[0], 0.5 * half[1], TABLE_Z / 2 - 0.02],
+        rgba=[0.55, 0.45, 0.35, 1.0],
+        **_CONTACT,
+    )
+
+
+def add_wall(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float, float]) -> None:
+    """A box that stands on the floor, on a mocap body."""
+    wall = spec.worldbody.add_body(name=name, mocap=True)
+    wall.add_geom(
+        name=name,
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        pos=[0.0, 0.0, half[2]],
+        size=list(half),
+        rgba=_WALL,
+        **_CONTACT,
+    )
+
+
+def add_tray(spec: mujoco.MjSpec, table: str, *, half: float) -> None:
+    """A square tray with a low rim that lies on a table's middle."""
+    body, rim, box = spec.body(table), 0.006, mujoco.mjtGeom.mjGEOM_BOX
+    outer = half + rim
+    for i, (offset, size) in enumerate(
+        [
+            ([0.0, 0.0, 0.0025], [outer, outer, 0.0025]),
+            ([outer, 0.0, 0.010], [rim, outer + rim, 0.010]),
+            ([-outer, 0.0, 0.010], [rim, outer + rim, 0.010]),
+            ([0.0, outer, 0.010], [outer + rim, rim, 0.010]),
+            ([0.0, -outer, 0.010], [outer + rim, rim, 0.010]),
+        ]
+    ):
+        pos = np.array(offset) + np.array([0.0, 0.0, TABLE_Z])
+        body.add_geom(
+            name=f"tray_{i}", type=box, pos=pos, size=size, rgba=[0.25, 0.58, 0.40, 1.0], **_CONTACT
+        )
+
+
+def add_cup(spec: mujoco.MjSpec, name: str = "cup") -> None:
+    """A free cup that friction can hold; its origin in its middle."""
+    cup = spec.worldbody.add_body(name=name)
+    cup.add_freejoint(name=name)
+    cup.add_geom(
+        name=name,
+        type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+        size=[CUP_RADIUS, CUP_HALF_HEIGHT, 0.0],
+        mass=0.15,
+        solref=[0.004, 1.0],
+        friction=[1.0, 0.02, 0.001],
+        condim=4,
+        rgba=[0.85, 0.25, 0.20, 1.0],
+        **_CONTACT,
+    )
+
+
+def put(world: World, name: str, xy: Float[np.ndarray, "2"]) -> None:
+    """Stand furniture at a place on the floor; for `Task.reset` only."""
+    world.data.mocap_pos[world.model.body(name).mocapid[0]] = *xy, 0.0
+
+
+def put_cup(world: World, xy: Float[np.ndarray, "2"], z: float, name: str = "cup") -> None:
+    """Stand a cup with its foot at a height; for `Task.reset` only."""
+    pose = world.data.joint(name).qpos
+    pose[:2], pose[2], pose[3:] = xy, z + CUP_HALF_HEIGHT, (1.0, 0.0, 0.0, 0.0)
+
+
+def in_base(x_WB: Float[np.ndarray, "3"], p_W: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """A point of the world (2 or 3 numbers) as the base sees it [m]."""
+    return turned(p_W - np.array([x_WB[0], x_WB[1], 0.0])[: len(p_W)], -x_WB[2])
+
+
+def turned(v: Float[np.ndarray, " n"], angle: float) -> Float[np.ndarray, " n"]:
+    """A vector (2 or 3 numbers) turned about the vertical."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([c * v[0] - s * v[1], s * v[0] + c * v[1], *v[2:]])
