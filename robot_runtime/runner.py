@@ -29,6 +29,7 @@ from robot_runtime.core.predict import HandPose
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.timeline import Phase
+from robot_runtime.core.whole_body import WholeBody
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.mailbox import Mailbox
 from robot_runtime.realtime import Pacer, real_time_thread
@@ -66,6 +67,8 @@ class Setting:
     """The robot's forward kinematics, for methods that roll a plan of joints forward."""
     correction_head: ResidualHead | None = None
     """For methods that correct rows on the robot; it sees what `observe` makes of a state, no images."""
+    whole_body: WholeBody | None = None
+    """Resolves hand poses against the measured base; None leaves them to the arm's driver."""
     control_hz: float = 500.0
     seed: int = 0
     use_fifo: bool = True
@@ -132,6 +135,7 @@ class Runner:
             seed=setting.seed,
             hand_pose=setting.hand_pose,
             correction_head=setting.correction_head,
+            whole_body=setting.whole_body,
             latency=latency,
         )
         self.record = RunRecord(counts=self.executor.counts)

@@ -18,7 +18,7 @@ import tyro
 from policies.flow.checkpoint import load, write_card
 from sim.lab_policies import PREFIX, SHIPPED
 from sim.statistics import wilson_interval
-from sim.tasks import TASKS
+from sim.tasks import TABLE_TASKS
 
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS, LAB = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results" / "lab.json"
@@ -26,7 +26,7 @@ CHECKPOINTS, LAB = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results" /
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = tuple(TABLE_TASKS)
     """Which checkpoints."""
     train: bool = True
     """Train; otherwise take the checkpoints that are there."""

@@ -11,6 +11,7 @@ from functools import cache, partial
 from hashlib import sha256
 
 from policies.correction import head_for
+from policies.loading import load_policy
 from policies.policy import Policy
 from robot_runtime.core.correction import CorrectionHead
 from robot_runtime.core.latency import LATENCY_QUANTILE
@@ -18,6 +19,7 @@ from robot_runtime.core.method import Method
 from sim.delay import SAMPLING_SHARE
 from sim.delayed_expert import run_delayed_expert
 from sim.evaluate import CONTROL_PERIOD_NS, EpisodeResult, play, play_together
+from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
 from sim.peers.lerobot_rtc import Variant, run_peer_episode
 from sim.tasks import make_task
 from sim.traces import LatencyTrace, constant
@@ -76,12 +78,15 @@ class EvaluationConfig:
         return [range(start, min(start + self.group_size, end)) for start in starts]
 
 
-@cache
-def _worker_policy(name: str) -> Policy:
-    """The worker process's own policy, loaded at its first episode."""
-    from policies.loading import load_policy
+def policy_for(task: str, name: str) -> Policy:
+    """The scripted expert of the task, by the name it goes by, or what `load_policy` knows."""
+    return ExpertPolicy(task) if name == EXPERT_POLICY else load_policy(name)
 
-    policy = load_policy(name)
+
+@cache
+def _worker_policy(task: str, name: str) -> Policy:
+    """The worker process's own policy, loaded at its first episode."""
+    policy = policy_for(task, name)
     _set_up_torch()
     return policy
 
@@ -115,7 +120,7 @@ def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
 
 
 def _run_methods_group(config: EvaluationConfig, method: Method, seeds: range) -> list[EpisodeResult]:
-    policy = _worker_policy(config.policy)
+    policy = _worker_policy(config.task, config.policy)
     head = _worker_head(method, config.policy, config.task)
     plays = [
         play(

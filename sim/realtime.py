@@ -15,10 +15,9 @@ from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.probe import choose_for, latency_for, latency_line
-from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.messages import Welcome
-from sim.drivers import SimArm, SimCamera, SimGripper
+from sim.drivers import SimCamera, sim_robot, sim_whole_body
 from sim.evaluate import Episode, EpisodeResult
 from sim.tasks import make_task
 from sim.world import World
@@ -116,7 +115,7 @@ def _setting(config: RealTimeConfig, method: Method, world: World, clock: Monoto
         name: SimCamera(world, clock, name=name, size=size) for name, size in task.schema.cameras.items()
     }
     return Setting(
-        robot=Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock)),
+        robot=sim_robot(world, clock),
         limits=FR3_LIMITS,
         method=method,
         clock=clock,
@@ -124,6 +123,7 @@ def _setting(config: RealTimeConfig, method: Method, world: World, clock: Monoto
         cameras=cameras,
         hand_pose=world.kinematics.forward,
         correction_head=config.correction_head,
+        whole_body=sim_whole_body(world),
         control_hz=config.control_hz,
         seed=config.seed,
     )

@@ -22,9 +22,10 @@ class Eval:
     """Measure a policy and a method over many seeded episodes, without a server and faster than real time."""
 
     task: str = "track"
-    """What the robot does: track, pick_place, strike or conveyor."""
+    """What the robot does: track, pick_place, strike or conveyor; fetch on the mobile robot."""
     policy: str | None = None
-    """A shipped policy's name or a checkpoint folder; the one shipped for the task if not given."""
+    """A shipped policy's name, a checkpoint folder, or expert: the task's scripted one. If not given, the one
+    shipped for the task, or its expert where there is none."""
     method: str = DEFAULT_METHOD
     """How chunks are run: a row of the README's table, or auto to pick one by policy and delay."""
     execution_horizon: int | None = None
@@ -66,7 +67,7 @@ class Eval:
             raise InvalidValueError(f"sampling-share must lie in [0, 1], got {share:g}")
         trace = constant(self.delay_ms) if self.trace is None else find_trace(self.trace)
         config = EvaluationConfig(
-            policy=self.policy or self.task,
+            policy=self._policy_name(),
             task=self.task,
             method=self._method(trace),
             trace=trace,
@@ -90,15 +91,21 @@ class Eval:
             print(f"picture: {self.plot}")
         return 0
 
+    def _policy_name(self) -> str:
+        from policies.shipped import shipped_checkpoints
+        from sim.experts.policy import EXPERT_POLICY
+
+        return self.policy or (self.task if self.task in shipped_checkpoints() else EXPERT_POLICY)
+
     def _method(self, trace: "LatencyTrace") -> Method:
         """The method that was named, or the one for this policy and the trace's 0.9 quantile."""
         method = method_or_auto(self.method, execution_horizon=self.execution_horizon)
         if not isinstance(method, Auto):
             return method
-        from policies.loading import load_policy
         from policies.policy import capabilities_of
+        from sim.evaluation import policy_for
 
-        policy = load_policy(self.policy or self.task)
+        policy = policy_for(self.task, self._policy_name())
         choice = choose_method(
             capabilities_of(policy),
             latency_ns=trace.quantile_ns(LATENCY_QUANTILE),

@@ -125,12 +125,12 @@ class Lab:
         """What to run, the first training seed first; and the policies that are missing for more."""
         from sim.lab_methods import contestant_names
         from sim.lab_policies import MissingPolicy
-        from sim.tasks import TASKS
+        from sim.tasks import TABLE_TASKS
 
         cells: list[Cell] = []
         missing: dict[str, MissingPolicy] = {}
         for seed in self._seeds:
-            for task in self.tasks or sorted(TASKS):
+            for task in self.tasks or sorted(TABLE_TASKS):
                 for name in self.methods or contestant_names():
                     policy = self._policy(name, task, seed)
                     if isinstance(policy, MissingPolicy):

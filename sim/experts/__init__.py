@@ -16,10 +16,13 @@ from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import UnknownNameError
 from sim.experts.conveyor import ConveyorExpert
+from sim.experts.fetch import FetchExpert
+from sim.experts.mobile import MOBILE_SPEC
 from sim.experts.motion import DT_NS, HORIZON
 from sim.experts.pick_place import PickPlaceExpert
 from sim.experts.strike import StrikeExpert
 from sim.experts.track import TrackExpert
+from sim.tasks import HOUSEHOLD_TASKS
 
 ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz of absolute joint positions [rad] and gripper width [m]."""
@@ -29,9 +32,9 @@ class Expert(Protocol):
     """Knows how a task is done."""
 
     def plan(
-        self, observation: Observation, committed: Float[np.ndarray, "d 8"] | None = None
-    ) -> Float[np.ndarray, "32 8"]:
-        """Rows from here on; row i is the command due at `t_obs + i * dt`.
+        self, observation: Observation, committed: Float[np.ndarray, "d D"] | None = None
+    ) -> Float[np.ndarray, "32 D"]:
+        """Rows from here on, of `action_spec_of` the task; row i is the command due at `t_obs + i * dt`.
 
         committed: rows that will run whatever is planned; the plan repeats them and goes on from there.
         """
@@ -40,10 +43,16 @@ class Expert(Protocol):
 
 EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
     "conveyor": lambda rng: ConveyorExpert(),
+    "fetch": lambda rng: FetchExpert(),
     "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
     "strike": lambda rng: StrikeExpert(),
     "track": lambda rng: TrackExpert(),
 }
+
+
+def action_spec_of(task_name: str) -> ActionSpec:
+    """What the columns of an expert's rows mean: its robot stands on a table, or drives."""
+    return MOBILE_SPEC if task_name in HOUSEHOLD_TASKS else ACTION_SPEC
 
 
 def make_expert(task_name: str, *, seed: int) -> Expert:

@@ -50,8 +50,7 @@ class FetchExpert:
         places = _Places(
             tray=seen[3:6], door=seen[6:8], through=seen[8:10], to_a=seen[10:12], to_b=seen[12:14]
         )
-        rows = rows_by_rule(see(observation), places.intend)
-        return rows if committed is None else np.concatenate([committed, rows[len(committed) :]])
+        return rows_by_rule(see(observation), places.intend, committed)
 
 
 class _Places:

@@ -6,6 +6,7 @@ Everything is told in O, the frame of the base at the observation, in which the 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -115,28 +116,61 @@ def imagine(scene: MobileScene, want: MobileIntention) -> MobileScene:
     dv = want.v - scene.v
     dv[:2] = limit_norm(dv[:2], DRIVE_ACCELERATION * DT_S)
     dv[2] = limit(dv[2], -TURN_ACCELERATION * DT_S, TURN_ACCELERATION * DT_S)
-    v = scene.v + dv
     v_hand = scene.v_hand + limit_norm(want.v_hand - scene.v_hand, HAND_ACCELERATION * DT_S)
+    return advance(scene, v=scene.v + dv, v_hand=v_hand, width=want.width)
+
+
+def advance(
+    scene: MobileScene, *, v: Float[np.ndarray, "3"], v_hand: Float[np.ndarray, "3"], width: float
+) -> MobileScene:
+    """The scene one row later: the fingers move at their speed; what is held goes with the hand."""
     x = scene.x + DT_S * v
     x[2] = wrap_angle(x[2])
     p = scene.p + DT_S * v_hand
-    grip = scene.width + limit(want.width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
+    grip = scene.width + limit(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     if scene.is_between_fingers:
         grip = max(grip, 2 * CUP_RADIUS)
-    cup = scene.cup
-    if scene.is_held and want.width < 2 * CUP_RADIUS:
-        held = in_base(scene.x, scene.cup) - scene.p + p
-        cup = turned(held, x[2]) + np.array([x[0], x[1], 0.0])
+    cup = _carried(scene, x, p, width)
     return replace(scene, x=x, v=v, p=p, v_hand=v_hand, width=float(grip), cup=cup)
 
 
+def _carried(
+    scene: MobileScene, x: Float[np.ndarray, "3"], p: Float[np.ndarray, "3"], width: float
+) -> Float[np.ndarray, "3"]:
+    """Where the object is once base and hand have come to x and p."""
+    if not scene.is_held or width >= 2 * CUP_RADIUS:
+        return scene.cup
+    held = in_base(scene.x, scene.cup) - scene.p + p
+    return turned(held, x[2]) + np.array([x[0], x[1], 0.0])
+
+
+def follow(
+    scene: MobileScene, row: Float[np.ndarray, "13"], next_row: Float[np.ndarray, "13"]
+) -> MobileScene:
+    """The scene one row later if the robot is led from one row to the next."""
+    v = (next_row[:3] - row[:3]) / DT_S
+    v[2] = wrap_angle(next_row[2] - row[2]) / DT_S
+    v_hand = (next_row[3:6] - row[3:6]) / DT_S
+    led = replace(scene, x=row[:3], p=row[3:6], cup=_carried(scene, row[:3], row[3:6], row[12]))
+    return replace(advance(led, v=v, v_hand=v_hand, width=row[12]), x=next_row[:3], p=next_row[3:6])
+
+
 def rows_by_rule(
-    scene: MobileScene, rule: Callable[[MobileScene], MobileIntention]
+    scene: MobileScene,
+    rule: Callable[[MobileScene], MobileIntention],
+    committed: Float[np.ndarray, "d 13"] | None = None,
 ) -> Float[np.ndarray, "32 13"]:
-    """The rows that a rule leads to from a scene; the hand points down, its fingers opening along y of B."""
+    """The rows that a rule leads to from a scene, after those that are committed.
+
+    The hand points down, its fingers opening along y of B.
+    """
     down = rotation_to_6d(R_DOWN)
-    rows = []
-    for _ in range(HORIZON):
+    rows = [] if committed is None else list(committed)
+    for row, next_row in pairwise(rows):
+        scene = follow(scene, row, next_row)
+    if rows:
+        scene = imagine(scene, replace(rule(scene), width=rows[-1][12]))
+    while len(rows) < HORIZON:
         want = rule(scene)
         rows.append(np.concatenate([scene.x, scene.p, down, [want.width]]))
         scene = imagine(scene, want)

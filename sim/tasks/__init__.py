@@ -10,13 +10,16 @@ from sim.tasks.pick_place import PickPlace
 from sim.tasks.strike import Strike
 from sim.tasks.track import Track
 
-TASKS: dict[str, Callable[[], Task]] = {
+TABLE_TASKS: dict[str, Callable[[], Task]] = {
     "conveyor": Conveyor,
-    "fetch": Fetch,
     "pick_place": PickPlace,
     "strike": Strike,
     "track": Track,
 }
+"""For the arm on a table; with trained policies."""
+HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {"fetch": Fetch}
+"""For the mobile robot."""
+TASKS = {**TABLE_TASKS, **HOUSEHOLD_TASKS}
 
 
 def make_task(name: str) -> Task:

@@ -1,49 +1,24 @@
 """The closed loop under the virtual clock, with experts in place of learned policies."""
 
-from dataclasses import replace
 from types import SimpleNamespace
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.core.request_parts import LastTarget
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
 from sim.evaluate import EpisodeResult, Informed, run_episode
 from sim.evaluation import EvaluationConfig, run_group
 from sim.experts import ACTION_SPEC, make_expert
+from sim.experts.policy import ExpertPolicy
 from sim.statistics import summarise, wilson_interval
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.world import World
 
 MS = 1_000_000
-
-
-class ExpertPolicy:
-    """A scripted expert behind the `Policy` protocol; streams its rows in two blocks."""
-
-    tasks: tuple[str, ...] = ()
-    samplers = get_args(SamplerPart)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = LastTarget()
-    action_spec = ACTION_SPEC
-
-    def __init__(self, task_name: str, *, seed: int = 0) -> None:
-        self.name = f"{task_name} expert"
-        self.schema = replace(make_task(task_name).schema, cameras={})
-        self._expert = make_expert(task_name, seed=seed)
-
-    def infer(self, observation, *, prev_action_chunk=None, inference_delay=0, sampler, seed):
-        committed = prev_action_chunk[:inference_delay] if inference_delay else None
-        rows = self._expert.plan(observation, committed)
-        yield rows[:8]
-        yield rows[8:]
 
 
 class ExpertHead:
@@ -180,7 +155,7 @@ def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
 
 
 def test_an_unknown_task_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match="'juggle'; valid: conveyor, pick_place, strike, track"):
+    with pytest.raises(UnknownNameError, match="'juggle'; valid: conveyor, fetch, pick_place, strike, track"):
         run_episode(ExpertPolicy("track"), task_name="juggle", method=method_named("naive"), seed=0)
 
 

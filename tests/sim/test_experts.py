@@ -3,7 +3,7 @@ import pytest
 
 from sim.demonstrations import run_expert
 from sim.experts import make_expert
-from sim.tasks import TASKS
+from sim.tasks import TABLE_TASKS
 
 
 @pytest.mark.parametrize("rows_per_plan", [1, 4])
@@ -15,7 +15,7 @@ def test_expert_without_delay_succeeds(task, rows_per_plan, request):
 
 
 @pytest.mark.parametrize("num_committed", [1, 12, 32])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TABLE_TASKS)
 def test_plan_repeats_what_is_committed_and_goes_on_from_there(task, num_committed, request):
     world, expert = request.getfixturevalue(f"{task}_world"), make_expert(task, seed=0)
     world.reset(0)

@@ -1,0 +1,77 @@
+"""`fetch`: rooms, rule and score."""
+
+import numpy as np
+import pytest
+
+from robot_runtime.core.method import METHODS
+from sim.evaluate import run_episode
+from sim.experts.fetch import FetchExpert
+from sim.experts.mobile import MOBILE_SPEC
+from sim.experts.policy import ExpertPolicy
+from sim.tasks.fetch import DOOR_HALF, Fetch
+from sim.tasks.household import TABLE_Z
+from sim.world import World
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def rooms() -> World:
+    return World(Fetch())
+
+
+def test_every_episode_has_its_own_rooms_and_starts_at_rest(rooms):
+    layouts = []
+    for seed in range(5):
+        rooms.reset(seed)
+        before = rooms.snapshot()
+        layouts.append(before[rooms.model.nq :])
+        rooms.advance_to(200 * MS)
+        cup = rooms.data.joint("cup").qpos
+        assert cup[2] == pytest.approx(TABLE_Z + 0.05, abs=2e-3)
+        np.testing.assert_allclose(rooms.x_WB, before[:3], atol=1e-3)
+        assert not any(rooms.data.contact.geom[i].max() < 0 for i in range(rooms.data.ncon))
+    assert len({tuple(np.round(layout, 3)) for layout in layouts}) == 5
+    rooms.reset(0)
+    assert (rooms.snapshot()[rooms.model.nq :] == layouts[0]).all()
+
+
+def test_what_is_seen_is_seen_from_the_base(rooms):
+    rooms.reset(4)
+    seen = rooms.task.environment_state(rooms)
+    x, y, yaw = rooms.x_WB
+    cup = rooms.data.joint("cup").qpos[:3]
+    c, s = np.cos(yaw), np.sin(yaw)
+    np.testing.assert_allclose(np.array([[c, -s], [s, c]]) @ seen[:2] + [x, y], cup[:2], atol=1e-9)
+    door = np.array([[c, -s], [s, c]]) @ seen[6:8] + [x, y]
+    assert door[0] == pytest.approx(0.0)
+    assert abs(door[1]) <= 0.5
+    assert rooms.model.geom("chassis").size[0] + 0.2 < DOOR_HALF
+
+
+def test_a_plan_goes_on_from_what_is_committed(rooms):
+    rooms.reset(1)
+    expert, observation = FetchExpert(), rooms.observe()
+    plan = expert.plan(observation)
+    assert plan.shape == (32, MOBILE_SPEC.dim)
+    again = expert.plan(observation, plan[:6])
+    np.testing.assert_array_equal(again[:6], plan[:6])
+    np.testing.assert_allclose(again[6:, :6], plan[6:, :6], atol=0.02)
+    other = plan[:6] + np.linspace(0.0, 0.1, 6)[:, None] * np.eye(13)[0]
+    led = expert.plan(observation, other)
+    assert np.abs(np.diff(led[:, 0])).max() < 0.08
+
+
+@pytest.mark.parametrize("method", ["state-matching", "committed-prefix"])
+def test_the_expert_fetches_the_cup_under_latency_with_odometry_that_drifts(method):
+    episode = run_episode(
+        ExpertPolicy("fetch"),
+        task_name="fetch",
+        method=METHODS[method],
+        seed=10_000,
+        delay_ns=300 * MS,
+        control_period_ns=10 * MS,
+    )
+    assert episode.result.score.success
+    assert episode.result.score.metrics["stage"] == 4.0
+    assert episode.result.score.completion_s < 20.0
