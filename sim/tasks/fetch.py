@@ -22,6 +22,7 @@ from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
     TABLE_Z,
+    BackwardTravel,
     add_cup,
     add_table,
     add_tray,
@@ -126,6 +127,7 @@ class FetchScorer:
     def __init__(self, *, t_start_ns: int) -> None:
         self._t_start_ns = t_start_ns
         self._placed = HeldFor(_SETTLED_S)
+        self._backward = BackwardTravel()
         self._stage = 0
         self._dropped = False
 
@@ -140,6 +142,7 @@ class FetchScorer:
         while self._stage < len(done) and done[self._stage]:
             self._stage += 1
         self._dropped = cup[2] < TABLE_Z - 0.1
+        self._backward.on_tick(t_ns, world.x_WB)
         self._placed.on_tick(t_ns, holds=task.is_placed(world))
 
     @property
@@ -151,5 +154,8 @@ class FetchScorer:
         return EpisodeScore(
             success=done is not None,
             completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
-            metrics={"stage": float(len(STAGES) if done is not None else self._stage)},
+            metrics={
+                "stage": float(len(STAGES) if done is not None else self._stage),
+                "backward_m": self._backward.metres(),
+            },
         )

@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import BasePose, EndEffectorPose, GripperWidth, Reference
+from robot_runtime.core.action import NS_PER_S, BasePose, EndEffectorPose, GripperWidth, Reference
 from robot_runtime.core.schema import Schema
 from sim.model import ROBOT, SCENE
 from sim.task import CAMERA_SIZE
@@ -16,6 +16,7 @@ from sim.world import World
 TABLE_Z = 0.72
 """Height of table tops [m]."""
 CUP_RADIUS, CUP_HALF_HEIGHT = 0.03, 0.05
+_PATH_STEP_NS = 20_000_000
 _CONTACT = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
 _WOOD, _WALL = [0.72, 0.60, 0.46, 1.0], [0.85, 0.86, 0.84, 1.0]
 
@@ -101,6 +102,36 @@ def add_cup(spec: mujoco.MjSpec, name: str = "cup") -> None:
         rgba=[0.85, 0.25, 0.20, 1.0],
         **_CONTACT,
     )
+
+
+class BackwardTravel:
+    """How far the base went against the way it was going.
+
+    x(t - 1 s) ───────────────────► x(t + 1 s)      the way it is going
+                 x(t + dt) ◄── x(t)                 counted: how far this leads back along it
+    """
+
+    def __init__(self) -> None:
+        self._path: list[np.ndarray] = []
+        self._next_ns = 0
+
+    def on_tick(self, t_ns: int, x_WB: Float[np.ndarray, "3"]) -> None:
+        """Take note of the true pose at one control tick; times rise."""
+        if t_ns >= self._next_ns:
+            self._path.append(x_WB[:2])
+            self._next_ns = t_ns + _PATH_STEP_NS
+
+    def metres(self) -> float:
+        """Total so far; where the base gets less than 2 cm on in two seconds, nothing counts."""
+        path, half = np.array(self._path), NS_PER_S // _PATH_STEP_NS
+        if len(path) <= 2 * half + 1:
+            return 0.0
+        way = path[2 * half :] - path[: -2 * half]
+        length = np.linalg.norm(way, axis=1, keepdims=True)
+        unit = np.divide(way, length, out=np.zeros_like(way), where=length > 0.02)
+        steps = np.diff(path, axis=0)[half : half + len(way)]
+        back = -(steps * unit[: len(steps)]).sum(axis=1)
+        return float(back[back > 0.0].sum())
 
 
 def put(world: World, name: str, xy: Float[np.ndarray, "2"]) -> None:

@@ -9,7 +9,7 @@ from sim.experts.fetch import FetchExpert
 from sim.experts.mobile import MOBILE_SPEC
 from sim.experts.policy import ExpertPolicy
 from sim.tasks.fetch import DOOR_HALF, Fetch
-from sim.tasks.household import TABLE_Z
+from sim.tasks.household import TABLE_Z, BackwardTravel
 from sim.world import World
 
 MS = 1_000_000
@@ -75,3 +75,21 @@ def test_the_expert_fetches_the_cup_under_latency_with_odometry_that_drifts(meth
     assert episode.result.score.success
     assert episode.result.score.metrics["stage"] == 4.0
     assert episode.result.score.completion_s < 20.0
+
+
+def test_backward_travel_is_what_leads_back_along_the_way():
+    """3 m forwards at 0.5 m/s, with one step of 10 cm back in the middle and one aside."""
+    travel, x = BackwardTravel(), np.zeros(3)
+    for i in range(350):
+        v = np.array([0.5, 0.0, 0.0])
+        if 150 <= i < 160:
+            v = np.array([-0.5, 0.0, 0.0])
+        if 200 <= i < 210:
+            v = np.array([0.0, 0.5, 0.0])
+        travel.on_tick(i * 20 * MS, x.copy())
+        x = x + 0.02 * v
+    assert travel.metres() == pytest.approx(0.10, abs=0.005)
+    standing = BackwardTravel()
+    for i in range(350):
+        standing.on_tick(i * 20 * MS, np.array([0.001 * (i % 2), 0.0, 0.0]))
+    assert standing.metres() == 0.0
