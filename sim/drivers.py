@@ -152,7 +152,7 @@ class SimBase:
 
 
 def sim_robot(world: World, clock: Clock) -> Robot:
-    """All drivers of the robot that a world has; odometry errs as the task says."""
+    """All drivers of the robot that a world has; odometry errs as `OdometryErrors` has it by default."""
     base = SimBase(world, clock, errors=OdometryErrors()) if world.has_base else None
     return Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock), base=base)
 

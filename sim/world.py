@@ -40,6 +40,7 @@ class World:
         """Start the episode that belongs to the seed, at a time of the owner's clock."""
         with self._lock:
             self.seed, self.t_start_ns, self._num_steps = seed, t_start_ns, 0
+            self._base_stops_ns = None
             mujoco.mj_resetData(self.model, self.data)
             self.place_robot(np.array(Q_HOME), MAX_WIDTH)
             self.task.reset(self, np.random.default_rng(seed))
