@@ -94,7 +94,7 @@ def _worker_policy(task: str, name: str) -> Policy:
 @cache
 def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | None:
     """The worker process's own head, for methods that need one."""
-    return head_for(method, policy, task=task)
+    return head_for(method, None if policy == EXPERT_POLICY else policy, task=task)
 
 
 def _set_up_torch() -> None:

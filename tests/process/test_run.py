@@ -162,6 +162,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
         (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),
         (["eval", "--method", "a2c2", "--episodes", "1", "--workers", "1"], "--recipe residual --init"),
+        (["eval", "--policy", "expert", "--method", "a2c2", "--episodes", "1"], "no checkpoint has been"),
         (["eval", "--method", "vlash", "--episodes", "1", "--workers", "1"], "recipe offset"),
     ],
 )
