@@ -5,7 +5,7 @@ policy really took.
 """
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +20,6 @@ from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.schema import mismatches
-from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.telemetry import RunRecord
 from sim.clock import SimClock
@@ -165,12 +164,12 @@ def play(
         state = robot.read()
         yield from _take_answers(server, executor, now_ns)
         if executor.wants_request(now_ns):
-            request = executor.make_request(observe(world, state))
+            request = executor.make_request(world.observe(state))
             informed.asked(request)
             server.submit(request, now_ns)
             yield from _take_answers(server, executor, now_ns)
         if executor.wants_correction(now_ns):
-            executor.correct(world.observe(), now_ns)
+            executor.correct(world.observe(state), now_ns)
         tick = executor.tick(state, now_ns)
         robot.write(tick.command)
         record.on_tick(tick, executor.last_splice)
@@ -182,12 +181,6 @@ def play(
     return Episode(
         result=EpisodeResult.of(seed, scorer.score(), record, server), record=record, snapshots=snapshots
     )
-
-
-def observe(world: World, state: RobotState) -> Observation:
-    """The scene as it is, and the robot as it measures itself: its base is where odometry has it."""
-    observation = world.observe()
-    return replace(observation, state=state) if world.has_base else observation
 
 
 def _take_answers(

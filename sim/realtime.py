@@ -13,7 +13,7 @@ from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.state import Observation
 from robot_runtime.probe import choose_for, latency_for, latency_line
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.messages import Welcome
@@ -104,22 +104,14 @@ def _measured(
 
 
 def _setting(config: RealTimeConfig, method: Method, world: World, clock: MonotonicClock) -> Setting:
-    task = world.task
-
-    def observe(state: RobotState) -> Observation:
-        return Observation(
-            state=state, environment_state=task.environment_state(world), task=task.instruction
-        )
-
-    cameras = {
-        name: SimCamera(world, clock, name=name, size=size) for name, size in task.schema.cameras.items()
-    }
+    sizes = world.task.schema.cameras
+    cameras = {name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()}
     return Setting(
         robot=sim_robot(world, clock),
         limits=FR3_LIMITS,
         method=method,
         clock=clock,
-        observe=observe,
+        observe=world.observe,
         cameras=cameras,
         hand_pose=world.kinematics.forward,
         correction_head=config.correction_head,

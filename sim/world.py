@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.state import Observation, RobotState
 from sim.kinematics import NUM_JOINTS, Q_HOME, Kinematics
 from sim.mobile_base import MOTOR_LAG_S, NUM_BASE_JOINTS, P_BA
 from sim.model import DT_NS, MAX_WIDTH, build_model
@@ -144,23 +144,27 @@ class World:
         with self._lock:
             return np.concatenate([self.data.qpos, self.data.mocap_pos.ravel()])
 
-    def observe(self, images: dict[str, Image] | None = None) -> Observation:
-        """What the robot measures at `t_ns`, with the task's own quantities and words."""
+    def observe(self, state: RobotState | None = None) -> Observation:
+        """The task's own quantities and words at `t_ns`, with the robot as it measured itself.
+
+        state: what its drivers read; a base is then where odometry has it. None: the truth.
+        """
+        return Observation(
+            state=self._true_state() if state is None else state,
+            environment_state=self.task.environment_state(self),
+            task=self.task.instruction,
+        )
+
+    def _true_state(self) -> RobotState:
         q = self.q
         base = {"x_WB": self.x_WB, "V_WB_B": self.V_WB_B} if self.has_base else {}
-        state = RobotState(
+        return RobotState(
             t_ns=self.t_ns,
             q=q,
             dq=self.dq,
             X_BE=self.kinematics.forward(q),
             gripper_width=self.gripper_width,
             **base,
-        )
-        return Observation(
-            state=state,
-            images=images or {},
-            environment_state=self.task.environment_state(self),
-            task=self.task.instruction,
         )
 
 
