@@ -17,7 +17,6 @@ from robot_runtime.core.state import Observation
 from sim.experts.grasping import ramp
 from sim.experts.mobile import (
     CLOSE_WIDTH,
-    OPEN,
     READY,
     MobileIntention,
     MobileScene,
@@ -28,8 +27,9 @@ from sim.experts.mobile import (
     rows_by_rule,
     see,
 )
-from sim.tasks.fetch import TRAY_HALF
+from sim.model import MAX_WIDTH
 from sim.tasks.household import CUP_RADIUS, in_base
+from sim.tasks.tray import TRAY_HALF
 
 STANDOFF = 0.60
 """From the middle of the base to the object it stands before [m]."""
@@ -83,19 +83,19 @@ class _Places:
         p = in_base(scene.x, scene.cup)
         clear = ramp(scene.width, 0.064, 0.072)
         goal = np.array([*scene.p[:2], p[2] + GRASP_ABOVE + LIFT * clear])
-        return MobileIntention(v=np.zeros(3), v_hand=hand_to(scene, goal), width=OPEN)
+        return MobileIntention(v=np.zeros(3), v_hand=hand_to(scene, goal), width=MAX_WIDTH)
 
     def _reach(self, scene: MobileScene) -> MobileIntention:
         v = drive_to(scene, self._before(scene.cup, self.to_a))
         if not can_reach(scene, scene.cup):
-            return MobileIntention(v=v, v_hand=hand_to(scene, READY), width=OPEN)
+            return MobileIntention(v=v, v_hand=hand_to(scene, READY), width=MAX_WIDTH)
         d = in_base(scene.x, scene.cup) - scene.p
         aside = math.hypot(d[0], d[1])
         over = GRASP_ABOVE + HOVER * ramp(aside, 0.007, 0.035)
         low = abs(d[2] + GRASP_ABOVE) < 0.012
-        closing = scene.width < OPEN - 0.01 and scene.is_between_fingers
+        closing = scene.width < MAX_WIDTH - 0.01 and scene.is_between_fingers
         goal = scene.cup + np.array([0.0, 0.0, over])
-        width = CLOSE_WIDTH if (aside < 0.009 and low) or closing else OPEN
+        width = CLOSE_WIDTH if (aside < 0.009 and low) or closing else MAX_WIDTH
         return MobileIntention(v=v, v_hand=hand_to_still(scene, goal), width=width)
 
     def _bring(self, scene: MobileScene) -> MobileIntention:

@@ -17,14 +17,14 @@ from robot_runtime.core.transforms import rotation_to_6d, wrap_angle
 from sim.experts.motion import DT_NS, DT_S, HORIZON, limit, limit_norm
 from sim.kinematics import R_DOWN
 from sim.mobile_base import P_BA
-from sim.model import MAX_WIDTH
 from sim.tasks.household import CUP_RADIUS, in_base, mobile_schema, turned
 
 MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz: base pose from the observed one (3), hand in the base (9), gripper width (1)."""
 DRIVE_SPEED, TURN_SPEED, DRIVE_ACCELERATION, TURN_ACCELERATION = 0.6, 1.1, 0.7, 2.0
 HAND_SPEED, HAND_ACCELERATION, HAND_GAIN, DRIVE_GAIN = 0.45, 2.0, 5.0, 1.8
-OPEN, CLOSE_WIDTH = MAX_WIDTH, 0.035
+CLOSE_WIDTH = 0.035
+"""Commanded to squeeze: less than the cup [m]."""
 READY = np.array([0.48, 0.0, 0.98])
 """Where the hand waits and carries, in B [m]."""
 REACH_MIN, REACH_MAX = 0.30, 0.64

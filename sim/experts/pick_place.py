@@ -22,7 +22,8 @@ from sim.experts.motion import Setpoint
 from sim.kinematics import Kinematics
 from sim.model import MAX_WIDTH
 from sim.tasks.cube import CUBE_SIZE
-from sim.tasks.pick_place import CUBE_IN_TRAY_Z, TRAY_HALF, TRAY_P, WALL_P
+from sim.tasks.pick_place import CUBE_IN_TRAY_Z, TRAY_P, WALL_P
+from sim.tasks.tray import TRAY_HALF
 
 CARRY_Z, RETREAT_Z = 0.17, 0.22
 PASS_X = 0.165

@@ -25,7 +25,6 @@ from sim.tasks.household import (
     BackwardTravel,
     add_cup,
     add_table,
-    add_tray,
     add_wall,
     in_base,
     mobile_schema,
@@ -33,13 +32,12 @@ from sim.tasks.household import (
     put_cup,
     turned,
 )
+from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
 from sim.world import World
 
 TABLE_HALF = (0.45, 0.25)
 DOOR_HALF = 0.6
 WALL_HALF = (0.05, 1.5, 0.6)
-TRAY_HALF = 0.085
-TRAY_FLOOR = 0.005
 _SETTLED_S = 0.3
 
 
@@ -59,7 +57,7 @@ class Fetch:
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         for name in ("table_a", "table_b"):
             add_table(spec, name, half=TABLE_HALF)
-        add_tray(spec, "table_b", half=TRAY_HALF)
+        add_tray(spec.body("table_b"), np.array([0.0, 0.0, TABLE_Z]))
         for name in ("wall_left", "wall_right"):
             add_wall(spec, name, half=WALL_HALF)
         add_cup(spec)

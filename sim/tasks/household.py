@@ -68,25 +68,6 @@ def add_wall(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float, float]
     )
 
 
-def add_tray(spec: mujoco.MjSpec, table: str, *, half: float) -> None:
-    """A square tray with a low rim that lies on a table's middle."""
-    body, rim, box = spec.body(table), 0.006, mujoco.mjtGeom.mjGEOM_BOX
-    outer = half + rim
-    for i, (offset, size) in enumerate(
-        [
-            ([0.0, 0.0, 0.0025], [outer, outer, 0.0025]),
-            ([outer, 0.0, 0.010], [rim, outer + rim, 0.010]),
-            ([-outer, 0.0, 0.010], [rim, outer + rim, 0.010]),
-            ([0.0, outer, 0.010], [outer + rim, rim, 0.010]),
-            ([0.0, -outer, 0.010], [outer + rim, rim, 0.010]),
-        ]
-    ):
-        pos = np.array(offset) + np.array([0.0, 0.0, TABLE_Z])
-        body.add_geom(
-            name=f"tray_{i}", type=box, pos=pos, size=size, rgba=[0.25, 0.58, 0.40, 1.0], **_CONTACT
-        )
-
-
 def add_cup(spec: mujoco.MjSpec, name: str = "cup") -> None:
     """A free cup that friction can hold; its origin in its middle."""
     cup = spec.worldbody.add_body(name=name)

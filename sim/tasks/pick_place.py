@@ -19,6 +19,7 @@ from sim.kinematics import Q_HOME, R_DOWN
 from sim.model import MAX_WIDTH, ROBOT, SCENE
 from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
+from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
 from sim.world import World
 
 CUBE_MIN, CUBE_MAX = np.array([0.43, -0.30]), np.array([0.57, -0.20])
@@ -27,9 +28,6 @@ CUBE_YAW_MAX = 0.6
 HAND_MIN, HAND_MAX = np.array([0.42, -0.28, 0.26]), np.array([0.58, -0.12, 0.34])
 WALL_P, WALL_HALF = np.array([0.50, 0.0, 0.12]), np.array([0.06, 0.015, 0.12])
 TRAY_P = np.array([0.50, 0.27, 0.0])
-TRAY_HALF = 0.085
-"""Half the inner edge of the square tray [m]."""
-TRAY_FLOOR = 0.005
 CUBE_IN_TRAY_Z = TRAY_FLOOR + CUBE_SIZE / 2
 MAX_WALL_FORCE_N = 10.0
 _SETTLED_S = 0.2
@@ -50,18 +48,7 @@ class PickPlace:
         spec.worldbody.add_geom(
             name="wall", type=box, pos=WALL_P, size=WALL_HALF, rgba=[0.30, 0.45, 0.70, 1.0], **contact
         )
-        colour, rim = [0.25, 0.58, 0.40, 1.0], 0.006
-        outer = TRAY_HALF + rim
-        parts = [
-            ([0.0, 0.0, TRAY_FLOOR / 2], [outer, outer, TRAY_FLOOR / 2]),
-            ([outer, 0.0, 0.0125], [rim, outer + rim, 0.0125]),
-            ([-outer, 0.0, 0.0125], [rim, outer + rim, 0.0125]),
-            ([0.0, outer, 0.0125], [outer + rim, rim, 0.0125]),
-            ([0.0, -outer, 0.0125], [outer + rim, rim, 0.0125]),
-        ]
-        for i, (offset, size) in enumerate(parts):
-            pos = TRAY_P + np.array(offset)
-            spec.worldbody.add_geom(name=f"tray_{i}", type=box, pos=pos, size=size, rgba=colour, **contact)
+        add_tray(spec.worldbody, TRAY_P)
 
     def reset(self, world: World, rng: np.random.Generator) -> None:
         hand, hand_yaw = rng.uniform(HAND_MIN, HAND_MAX), rng.uniform(-0.2, 0.2)

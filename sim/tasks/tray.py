@@ -1,0 +1,34 @@
+"""The tray that tasks have things put into."""
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from sim.model import ROBOT, SCENE
+
+TRAY_HALF = 0.085
+"""Half the inner edge of the square tray [m]."""
+TRAY_FLOOR = 0.005
+_RIM, _RIM_HEIGHT = 0.006, 0.025
+
+
+def add_tray(body: mujoco.MjsBody, p: Float[np.ndarray, "3"]) -> None:
+    """A square tray with a low rim that lies on a surface of a body, its middle at `p` [m]."""
+    outer = TRAY_HALF + _RIM
+    parts = [
+        ([0.0, 0.0, TRAY_FLOOR / 2], [outer, outer, TRAY_FLOOR / 2]),
+        ([outer, 0.0, _RIM_HEIGHT / 2], [_RIM, outer + _RIM, _RIM_HEIGHT / 2]),
+        ([-outer, 0.0, _RIM_HEIGHT / 2], [_RIM, outer + _RIM, _RIM_HEIGHT / 2]),
+        ([0.0, outer, _RIM_HEIGHT / 2], [outer + _RIM, _RIM, _RIM_HEIGHT / 2]),
+        ([0.0, -outer, _RIM_HEIGHT / 2], [outer + _RIM, _RIM, _RIM_HEIGHT / 2]),
+    ]
+    for i, (offset, size) in enumerate(parts):
+        body.add_geom(
+            name=f"tray_{i}",
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            pos=p + np.array(offset),
+            size=size,
+            rgba=[0.25, 0.58, 0.40, 1.0],
+            contype=SCENE,
+            conaffinity=ROBOT | SCENE,
+        )
