@@ -21,7 +21,14 @@ from robot_runtime.core.transforms import quaternion_from_rotation, wrap_angle
 from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
 from robot_runtime.robot import Robot
 from sim.kinematics import NUM_JOINTS, Q_HOME
-from sim.mobile_base import BASE_LIMITS, POSE_GAIN, BaseLimits, Odometry, OdometryErrors, twist_towards
+from sim.mobile_base import (
+    ACCELERATION_MAX,
+    POSE_GAIN,
+    SPEED_MAX,
+    Odometry,
+    OdometryErrors,
+    twist_towards,
+)
 from sim.model import SERVO_LAG_S
 from sim.render import Renderer
 from sim.task import CAMERA_SIZE
@@ -94,11 +101,10 @@ class SimBase:
         clock: Clock,
         *,
         errors: OdometryErrors | None = None,
-        limits: BaseLimits = BASE_LIMITS,
         watchdog_ns: int = 150_000_000,
     ) -> None:
         """errors: of the odometry, drawn from the world's seed; None: odometry is the truth."""
-        self._world, self._clock, self._limits, self._watchdog_ns = world, clock, limits, watchdog_ns
+        self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
         none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
         self._odometry = Odometry(errors or none, seed=world.seed, x_WB=world.x_WB)
         self._twist, self._sent_ns = np.zeros(3), world.t_ns
@@ -133,10 +139,10 @@ class SimBase:
 
     def _drive(self, wanted: np.ndarray, now_ns: int) -> np.ndarray:
         """The twist that the limits leave of the one that is wanted; sent from now on."""
-        lim, since_ns = self._limits, now_ns - self._sent_ns
+        since_ns = now_ns - self._sent_ns
         before = self._twist if since_ns < self._watchdog_ns else np.zeros(3)
-        change = lim.acceleration_max * min(since_ns, self._watchdog_ns) / NS_PER_S
-        twist = np.clip(wanted, -lim.speed_max, lim.speed_max)
+        change = ACCELERATION_MAX * min(since_ns, self._watchdog_ns) / NS_PER_S
+        twist = np.clip(wanted, -SPEED_MAX, SPEED_MAX)
         self._twist, self._sent_ns = np.clip(twist, before - change, before + change), now_ns
         self._world.set_base_twist(self._twist, until_ns=now_ns + self._watchdog_ns)
         return self._twist

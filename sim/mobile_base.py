@@ -16,7 +16,7 @@ from jaxtyping import Float
 from robot_runtime.core.transforms import (
     compose_planar,
     inverse_planar,
-    quaternion_from_rotation,
+    turn_planar,
     wrap_angle,
 )
 
@@ -37,20 +37,10 @@ POSE_GAIN = 3.0
 """Share of what is missing to a pose setpoint that the base makes good per second [1/s]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BaseLimits:
-    """Of the setpoint, along and about the base's own axes."""
-
-    speed_max: Float[np.ndarray, "3"]
-    """(vx, vy, wz) [m/s, m/s, rad/s]"""
-    acceleration_max: Float[np.ndarray, "3"]
-    """[m/s², m/s², rad/s²]"""
-
-
-BASE_LIMITS = BaseLimits(
-    speed_max=np.array([0.8, 0.8, 1.6]),
-    acceleration_max=np.array([1.0, 1.0, 2.5]),
-)
+SPEED_MAX = np.array([0.8, 0.8, 1.6])
+"""Of the setpoint along and about the base's own axes (vx, vy, wz) [m/s, m/s, rad/s]."""
+ACCELERATION_MAX = np.array([1.0, 1.0, 2.5])
+"""[m/s², m/s², rad/s²]"""
 
 
 def add_mobile_base(spec: mujoco.MjSpec, *, contact: tuple[int, int]) -> None:
@@ -111,12 +101,6 @@ def _add_mast(mount: mujoco.MjsBody, bits: dict[str, int]) -> None:
         rgba=[0.45, 0.48, 0.52, 1.0],
         **bits,
     )
-    position, target = np.array(CHEST_P), np.array(CHEST_LOOKS_AT)
-    z = (position - target) / np.linalg.norm(position - target)
-    x = np.cross([0.0, 0.0, 1.0], z)
-    x /= np.linalg.norm(x)
-    quat = quaternion_from_rotation(np.column_stack([x, np.cross(z, x), z]))
-    mount.add_camera(name="chest", pos=position - P_BA, quat=quat, fovy=75.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,5 +176,4 @@ def twist_towards(
     error = np.array(target) - measured
     error[2] = wrap_angle(error[2])
     v = np.asarray(feed_forward_W) + gain * error
-    c, s = np.cos(measured[2]), np.sin(measured[2])
-    return np.array([c * v[0] + s * v[1], -s * v[0] + c * v[1], v[2]])
+    return turn_planar(v, -measured[2])

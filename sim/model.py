@@ -10,7 +10,7 @@ import numpy as np
 
 from robot_runtime.core.transforms import quaternion_from_rotation
 from sim.kinematics import ASSETS, P_HAND_E
-from sim.mobile_base import add_mobile_base
+from sim.mobile_base import CHEST_LOOKS_AT, CHEST_P, P_BA, add_mobile_base
 from sim.task import Task
 
 DT_NS = 2_000_000
@@ -159,6 +159,10 @@ def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool) -> None:
     position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])
     quat = _look_at(position, target, up=np.array([1.0, 0.0, 0.0]))
     spec.body("hand").add_camera(name="wrist", pos=position, quat=quat, fovy=70.0)
+    if has_base:
+        position, target = np.array(CHEST_P) - P_BA, np.array(CHEST_LOOKS_AT) - P_BA
+        quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
+        spec.body("base").add_camera(name="chest", pos=position, quat=quat, fovy=75.0)
 
 
 def _look_at(position: np.ndarray, target: np.ndarray, *, up: np.ndarray) -> np.ndarray:

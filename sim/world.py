@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import NUM_JOINTS, Q_HOME, Kinematics
 from sim.mobile_base import MOTOR_LAG_S, NUM_BASE_JOINTS, P_BA
 from sim.model import DT_NS, MAX_WIDTH, build_model
@@ -117,9 +118,7 @@ class World:
     @property
     def V_WB_B(self) -> Float[np.ndarray, "3"]:
         """True twist of the mobile base in B (vx, vy, wz) [m/s, m/s, rad/s]."""
-        vx, vy, wz = self.data.qvel[:NUM_BASE_JOINTS]
-        c, s = math.cos(self.data.qpos[2]), math.sin(self.data.qpos[2])
-        return np.array([c * vx + s * vy, c * vy - s * vx, wz])
+        return turn_planar(self.data.qvel[:NUM_BASE_JOINTS], -self.data.qpos[2])
 
     def set_base_twist(self, V_WB_B: Float[np.ndarray, "3"], *, until_ns: int | None) -> None:
         """Velocity setpoint of the wheels from now until a time, when they are told to stand [ns].
@@ -128,9 +127,7 @@ class World:
         turned to where the base will point when they have followed.
         """
         yaw = self.data.qpos[2] + MOTOR_LAG_S * self.data.qvel[2]
-        c, s = math.cos(yaw), math.sin(yaw)
-        vx, vy, wz = V_WB_B
-        self.data.ctrl[NUM_JOINTS + 1 :] = c * vx - s * vy, s * vx + c * vy, wz
+        self.data.ctrl[NUM_JOINTS + 1 :] = turn_planar(V_WB_B, yaw)
         self._base_stops_ns = until_ns
 
     def place_base(self, x_WB: Float[np.ndarray, "3"]) -> None:

@@ -95,6 +95,12 @@ def compose_planar(x_AB: np.ndarray, x_BC: np.ndarray) -> Float[np.ndarray, "3"]
     )
 
 
+def turn_planar(v: np.ndarray, angle: float) -> np.ndarray:
+    """A vector turned about the vertical: its first two numbers are x and y, the others stay as they are."""
+    c, s = math.cos(angle), math.sin(angle)
+    return np.array([c * v[0] - s * v[1], s * v[0] + c * v[1], *v[2:]])
+
+
 def pose_from_planar(x_AB: np.ndarray) -> pin.SE3:
     """`X_AB` of a planar pose (x, y, yaw): on the floor, turned about the vertical."""
     c, s = math.cos(x_AB[2]), math.sin(x_AB[2])

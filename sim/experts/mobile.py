@@ -13,11 +13,11 @@ from jaxtyping import Float
 
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.state import Observation
-from robot_runtime.core.transforms import rotation_to_6d, wrap_angle
+from robot_runtime.core.transforms import rotation_to_6d, turn_planar, wrap_angle
 from sim.experts.motion import DT_NS, DT_S, HORIZON, limit, limit_norm
 from sim.kinematics import R_DOWN
 from sim.mobile_base import P_BA
-from sim.tasks.household import CUP_RADIUS, in_base, mobile_schema, turned
+from sim.tasks.household import CUP_RADIUS, in_base, mobile_schema
 
 MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz: base pose from the observed one (3), hand in the base (9), gripper width (1)."""
@@ -100,7 +100,7 @@ def hand_to(scene: MobileScene, goal_B: Float[np.ndarray, "3"]) -> Float[np.ndar
 def hand_to_still(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
     """The same for a point that stands in the world while the base moves under the hand."""
     goal = in_base(scene.x, goal_O)
-    v_B = turned(scene.v[:2], -scene.x[2])
+    v_B = turn_planar(scene.v[:2], -scene.x[2])
     passing = -np.array([v_B[0] - scene.v[2] * goal[1], v_B[1] + scene.v[2] * goal[0], 0.0])
     return limit_norm(HAND_GAIN * (goal - scene.p) + passing, 1.6 * HAND_SPEED)
 
@@ -141,7 +141,7 @@ def _carried(
     if not scene.is_held or width >= 2 * CUP_RADIUS:
         return scene.cup
     held = in_base(scene.x, scene.cup) - scene.p + p
-    return turned(held, x[2]) + np.array([x[0], x[1], 0.0])
+    return turn_planar(held, x[2]) + np.array([x[0], x[1], 0.0])
 
 
 def follow(

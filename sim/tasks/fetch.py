@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from robot_runtime.core.action import Command
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
 from sim.model import MAX_WIDTH
 from sim.task import EpisodeScore, HeldFor, Scorer
@@ -30,7 +31,6 @@ from sim.tasks.household import (
     mobile_schema,
     put,
     put_cup,
-    turned,
 )
 from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
 from sim.world import World
@@ -97,9 +97,9 @@ class Fetch:
                 in_base(x_WB, world.data.joint("cup").qpos[:3]),
                 in_base(x_WB, self._tray),
                 in_base(x_WB, np.array([0.0, self._door_y])),
-                turned(through, -x_WB[2]),
-                turned(self._sides[0] * up, -x_WB[2]),
-                turned(self._sides[1] * up, -x_WB[2]),
+                turn_planar(through, -x_WB[2]),
+                turn_planar(self._sides[0] * up, -x_WB[2]),
+                turn_planar(self._sides[1] * up, -x_WB[2]),
             ]
         )
 

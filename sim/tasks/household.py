@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from robot_runtime.core.action import NS_PER_S, BasePose, EndEffectorPose, GripperWidth, Reference
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.transforms import turn_planar
 from sim.model import ROBOT, SCENE
 from sim.task import CAMERA_SIZE
 from sim.world import World
@@ -128,10 +129,4 @@ def put_cup(world: World, xy: Float[np.ndarray, "2"], z: float, name: str = "cup
 
 def in_base(x_WB: Float[np.ndarray, "3"], p_W: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """A point of the world (2 or 3 numbers) as the base sees it [m]."""
-    return turned(p_W - np.array([x_WB[0], x_WB[1], 0.0])[: len(p_W)], -x_WB[2])
-
-
-def turned(v: Float[np.ndarray, " n"], angle: float) -> Float[np.ndarray, " n"]:
-    """A vector (2 or 3 numbers) turned about the vertical."""
-    c, s = np.cos(angle), np.sin(angle)
-    return np.array([c * v[0] - s * v[1], s * v[0] + c * v[1], *v[2:]])
+    return turn_planar(p_W - np.array([x_WB[0], x_WB[1], 0.0])[: len(p_W)], -x_WB[2])

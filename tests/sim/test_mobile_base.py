@@ -18,7 +18,7 @@ from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
 from sim.clock import SimClock
 from sim.drivers import SimArm, SimBase
 from sim.kinematics import Q_HOME
-from sim.mobile_base import BASE_LIMITS, P_BA, Odometry, OdometryErrors
+from sim.mobile_base import ACCELERATION_MAX, P_BA, Odometry, OdometryErrors
 from sim.world import World
 from tests.sim.mobile import EmptyFloor
 
@@ -62,7 +62,7 @@ def test_a_twist_is_reached_in_the_bases_own_axes_within_its_acceleration(floor,
     _, _, poses, _ = drive(floor, twist, 1500 * MS)
     np.testing.assert_allclose(floor.V_WB_B, twist, atol=0.02)
     speed = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1) / 0.01
-    assert np.abs(np.diff(speed)).max() / 0.01 < 1.15 * np.hypot(*BASE_LIMITS.acceleration_max[:2])
+    assert np.abs(np.diff(speed)).max() / 0.01 < 1.15 * np.hypot(*ACCELERATION_MAX[:2])
 
 
 def test_a_setpoint_beyond_the_limits_is_cut_and_said(floor):
