@@ -228,7 +228,7 @@ class Runner:
                         event.part, now_ns, server_ns=event.queue_ns + event.infer_ns
                     )
                     self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
-                    if outcome is not PartOutcome.RUNS:
+                    if outcome not in (PartOutcome.RUNS, PartOutcome.WAITS):
                         self._say_once(
                             f"answer {event.part.request_id} not used: {outcome.value}",
                             is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.STOPPED),

@@ -28,7 +28,7 @@ from robot_runtime.core.predict import HandPose
 from robot_runtime.core.request import ChunkRequest, RequestPlanner
 from robot_runtime.core.request_parts import StopAndAsk
 from robot_runtime.core.safety import Cause, Mode, next_mode
-from robot_runtime.core.splice import Arrival, first_row_due_ns
+from robot_runtime.core.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.waypoints import Waypoints
@@ -219,8 +219,12 @@ class Executor:
         )
         rows_to_run = self._planner.rows_to_run()
         waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
+        is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
         if pending.t0_ns is None:
-            pending.t0_ns = self._first_row_due_ns(pending, chunk, waypoints, now_ns)
+            arrival = self._arrival(pending, chunk, now_ns)
+            if not is_whole and not has_enough_rows(self.method.splice, chunk, waypoints.num_rows, arrival):
+                return PartOutcome.WAITS
+            pending.t0_ns = first_row_due_ns(self.method.splice, chunk, waypoints, arrival, self.counts)
             self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
         source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_obs_ns)
         seam = self.timeline.splice(
@@ -228,7 +232,7 @@ class Executor:
             t0_ns=pending.t0_ns,
             dt_ns=self.action_spec.dt_ns,
             source=source,
-            is_complete=pending.is_complete or waypoints.num_rows == rows_to_run,
+            is_complete=is_whole,
         )
         self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
         self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
@@ -250,18 +254,15 @@ class Executor:
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
 
-    def _first_row_due_ns(
-        self, pending: Pending, chunk: ActionChunk, waypoints: Waypoints, now_ns: int
-    ) -> int:
+    def _arrival(self, pending: Pending, chunk: ActionChunk, now_ns: int) -> Arrival:
         claimed_ns = self.timeline.claimed_ns
-        arrival = Arrival(
+        return Arrival(
             now_ns=now_ns,
             state=chunk.anchor if self._state is None else self._state,
             claimed_ns=claimed_ns,
             commanded=self.timeline.command_at(claimed_ns),
             stood_still=pending.stood_still,
         )
-        return first_row_due_ns(self.method.splice, chunk, waypoints, arrival, self.counts)
 
     def _first_fresh_row(self, pending: Pending, chunk: ActionChunk) -> int:
         if pending.stood_still:

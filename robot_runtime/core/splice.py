@@ -43,6 +43,16 @@ class Arrival:
     dropping its first rows would throw the arm across the gap: row 0 starts on arrival."""
 
 
+def has_enough_rows(part: SplicePart, chunk: ActionChunk, num_rows: int, arrival: Arrival) -> bool:
+    """Whether the rows of a chunk that streams in are enough to decide when row 0 is due.
+
+    A match looks at the path up to its window's end; everybody else needs no row at all.
+    """
+    if not isinstance(part, StateMatched) or arrival.stood_still:
+        return True
+    return num_rows > _row_by_time(part, chunk, arrival) + part.window_rows
+
+
 def first_row_due_ns(
     part: SplicePart, chunk: ActionChunk, waypoints: Waypoints, arrival: Arrival, counts: Counts
 ) -> int:
@@ -70,7 +80,7 @@ def _matched_start_ns(
     """
     dt_ns, state, n = chunk.spec.dt_ns, arrival.state, waypoints.num_rows
     lead_ns = round(part.lead_s * NS_PER_S)
-    expected = (state.t_ns - lead_ns - chunk.t_obs_ns) / dt_ns
+    expected = _row_by_time(part, chunk, arrival)
     lowest, highest = max(0.0, expected - part.window_rows), min(n - 1.0, expected + part.window_rows)
     events = _gripper_events(part, waypoints, arrival.commanded, highest)
     lowest = max(lowest, events.done_row - lead_ns / dt_ns)
@@ -90,6 +100,12 @@ def _matched_start_ns(
     if events.next_row is not None:  # that row is due only after what has been sent
         t0_ns = max(t0_ns, arrival.claimed_ns + 1 - events.next_row * dt_ns)
     return t0_ns
+
+
+def _row_by_time(part: StateMatched, chunk: ActionChunk, arrival: Arrival) -> float:
+    """The row that the robot is at by time, a lead behind its setpoint."""
+    lead_ns = round(part.lead_s * NS_PER_S)
+    return (arrival.state.t_ns - lead_ns - chunk.t_obs_ns) / chunk.spec.dt_ns
 
 
 def nearest_on_path(

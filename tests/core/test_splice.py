@@ -17,6 +17,7 @@ from robot_runtime.core.action import (
 )
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.method import METHODS
+from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.splice import Arrival, first_row_due_ns, nearest_on_path
 from robot_runtime.core.splice_parts import StateMatched
 from robot_runtime.core.state import RobotState
@@ -207,3 +208,28 @@ def test_state_matching_skips_no_gripper_change_and_goes_behind_none(latencies_m
             assert seam.first_row <= change_rows[k], "the change was skipped"
         else:
             assert rows[seam.first_row, 2] == commanded or seam.first_row < change_rows[k]
+
+
+@pytest.mark.parametrize("sizes", [(1, 7), (4, 4), (2, 3, 3)])
+def test_a_chunk_that_streams_in_is_matched_where_the_whole_one_would_be(sizes):
+    """The arm is a row and a half behind its plan when an answer comes, 5 rows late: the first rows alone
+    say nothing about where it is, so they wait for those that do."""
+    starts = []
+    for parts in ((8,), sizes):
+        robot = executor(METHODS["state-matching"])
+        robot.reset(state_at(0), 0)
+        robot.on_part(answer(robot.make_request(observation_at(0)), ramp(0.0, 0.1)), 0)
+        robot.tick(state_at(DT), DT)
+        request = robot.make_request(observation_at(DT, (0.1, -0.1)))
+        robot.tick(state_at(6 * DT, (0.45, -0.45)), 6 * DT)
+        rows, first = ramp(0.1, 0.1), 0
+        outcomes = []
+        for n in parts:
+            part = answer(request, rows[first : first + n], first_row=first, is_last=first + n == 8)
+            outcomes.append(robot.on_part(part, 6 * DT))
+            first += n
+        starts.append(robot.last_splice.t0_ns)
+        assert outcomes[:-1] == [PartOutcome.WAITS] * (len(parts) - 1)
+        assert outcomes[-1] is PartOutcome.RUNS
+    assert starts[0] == starts[1]
+    assert starts[0] != DT
