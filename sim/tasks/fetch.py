@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import Command
+from robot_runtime.core.action import BasePoseCommand, Command
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
@@ -125,7 +125,7 @@ class FetchScorer:
     def __init__(self, *, t_start_ns: int) -> None:
         self._t_start_ns = t_start_ns
         self._placed = HeldFor(_SETTLED_S)
-        self._backward = BackwardTravel()
+        self._backward, self._led_backward = BackwardTravel(), BackwardTravel()
         self._stage = 0
         self._dropped = False
 
@@ -141,6 +141,8 @@ class FetchScorer:
             self._stage += 1
         self._dropped = cup[2] < TABLE_Z - 0.1
         self._backward.on_tick(t_ns, world.x_WB)
+        if isinstance(command.base, BasePoseCommand):
+            self._led_backward.on_tick(t_ns, command.base.x_WB)
         self._placed.on_tick(t_ns, holds=task.is_placed(world))
 
     @property
@@ -155,5 +157,6 @@ class FetchScorer:
             metrics={
                 "stage": float(len(STAGES) if done is not None else self._stage),
                 "backward_m": self._backward.metres(),
+                "led_backward_m": self._led_backward.metres(),
             },
         )

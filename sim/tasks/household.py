@@ -98,7 +98,7 @@ class BackwardTravel:
         self._next_ns = 0
 
     def on_tick(self, t_ns: int, x_WB: Float[np.ndarray, "3"]) -> None:
-        """Take note of the true pose at one control tick; times rise."""
+        """Take note of where the base is, or is led, at one control tick; times rise."""
         if t_ns >= self._next_ns:
             self._path.append(x_WB[:2])
             self._next_ns = t_ns + _PATH_STEP_NS
