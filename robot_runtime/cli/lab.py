@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -91,10 +91,11 @@ class Lab:
 
     def _check(self) -> None:
         from sim.lab_methods import contestant_named
-        from sim.tasks import make_task
+        from sim.tasks import TABLE_TASKS
 
         for task in self.tasks:
-            make_task(task)
+            if task not in TABLE_TASKS:
+                raise UnknownNameError("task of the comparison", task, TABLE_TASKS)
         for name in self.methods:
             contestant_named(name)
         if self._episodes < 1 or self.workers < 1 or min(self._delays, default=0.0) < 0:

@@ -150,6 +150,10 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
             ["eval", "--task", "juggle"],
             "unknown task 'juggle'; valid: conveyor, fetch, pick_place, strike, track",
         ),
+        (
+            ["lab", "--tasks", "fetch"],
+            "task of the comparison 'fetch'; valid: conveyor, pick_place, strike, ",
+        ),
         (["eval", "--sampling-share", "1.5"], "sampling-share must lie in [0, 1], got 1.5"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
         (["serve", "--policy", "nowhere"], "'nowhere'; valid: conveyor, hold, "),
