@@ -15,6 +15,7 @@ from pathlib import Path
 
 from policies.correction import CORRECTION
 from policies.shipped import find_checkpoint, shipped_checkpoints
+from robot_runtime.core import capabilities
 from robot_runtime.core.method import Method
 from robot_runtime.core.request_parts import RequestPart, RolledForwardState
 from robot_runtime.core.sampler_parts import (
@@ -99,7 +100,7 @@ def recipe_needed(contestant: Contestant) -> str | None:
         case LeRobotEngine():
             return PLAIN
         case Method(correction=PerRowCorrection()):
-            return "residual"
+            return capabilities.WITH_HEAD
         case Method(sampler=sampler, request=request):
             return _recipe_of(sampler, request)
 
