@@ -19,6 +19,8 @@ class Counts:
     """Requests made earlier than the execution horizon says, because s + d rows do not fit a chunk."""
     matches_refused: int = 0
     """Chunks aligned by time because the robot was too far from all of their path."""
+    unreached_ticks: int = 0
+    """Ticks whose joints leave the hand farther from its plan than `HandError` calls reached."""
 
     corrected_rows: int = 0
     """Rows that a newer observation was consulted about on the robot."""
@@ -37,6 +39,9 @@ class Counts:
                 self.horizons_shortened
             ),
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
+            "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
+                self.unreached_ticks
+            ),
             "a correction is larger than the method allows; it is clipped": self.corrections_clipped,
             "a correction is not finite; the row runs as planned": self.corrections_skipped,
         }

@@ -336,7 +336,11 @@ class Executor:
         )
 
     def _resolved(self, command: Command, state: RobotState, now_ns: int) -> Command:
-        return command if self._whole_body is None else self._whole_body.resolve(command, state, now_ns)
+        if self._whole_body is None:
+            return command
+        out = self._whole_body.resolve(command, state, now_ns)
+        self.counts.unreached_ticks += not self._whole_body.error.is_reached
+        return out
 
     def _on(self, cause: Cause) -> None:
         before = self._mode

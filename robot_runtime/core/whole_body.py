@@ -87,6 +87,11 @@ class HandError:
     rotation: float
     """[rad]"""
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether that is near enough for a hand: 2 cm and 0.2 rad."""
+        return self.position < 0.02 and self.rotation < 0.2
+
 
 @dataclass(kw_only=True, eq=False)
 class WholeBody:

@@ -21,7 +21,7 @@ from robot_runtime.core.action import (
     JointCommand,
     PoseCommand,
 )
-from robot_runtime.core.executor import Executor
+from robot_runtime.core.executor import Executor, Tick
 from robot_runtime.core.method import METHODS
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import (
@@ -195,13 +195,13 @@ def test_broken_odometry_leaves_the_joints_where_they_are(number):
     np.testing.assert_array_equal(out.arm.q, before)
 
 
-def test_the_executor_sends_joints_that_keep_the_hand_in_the_world():
-    """The base stands 5 cm behind its plan: the arm reaches 5 cm further."""
+def led(offset: float) -> tuple[Executor, Tick]:
+    """A robot whose base stands `offset` from its plan along x [m], 300 ms later."""
     spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=8, dt_ns=50 * MS)
     robot = Executor(
         action_spec=spec, method=METHODS["time-aligned"], limits=FR3_LIMITS, whole_body=controller()
     )
-    measured = state(np.array([-0.05, 0.0, 0.0]), V_WB_B=np.zeros(3))
+    measured = state(np.array([offset, 0.0, 0.0]), V_WB_B=np.zeros(3))
     measured = replace(measured, X_BE=X_BE_HOME, gripper_width=0.04)
     robot.reset(measured, 0)
     row = np.concatenate([np.zeros(3), X_BE_HOME.translation, rotation_to_6d(X_BE_HOME.rotation), [0.04]])
@@ -213,7 +213,19 @@ def test_the_executor_sends_joints_that_keep_the_hand_in_the_world():
     robot.on_part(part, 0)
     for t in range(0, 300 * MS, TICK):
         tick = robot.tick(replace(measured, t_ns=t), t)
+    return robot, tick
+
+
+def test_the_executor_sends_joints_that_keep_the_hand_in_the_world():
+    """The base stands 5 cm behind its plan: the arm reaches 5 cm further."""
+    _, tick = led(-0.05)
     assert isinstance(tick.command.arm, JointCommand)
     assert not tick.clip
     reach = FR3.forward(tick.command.arm.q).translation - X_BE_HOME.translation
     np.testing.assert_allclose(reach, [0.05, 0.0, 0.0], atol=1e-5)
+
+
+def test_a_hand_that_does_not_get_to_its_plan_is_counted_and_said():
+    robot, _ = led(-0.9)
+    assert robot.counts.unreached_ticks > 100
+    assert any("the hand is sent short of where the plan has it" in said for said in robot.counts.fallbacks())
