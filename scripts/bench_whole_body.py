@@ -1,0 +1,128 @@
+"""What the arm's inverse kinematics costs per tick: ours beside mink's, where mink is installed.
+
+    uv run --with mink --with daqp scripts/bench_whole_body.py --json sim/results/bench-whole-body.json
+
+Both follow the same hand targets, a circle in the world while the base sways under the arm, within the same
+joint and speed limits and with the same posture to fall back to.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.action import BasePoseCommand, Command, JointCommand, PoseCommand
+from robot_runtime.core.state import RobotState
+from robot_runtime.core.transforms import pose_from_planar, quaternion_from_rotation
+from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
+from sim.kinematics import ASSETS, NUM_JOINTS, P_HAND_E, Q_HOME, Kinematics
+
+TICK_NS = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchWholeBody:
+    """Time one tick of differential inverse kinematics, 7 joints on a base that moves in the plane."""
+
+    ticks: int = 5_000
+    """How many to time."""
+    json: Path | None = None
+    """Write the results to this file."""
+
+    def main(self) -> int:
+        rows = {"ours": _ours(self.ticks)}
+        try:
+            rows["mink, daqp"] = _mink(self.ticks)
+        except ImportError:
+            print("mink is not installed: ours alone")
+        table = Table("tick [us]", "p50", "p95", "p99", "n", "hand error p95 [mm]")
+        for name, row in rows.items():
+            figures = [f"{row[key]:.0f}" for key in ("p50", "p95", "p99", "n")]
+            table.add_row(name, *figures, f"{row['hand_error_p95_mm']:.3f}")
+        Console().print(table)
+        if self.json is not None:
+            self.json.write_text(json.dumps(rows, indent=1) + "\n")
+        return 0
+
+
+def _target(i: int) -> tuple[pin.SE3, np.ndarray]:
+    """Hand in the base as planned, and how far the base is from its plan (x, y, yaw)."""
+    t = i * TICK_NS / 1e9
+    X_BE = Kinematics().forward(np.array(Q_HOME))
+    X_BE.translation += np.array([0.05 * np.sin(3.0 * t), 0.10 * np.sin(2.0 * t), 0.05 * np.cos(2.0 * t)])
+    return X_BE, 0.03 * np.array([np.sin(1.7 * t), np.sin(2.3 * t), np.sin(1.1 * t)])
+
+
+def _ours(num_ticks: int) -> dict[str, float]:
+    kinematics, gains = Kinematics(), WholeBodyGains(posture=np.array(Q_HOME))
+    robot = WholeBody(kinematics=kinematics, limits=FR3_LIMITS, gains=gains)
+    robot.reset(np.array(Q_HOME), 0)
+    spent, errors = [], []
+    for i in range(1, num_ticks + 1):
+        X_BE, x_WB = _target(i)
+        state = RobotState(t_ns=i * TICK_NS, q=np.array(Q_HOME), dq=np.zeros(7), x_WB=x_WB)
+        arm = PoseCommand(p_BE=X_BE.translation, quat_BE=quaternion_from_rotation(X_BE.rotation))
+        command = Command(arm=arm, base=BasePoseCommand(x_WB=np.zeros(3)))
+        start = time.perf_counter_ns()
+        out = robot.resolve(command, state, i * TICK_NS)
+        spent.append(time.perf_counter_ns() - start)
+        assert isinstance(out.arm, JointCommand)
+        errors.append(_distance(kinematics.forward(out.arm.q), X_BE, x_WB))
+    return _figures(spent, errors)
+
+
+def _mink(num_ticks: int) -> dict[str, float]:
+    import mink
+    import mujoco
+
+    spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
+    spec.meshdir = str(ASSETS / "meshes")
+    model = spec.compile()
+    configuration = mink.Configuration(model)
+    configuration.update(_full(model.nq, np.array(Q_HOME)))
+    hand = mink.FrameTask("hand", "body", position_cost=1.0, orientation_cost=1.0)
+    posture = mink.PostureTask(model, cost=1e-3)
+    posture.set_target_from_configuration(configuration)
+    joints = [model.joint(f"fr3_joint{i + 1}").name for i in range(NUM_JOINTS)]
+    speeds = dict(zip(joints, FR3_LIMITS.dq_max, strict=True))
+    limits = [mink.ConfigurationLimit(model), mink.VelocityLimit(model, speeds)]
+    X_E_hand = pin.SE3(np.eye(3), -np.array(P_HAND_E))
+    kinematics, spent, errors = Kinematics(), [], []
+    for i in range(1, num_ticks + 1):
+        X_BE, x_WB = _target(i)
+        start = time.perf_counter_ns()
+        wanted = pose_from_planar(x_WB).inverse() * X_BE * X_E_hand
+        hand.set_target(mink.SE3.from_matrix(wanted.homogeneous))
+        v = mink.solve_ik(configuration, [hand, posture], TICK_NS / 1e9, "daqp", 1e-6, limits=limits)
+        configuration.integrate_inplace(v, TICK_NS / 1e9)
+        spent.append(time.perf_counter_ns() - start)
+        errors.append(_distance(kinematics.forward(configuration.q[:7]), X_BE, x_WB))
+    return _figures(spent, errors)
+
+
+def _full(nq: int, q: np.ndarray) -> np.ndarray:
+    out = np.zeros(nq)
+    out[: len(q)] = q
+    return out
+
+
+def _distance(X_BE: pin.SE3, planned: pin.SE3, x_WB: np.ndarray) -> float:
+    """Of the hand in the world from where the plan has it [mm]."""
+    return 1e3 * float(np.linalg.norm((pose_from_planar(x_WB) * X_BE).translation - planned.translation))
+
+
+def _figures(spent_ns: list[int], errors_mm: list[float]) -> dict[str, float]:
+    p50, p95, p99 = np.quantile(np.array(spent_ns) / 1e3, [0.5, 0.95, 0.99])
+    error = float(np.quantile(errors_mm[len(errors_mm) // 10 :], 0.95))
+    return {"p50": p50, "p95": p95, "p99": p99, "n": len(spent_ns), "hand_error_p95_mm": error}
+
+
+if __name__ == "__main__":
+    raise SystemExit(tyro.cli(BenchWholeBody).main())
