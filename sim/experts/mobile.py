@@ -16,20 +16,44 @@ from robot_runtime.core.state import Observation
 from robot_runtime.core.transforms import rotation_to_6d, turn_planar, wrap_angle
 from sim.experts.motion import DT_NS, DT_S, HORIZON, limit, limit_norm
 from sim.kinematics import R_DOWN
-from sim.mobile_base import P_BA
-from sim.tasks.household import CUP_RADIUS, in_base, mobile_schema
+from sim.tasks.household import CUP_HALF_HEIGHT, CUP_RADIUS, in_base, mobile_schema
 
 MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz: base pose from the observed one (3), hand in the base (9), gripper width (1)."""
-DRIVE_SPEED, TURN_SPEED, DRIVE_ACCELERATION, TURN_ACCELERATION = 0.6, 1.1, 0.7, 2.0
-HAND_SPEED, HAND_ACCELERATION, HAND_GAIN, DRIVE_GAIN = 0.45, 2.0, 5.0, 1.8
-CLOSE_WIDTH = 0.035
-"""Commanded to squeeze: less than the cup [m]."""
-READY = np.array([0.48, 0.0, 0.98])
-"""Where the hand waits and carries, in B [m]."""
-REACH_MIN, REACH_MAX = 0.30, 0.64
-"""Of the hand from the arm's axis, horizontally [m]."""
+DRIVE_ACCELERATION, TURN_ACCELERATION, HAND_ACCELERATION = 0.7, 2.0, 2.0
+"""Bounds on what is imagined [m/s², rad/s², m/s²]."""
+SQUEEZE = 0.025
+"""By how much less than its width a held thing's width is commanded [m]."""
 _FINGER_SPEED = 0.2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Thing:
+    """Something that fingers can hold, told in O."""
+
+    p: Float[np.ndarray, "3"]
+    """Its middle [m]."""
+    radius: float = CUP_RADIUS
+    half_height: float = CUP_HALF_HEIGHT
+    way: Float[np.ndarray, "2"] | None = None
+    """Direction on the floor along which alone it can be led, as a drawer's handle; None: anywhere."""
+
+    @property
+    def close_width(self) -> float:
+        """Of fingers that hold it, as commanded [m]."""
+        return max(0.0, 2 * self.radius - SQUEEZE)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Deck:
+    """A box on the robot, told in B: what lies in it goes with the base."""
+
+    lower: Float[np.ndarray, "3"]
+    upper: Float[np.ndarray, "3"]
+
+    def contains(self, p_B: Float[np.ndarray, "3"]) -> bool:
+        """Whether a point is in it [m]."""
+        return bool((p_B > self.lower).all() and (p_B < self.upper).all())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,17 +69,23 @@ class MobileScene:
     v_hand: Float[np.ndarray, "3"]
     """Relative to B [m/s]."""
     width: float
-    cup: Float[np.ndarray, "3"]
-    """Object in O [m]."""
+    things: tuple[Thing, ...] = ()
+    deck: Deck | None = None
 
-    @property
-    def is_between_fingers(self) -> bool:
-        d = in_base(self.x, self.cup) - self.p
-        return bool(math.hypot(d[0], d[1]) < 0.02 and abs(d[2]) < 0.045)
+    def is_around(self, thing: Thing) -> bool:
+        """Whether the fingers are on both sides of a thing."""
+        d = in_base(self.x, thing.p) - self.p
+        return bool(math.hypot(d[0], d[1]) < 0.02 and abs(d[2]) < thing.half_height - 0.005)
 
-    @property
-    def is_held(self) -> bool:
-        return self.is_between_fingers and self.width < 2 * CUP_RADIUS + 0.004
+    def holds(self, thing: Thing) -> bool:
+        """Whether they have closed on it."""
+        return self.width < 2 * thing.radius + 0.004 and self.is_around(thing)
+
+    def is_on_deck(self, thing: Thing) -> bool:
+        """Whether a thing that nobody holds lies, or falls, into the box on the robot."""
+        if self.deck is None or self.holds(thing):
+            return False
+        return self.deck.contains(in_base(self.x, thing.p))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,8 +99,8 @@ class MobileIntention:
     width: float
 
 
-def see(observation: Observation) -> MobileScene:
-    """The scene at the observation."""
+def see(observation: Observation, *things: Thing, deck: Deck | None = None) -> MobileScene:
+    """The scene at the observation, with the things in it."""
     state = observation.state
     assert state.X_BE is not None
     assert state.gripper_width is not None
@@ -81,34 +111,9 @@ def see(observation: Observation) -> MobileScene:
         p=np.array(state.X_BE.translation),
         v_hand=np.zeros(3),
         width=state.gripper_width,
-        cup=observation.environment_state[:3],
+        things=things,
+        deck=deck,
     )
-
-
-def drive_to(scene: MobileScene, goal: Float[np.ndarray, "3"], *, speed: float = DRIVE_SPEED) -> np.ndarray:
-    """Velocity in O that ends in a pose of the base."""
-    v = limit_norm(DRIVE_GAIN * (goal[:2] - scene.x[:2]), speed)
-    turn = limit(2.0 * wrap_angle(goal[2] - scene.x[2]), -TURN_SPEED, TURN_SPEED)
-    return np.array([v[0], v[1], turn])
-
-
-def hand_to(scene: MobileScene, goal_B: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """Velocity relative to B that ends in a point of B."""
-    return limit_norm(HAND_GAIN * (goal_B - scene.p), HAND_SPEED)
-
-
-def hand_to_still(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """The same for a point that stands in the world while the base moves under the hand."""
-    goal = in_base(scene.x, goal_O)
-    v_B = turn_planar(scene.v[:2], -scene.x[2])
-    passing = -np.array([v_B[0] - scene.v[2] * goal[1], v_B[1] + scene.v[2] * goal[0], 0.0])
-    return limit_norm(HAND_GAIN * (goal - scene.p) + passing, 1.6 * HAND_SPEED)
-
-
-def can_reach(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> bool:
-    """Whether the arm gets to a point from where the base stands."""
-    goal = in_base(scene.x, goal_O)
-    return REACH_MIN < math.hypot(goal[0] - P_BA[0], goal[1]) < REACH_MAX and goal[0] > P_BA[0] + 0.15
 
 
 def imagine(scene: MobileScene, want: MobileIntention) -> MobileScene:
@@ -128,20 +133,31 @@ def advance(
     x[2] = wrap_angle(x[2])
     p = scene.p + DT_S * v_hand
     grip = scene.width + limit(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
-    if scene.is_between_fingers:
-        grip = max(grip, 2 * CUP_RADIUS)
-    cup = _carried(scene, x, p, width)
-    return replace(scene, x=x, v=v, p=p, v_hand=v_hand, width=float(grip), cup=cup)
+    for thing in scene.things:
+        if scene.is_around(thing):
+            grip = max(grip, 2 * thing.radius)
+    things = _led(scene, x, p, width)
+    return replace(scene, x=x, v=v, p=p, v_hand=v_hand, width=float(grip), things=things)
 
 
-def _carried(
+def _led(
     scene: MobileScene, x: Float[np.ndarray, "3"], p: Float[np.ndarray, "3"], width: float
-) -> Float[np.ndarray, "3"]:
-    """Where the object is once base and hand have come to x and p."""
-    if not scene.is_held or width >= 2 * CUP_RADIUS:
-        return scene.cup
-    held = in_base(scene.x, scene.cup) - scene.p + p
-    return turn_planar(held, x[2]) + np.array([x[0], x[1], 0.0])
+) -> tuple[Thing, ...]:
+    """The things once base and hand have come to x and p: held ones with the hand, the box's with x."""
+    out = []
+    for thing in scene.things:
+        at = in_base(scene.x, thing.p)
+        if scene.holds(thing) and width < 2 * thing.radius:
+            at = at - scene.p + p
+        elif not scene.is_on_deck(thing):
+            out.append(thing)
+            continue
+        moved = turn_planar(at, x[2]) + np.array([x[0], x[1], 0.0])
+        if thing.way is not None:
+            along = float((moved - thing.p)[:2] @ thing.way)
+            moved = thing.p + np.array([*(along * thing.way), 0.0])
+        out.append(replace(thing, p=moved))
+    return tuple(out)
 
 
 def follow(
@@ -151,7 +167,7 @@ def follow(
     v = (next_row[:3] - row[:3]) / DT_S
     v[2] = wrap_angle(next_row[2] - row[2]) / DT_S
     v_hand = (next_row[3:6] - row[3:6]) / DT_S
-    led = replace(scene, x=row[:3], p=row[3:6], cup=_carried(scene, row[:3], row[3:6], row[12]))
+    led = replace(scene, x=row[:3], p=row[3:6], things=_led(scene, row[:3], row[3:6], row[12]))
     return replace(advance(led, v=v, v_hand=v_hand, width=row[12]), x=next_row[:3], p=next_row[3:6])
 
 

@@ -1,0 +1,79 @@
+"""Rules that household experts are made of: where base and hand go next, and when the fingers close."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.transforms import turn_planar, wrap_angle
+from sim.experts.grasping import ramp
+from sim.experts.mobile import MobileIntention, MobileScene, Thing
+from sim.experts.motion import limit, limit_norm
+from sim.mobile_base import P_BA
+from sim.model import MAX_WIDTH
+from sim.tasks.household import in_base
+
+DRIVE_SPEED, TURN_SPEED, HAND_SPEED = 0.6, 1.1, 0.45
+"""[m/s, rad/s, m/s]"""
+DRIVE_GAIN, TURN_GAIN, HAND_GAIN = 1.8, 2.0, 5.0
+"""Approach of a goal [1/s]."""
+GRASP_ABOVE, HOVER = 0.022, 0.14
+"""Hand over the middle of what it grasps, and how much higher on the way there [m]."""
+READY = np.array([0.48, 0.0, 0.98])
+"""Where the hand waits and carries, in B [m]."""
+REACH_MIN, REACH_MAX = 0.30, 0.64
+"""Of the hand from the arm's axis, horizontally [m]."""
+STANDOFF = 0.60
+"""From the middle of the base to what it stands before [m]."""
+
+
+def drive_to(scene: MobileScene, goal: Float[np.ndarray, "3"], *, speed: float = DRIVE_SPEED) -> np.ndarray:
+    """Velocity in O that ends in a pose of the base."""
+    v = limit_norm(DRIVE_GAIN * (goal[:2] - scene.x[:2]), speed)
+    turn = limit(TURN_GAIN * wrap_angle(goal[2] - scene.x[2]), -TURN_SPEED, TURN_SPEED)
+    return np.array([v[0], v[1], turn])
+
+
+def hand_to(scene: MobileScene, goal_B: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """Velocity relative to B that ends in a point of B."""
+    return limit_norm(HAND_GAIN * (goal_B - scene.p), HAND_SPEED)
+
+
+def hand_to_still(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """The same for a point that stands in the world while the base moves under the hand."""
+    goal = in_base(scene.x, goal_O)
+    v_B = turn_planar(scene.v[:2], -scene.x[2])
+    passing = -np.array([v_B[0] - scene.v[2] * goal[1], v_B[1] + scene.v[2] * goal[0], 0.0])
+    return limit_norm(HAND_GAIN * (goal - scene.p) + passing, 1.6 * HAND_SPEED)
+
+
+def can_reach(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> bool:
+    """Whether the arm gets to a point from where the base stands."""
+    goal = in_base(scene.x, goal_O)
+    return REACH_MIN < math.hypot(goal[0] - P_BA[0], goal[1]) < REACH_MAX and goal[0] > P_BA[0] + 0.15
+
+
+def stand_before(p: Float[np.ndarray, "3"], facing: Float[np.ndarray, "2"]) -> Float[np.ndarray, "3"]:
+    """Where the base stands to reach a point that lies in a direction."""
+    return np.array([*(p[:2] - STANDOFF * facing), math.atan2(facing[1], facing[0])])
+
+
+def grasp(scene: MobileScene, thing: Thing, v: Float[np.ndarray, "3"]) -> MobileIntention:
+    """Come over a thing, go down around it and close, while the base drives with velocity v."""
+    if not can_reach(scene, thing.p):
+        return MobileIntention(v=v, v_hand=hand_to(scene, READY), width=MAX_WIDTH)
+    d = in_base(scene.x, thing.p) - scene.p
+    aside = math.hypot(d[0], d[1])
+    over = GRASP_ABOVE + HOVER * ramp(aside, 0.007, 0.035)
+    low = abs(d[2] + GRASP_ABOVE) < 0.012
+    closing = scene.width < MAX_WIDTH - 0.01 and scene.is_around(thing)
+    goal = thing.p + np.array([0.0, 0.0, over])
+    width = thing.close_width if (aside < 0.009 and low) or closing else MAX_WIDTH
+    return MobileIntention(v=v, v_hand=hand_to_still(scene, goal), width=width)
+
+
+def let_go(scene: MobileScene, thing: Thing, v: Float[np.ndarray, "3"]) -> MobileIntention:
+    """Open, then rise from a thing that stands where it should."""
+    clear = ramp(scene.width, 2 * thing.radius + 0.004, 2 * thing.radius + 0.012)
+    goal = thing.p + np.array([0.0, 0.0, GRASP_ABOVE + 0.16 * clear])
+    return MobileIntention(v=v, v_hand=hand_to_still(scene, goal), width=MAX_WIDTH)
