@@ -15,6 +15,7 @@ from jaxtyping import Float
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import UnknownNameError
+from sim.experts.clear import ClearExpert
 from sim.experts.conveyor import ConveyorExpert
 from sim.experts.fetch import FetchExpert
 from sim.experts.mobile import MOBILE_SPEC
@@ -22,6 +23,7 @@ from sim.experts.motion import DT_NS, HORIZON
 from sim.experts.pick_place import PickPlaceExpert
 from sim.experts.strike import StrikeExpert
 from sim.experts.track import TrackExpert
+from sim.experts.wipe import WipeExpert
 from sim.tasks import HOUSEHOLD_TASKS
 
 ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORIZON, dt_ns=DT_NS)
@@ -42,11 +44,13 @@ class Expert(Protocol):
 
 
 EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
+    "clear": lambda rng: ClearExpert(),
     "conveyor": lambda rng: ConveyorExpert(),
     "fetch": lambda rng: FetchExpert(),
     "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
     "strike": lambda rng: StrikeExpert(),
     "track": lambda rng: TrackExpert(),
+    "wipe": lambda rng: WipeExpert(),
 }
 
 

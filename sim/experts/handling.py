@@ -8,15 +8,17 @@ from jaxtyping import Float
 from robot_runtime.core.transforms import turn_planar, wrap_angle
 from sim.experts.grasping import ramp
 from sim.experts.mobile import MobileIntention, MobileScene, Thing
-from sim.experts.motion import limit, limit_norm
+from sim.experts.motion import limit_norm
 from sim.mobile_base import P_BA
 from sim.model import MAX_WIDTH
 from sim.tasks.household import in_base
 
 DRIVE_SPEED, TURN_SPEED, HAND_SPEED = 0.6, 1.1, 0.45
 """[m/s, rad/s, m/s]"""
-DRIVE_GAIN, TURN_GAIN, HAND_GAIN = 1.8, 2.0, 5.0
-"""Approach of a goal [1/s]."""
+DRIVE_GAIN, TURN_GAIN, HAND_GAIN = 3.0, 4.0, 7.0
+"""Of the last bit of the way to a goal [1/s]."""
+DRIVE_BRAKING, TURN_BRAKING, HAND_BRAKING = 0.55, 1.6, 1.6
+"""Before that; less than what is imagined as possible, or goals would be overshot [m/s², rad/s², m/s²]."""
 GRASP_ABOVE, HOVER = 0.022, 0.14
 """Hand over the middle of what it grasps, and how much higher on the way there [m]."""
 READY = np.array([0.48, 0.0, 0.98])
@@ -27,16 +29,33 @@ STANDOFF = 0.60
 """From the middle of the base to what it stands before [m]."""
 
 
+def approach_speed(distance: float, *, most: float, braking: float, gain: float) -> float:
+    """Speed at which to come nearer to a goal: it brakes at less than `braking` and ends exponentially.
+
+    Solves distance = v^2 / (2 braking) + v / gain, so that |v'| = braking v / (v + braking / gain).
+    """
+    v = braking * (math.sqrt(1.0 / gain**2 + 2.0 * distance / braking) - 1.0 / gain)
+    return min(v, most)
+
+
+def _towards(
+    step: Float[np.ndarray, " n"], *, most: float, braking: float, gain: float
+) -> Float[np.ndarray, " n"]:
+    distance = float(np.linalg.norm(step))
+    return step * (approach_speed(distance, most=most, braking=braking, gain=gain) / max(distance, 1e-9))
+
+
 def drive_to(scene: MobileScene, goal: Float[np.ndarray, "3"], *, speed: float = DRIVE_SPEED) -> np.ndarray:
     """Velocity in O that ends in a pose of the base."""
-    v = limit_norm(DRIVE_GAIN * (goal[:2] - scene.x[:2]), speed)
-    turn = limit(TURN_GAIN * wrap_angle(goal[2] - scene.x[2]), -TURN_SPEED, TURN_SPEED)
-    return np.array([v[0], v[1], turn])
+    v = _towards(goal[:2] - scene.x[:2], most=speed, braking=DRIVE_BRAKING, gain=DRIVE_GAIN)
+    angle = wrap_angle(goal[2] - scene.x[2])
+    turn = approach_speed(abs(angle), most=TURN_SPEED, braking=TURN_BRAKING, gain=TURN_GAIN)
+    return np.array([v[0], v[1], math.copysign(turn, angle)])
 
 
 def hand_to(scene: MobileScene, goal_B: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
     """Velocity relative to B that ends in a point of B."""
-    return limit_norm(HAND_GAIN * (goal_B - scene.p), HAND_SPEED)
+    return _towards(goal_B - scene.p, most=HAND_SPEED, braking=HAND_BRAKING, gain=HAND_GAIN)
 
 
 def hand_to_still(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
@@ -44,7 +63,7 @@ def hand_to_still(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> Float[n
     goal = in_base(scene.x, goal_O)
     v_B = turn_planar(scene.v[:2], -scene.x[2])
     passing = -np.array([v_B[0] - scene.v[2] * goal[1], v_B[1] + scene.v[2] * goal[0], 0.0])
-    return limit_norm(HAND_GAIN * (goal - scene.p) + passing, 1.6 * HAND_SPEED)
+    return limit_norm(hand_to(scene, goal) + passing, 1.6 * HAND_SPEED)
 
 
 def can_reach(scene: MobileScene, goal_O: Float[np.ndarray, "3"]) -> bool:

@@ -6,6 +6,7 @@ Everything is told in O, the frame of the base at the observation, in which the 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,9 @@ from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.state import Observation
 from robot_runtime.core.transforms import rotation_to_6d, turn_planar, wrap_angle
 from sim.experts.motion import DT_NS, DT_S, HORIZON, limit, limit_norm
-from sim.kinematics import R_DOWN
+from sim.kinematics import R_DOWN, Kinematics
+from sim.mobile_base import P_BA
+from sim.model import SERVO_LAG_S
 from sim.tasks.household import CUP_HALF_HEIGHT, CUP_RADIUS, in_base, mobile_schema
 
 MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
@@ -99,17 +102,27 @@ class MobileIntention:
     width: float
 
 
+@cache
+def _kinematics() -> Kinematics:
+    return Kinematics(p_BA=P_BA)
+
+
 def see(observation: Observation, *things: Thing, deck: Deck | None = None) -> MobileScene:
-    """The scene at the observation, with the things in it."""
+    """The scene at the observation, with the things in it.
+
+    Rows are setpoints: the hand is taken to be where its own is, a lag ahead of what is measured. The base
+    keeps up with its setpoint, and a guessed lag would feed back what it adds.
+    """
     state = observation.state
     assert state.X_BE is not None
     assert state.gripper_width is not None
     assert state.V_WB_B is not None
+    v_hand = (_kinematics().jacobian(state.q) @ state.dq)[:3]
     return MobileScene(
         x=np.zeros(3),
         v=np.array(state.V_WB_B),
-        p=np.array(state.X_BE.translation),
-        v_hand=np.zeros(3),
+        p=state.X_BE.translation + SERVO_LAG_S * v_hand,
+        v_hand=v_hand,
         width=state.gripper_width,
         things=things,
         deck=deck,

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from robot_runtime.errors import UnknownNameError
 from sim.task import Task
+from sim.tasks.clear import Clear
 from sim.tasks.conveyor import Conveyor
 from sim.tasks.fetch import Fetch
 from sim.tasks.pick_place import PickPlace
 from sim.tasks.strike import Strike
 from sim.tasks.track import Track
+from sim.tasks.wipe import Wipe
 
 TABLE_TASKS: dict[str, Callable[[], Task]] = {
     "conveyor": Conveyor,
@@ -17,7 +19,7 @@ TABLE_TASKS: dict[str, Callable[[], Task]] = {
     "track": Track,
 }
 """For the arm on a table; with trained policies."""
-HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {"fetch": Fetch}
+HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {"clear": Clear, "fetch": Fetch, "wipe": Wipe}
 """For the mobile robot."""
 TASKS = {**TABLE_TASKS, **HOUSEHOLD_TASKS}
 

@@ -13,17 +13,16 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import BasePoseCommand, Command
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
 from sim.model import MAX_WIDTH
-from sim.task import EpisodeScore, HeldFor, Scorer
+from sim.task import Scorer
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
     TABLE_Z,
-    BackwardTravel,
+    HouseholdScorer,
     add_cup,
     add_table,
     add_wall,
@@ -38,7 +37,6 @@ from sim.world import World
 TABLE_HALF = (0.45, 0.25)
 DOOR_HALF = 0.6
 WALL_HALF = (0.05, 1.5, 0.6)
-_SETTLED_S = 0.3
 
 
 class Fetch:
@@ -104,10 +102,22 @@ class Fetch:
         )
 
     def make_scorer(self, world: World) -> Scorer:
-        return FetchScorer(t_start_ns=world.t_start_ns)
+        return HouseholdScorer(self, t_start_ns=world.t_start_ns)
 
-    def is_placed(self, world: World) -> bool:
-        """True if the cup stands upright and still in the tray, and the hand has let go of it."""
+    num_stages = 4
+    """Reached, lifted, through the door, placed."""
+
+    def stage(self, world: World, reached: int) -> int:
+        cup = world.data.joint("cup").qpos[:3]
+        at_hand = float(np.linalg.norm(cup - world.data.site("end_effector").xpos)) < 0.05
+        lifted = cup[2] > TABLE_Z + CUP_HALF_HEIGHT + 0.05
+        done = (at_hand, at_hand and lifted, lifted and cup[0] > 0.2)
+        while reached < len(done) and done[reached]:
+            reached += 1
+        return reached
+
+    def is_done(self, world: World) -> bool:
+        """The cup stands upright and still in the tray, and the hand has let go of it."""
         cup = world.data.joint("cup")
         off = cup.qpos[:3] - self._tray
         inside = np.abs(off[:2]).max() < TRAY_HALF - CUP_RADIUS / 2 and abs(off[2]) < 0.01
@@ -115,48 +125,5 @@ class Fetch:
         still = np.abs(cup.qvel[:3]).max() < 0.05
         return bool(inside and upright and still and world.gripper_width > 2 * CUP_RADIUS + 0.01)
 
-
-STAGES = ("reached", "lifted", "through the door", "placed")
-
-
-class FetchScorer:
-    """Success: the cup stands in the tray and is let go, for a third of a second; progress by stage."""
-
-    def __init__(self, *, t_start_ns: int) -> None:
-        self._t_start_ns = t_start_ns
-        self._placed = HeldFor(_SETTLED_S)
-        self._backward, self._led_backward = BackwardTravel(), BackwardTravel()
-        self._stage = 0
-        self._dropped = False
-
-    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
-        task = world.task
-        assert isinstance(task, Fetch)
-        cup = world.data.joint("cup").qpos[:3]
-        hand = world.data.site("end_effector").xpos
-        lifted = cup[2] > TABLE_Z + CUP_HALF_HEIGHT + 0.05
-        reached = float(np.linalg.norm(cup - hand)) < 0.05
-        done = (reached, reached and lifted, lifted and cup[0] > 0.2, self._placed.done_ns is not None)
-        while self._stage < len(done) and done[self._stage]:
-            self._stage += 1
-        self._dropped = cup[2] < TABLE_Z - 0.1
-        self._backward.on_tick(t_ns, world.x_WB)
-        if isinstance(command.base, BasePoseCommand):
-            self._led_backward.on_tick(t_ns, command.base.x_WB)
-        self._placed.on_tick(t_ns, holds=task.is_placed(world))
-
-    @property
-    def is_done(self) -> bool:
-        return self._placed.done_ns is not None or self._dropped
-
-    def score(self) -> EpisodeScore:
-        done = self._placed.done_ns
-        return EpisodeScore(
-            success=done is not None,
-            completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
-            metrics={
-                "stage": float(len(STAGES) if done is not None else self._stage),
-                "backward_m": self._backward.metres(),
-                "led_backward_m": self._led_backward.metres(),
-            },
-        )
+    def is_lost(self, world: World) -> bool:
+        return bool(world.data.joint("cup").qpos[2] < TABLE_Z - 0.1)

@@ -3,20 +3,31 @@
 Furniture stands on mocap bodies, so every episode has it elsewhere; it does not move and nothing moves it.
 """
 
+from typing import Protocol
+
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import NS_PER_S, BasePose, EndEffectorPose, GripperWidth, Reference
+from robot_runtime.core.action import (
+    NS_PER_S,
+    BasePose,
+    BasePoseCommand,
+    Command,
+    EndEffectorPose,
+    GripperWidth,
+    Reference,
+)
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.model import ROBOT, SCENE
-from sim.task import CAMERA_SIZE
+from sim.task import CAMERA_SIZE, EpisodeScore, HeldFor
 from sim.world import World
 
 TABLE_Z = 0.72
 """Height of table tops [m]."""
 CUP_RADIUS, CUP_HALF_HEIGHT = 0.03, 0.05
+SETTLED_S = 0.3
 _PATH_STEP_NS = 20_000_000
 _CONTACT = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
 _WOOD, _WALL = [0.72, 0.60, 0.46, 1.0], [0.85, 0.86, 0.84, 1.0]
@@ -114,6 +125,72 @@ class BackwardTravel:
         steps = np.diff(path, axis=0)[half : half + len(way)]
         back = -(steps * unit[: len(steps)]).sum(axis=1)
         return float(back[back > 0.0].sum())
+
+
+class BaseTravel:
+    """How far the base went backwards, and how far it was led so."""
+
+    def __init__(self) -> None:
+        self._true, self._led = BackwardTravel(), BackwardTravel()
+
+    def on_tick(self, t_ns: int, x_WB: Float[np.ndarray, "3"], command: Command) -> None:
+        """Take note of one control tick: where the base is, and what is sent."""
+        self._true.on_tick(t_ns, x_WB)
+        if isinstance(command.base, BasePoseCommand):
+            self._led.on_tick(t_ns, command.base.x_WB)
+
+    def metrics(self) -> dict[str, float]:
+        """Both totals [m]."""
+        return {"backward_m": self._true.metres(), "led_backward_m": self._led.metres()}
+
+
+class HouseholdTask(Protocol):
+    """What the scorer asks a household task for."""
+
+    @property
+    def num_stages(self) -> int: ...
+
+    def stage(self, world: World, reached: int) -> int:
+        """How many stages are done now, given how many were before: it never falls."""
+        ...
+
+    def is_done(self, world: World) -> bool:
+        """Whether all is now as it should be."""
+        ...
+
+    def is_lost(self, world: World) -> bool:
+        """Whether it cannot be done any more: something lies on the floor."""
+        ...
+
+
+class HouseholdScorer:
+    """Success: all is as it should be for a third of a second; progress by stage."""
+
+    def __init__(self, task: HouseholdTask, *, t_start_ns: int) -> None:
+        self._task, self._t_start_ns = task, t_start_ns
+        self._done, self._travel = HeldFor(SETTLED_S), BaseTravel()
+        self._stage, self._lost = 0, False
+
+    def on_tick(self, t_ns: int, world: World, command: Command, t_obs_ns: int | None) -> None:
+        self._done.on_tick(t_ns, holds=self._task.is_done(world))
+        self._stage = self._task.stage(world, self._stage)
+        self._lost = self._task.is_lost(world)
+        self._travel.on_tick(t_ns, world.x_WB, command)
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.done_ns is not None or self._lost
+
+    def score(self) -> EpisodeScore:
+        done = self._done.done_ns
+        return EpisodeScore(
+            success=done is not None,
+            completion_s=None if done is None else (done - self._t_start_ns) / 1e9,
+            metrics={
+                "stage": float(self._stage if done is None else self._task.num_stages),
+                **self._travel.metrics(),
+            },
+        )
 
 
 def put(world: World, name: str, xy: Float[np.ndarray, "2"]) -> None:

@@ -1,0 +1,136 @@
+"""`clear`: take three cups from a long counter, one by one, and drop them into the bin on the robot.
+
+y
+|   [ cup     counter   cup       cup ]        the counter's place and side, the cups along it and the end
+|                                              at which the robot starts are drawn anew for every episode
+|      robot, bin at its right hand ->
++----------------------------------------- x
+"""
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.transforms import turn_planar
+from sim.kinematics import Q_HOME
+from sim.mobile_base import P_BA
+from sim.model import MAX_WIDTH, ROBOT, SCENE
+from sim.task import Scorer
+from sim.tasks.household import (
+    CUP_HALF_HEIGHT,
+    CUP_RADIUS,
+    TABLE_Z,
+    HouseholdScorer,
+    add_cup,
+    add_table,
+    in_base,
+    mobile_schema,
+    put,
+    put_cup,
+)
+from sim.world import World
+
+CUPS = ("cup_0", "cup_1", "cup_2")
+COUNTER_HALF = (1.2, 0.25)
+BIN_P = (0.10, -0.44, 0.46)
+"""Middle of the bin's floor in B [m]."""
+BIN_HALF, BIN_HEIGHT = 0.13, 0.14
+_WALL = 0.006
+
+
+class Clear:
+    """A counter with three cups, and a bin on the robot."""
+
+    name = "clear"
+    instruction = "clear the cups from the counter into your bin"
+    schema: Schema = mobile_schema(environment_state_dim=11)
+    episode_s = 40.0
+
+    def __init__(self) -> None:
+        self._side = 1.0
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        add_table(spec, "counter", half=COUNTER_HALF)
+        for name in CUPS:
+            add_cup(spec, name)
+        _add_bin(spec.body("base"))
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        self._side, end = rng.choice([-1.0, 1.0], size=2)
+        counter = np.array([rng.uniform(-0.4, 0.4), self._side * rng.uniform(1.0, 1.3)])
+        put(world, "counter", counter)
+        for name, along in zip(CUPS, (-0.7, 0.0, 0.7), strict=True):
+            from_edge = COUNTER_HALF[1] - rng.uniform(0.07, 0.12)
+            offset = np.array([along + rng.uniform(-0.2, 0.2), -self._side * from_edge])
+            put_cup(world, counter + offset, TABLE_Z, name)
+        yaw = self._side * rng.uniform(0.6, 1.6)
+        start = np.array([counter[0] + end * rng.uniform(0.9, 1.4), -self._side * rng.uniform(0.0, 0.4), yaw])
+        world.place_base(start)
+        world.place_robot(np.array(Q_HOME), MAX_WIDTH)
+
+    def update(self, world: World) -> None:
+        """Nothing moves by itself."""
+
+    def impose(self, world: World) -> None:
+        """Nothing happens but by contact."""
+
+    def environment_state(self, world: World) -> Float[np.ndarray, "11"]:
+        """In B: the three cups (9) [m], then the direction towards the counter (2)."""
+        x_WB = world.x_WB
+        cups = [in_base(x_WB, world.data.joint(name).qpos[:3]) for name in CUPS]
+        return np.concatenate([*cups, turn_planar(np.array([0.0, self._side]), -x_WB[2])])
+
+    def make_scorer(self, world: World) -> Scorer:
+        return HouseholdScorer(self, t_start_ns=world.t_start_ns)
+
+    num_stages = len(CUPS)
+    """A cup each."""
+
+    def stage(self, world: World, reached: int) -> int:
+        return max(reached, self.num_in_bin(world))
+
+    def is_done(self, world: World) -> bool:
+        """All cups lie in the bin."""
+        return self.num_in_bin(world) == len(CUPS)
+
+    def is_lost(self, world: World) -> bool:
+        return bool(min(world.data.joint(name).qpos[2] for name in CUPS) < 0.3)
+
+    def num_in_bin(self, world: World) -> int:
+        """Cups that lie in the bin and are let go."""
+        if world.gripper_width < 2 * CUP_RADIUS + 0.003:
+            hand = world.data.site("end_effector").xpos
+        else:
+            hand = np.full(3, np.inf)
+        count = 0
+        for name in CUPS:
+            cup = world.data.joint(name).qpos[:3]
+            off = in_base(world.x_WB, cup) - np.array(BIN_P)
+            inside = np.abs(off[:2]).max() < BIN_HALF and 0.0 < off[2] < BIN_HEIGHT
+            count += bool(inside and np.linalg.norm(cup - hand) > CUP_HALF_HEIGHT)
+        return count
+
+
+def _add_bin(mount: mujoco.MjsBody) -> None:
+    """An open box beside the arm, on an arm of its own."""
+    p, outer, up = np.array(BIN_P) - P_BA, BIN_HALF + _WALL, BIN_HEIGHT / 2
+    parts = [
+        ([0.0, 0.0, -_WALL], [outer + _WALL, outer + _WALL, _WALL]),
+        ([outer, 0.0, up], [_WALL, outer + _WALL, up]),
+        ([-outer, 0.0, up], [_WALL, outer + _WALL, up]),
+        ([0.0, outer, up], [outer + _WALL, _WALL, up]),
+        ([0.0, -outer, up], [outer + _WALL, _WALL, up]),
+        ([0.0, 0.14, -0.06], [0.03, 0.20, 0.02]),
+    ]
+    for i, (offset, size) in enumerate(parts):
+        mount.add_geom(
+            name=f"bin_{i}",
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            pos=p + np.array(offset),
+            size=size,
+            mass=0.1,
+            rgba=[0.25, 0.45, 0.62, 1.0],
+            contype=SCENE,
+            conaffinity=ROBOT | SCENE,
+        )

@@ -1,0 +1,157 @@
+"""`wipe`: wipe a marked area along a counter that is longer than the arm's reach, with a sponge in the hand.
+
+y
+|   [      counter                     ]     the counter's place and side, where on it the area is, its
+|       [  marked  area          ]           length and the end to begin at are drawn for every episode
+|     sponge ->
+|    robot ->
++------------------------------------- x
+"""
+
+import mujoco
+import numpy as np
+from jaxtyping import Bool, Float
+
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.transforms import turn_planar
+from sim.kinematics import P_HAND_E, Q_HOME
+from sim.model import DT_NS, ROBOT
+from sim.task import Scorer
+from sim.tasks.household import TABLE_Z, HouseholdScorer, add_table, in_base, mobile_schema, put
+from sim.world import World
+
+COUNTER_HALF = (1.2, 0.25)
+AREA_WIDTH = 0.16
+"""Across the counter; along it 1.0 to 1.5 [m]."""
+SPONGE_HALF = (0.06, 0.045, 0.015)
+"""Along x of the hand, along its opening, and in height [m]. Before a counter, x points across it."""
+SPONGE_BELOW = 0.045
+"""From E down to the sponge's wiping side, unpressed [m]."""
+CELL = 0.02
+_TOUCH = 0.004
+_WIPE_EVERY_NS = 10 * DT_NS
+_NUM_MARKS = 20
+
+
+class Wipe:
+    """A counter with a marked area, and a sponge in the hand."""
+
+    name = "wipe"
+    instruction = "wipe the marked area of the counter"
+    schema: Schema = mobile_schema(environment_state_dim=10)
+    episode_s = 40.0
+    num_stages = 4
+    """Quarters of the area."""
+
+    def __init__(self) -> None:
+        self._side, self._end = 1.0, 1.0
+        self._corner, self._length = np.zeros(2), 1.0  # near the robot's edge, where it begins
+        self._wiped = np.zeros((1, 1), dtype=bool)
+
+    def add_objects(self, spec: mujoco.MjSpec) -> None:
+        add_table(spec, "counter", half=COUNTER_HALF)
+        for i in range(_NUM_MARKS):
+            mark = spec.worldbody.add_body(name=f"mark_{i}", mocap=True)
+            mark.add_geom(
+                type=mujoco.mjtGeom.mjGEOM_BOX,
+                size=[0.5 * 1.5 / _NUM_MARKS, AREA_WIDTH / 2, 0.0005],
+                rgba=[0.75, 0.35, 0.55, 1.0],
+                contype=0,
+                conaffinity=0,
+            )
+        spec.body("hand").add_geom(
+            name="sponge",
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            size=list(SPONGE_HALF),
+            pos=[0.0, 0.0, P_HAND_E[2] + SPONGE_BELOW - SPONGE_HALF[2]],
+            mass=0.03,
+            priority=1,
+            friction=[0.15, 0.01, 0.001],
+            solref=[-2000.0, -60.0],
+            rgba=[0.95, 0.80, 0.25, 1.0],
+            contype=ROBOT,
+            conaffinity=0,
+        )
+
+    def reset(self, world: World, rng: np.random.Generator) -> None:
+        self._side, self._end = rng.choice([-1.0, 1.0], size=2)
+        counter = np.array([rng.uniform(-0.3, 0.3), self._side * rng.uniform(1.0, 1.3)])
+        put(world, "counter", counter)
+        self._length = CELL * round(rng.uniform(1.0, 1.5) / CELL)
+        slack = 2 * COUNTER_HALF[0] - 0.2 - self._length
+        along = 0.1 - COUNTER_HALF[0] + rng.uniform(0.0, slack)
+        near = COUNTER_HALF[1] - rng.uniform(0.04, 0.10)
+        first = along if self._end > 0 else along + self._length
+        self._corner = counter + np.array([first, -self._side * near])
+        cells = round(self._length / CELL), round(AREA_WIDTH / CELL)
+        self._wiped = np.zeros(cells, dtype=bool)
+        yaw = self._side * (0.5 * np.pi + rng.uniform(-0.4, 0.4))
+        start_x = self._corner[0] + rng.uniform(-0.3, 0.3)
+        world.place_base(np.array([start_x, -self._side * rng.uniform(0.0, 0.4), yaw]))
+        world.place_robot(np.array(Q_HOME), 0.03)
+
+    @property
+    def _along(self) -> Float[np.ndarray, "2"]:
+        return np.array([self._end, 0.0])
+
+    @property
+    def _across(self) -> Float[np.ndarray, "2"]:
+        return np.array([0.0, self._side])
+
+    def update(self, world: World) -> None:
+        """Show the marks that are left."""
+        for i in range(_NUM_MARKS):
+            at = (i + 0.5) / _NUM_MARKS
+            column = min(int(at * len(self._wiped)), len(self._wiped) - 1)
+            p = self._corner + at * self._length * self._along + 0.5 * AREA_WIDTH * self._across
+            z = -1.0 if self._wiped[column].mean() > 0.9 else TABLE_Z
+            world.data.mocap_pos[world.model.body(f"mark_{i}").mocapid[0]] = *p, z
+
+    def impose(self, world: World) -> int:
+        """Wipe what the sponge touches."""
+        sponge = world.data.geom("sponge")
+        if world.t_ns > world.t_start_ns and sponge.xpos[2] - SPONGE_HALF[2] < TABLE_Z + _TOUCH:
+            self._wiped |= self._under(sponge.xpos[:2], sponge.xmat.reshape(3, 3)[:2, :2])
+        return world.t_ns + _WIPE_EVERY_NS
+
+    def _under(self, p: Float[np.ndarray, "2"], turn: Float[np.ndarray, "2 2"]) -> Bool[np.ndarray, "n m"]:
+        """Cells whose middle lies under the sponge."""
+        n, m = self._wiped.shape
+        s, t = CELL * (np.arange(n) + 0.5), CELL * (np.arange(m) + 0.5)
+        middle = self._corner + s[:, None, None] * self._along + t[None, :, None] * self._across
+        off = np.abs((middle - p) @ turn)
+        return (off[..., 0] < SPONGE_HALF[0]) & (off[..., 1] < SPONGE_HALF[1])
+
+    @property
+    def frontier(self) -> float:
+        """Up to where the area is wiped, from the corner along it [m]."""
+        open_columns = np.flatnonzero(self._wiped.mean(axis=1) < 0.99)
+        return self._length if not len(open_columns) else CELL * float(open_columns[0])
+
+    def environment_state(self, world: World) -> Float[np.ndarray, "10"]:
+        """In B: near edge of the area at the frontier and at its end (3 each) [m]; directions (2 each).
+
+        Directions: along the area, towards the counter.
+        """
+        x_WB = world.x_WB
+        points = [self._corner + share * self._along for share in (self.frontier, self._length)]
+        return np.concatenate(
+            [
+                *(in_base(x_WB, np.array([*p, TABLE_Z])) for p in points),
+                turn_planar(self._along, -x_WB[2]),
+                turn_planar(self._across, -x_WB[2]),
+            ]
+        )
+
+    def make_scorer(self, world: World) -> Scorer:
+        return HouseholdScorer(self, t_start_ns=world.t_start_ns)
+
+    def stage(self, world: World, reached: int) -> int:
+        return int(self.num_stages * self._wiped.mean() + 0.02)
+
+    def is_done(self, world: World) -> bool:
+        """97 in 100 parts of the area are wiped."""
+        return bool(self._wiped.mean() >= 0.97)
+
+    def is_lost(self, world: World) -> bool:
+        return False
