@@ -137,9 +137,10 @@ class World:
         self.set_base_twist(np.zeros(3), until_ns=None)
 
     def snapshot(self) -> Float[np.ndarray, " P"]:
-        """Everything that shows in a picture: qpos, then mocap positions (a copy, safe in any thread)."""
+        """Everything that shows in a picture: qpos, then mocap poses (a copy, safe in any thread)."""
         with self._lock:
-            return np.concatenate([self.data.qpos, self.data.mocap_pos.ravel()])
+            mocap = np.hstack([self.data.mocap_pos, self.data.mocap_quat])
+            return np.concatenate([self.data.qpos, mocap.ravel()])
 
     def observe(self, state: RobotState | None = None) -> Observation:
         """The task's own quantities and words at `t_ns`, with the robot as it measured itself.
@@ -168,5 +169,6 @@ class World:
 def show_snapshot(model: mujoco.MjModel, data: mujoco.MjData, snapshot: Float[np.ndarray, " P"]) -> None:
     """Put a `World.snapshot` into another `MjData` of the same model, ready to draw."""
     data.qpos[:] = snapshot[: model.nq]
-    data.mocap_pos[:] = snapshot[model.nq :].reshape(-1, 3)
+    mocap = snapshot[model.nq :].reshape(-1, 7)
+    data.mocap_pos[:], data.mocap_quat[:] = mocap[:, :3], mocap[:, 3:]
     mujoco.mj_forward(model, data)

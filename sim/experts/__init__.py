@@ -17,6 +17,7 @@ from robot_runtime.core.state import Observation
 from robot_runtime.errors import UnknownNameError
 from sim.experts.clear import ClearExpert
 from sim.experts.conveyor import ConveyorExpert
+from sim.experts.drawer import DrawerExpert
 from sim.experts.fetch import FetchExpert
 from sim.experts.mobile import MOBILE_SPEC
 from sim.experts.motion import DT_NS, HORIZON
@@ -46,6 +47,7 @@ class Expert(Protocol):
 EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
     "clear": lambda rng: ClearExpert(),
     "conveyor": lambda rng: ConveyorExpert(),
+    "drawer": lambda rng: DrawerExpert(),
     "fetch": lambda rng: FetchExpert(),
     "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
     "strike": lambda rng: StrikeExpert(),

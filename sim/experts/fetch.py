@@ -14,23 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.experts.grasping import ramp
-from sim.experts.handling import (
-    GRASP_ABOVE,
-    READY,
-    can_reach,
-    drive_to,
-    grasp,
-    hand_to,
-    hand_to_still,
-    let_go,
-    stand_before,
-)
+from sim.experts.handling import can_reach, carry, drive_to, grasp, let_go, place, stand_before
 from sim.experts.mobile import MobileIntention, MobileScene, Thing, rows_by_rule, see
-from sim.tasks.household import CUP_RADIUS, in_base
+from sim.tasks.household import CUP_RADIUS
 from sim.tasks.tray import TRAY_HALF
 
-LIFT = 0.16
 _BEFORE_DOOR, _DOOR_LANE = 0.75, 0.16
 
 
@@ -76,19 +64,10 @@ class _Places:
         return bool(np.abs(off[:2]).max() < TRAY_HALF - CUP_RADIUS / 2 and off[2] < 0.012)
 
     def _bring(self, scene: MobileScene, cup: Thing) -> MobileIntention:
-        goal, at = stand_before(self.tray, self.to_b), in_base(scene.x, cup.p)
-        near = float(np.linalg.norm(goal[:2] - scene.x[:2]))
-        if near < 0.6 and can_reach(scene, self.tray):
-            d = in_base(scene.x, self.tray) - at
-            over = 0.003 + LIFT * ramp(math.hypot(d[0], d[1]), 0.015, 0.06)
-            target = self.tray + np.array([0.0, 0.0, GRASP_ABOVE + over])
-            return MobileIntention(
-                v=drive_to(scene, goal), v_hand=hand_to_still(scene, target), width=cup.close_width
-            )
-        lifted = ramp(at[2] - self.tray[2], 0.04, 0.12)
-        v = lifted * drive_to(scene, self._by_the_door(scene, goal))
-        up = np.array([*scene.p[:2], READY[2]]) if lifted < 1.0 else READY
-        return MobileIntention(v=v, v_hand=hand_to(scene, up), width=cup.close_width)
+        goal = stand_before(self.tray, self.to_b)
+        if float(np.linalg.norm(goal[:2] - scene.x[:2])) < 0.6 and can_reach(scene, self.tray):
+            return place(scene, cup, self.tray, drive_to(scene, goal))
+        return carry(scene, cup, drive_to(scene, self._by_the_door(scene, goal)))
 
     def _by_the_door(self, scene: MobileScene, goal: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
         """The next place on the way to a pose: before the door, behind it, or the pose itself."""

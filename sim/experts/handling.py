@@ -11,7 +11,7 @@ from sim.experts.mobile import MobileIntention, MobileScene, Thing
 from sim.experts.motion import limit_norm
 from sim.mobile_base import P_BA
 from sim.model import MAX_WIDTH
-from sim.tasks.household import in_base
+from sim.tasks.household import TABLE_Z, in_base
 
 DRIVE_SPEED, TURN_SPEED, HAND_SPEED = 0.6, 1.1, 0.45
 """[m/s, rad/s, m/s]"""
@@ -19,8 +19,8 @@ DRIVE_GAIN, TURN_GAIN, HAND_GAIN = 3.0, 4.0, 7.0
 """Of the last bit of the way to a goal [1/s]."""
 DRIVE_BRAKING, TURN_BRAKING, HAND_BRAKING = 0.55, 1.6, 1.6
 """Before that; less than what is imagined as possible, or goals would be overshot [m/s², rad/s², m/s²]."""
-GRASP_ABOVE, HOVER = 0.022, 0.14
-"""Hand over the middle of what it grasps, and how much higher on the way there [m]."""
+GRASP_ABOVE, HOVER, LIFT = 0.022, 0.14, 0.16
+"""Hand over the middle of what it grasps; how much higher on the way there, and on the way to a place [m]."""
 READY = np.array([0.48, 0.0, 0.98])
 """Where the hand waits and carries, in B [m]."""
 REACH_MIN, REACH_MAX = 0.30, 0.64
@@ -94,5 +94,22 @@ def grasp(scene: MobileScene, thing: Thing, v: Float[np.ndarray, "3"]) -> Mobile
 def let_go(scene: MobileScene, thing: Thing, v: Float[np.ndarray, "3"]) -> MobileIntention:
     """Open, then rise from a thing that stands where it should."""
     clear = ramp(scene.width, 2 * thing.radius + 0.004, 2 * thing.radius + 0.012)
-    goal = thing.p + np.array([0.0, 0.0, GRASP_ABOVE + 0.16 * clear])
+    goal = thing.p + np.array([0.0, 0.0, GRASP_ABOVE + LIFT * clear])
     return MobileIntention(v=v, v_hand=hand_to_still(scene, goal), width=MAX_WIDTH)
+
+
+def carry(scene: MobileScene, thing: Thing, v: Float[np.ndarray, "3"]) -> MobileIntention:
+    """Lift what is held straight up, then drive with it before the body."""
+    lifted = ramp(in_base(scene.x, thing.p)[2] - TABLE_Z - thing.half_height, 0.04, 0.12)
+    goal = np.array([*scene.p[:2], READY[2]]) if lifted < 1.0 else READY
+    return MobileIntention(v=lifted * v, v_hand=hand_to(scene, goal), width=thing.close_width)
+
+
+def place(
+    scene: MobileScene, thing: Thing, target: Float[np.ndarray, "3"], v: Float[np.ndarray, "3"]
+) -> MobileIntention:
+    """Bring what is held over a place and down to it."""
+    d = in_base(scene.x, target) - in_base(scene.x, thing.p)
+    over = 0.003 + LIFT * ramp(math.hypot(d[0], d[1]), 0.015, 0.06)
+    goal = target + np.array([0.0, 0.0, GRASP_ABOVE + over])
+    return MobileIntention(v=v, v_hand=hand_to_still(scene, goal), width=thing.close_width)

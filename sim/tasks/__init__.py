@@ -6,6 +6,7 @@ from robot_runtime.errors import UnknownNameError
 from sim.task import Task
 from sim.tasks.clear import Clear
 from sim.tasks.conveyor import Conveyor
+from sim.tasks.drawer import Drawer
 from sim.tasks.fetch import Fetch
 from sim.tasks.pick_place import PickPlace
 from sim.tasks.strike import Strike
@@ -19,7 +20,12 @@ TABLE_TASKS: dict[str, Callable[[], Task]] = {
     "track": Track,
 }
 """For the arm on a table; with trained policies."""
-HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {"clear": Clear, "fetch": Fetch, "wipe": Wipe}
+HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {
+    "clear": Clear,
+    "drawer": Drawer,
+    "fetch": Fetch,
+    "wipe": Wipe,
+}
 """For the mobile robot."""
 TASKS = {**TABLE_TASKS, **HOUSEHOLD_TASKS}
 

@@ -193,9 +193,11 @@ class HouseholdScorer:
         )
 
 
-def put(world: World, name: str, xy: Float[np.ndarray, "2"]) -> None:
+def put(world: World, name: str, xy: Float[np.ndarray, "2"], *, yaw: float = 0.0) -> None:
     """Stand furniture at a place on the floor; for `Task.reset` only."""
-    world.data.mocap_pos[world.model.body(name).mocapid[0]] = *xy, 0.0
+    i = world.model.body(name).mocapid[0]
+    world.data.mocap_pos[i] = *xy, 0.0
+    world.data.mocap_quat[i] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
 
 
 def put_cup(world: World, xy: Float[np.ndarray, "2"], z: float, name: str = "cup") -> None:

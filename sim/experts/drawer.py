@@ -1,0 +1,129 @@
+"""The `drawer` expert.
+
+cup             drawer    fingers         rule
+elsewhere       closed    any             close on the handle and pull, arm and base together
+elsewhere       open      on the handle   let go of it
+elsewhere       open      free            drive to the cup and close on it
+held            open      on the cup      bring it over the drawer, put it in
+in the drawer   open      any             let go of it, close on the handle and push
+in the drawer   closed    any             let go of the handle, rise
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.state import Observation
+from sim.experts.handling import (
+    GRASP_ABOVE,
+    READY,
+    can_reach,
+    carry,
+    drive_to,
+    grasp,
+    hand_to,
+    hand_to_still,
+    let_go,
+    place,
+    stand_before,
+)
+from sim.experts.mobile import MobileIntention, MobileScene, Thing, rows_by_rule, see
+from sim.experts.motion import limit_norm
+from sim.tasks.drawer import (
+    CLOSED,
+    DRAWER_BACK,
+    DRAWER_FLOOR,
+    DRAWER_FRONT,
+    DRAWER_SIDE,
+    HANDLE_HALF_HEIGHT,
+    HANDLE_RADIUS,
+    HANDLE_X,
+)
+from sim.tasks.household import CUP_HALF_HEIGHT
+
+PULL_TO, OPEN_ENOUGH = 0.26, 0.235
+"""How far the drawer is pulled out, and from where on a cup can be put in [m]."""
+LEAD_SPEED = 0.28
+"""Of the handle [m/s]."""
+BEHIND_HANDLE = 0.19
+"""Where in the open drawer the cup goes, from the handle [m]."""
+_IN_Z = DRAWER_FLOOR + CUP_HALF_HEIGHT
+
+
+class DrawerExpert:
+    """Opens, fills and closes; see the table of rules on top."""
+
+    def plan(
+        self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
+    ) -> Float[np.ndarray, "32 13"]:
+        """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
+        seen = observation.environment_state
+        handle = Thing(p=seen[3:6], radius=HANDLE_RADIUS, half_height=HANDLE_HALF_HEIGHT, way=seen[7:9])
+        cabinet = _Cabinet(closed=seen[3:6] - seen[6] * np.array([*seen[7:9], 0.0]), out=seen[7:9])
+        scene = see(observation, Thing(p=seen[:3]), handle)
+        cabinet.holds_cup = cabinet.is_in(scene.things[0], handle)
+        return rows_by_rule(scene, cabinet.intend, committed)
+
+
+class _Cabinet:
+    """Where the drawer is, in O."""
+
+    def __init__(self, *, closed: Float[np.ndarray, "3"], out: Float[np.ndarray, "2"]) -> None:
+        """closed: the handle when the drawer is closed. out: the way it opens."""
+        self.closed, self.out = closed, out
+        self.holds_cup = False
+        """The cup has been seen in the drawer: from then on it moves with it, which is not imagined."""
+
+    def opening(self, handle: Thing) -> float:
+        return float((handle.p - self.closed)[:2] @ self.out)
+
+    def handle_at(self, opening: float) -> Float[np.ndarray, "3"]:
+        return self.closed + opening * np.array([*self.out, 0.0])
+
+    def is_in(self, cup: Thing, handle: Thing) -> bool:
+        """Whether the cup stands, or lies, in the drawer."""
+        d = (cup.p - handle.p)[:2]
+        along, across = float(d @ self.out), abs(float(d @ np.array([-self.out[1], self.out[0]])))
+        inside = DRAWER_BACK - HANDLE_X < along < DRAWER_FRONT - HANDLE_X and across < DRAWER_SIDE
+        return inside and bool(cup.p[2] < _IN_Z + 0.014)
+
+    def intend(self, scene: MobileScene) -> MobileIntention:
+        """The rule that applies to a scene."""
+        cup, handle = scene.things
+        if self.holds_cup or self.is_in(cup, handle):
+            return self._close(scene, cup, handle)
+        if scene.holds(cup):
+            return self._bring(scene, cup, handle)
+        if self.opening(handle) < OPEN_ENOUGH:
+            return self._lead(scene, handle, PULL_TO)
+        if scene.is_around(handle):
+            return let_go(scene, handle, np.zeros(3))
+        return grasp(scene, cup, drive_to(scene, stand_before(cup.p, -self.out)))
+
+    def _lead(self, scene: MobileScene, handle: Thing, opening: float) -> MobileIntention:
+        """Close on the handle and move it; the base goes where it will stand before it then."""
+        goal = self.handle_at(opening)
+        if not scene.holds(handle):
+            return grasp(scene, handle, drive_to(scene, stand_before(handle.p, -self.out)))
+        lead = limit_norm(goal - handle.p, 0.10)
+        above = np.array([0.0, 0.0, GRASP_ABOVE])
+        v_hand = limit_norm(hand_to_still(scene, handle.p + lead + above), LEAD_SPEED)
+        v = drive_to(scene, stand_before(goal, -self.out), speed=0.7 * LEAD_SPEED)
+        return MobileIntention(v=v, v_hand=v_hand, width=handle.close_width)
+
+    def _bring(self, scene: MobileScene, cup: Thing, handle: Thing) -> MobileIntention:
+        target = handle.p - BEHIND_HANDLE * np.array([*self.out, 0.0])
+        target[2] = _IN_Z
+        goal = stand_before(target, -self.out)
+        if float(np.linalg.norm(goal[:2] - scene.x[:2])) < 0.4 and can_reach(scene, target):
+            return place(scene, cup, target, drive_to(scene, goal))
+        return carry(scene, cup, drive_to(scene, goal))
+
+    def _close(self, scene: MobileScene, cup: Thing, handle: Thing) -> MobileIntention:
+        if scene.is_around(cup):
+            return let_go(scene, cup, np.zeros(3))
+        if self.opening(handle) > 0.5 * CLOSED:
+            return self._lead(scene, handle, -0.01)
+        if scene.is_around(handle):
+            return let_go(scene, handle, np.zeros(3))
+        v_hand = hand_to(scene, READY)
+        return MobileIntention(v=np.zeros(3), v_hand=v_hand, width=0.08)
