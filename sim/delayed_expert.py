@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.state import Observation
-from sim.demonstrations import TICK_NS, TICKS_PER_ROW, limiter_at, send
 from sim.experts import Expert, make_expert
 from sim.experts.motion import HORIZON
+from sim.led_robot import TICK_NS, TICKS_PER_ROW, LedArm
 from sim.task import EpisodeScore
 from sim.world import World
 
@@ -52,7 +52,7 @@ def run_delayed_expert(
     commanded: list[Float[np.ndarray, " 8"]] = []
     path = np.tile([*world.q, world.gripper_width], (TICKS_PER_ROW, 1))
     t_obs_ns: int | None = None
-    limiter = limiter_at(world)
+    robot = LedArm(world)
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         now = len(commanded)
         if trace is not None and now % TICKS_PER_ROW == 0:
@@ -63,7 +63,7 @@ def run_delayed_expert(
             t_obs_ns = arrived[-1].t_obs_ns
             seen = [entry for entry in seen if entry[1].t_obs_ns >= t_obs_ns]
             path = _next_row(expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS)
-        commanded.append(send(world, scorer, limiter, path[now % TICKS_PER_ROW], t_obs_ns))
+        commanded.append(robot.send(scorer, path[now % TICKS_PER_ROW], t_obs_ns))
     return scorer.score()
 
 

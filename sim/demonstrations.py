@@ -17,26 +17,22 @@ they are, will run whatever was seen since. That is how a policy is asked that t
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
 from jaxtyping import Float, Float32
 
-from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import Command, GripperCommand, JointCommand
-from robot_runtime.core.limits import Limiter
+from robot_runtime.core.predict import HandPose
 from robot_runtime.core.state import Observation, RobotState
 from sim.experts import Expert, make_expert
 from sim.experts.motion import DT_NS, HORIZON
-from sim.kinematics import Kinematics
+from sim.led_robot import LedRobot, execute_row, led_robot
 from sim.task import EpisodeScore, Scorer
-from sim.tasks import make_task
+from sim.tasks import hand_pose_of, make_task
 from sim.workers import worker_pool
 from sim.world import World
 
-TICK_NS = 10_000_000
-"""Spacing of the interpolated commands [ns]."""
 FOLLOW_ROWS, DRIFT_ROWS, HOLD_ROWS, LATE_ROWS = (1, 12), (2, 8), (2, 12), (8, 24)
 DISTURB_SHARE, HOLD_SHARE, START_HOLD_SHARE = 0.2, 0.4, 0.3
 """Share of spells that disturb, of those that hold, and of episodes that begin with holding."""
@@ -44,10 +40,12 @@ LATE_SHARE, LATE_ROWS_MAX, LATE_ERROR_MAX = 0.25, 8, 0.01
 """Share of spells under latency, the most rows from plan to plan in them, and how far off they get [m]."""
 DRIFT_MAX = 0.04
 """Largest offset of the hand at the end of a drift [m]."""
+BASE_DRIFT_MAX, YAW_DRIFT_MAX = 0.08, 0.12
+"""Of a mobile base, in the same time [m, rad]."""
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
 """Share of the plans made under a commitment (not where a spell begins to move), and its most rows."""
 _LOW_HAND = 0.06
-TICKS_PER_ROW = DT_NS // TICK_NS
+"""Over what it stands at [m]."""
 _AFTER_SUCCESS_ROWS = 10
 
 
@@ -57,8 +55,8 @@ class Demonstration:
 
     observation: Observation
     """As at run time, without images."""
-    rows: Float32[np.ndarray, "32 8"]
-    """Row i is due at `t_obs + i * 50 ms`: joint positions (7) [rad], gripper width [m]."""
+    rows: Float32[np.ndarray, "32 D"]
+    """Row i is due at `t_obs + i * 50 ms`; columns as in `action_spec_of` the task."""
     num_committed: int
     """How many of the first rows were given by an older plan."""
 
@@ -69,8 +67,8 @@ class Spell:
 
     num_rows: int
     is_hold: bool = False
-    drift: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
-    """Offset of the hand at the end of the spell, in B [m]."""
+    drift: Float[np.ndarray, " m"] | None = None
+    """Offset at the end of the spell, as `LedRobot.off_course` has it; None: none."""
     every_rows: int = 0
     """Rows from one plan to the next, s; 0 for a spell that makes none."""
     delay_rows: int = 0
@@ -85,6 +83,8 @@ class _Samples:
     q: np.ndarray
     dq: np.ndarray
     gripper_width: np.ndarray
+    x_WB: np.ndarray | None
+    V_WB_B: np.ndarray | None
     environment_state: np.ndarray
     rows: np.ndarray
     num_committed: np.ndarray
@@ -105,11 +105,11 @@ def collect(
     """
     instruction = make_task(task_name).instruction
     run = partial(_collect_episode, task_name, seed)
-    kinematics, episodes, out = Kinematics(), range(num_episodes), []
+    hand_pose, episodes, out = hand_pose_of(task_name), range(num_episodes), []
     with nullcontext() if num_workers == 1 else worker_pool(num_workers) as pool:
         collected = map(run, episodes) if pool is None else pool.imap(run, episodes, chunksize=4)
         for i, samples in enumerate(collected):
-            out += _demonstrations(samples, instruction, kinematics)
+            out += _demonstrations(samples, instruction, hand_pose)
             if progress is not None:
                 progress(i + 1, num_episodes)
     return out
@@ -124,13 +124,14 @@ def run_expert(
     """
     world.reset(seed)
     expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
-    plan, i, limiter = expert.plan(world.observe()), 0, limiter_at(world)
+    robot, i, rows = led_robot(world), rows_per_plan, np.zeros((0, 0))
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         if i == rows_per_plan:
-            plan, i = expert.plan(world.observe()), 0
+            observation, exact = robot.observe()
+            rows, i = robot.to_world(expert.plan(exact), observation), 0
         if trace is not None:
             trace.append(world.snapshot())
-        execute_row(world, scorer, limiter, plan[i], plan[i + 1])
+        execute_row(robot, scorer, rows[i], rows[i + 1])
         i += 1
     return scorer.score()
 
@@ -147,19 +148,19 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
     world.reset(episode_seed)
     rng = np.random.default_rng([episode_seed, 2])
     expert, scorer = make_expert(task_name, seed=episode_seed), world.task.make_scorer(world)
-    kept, limiter = list[Demonstration](), limiter_at(world)
+    kept, robot = list[Demonstration](), led_robot(world)
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
-        hand_z = float(world.kinematics.forward(world.q).translation[2])
-        spell = _draw_spell(rng, hand_z=hand_z, is_first=not kept)
-        kept += run_spell(world, expert, scorer, limiter, spell, rng)
+        hand_z = float(world.kinematics.forward(world.q).translation[2]) - world.task.work_z
+        spell = _draw_spell(rng, hand_z=hand_z, has_base=world.has_base, is_first=not kept)
+        kept += run_spell(robot, expert, scorer, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
     return _pack(kept) if scorer.score().success else None
 
 
-def _draw_spell(rng: np.random.Generator, *, hand_z: float, is_first: bool) -> Spell:
-    """The next spell; a low hand is never pushed down into the table."""
+def _draw_spell(rng: np.random.Generator, *, hand_z: float, has_base: bool, is_first: bool) -> Spell:
+    """The next spell; a low hand is never pushed down into the table. hand_z: over what it works at [m]."""
     if is_first and rng.random() < START_HOLD_SHARE:
         return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True)
     if rng.random() < LATE_SHARE:
@@ -176,6 +177,8 @@ def _draw_spell(rng: np.random.Generator, *, hand_z: float, is_first: bool) -> S
     drift = _random_vector(rng, DRIFT_MAX)
     if hand_z < _LOW_HAND:
         drift[2] = abs(drift[2])
+    if has_base:
+        drift = np.concatenate([drift, _random_base(rng, BASE_DRIFT_MAX, YAW_DRIFT_MAX)])
     return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), drift=drift)
 
 
@@ -192,61 +195,47 @@ def _draw_rows(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
 
 
 def run_spell(
-    world: World,
-    expert: Expert,
-    scorer: Scorer,
-    limiter: Limiter,
-    spell: Spell,
-    rng: np.random.Generator,
+    robot: LedRobot, expert: Expert, scorer: Scorer, spell: Spell, rng: np.random.Generator
 ) -> list[Demonstration]:
     """Execute the plan of now as the spell wants; an observation and its plan at every row."""
-    plan, out = expert.plan(world.observe()), []
-    commanded = _commanded_rows(world, plan, spell)
+    observation, exact = robot.observe()
+    plan, out = expert.plan(exact), []
+    commanded = _commanded_rows(robot, robot.to_world(plan, observation), spell)
     for i in range(spell.num_rows):
-        observation, d = world.observe(), 0
-        is_planned = spell.every_rows > 0 and i % spell.every_rows == 0
+        if i > 0:
+            observation, exact = robot.observe()
+        is_planned, d = spell.every_rows > 0 and i % spell.every_rows == 0, 0
         if is_planned:
             d = spell.delay_rows
         elif (i > 0 or spell.is_hold) and rng.random() < COMMITTED_SHARE:
             d = _draw_committed(rng)
         if i > 0 or d > 0:
-            plan = expert.plan(observation, commanded[i : i + d] if d else None)
+            plan = expert.plan(exact, robot.from_world(commanded[i : i + d], observation) if d else None)
         out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
         if is_planned:
             error = _random_vector(rng, LATE_ERROR_MAX)
-            off = _off_course(world, plan, error, num_rows=4, first=d)
+            if robot.world.has_base:
+                error = np.concatenate([error, _random_base(rng, LATE_ERROR_MAX, LATE_ERROR_MAX)])
+            off = robot.off_course(robot.to_world(plan, observation), error, num_rows=4, first=d)
             commanded[i + d :] = _going_on(off)[d : len(commanded) - i]
-        execute_row(world, scorer, limiter, commanded[i], commanded[i + 1])
+        execute_row(robot, scorer, commanded[i], commanded[i + 1])
     return out
 
 
-def _commanded_rows(world: World, plan: Float[np.ndarray, "32 8"], spell: Spell) -> Float[np.ndarray, "n 8"]:
+def _commanded_rows(
+    robot: LedRobot, plan: Float[np.ndarray, "32 D"], spell: Spell
+) -> Float[np.ndarray, "n D"]:
     """What a spell commands in place of a plan, and would command if it went on."""
     if spell.is_hold:
         return _going_on(plan[:1])
-    return _going_on(_off_course(world, plan, spell.drift, num_rows=spell.num_rows))
+    if spell.drift is None:
+        return _going_on(plan)
+    return _going_on(robot.off_course(plan, spell.drift, num_rows=spell.num_rows))
 
 
-def _going_on(rows: Float[np.ndarray, "m 8"]) -> Float[np.ndarray, "n 8"]:
+def _going_on(rows: Float[np.ndarray, "m D"]) -> Float[np.ndarray, "n D"]:
     """The rows, and the last one held until no spell is that long."""
     return np.concatenate([rows, np.tile(rows[-1], (2 * HORIZON - len(rows), 1))])
-
-
-def _off_course(
-    world: World,
-    plan: Float[np.ndarray, "n 8"],
-    drift: Float[np.ndarray, "3"],
-    *,
-    num_rows: int,
-    first: int = 0,
-) -> Float[np.ndarray, "n 8"]:
-    """The plan with the hand led off by `drift` [m] within `num_rows` rows after the row `first`."""
-    J = world.kinematics.jacobian(plan[first, :7])
-    offset = np.linalg.pinv(J) @ np.concatenate([drift, np.zeros(3)])
-    share = np.sin(0.5 * np.pi * np.clip((np.arange(len(plan)) - first) / num_rows, 0.0, 1.0)) ** 2
-    out = plan.copy()
-    out[:, :7] += np.outer(share, offset)
-    return out
 
 
 def _random_vector(rng: np.random.Generator, longest: float) -> Float[np.ndarray, "3"]:
@@ -254,66 +243,29 @@ def _random_vector(rng: np.random.Generator, longest: float) -> Float[np.ndarray
     return direction * (rng.uniform(0.0, longest) / np.linalg.norm(direction))
 
 
-def execute_row(
-    world: World,
-    scorer: Scorer,
-    limiter: Limiter,
-    row: Float[np.ndarray, " 8"],
-    next_row: Float[np.ndarray, " 8"],
-) -> None:
-    """Command one row as the executor does: joints straight to the next row, gripper held, within limits."""
-    t_obs_ns = world.t_ns
-    for k in range(TICKS_PER_ROW):
-        alpha = k / TICKS_PER_ROW
-        q = (1.0 - alpha) * row[:7] + alpha * next_row[:7]
-        send(world, scorer, limiter, np.array([*q, row[7]]), t_obs_ns)
-
-
-def limiter_at(world: World) -> Limiter:
-    """The robot's last gate, with the arm where it is."""
-    out = Limiter(FR3_LIMITS)
-    out.reset(_command(np.array([*world.q, world.gripper_width])), world.t_ns)
-    return out
-
-
-def send(
-    world: World,
-    scorer: Scorer,
-    limiter: Limiter,
-    numbers: Float[np.ndarray, " 8"],
-    t_obs_ns: int | None,
-) -> Float[np.ndarray, " 8"]:
-    """Command joints and gripper for one tick; returns what the limits have left of it."""
-    command, _ = limiter.limit(_command(numbers), world.t_ns)
-    assert isinstance(command.arm, JointCommand)
-    assert command.gripper is not None
-    world.set_joint_target(command.arm.q)
-    world.set_gripper_target(command.gripper.width)
-    scorer.on_tick(world.t_ns, world, command, t_obs_ns)
-    world.advance_to(world.t_ns + TICK_NS)
-    return np.array([*command.arm.q, command.gripper.width])
-
-
-def _command(numbers: Float[np.ndarray, " 8"]) -> Command:
-    return Command(arm=JointCommand(q=numbers[:7]), gripper=GripperCommand(width=float(numbers[7])))
+def _random_base(rng: np.random.Generator, longest: float, turn: float) -> Float[np.ndarray, "3"]:
+    """An offset of a base (x, y, yaw)."""
+    angle, length = rng.uniform(0.0, 2 * np.pi), rng.uniform(0.0, longest)
+    return np.array([length * np.cos(angle), length * np.sin(angle), rng.uniform(-turn, turn)])
 
 
 def _pack(demonstrations: list[Demonstration]) -> _Samples:
     states = [d.observation.state for d in demonstrations]
+    has_base = states[0].x_WB is not None
     return _Samples(
         t_ns=np.array([state.t_ns for state in states]),
         q=np.array([state.q for state in states]),
         dq=np.array([state.dq for state in states]),
         gripper_width=np.array([state.gripper_width for state in states]),
+        x_WB=np.array([state.x_WB for state in states]) if has_base else None,
+        V_WB_B=np.array([state.V_WB_B for state in states]) if has_base else None,
         environment_state=np.array([d.observation.environment_state for d in demonstrations]),
         rows=np.array([d.rows for d in demonstrations]),
         num_committed=np.array([d.num_committed for d in demonstrations]),
     )
 
 
-def _demonstrations(
-    samples: _Samples | None, instruction: str, kinematics: Kinematics
-) -> list[Demonstration]:
+def _demonstrations(samples: _Samples | None, instruction: str, hand_pose: HandPose) -> list[Demonstration]:
     if samples is None:
         return []
     out = []
@@ -322,8 +274,10 @@ def _demonstrations(
             t_ns=int(samples.t_ns[i]),
             q=q,
             dq=samples.dq[i],
-            X_BE=kinematics.forward(q),
+            X_BE=hand_pose(q),
             gripper_width=float(samples.gripper_width[i]),
+            x_WB=None if samples.x_WB is None else samples.x_WB[i],
+            V_WB_B=None if samples.V_WB_B is None else samples.V_WB_B[i],
         )
         observation = Observation(
             state=state, environment_state=samples.environment_state[i], task=instruction

@@ -44,6 +44,34 @@ class EpisodeScore:
     """Time from each unforeseen change to the first command that had seen it [s]."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tracker:
+    """How far off the tracker is that measures a scene: by noise, anew at every observation.
+
+    Points (x, y) or (x, y, z) come first; the numbers after them are directions and lengths.
+    """
+
+    points: tuple[int, ...]
+    """How many numbers each point has."""
+    point_std: float = 0.0015
+    """Of each coordinate of a point [m], to which comes ..."""
+    distance_share: float = 0.004
+    """... this share of its distance from B."""
+    other_std: float = 0.003
+    """Of everything else."""
+
+    def measure(
+        self, environment_state: Float[np.ndarray, " K"], rng: np.random.Generator
+    ) -> Float[np.ndarray, " K"]:
+        """The scene with noise."""
+        std, first = np.full(len(environment_state), self.other_std), 0
+        for size in self.points:
+            distance = float(np.hypot(*environment_state[first : first + 2]))
+            std[first : first + size] = self.point_std + self.distance_share * distance
+            first += size
+        return environment_state + std * rng.standard_normal(len(std))
+
+
 class HeldFor:
     """When something had first been true for `hold_s` [s] on end."""
 
@@ -102,6 +130,16 @@ class Task(Protocol):
         """Time limit of an episode [s]."""
         ...
 
+    @property
+    def tracker(self) -> Tracker | None:
+        """What errs in the scene quantities that the robot is told; None: nothing."""
+        ...
+
+    @property
+    def work_z(self) -> float:
+        """Height of what the hand works at, over B [m]."""
+        ...
+
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         """Put the task's bodies into the scene; the world frame is B."""
         ...
@@ -133,7 +171,7 @@ class Task(Protocol):
         ...
 
     def environment_state(self, world: World) -> Float[np.ndarray, " K"]:
-        """The scene quantities a tracker would measure now, in B."""
+        """The scene quantities that a tracker without errors would measure now, in B."""
         ...
 
     def make_scorer(self, world: World) -> Scorer:

@@ -142,14 +142,18 @@ class World:
             mocap = np.hstack([self.data.mocap_pos, self.data.mocap_quat])
             return np.concatenate([self.data.qpos, mocap.ravel()])
 
-    def observe(self, state: RobotState | None = None) -> Observation:
+    def observe(self, state: RobotState | None = None, *, exact: bool = False) -> Observation:
         """The task's own quantities and words at `t_ns`, with the robot as it measured itself.
 
         state: what its drivers read; a base is then where odometry has it. None: the truth.
+        exact: without the errors of the task's tracker.
         """
+        seen, tracker = self.task.environment_state(self), self.task.tracker
+        if tracker is not None and not exact:
+            seen = tracker.measure(seen, np.random.default_rng([self.seed, 0x7AC, self._num_steps]))
         return Observation(
             state=self._true_state() if state is None else state,
-            environment_state=self.task.environment_state(self),
+            environment_state=seen,
             task=self.task.instruction,
         )
 

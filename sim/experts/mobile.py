@@ -78,11 +78,14 @@ class MobileScene:
     def is_around(self, thing: Thing) -> bool:
         """Whether the fingers are on both sides of a thing."""
         d = in_base(self.x, thing.p) - self.p
-        return bool(math.hypot(d[0], d[1]) < 0.02 and abs(d[2]) < thing.half_height - 0.005)
+        return bool(math.hypot(d[0], d[1]) < 0.03 and abs(d[2]) < thing.half_height)
 
     def holds(self, thing: Thing) -> bool:
-        """Whether they have closed on it."""
-        return self.width < 2 * thing.radius + 0.004 and self.is_around(thing)
+        """Whether they have closed on it: stopped at its width, with it somewhere near."""
+        if abs(self.width - 2 * thing.radius) > 0.005:
+            return False
+        d = in_base(self.x, thing.p) - self.p
+        return bool(math.hypot(d[0], d[1]) < 0.05 and abs(d[2]) < thing.half_height + 0.03)
 
     def is_on_deck(self, thing: Thing) -> bool:
         """Whether a thing that nobody holds lies, or falls, into the box on the robot."""
@@ -147,7 +150,7 @@ def advance(
     p = scene.p + DT_S * v_hand
     grip = scene.width + limit(width - scene.width, -_FINGER_SPEED * DT_S, _FINGER_SPEED * DT_S)
     for thing in scene.things:
-        if scene.is_around(thing):
+        if scene.is_around(thing) or scene.holds(thing):
             grip = max(grip, 2 * thing.radius)
     things = _led(scene, x, p, width)
     return replace(scene, x=x, v=v, p=p, v_hand=v_hand, width=float(grip), things=things)

@@ -23,13 +23,13 @@ from sim.tasks.household import in_base
 from sim.tasks.wipe import AREA_WIDTH, SPONGE_BELOW, SPONGE_HALF
 
 WIPE_SPEED = 0.28
-PITCH, REACH = 0.055, AREA_WIDTH / 2 - SPONGE_HALF[0] + 0.035
+PITCH, REACH = 0.055, AREA_WIDTH / 2 - SPONGE_HALF[0] + 0.045
 """Length of a leg along the area, and how far the sponge's middle goes to either side [m]."""
 BEYOND = 0.065
 """How far before the area's edge the path begins and after it ends, or its corners would stay [m]."""
-PRESS = 0.003
+PRESS = 0.005
 """Setpoint below where the sponge just touches [m]."""
-HOVER, LOW = 0.08, 0.012
+HOVER, LOW = 0.08, 0.025
 """Of the hand over that on the way to the area, and below which it wipes [m]."""
 WIDTH = 0.03
 
@@ -57,9 +57,10 @@ class _Area:
         along: Float[np.ndarray, "2"],
         across: Float[np.ndarray, "2"],
     ) -> None:
-        self.end, self.along, self.across = end, along, across
+        # The near point is measured better than the far one: it says how high and how far across the area is.
         self.left = float((end - frontier)[:2] @ along)
-        self.z = float(end[2]) + SPONGE_BELOW - PRESS
+        self.end, self.along, self.across = frontier[:2] + self.left * along, along, across
+        self.z = float(frontier[2]) + SPONGE_BELOW - PRESS
 
     def intend(self, scene: MobileScene) -> MobileIntention:
         """The rule that applies to a scene."""
@@ -97,11 +98,11 @@ class _Area:
 
     def _point(self, s: float, t: float) -> Float[np.ndarray, "3"]:
         """The hand with the sponge's middle at s from the area's end and t from its middle line."""
-        p = self.end[:2] + s * self.along + (0.5 * AREA_WIDTH + t) * self.across
+        p = self.end + s * self.along + (0.5 * AREA_WIDTH + t) * self.across
         return np.array([*p, self.z])
 
     def _from_end(self, p: Float[np.ndarray, "3"]) -> tuple[float, float]:
-        d = (p - self.end)[:2]
+        d = p[:2] - self.end
         return float(d @ self.along), float(d @ self.across) - 0.5 * AREA_WIDTH
 
 

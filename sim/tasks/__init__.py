@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+from robot_runtime.core.predict import HandPose
 from robot_runtime.errors import UnknownNameError
+from sim.kinematics import Kinematics
+from sim.mobile_base import P_BA
 from sim.task import Task
 from sim.tasks.clear import Clear
 from sim.tasks.conveyor import Conveyor
@@ -36,3 +39,8 @@ def make_task(name: str) -> Task:
     if factory is None:
         raise UnknownNameError("task", name, TASKS)
     return factory()
+
+
+def hand_pose_of(name: str) -> HandPose:
+    """Forward kinematics of the task's robot: `X_BE` by joint positions."""
+    return Kinematics(p_BA=P_BA if name in HOUSEHOLD_TASKS else (0.0, 0.0, 0.0)).forward

@@ -16,7 +16,7 @@ from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
 from sim.mobile_base import P_BA
 from sim.model import MAX_WIDTH, ROBOT, SCENE
-from sim.task import Scorer
+from sim.task import Scorer, Tracker
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
@@ -44,6 +44,7 @@ class Clear:
 
     name = "clear"
     instruction = "clear the cups from the counter into your bin"
+    tracker, work_z = Tracker(points=(3, 3, 3)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=11)
     episode_s = 40.0
 

@@ -82,6 +82,7 @@ class Conveyor:
 
     name = "conveyor"
     instruction = "pick the cube up from the moving belt"
+    tracker, work_z = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=6)
     episode_s = 6.0
 

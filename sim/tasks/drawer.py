@@ -16,7 +16,7 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
 from sim.model import MAX_WIDTH, ROBOT, SCENE
-from sim.task import Scorer
+from sim.task import Scorer, Tracker
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
@@ -52,6 +52,7 @@ class Drawer:
 
     name = "drawer"
     instruction = "put the cup into the drawer and close it"
+    tracker, work_z = Tracker(points=(3, 3)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=9)
     episode_s = 40.0
     num_stages = 4

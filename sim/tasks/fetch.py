@@ -17,7 +17,7 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
 from sim.model import MAX_WIDTH
-from sim.task import Scorer
+from sim.task import Scorer, Tracker
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
@@ -44,6 +44,7 @@ class Fetch:
 
     name = "fetch"
     instruction = "bring the cup from the table to the tray in the other room"
+    tracker, work_z = Tracker(points=(3, 3, 2)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=14)
     episode_s = 40.0
 

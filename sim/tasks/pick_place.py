@@ -38,6 +38,7 @@ class PickPlace:
 
     name = "pick_place"
     instruction = "put the cube into the tray behind the wall"
+    tracker, work_z = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=5)
     episode_s = 15.0
 

@@ -94,6 +94,7 @@ class Strike:
 
     name = "strike"
     instruction = "hit the ball back over the net"
+    tracker, work_z = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=6)
     episode_s = 3.0
 

@@ -75,6 +75,7 @@ class Track:
 
     name = "track"
     instruction = "follow the moving sphere with the hand"
+    tracker, work_z = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=6)
     episode_s = 10.0
 

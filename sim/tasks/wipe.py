@@ -16,7 +16,7 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import P_HAND_E, Q_HOME
 from sim.model import DT_NS, ROBOT
-from sim.task import Scorer
+from sim.task import Scorer, Tracker
 from sim.tasks.household import TABLE_Z, HouseholdScorer, add_table, in_base, mobile_schema, put
 from sim.world import World
 
@@ -38,6 +38,7 @@ class Wipe:
 
     name = "wipe"
     instruction = "wipe the marked area of the counter"
+    tracker, work_z = Tracker(points=(3, 3)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=10)
     episode_s = 40.0
     num_stages = 4

@@ -14,6 +14,7 @@ from sim.world import World
 class EmptyFloor:
     name = "empty_floor"
     instruction = "do as you like"
+    tracker, work_z = None, 0.0
     schema = Schema(
         action_fields=(BasePose(), EndEffectorPose(), GripperWidth()),
         num_joints=7,

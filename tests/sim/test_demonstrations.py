@@ -3,8 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sim.demonstrations import LATE_ERROR_MAX, Spell, collect, limiter_at, run_spell
+from sim.demonstrations import LATE_ERROR_MAX, Spell, collect, run_spell
 from sim.experts import ACTION_SPEC, make_expert
+from sim.led_robot import led_robot
 from sim.tasks import make_task
 from sim.world import World
 
@@ -57,7 +58,7 @@ def test_under_latency_each_plan_goes_on_from_what_the_ones_before_it_will_comma
     world = World(make_task("conveyor"), seed=4)
     expert, scorer = make_expert("conveyor", seed=4), world.task.make_scorer(world)
     spell = Spell(num_rows=16, is_hold=True, every_rows=every, delay_rows=delay)
-    samples = run_spell(world, expert, scorer, limiter_at(world), spell, np.random.default_rng(0))
+    samples = run_spell(led_robot(world), expert, scorer, spell, np.random.default_rng(0))
     planned = samples[::every]
     assert all(sample.num_committed == delay for sample in planned)
     assert np.ptp(planned[0].rows[:delay, :7], axis=0).max() == 0.0  # it stands until the first takes effect

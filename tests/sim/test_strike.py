@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.action import Command
-from sim.demonstrations import execute_row, limiter_at
 from sim.experts import make_expert
 from sim.experts.strike import passing
 from sim.kinematics import solve_down
+from sim.led_robot import execute_row, led_robot
 from sim.model import DT_NS
 from sim.task import EpisodeScore
 from sim.tasks.strike import (
@@ -138,14 +138,14 @@ def run_expert_once(world, *, seed, rows) -> EpisodeScore:
     """Score of an expert whose plans of the first `rows` rows are the last it makes."""
     world.reset(seed)
     expert, scorer = make_expert("strike", seed=seed), world.task.make_scorer(world)
-    limiter = limiter_at(world)
+    robot = led_robot(world)
     for _ in range(rows - 1):
         plan = expert.plan(world.observe())
-        execute_row(world, scorer, limiter, plan[0], plan[1])
+        execute_row(robot, scorer, plan[0], plan[1])
     plan = expert.plan(world.observe())
     assert world.t_ns <= world.task.serve.bounce_ns
     for row, next_row in pairwise(plan):
-        execute_row(world, scorer, limiter, row, next_row)
+        execute_row(robot, scorer, row, next_row)
     return scorer.score()
 
 
