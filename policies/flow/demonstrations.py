@@ -4,6 +4,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -26,14 +27,19 @@ class StoredDemonstration:
 
 
 def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> None:
-    """Write state, environment state, task and rows; images and the mobile base are left out.
+    """Write state, environment state, task and rows; images are left out.
 
-    All demonstrations need X_BE and gripper_width, and environment states of one size.
+    All demonstrations need X_BE and gripper_width, and environment states of one size; a mobile base is kept
+    where the first has one.
     """
     observations = [d.observation for d in demonstrations]
     states = [observation.state for observation in observations]
     if any(state.X_BE is None or state.gripper_width is None for state in states):
         raise ValueError("stored demonstrations need X_BE and gripper_width in every state")
+    base: dict[str, Any] = {}
+    if states and states[0].x_WB is not None:
+        base["pose_world_base"] = np.array([state.x_WB for state in states])
+        base["twist_world_base"] = np.array([state.V_WB_B for state in states])
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:  # a path would get .npz added to it
         np.savez(
@@ -47,6 +53,7 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
             task=np.array([observation.task for observation in observations]),
             rows=np.array([d.rows for d in demonstrations]),
             num_committed=np.array([d.num_committed for d in demonstrations]),
+            **base,
         )
 
 
@@ -64,6 +71,8 @@ def load_demonstrations(path: Path) -> list[StoredDemonstration]:
                         dq=arrays["dq"][i],
                         X_BE=pin.SE3(arrays["pose_base_end_effector"][i]),
                         gripper_width=float(arrays["gripper_width"][i]),
+                        x_WB=arrays["pose_world_base"][i] if "pose_world_base" in arrays else None,
+                        V_WB_B=arrays["twist_world_base"][i] if "twist_world_base" in arrays else None,
                     ),
                     environment_state=arrays["environment_state"][i],
                     task=str(arrays["task"][i]),

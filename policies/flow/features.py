@@ -1,10 +1,11 @@
 """What the network sees and says, in numbers it likes: state features and normalised rows.
 
-    robot columns  --- minus the measured joints --->  relative rows  --- (x - mean) / std --->  network
-    [rad, m]       <--------- plus them -------------                 <--- mean + std x ------
+    robot columns  --- minus where it is measured --->  relative rows  --- (x - mean) / std --->  network
+    [rad, m]       <----------- plus that ------------                 <--- mean + std x ------
 
-Absolute joint columns are counted from the joints measured at the observation: a chunk then starts near zero
-wherever the arm is, which is far better conditioned. Statistics are per row and column, because row 0 hardly
+Absolute joint columns are counted from the joints measured at the observation, and absolute hand positions
+from the measured hand: a chunk then starts near zero wherever the arm is, which is far better conditioned.
+Statistics are per row and column, because row 0 hardly
 leaves the measured joints and row H-1 leaves them most.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import ActionSpec, JointPosition, Reference
+from robot_runtime.core.action import ActionSpec, EndEffectorPose, JointPosition, Reference
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState, readonly
 from robot_runtime.core.transforms import rotation_to_6d
@@ -36,7 +37,9 @@ class FeatureConfig:
 def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig
 ) -> Float[np.ndarray, " F"]:
-    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, environment state.
+    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene.
+
+    Where a mobile base is in the world is left out: its rows count from there.
 
     ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
     """
@@ -59,6 +62,10 @@ def state_features(
         parts += [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
     if config.use_joint_velocity:
         parts.append(state.dq)
+    if schema.has_base:
+        if state.V_WB_B is None:
+            raise ValueError("the policy needs the base's twist V_WB_B, the state has none")
+        parts.append(state.V_WB_B)
     features = np.concatenate([*parts, environment])
     if not np.isfinite(features).all():
         raise ValueError("the observation holds NaN or infinite numbers")
@@ -66,11 +73,16 @@ def state_features(
 
 
 def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
-    """What a row's columns are counted from: measured joints under absolute joint columns, zero elsewhere."""
+    """What a row's columns count from: the measured joints or hand under absolute columns, zero elsewhere."""
     origin = np.zeros(spec.dim)
     for f, columns in spec.columns():
-        if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
-            origin[columns] = state.q
+        match f:
+            case JointPosition(reference=Reference.ABSOLUTE):
+                origin[columns] = state.q
+            case EndEffectorPose(reference=Reference.ABSOLUTE):
+                if state.X_BE is None:
+                    raise ValueError("the policy needs the hand pose X_BE, the state has none")
+                origin[columns.start : columns.start + 3] = state.X_BE.translation
     return origin
 
 

@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from policies.flow.recipes import Recipe
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
-EPISODES = MappingProxyType({"track": 400, "pick_place": 800, "strike": 1500, "conveyor": 500})
+TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
+EPISODES = MappingProxyType(
+    {
+        "track": 400,
+        "pick_place": 800,
+        "strike": 1500,
+        "conveyor": 500,
+        "clear": 300,
+        "drawer": 300,
+        "fetch": 300,
+        "wipe": 300,
+    }
+)
 """Demonstrated episodes behind the shipped checkpoints."""
 
 
@@ -29,7 +41,7 @@ class Train:
     one of recipe plain; offset with --shared-observation cannot.
     """
 
-    task: tuple[Literal["track", "pick_place", "strike", "conveyor"], ...]
+    task: tuple[TaskName, ...]
     """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""
@@ -110,9 +122,8 @@ class Train:
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
         from policies.flow.train import TrainConfig, fine_tuning, train
-        from sim.experts import ACTION_SPEC
-        from sim.kinematics import Kinematics
-        from sim.tasks import make_task
+        from sim.experts import action_spec_of
+        from sim.tasks import hand_pose_of, make_task
 
         init = None if self.init is None else load(self.init)
         given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate")}
@@ -138,10 +149,10 @@ class Train:
             demonstrations,
             config,
             schema=make_task(self.task[0]).schema,
-            action_spec=ACTION_SPEC,
+            action_spec=action_spec_of(self.task[0]),
             folder=self.output,
             init=init,
-            hand_pose=Kinematics().forward,
+            hand_pose=hand_pose_of(self.task[0]),
             notes={"tasks": ", ".join(self.task)},
             on_step=on_step,
         )

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,15 @@ from policies.flow.features import (
     row_origin,
     state_features,
 )
-from robot_runtime.core.action import ActionSpec, JointPosition, Reference
+from robot_runtime.core.action import (
+    ActionSpec,
+    BasePose,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    Reference,
+)
+from robot_runtime.core.state import Observation
 from tests.policies.toy import SCHEMA, SPEC, make_observation
 
 TOLERANCE = 1e-9  # rad or m: float64 rounding of numbers up to 10, divided by deviations down to 1e-3
@@ -56,6 +65,30 @@ def test_features_are_joints_gripper_hand_and_scene_in_that_order() -> None:
     np.testing.assert_array_equal(
         features, [*observation.state.q, 0.04, *hand, *observation.state.dq, *observation.environment_state]
     )
+
+
+def mobile_observation() -> Observation:
+    observation = make_observation(0)
+    base = {"x_WB": np.array([1.0, 2.0, 0.3]), "V_WB_B": np.array([0.1, 0.2, 0.3])}
+    return replace(observation, state=replace(observation.state, **base))
+
+
+def test_of_a_mobile_base_only_its_motion_is_seen() -> None:
+    observation, schema = mobile_observation(), replace(SCHEMA, has_base=True)
+    features = state_features(observation, schema, FeatureConfig())
+    on_a_table = state_features(observation, SCHEMA, FeatureConfig())
+    np.testing.assert_array_equal(features, [*on_a_table[:-2], 0.1, 0.2, 0.3, *on_a_table[-2:]])
+    still = replace(observation, state=replace(observation.state, V_WB_B=None))
+    with pytest.raises(ValueError, match="base's twist V_WB_B"):
+        state_features(still, schema, FeatureConfig())
+
+
+def test_absolute_hand_positions_are_counted_from_the_measured_hand() -> None:
+    state = replace(mobile_observation().state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
+    spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=2, dt_ns=1)
+    np.testing.assert_array_equal(row_origin(spec, state), [0, 0, 0, 0.4, 0.1, 0.8, *[0] * 7])
+    relative = ActionSpec(fields=(EndEffectorPose(Reference.RELATIVE),), horizon=2, dt_ns=1)
+    assert not row_origin(relative, state).any()
 
 
 def test_joint_velocities_are_seen_only_when_asked_for() -> None:

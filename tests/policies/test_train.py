@@ -88,6 +88,18 @@ def test_demonstrations_survive_a_file(tmp_path: Path) -> None:
         assert ours.observation.task == theirs.observation.task
 
 
+def test_a_mobile_base_survives_the_file_too(tmp_path: Path) -> None:
+    base = {"x_WB": np.array([1.0, 2.0, 0.3]), "V_WB_B": np.array([0.1, 0.2, 0.3])}
+    samples = [
+        replace(s, observation=replace(s.observation, state=replace(s.observation.state, **base)))
+        for s in make_samples(2)
+    ]
+    save_demonstrations(tmp_path / "demonstrations.npz", samples)
+    for kept in load_demonstrations(tmp_path / "demonstrations.npz"):
+        assert np.array_equal(kept.observation.state.x_WB, base["x_WB"])
+        assert np.array_equal(kept.observation.state.V_WB_B, base["V_WB_B"])
+
+
 def test_a_file_of_something_else_holds_no_demonstrations(tmp_path: Path) -> None:
     path = tmp_path / "demonstrations.npz"
     np.savez(path, x=np.zeros(3))
