@@ -26,6 +26,7 @@ class Robot:
             raise ValueError("a robot needs an arm or a mobile base")
         return RobotState(
             t_ns=min(times),
+            t_newest_ns=max(times),
             q=np.zeros(0) if arm is None else arm.q,
             dq=np.zeros(0) if arm is None else arm.dq,
             X_BE=None if arm is None else arm.X_BE,

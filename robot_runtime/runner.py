@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drivers.protocols import Camera
 from robot_runtime.client import PolicyClient
@@ -48,7 +48,12 @@ from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)
 
+CAMERA_TIMEOUT_NS = NS_PER_S // 2
+"""A camera whose newest frame is older than this gives no pictures any more."""
+CAMERA_START_NS = 5 * NS_PER_S
+"""How long one may take to its first."""
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
+CAMERAS_BACK = "all cameras give pictures again"
 """How the entries of the run's log begin."""
 
 
@@ -124,6 +129,7 @@ class Runner:
         self._client = client
         self._welcome = welcome
         self._boxes: dict[str, Mailbox[Image]] = {}
+        self._blind, self._start_ns = "", 0
         self._is_connected = True
         self.arrival_to_executor_ns: list[int] = []
         can = welcome.capabilities
@@ -168,6 +174,7 @@ class Runner:
         setting, executor = self._setting, self.executor
         pacer = Pacer(setting.clock, period_ns=round(NS_PER_S / setting.control_hz))
         now_ns = setting.clock.now_ns()
+        self._start_ns = now_ns
         end_ns = now_ns + round(duration_s * NS_PER_S)
         executor.reset(setting.robot.read(), now_ns)
         mode = executor.mode
@@ -179,7 +186,7 @@ class Runner:
             state = setting.robot.read()
             self._take_events(now_ns)
             if self._is_connected and executor.wants_request(now_ns):
-                self._ask(state)
+                self._ask(state, now_ns)
             if executor.wants_correction(now_ns):
                 executor.correct(setting.observe(state), now_ns)
             tick = executor.tick(state, now_ns)
@@ -203,21 +210,33 @@ class Runner:
             self._said.add(text)
             self._log(text, is_routine=is_routine)
 
-    def _ask(self, state: RobotState) -> None:
-        """Send the newest observation, unless a camera has not delivered yet."""
-        letters = {name: box.peek() for name, box in self._boxes.items()}
-        if None in letters.values():
+    def _ask(self, state: RobotState, now_ns: int) -> None:
+        """Send the newest observation, if all cameras have a picture to go with it."""
+        images = self._images(now_ns)
+        if images is None:
             return
-        plain = self._setting.observe(state)
-        observation = Observation(
-            state=state,
-            images={name: letter.value for name, letter in letters.items() if letter is not None},
-            environment_state=plain.environment_state,
-            task=plain.task,
-        )
+        observation = replace(self._setting.observe(state), images=images)
         self._client.submit(self.executor.make_request(observation))
         for sentence in self.executor.counts.fallbacks():
             self._say_once(sentence, is_routine=False)
+
+    def _images(self, now_ns: int) -> dict[str, Image] | None:
+        """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
+        images, missing = {}, []
+        for name, box in self._boxes.items():
+            letter = box.peek()
+            if letter is not None and now_ns - letter.value.t_ns <= CAMERA_TIMEOUT_NS:
+                images[name] = letter.value
+            elif letter is not None or now_ns - self._start_ns > CAMERA_START_NS:
+                missing.append(name)
+        blind = ", ".join(missing)
+        if blind != self._blind:
+            self._blind = blind
+            said = (
+                f"no picture from {blind}: nothing is asked" if blind else "all cameras give pictures again"
+            )
+            self._log(said, is_routine=not blind)
+        return images if len(images) == len(self._boxes) else None
 
     def _take_events(self, now_ns: int) -> None:
         """Hand what the network thread has received to the executor."""

@@ -159,14 +159,14 @@ class World:
 
     def _true_state(self) -> RobotState:
         q = self.q
-        base = {"x_WB": self.x_WB, "V_WB_B": self.V_WB_B} if self.has_base else {}
         return RobotState(
             t_ns=self.t_ns,
             q=q,
             dq=self.dq,
             X_BE=self.kinematics.forward(q),
             gripper_width=self.gripper_width,
-            **base,
+            x_WB=self.x_WB if self.has_base else None,
+            V_WB_B=self.V_WB_B if self.has_base else None,
         )
 
 

@@ -21,6 +21,8 @@ class Counts:
     """Chunks aligned by time because the robot was too far from all of their path."""
     unreached_ticks: int = 0
     """Ticks whose joints leave the hand farther from its plan than `HandError` calls reached."""
+    odometry_jumps: int = 0
+    """Times the robot held and asked anew because odometry had jumped."""
 
     corrected_rows: int = 0
     """Rows that a newer observation was consulted about on the robot."""
@@ -39,6 +41,7 @@ class Counts:
                 self.horizons_shortened
             ),
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
+            "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks
             ),

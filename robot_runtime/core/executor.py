@@ -5,16 +5,12 @@ Observation ─► make_request ─► (wire, policy) ─► on_part ─► Chun
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from robot_runtime.core.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
     ChunkPart,
     Command,
-    JointCommand,
-    PoseCommand,
     command_at_state,
 )
 from robot_runtime.core.blend import Blender
@@ -30,6 +26,7 @@ from robot_runtime.core.request_parts import StopAndAsk
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.state_watch import StateLimits, StateWatch
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
 from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.core.whole_body import WholeBody
@@ -85,9 +82,8 @@ class Executor:
         method: Method,
         limits: Limits,
         seed: int = 0,
-        state_timeout_ns: int = 100_000_000,
+        state_limits: StateLimits | None = None,
         request_deadline_ns: int = 5 * NS_PER_S,
-        max_tracking_error: float = 0.5,
         max_inference_delay: int | None = None,
         hand_pose: HandPose | None = None,
         correction_head: ResidualHead | None = None,
@@ -96,9 +92,8 @@ class Executor:
     ) -> None:
         """
         seed: of the noise the policy draws; request k is asked with a seed made from it and k.
-        state_timeout_ns: a measured state older than this holds the robot [ns].
+        state_limits: what makes the robot hold or stop because of what it measures; None: the defaults.
         request_deadline_ns: an answer that takes longer is given up [ns].
-        max_tracking_error: an arm farther from its setpoint than this stops: any joint [rad] or hand [m].
         max_inference_delay: most rows of delay the policy was trained for; a longer latency is treated as
             that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
         hand_pose: the robot's forward kinematics, for methods that roll a plan of joints forward.
@@ -130,9 +125,9 @@ class Executor:
         self._limiter = Limiter(limits)
         self._whole_body = whole_body
         self._seed = seed
-        self._state_timeout_ns = state_timeout_ns
+        self._watch = StateWatch(state_limits or StateLimits())
+        self._trouble: Cause | None = None
         self._request_deadline_ns = request_deadline_ns
-        self._max_tracking_error = max_tracking_error
         self._next_id = 0
         self._open = OpenRequests(action_spec)
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
@@ -145,7 +140,7 @@ class Executor:
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
-        if self._mode is Mode.STOP:
+        if self._mode is Mode.STOP or self._trouble is not None:
             return False
         return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._open.ids))
 
@@ -196,6 +191,8 @@ class Executor:
             return taken
         if self._mode is Mode.STOP:
             return PartOutcome.STOPPED
+        if self._trouble is not None:
+            return PartOutcome.DISTRUSTED
         if part.is_last:
             self._planner.answered(server_ns)
         if part.first_row == 0:
@@ -275,18 +272,24 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void."""
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        self._start_anew(state, now_ns)
+        self._watch.reset()
+        self._trouble = None
+        if self._whole_body is not None:
+            self._whole_body.reset(state.q, now_ns)
         here = command_at_state(self.action_spec, state)
+        self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
+        self._on(Cause.RESET)
+
+    def _start_anew(self, state: RobotState, now_ns: int) -> None:
+        """Plan to rest where the robot is; what was asked before is void."""
         self.epoch += 1
         self._open.clear()
         self._planner.reset()
         self._blender.forget()
         self._corrector.forget()
         self._state = state
-        self.timeline.rest_at(here, now_ns)
-        if self._whole_body is not None:
-            self._whole_body.reset(state.q, now_ns)
-        self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
-        self._on(Cause.RESET)
+        self.timeline.rest_at(command_at_state(self.action_spec, state), now_ns)
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
@@ -311,19 +314,21 @@ class Executor:
 
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period."""
-        if not state.is_finite:
-            self._on(Cause.STATE_INVALID)
-        elif now_ns - state.t_ns > self._state_timeout_ns:
-            self._on(Cause.STATE_STALE)
+        self._trouble = self._watch.look(state, now_ns)
+        if self._trouble is not None:
+            self._on(self._trouble)
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
+        if self._trouble is Cause.ODOMETRY_JUMPED:
+            self._start_anew(state, now_ns)
+            self.counts.odometry_jumps += 1
         self._state = state
         if self._mode is Mode.HOLD and self._cause is Cause.PLAN_ENDED and not self._waits_on_purpose:
             self.counts.starved_ticks += 1
         sample = self.timeline.sample(now_ns)
         command, clip = self._limiter.limit(self._resolved(sample.command, state, now_ns), now_ns)
-        if self._mode is not Mode.STOP and self._tracking_error(command, state) > self._max_tracking_error:
-            self._on(Cause.TRACKING_LOST)
+        if self._mode is not Mode.STOP and (lost := self._watch.follows(command, state, now_ns)) is not None:
+            self._on(lost)
         return Tick(
             now_ns=now_ns,
             command=command,
@@ -351,11 +356,3 @@ class Executor:
                 self.timeline.halt()
                 self._blender.forget()
                 self._corrector.forget()
-
-    def _tracking_error(self, command: Command, state: RobotState) -> float:
-        match command.arm:
-            case JointCommand(q=q):
-                return float(np.abs(q - state.q).max())
-            case PoseCommand(p_BE=p) if state.X_BE is not None:
-                return float(np.linalg.norm(p - state.X_BE.translation))
-        return 0.0

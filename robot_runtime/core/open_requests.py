@@ -25,6 +25,7 @@ class PartOutcome(Enum):
     INVALID = "wrong shape, NaN or infinite numbers"
     OVERTAKEN = "a later observation has been answered already"
     STOPPED = "the robot is stopped"
+    DISTRUSTED = "the robot's state cannot be trusted"
 
 
 @dataclass(kw_only=True, eq=False)

@@ -27,7 +27,11 @@ class Cause(Enum):
     PLAN_ENDED = "the plan ended before the next chunk came"
     STATE_STALE = "the robot's state is too old"
     STATE_INVALID = "the robot's state holds NaN or infinite numbers"
+    CLOCKS_DISAGREE = "arm and base were measured too far apart: a clock is wrong, or one of them is late"
+    ODOMETRY_JUMPED = "odometry jumped: the plan and all open answers count from where the base never was"
+    ODOMETRY_FROZEN = "odometry stands still while the base is driven: frozen, or the base is stuck"
     TRACKING_LOST = "the arm is too far from its setpoint"
+    BASE_LOST = "the base is too far from its setpoint"
     STOP_REQUESTED = "a stop was asked for"
     RESET = "the robot was reset"
 
@@ -36,13 +40,19 @@ TRANSITIONS = MappingProxyType(
     {
         (Mode.RUN, Cause.PLAN_ENDED): Mode.HOLD,
         (Mode.RUN, Cause.STATE_STALE): Mode.HOLD,
+        (Mode.RUN, Cause.CLOCKS_DISAGREE): Mode.HOLD,
+        (Mode.RUN, Cause.ODOMETRY_JUMPED): Mode.HOLD,
         (Mode.RUN, Cause.STATE_INVALID): Mode.STOP,
+        (Mode.RUN, Cause.ODOMETRY_FROZEN): Mode.STOP,
         (Mode.RUN, Cause.TRACKING_LOST): Mode.STOP,
+        (Mode.RUN, Cause.BASE_LOST): Mode.STOP,
         (Mode.RUN, Cause.STOP_REQUESTED): Mode.STOP,
         (Mode.RUN, Cause.RESET): Mode.HOLD,
         (Mode.HOLD, Cause.FRESH_CHUNK): Mode.RUN,
         (Mode.HOLD, Cause.STATE_INVALID): Mode.STOP,
+        (Mode.HOLD, Cause.ODOMETRY_FROZEN): Mode.STOP,
         (Mode.HOLD, Cause.TRACKING_LOST): Mode.STOP,
+        (Mode.HOLD, Cause.BASE_LOST): Mode.STOP,
         (Mode.HOLD, Cause.STOP_REQUESTED): Mode.STOP,
         (Mode.STOP, Cause.RESET): Mode.HOLD,
     }

@@ -30,7 +30,7 @@ class RobotState:
     """
 
     t_ns: int
-    """Capture time [ns], robot's monotonic clock."""
+    """Capture time [ns], robot's monotonic clock; of the part measured first, where parts differ."""
     q: Float[np.ndarray, " N"]
     """Joint positions (N,) [rad]."""
     dq: Float[np.ndarray, " N"]
@@ -43,6 +43,8 @@ class RobotState:
     """Mobile base in the world/odometry frame (x, y, yaw) [m, m, rad]."""
     V_WB_B: Float[np.ndarray, "3"] | None = None
     """Twist of the base (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
+    t_newest_ns: int | None = None
+    """Capture time of the part measured last [ns]; None: all at `t_ns`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "q", readonly(self.q))

@@ -8,6 +8,7 @@ from robot_runtime.core.executor import Executor
 from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method, method_named
 from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.waypoints import Waypoints
 
 DT = 50_000_000
@@ -58,7 +59,7 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
         action_spec=kwargs.pop("action_spec", SPEC),
         method=method,
         limits=kwargs.pop("limits", OPEN_LIMITS),
-        max_tracking_error=1e9,
+        state_limits=kwargs.pop("state_limits", StateLimits(max_arm_error=1e9)),
         correction_head=kwargs.pop("correction_head", ConstantHead()),
         hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),
         **kwargs,

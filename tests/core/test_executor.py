@@ -17,6 +17,7 @@ from robot_runtime.core.request_parts import (
     StopAndAsk,
 )
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
+from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.timeline import Phase
 from robot_runtime.telemetry import RunRecord
 from tests.core.support import (
@@ -233,8 +234,7 @@ def test_a_lost_server_voids_its_answer_but_not_the_plan():
 
 
 def test_a_far_arm_stops():
-    robot = executor()
-    robot._max_tracking_error = 0.3
+    robot = executor(state_limits=StateLimits(max_arm_error=0.3))
     robot.reset(state_at(0), 0)
     robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
     robot.tick(state_at(0), 0)

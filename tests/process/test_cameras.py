@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from drivers.fr3 import FR3_LIMITS
-from policies.scripted import HoldPolicy
+from drivers.ideal import IdealArm, IdealGripper
+from policies.scripted import FRANKA, HoldPolicy
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.state import Observation
+from robot_runtime.core.state import Image, Observation
 from robot_runtime.robot import Robot
-from robot_runtime.runner import Runner, Setting
+from robot_runtime.runner import CAMERA_TIMEOUT_NS, Runner, Setting
 from robot_runtime.server.server import PolicyServer
 from sim.drivers import SimArm, SimCamera, SimGripper
 from sim.render import Renderer, RenderingUnavailableError
@@ -38,6 +39,57 @@ class WatchingPolicy(HoldPolicy):
             }
             self.seen.append(replace(observation, images=images))
         return super().infer(observation, **question)
+
+
+class FlatCamera:
+    """Grey pictures at 50 Hz, but none for a while in the middle of the run."""
+
+    name, size = "wrist", SIZE
+
+    def __init__(self, clock: MonotonicClock, *, silent_s: tuple[float, float]) -> None:
+        self._clock, self._start_ns = clock, clock.now_ns()
+        self._silent_ns = [self._start_ns + round(t * 1e9) for t in silent_s]
+
+    def read(self) -> Image:
+        now_ns = self._clock.now_ns() + 20_000_000
+        if self._silent_ns[0] <= now_ns < self._silent_ns[1]:
+            now_ns = self._silent_ns[1]
+        self._clock.sleep_until_ns(now_ns)
+        return Image(t_ns=now_ns, pixels=np.full((*SIZE, 3), 128, np.uint8))
+
+    def close(self) -> None: ...
+
+
+def test_a_camera_that_falls_silent_is_waited_for_and_said():
+    """The plan runs to its end, the robot holds, and goes on when the camera does."""
+    clock = MonotonicClock()
+    schema = replace(FRANKA, cameras={"wrist": SIZE})
+    setting = Setting(
+        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
+        limits=FR3_LIMITS,
+        method=method_named("time-aligned"),
+        clock=clock,
+        observe=lambda state: Observation(state=state),
+        cameras={"wrist": FlatCamera(clock, silent_s=(1.0, 4.5))},
+    )
+    policy = WatchingPolicy(schema)
+    with PolicyServer(policy, "tcp://127.0.0.1:*") as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with PolicyClient(server.address, schema=schema) as client:
+                record = Runner(setting, client, client.wait_until_ready(10.0)).run(duration_s=6.0)
+        finally:
+            server.stop()
+            thread.join()
+    lines = [text for _, text in record.log]
+    silent = lines.index("no picture from wrist: nothing is asked")
+    assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[silent:]
+    again = lines.index("all cameras give pictures again")
+    assert silent < again
+    assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
+    for observation in policy.seen:
+        assert observation.t_obs_ns - observation.images["wrist"].t_ns <= CAMERA_TIMEOUT_NS
 
 
 @pytest.mark.parametrize("jpeg_quality", [None, 90], ids=["raw", "jpeg"])

@@ -1,0 +1,194 @@
+"""What the robot does when its own measurements are wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.action import (
+    ActionSpec,
+    BasePose,
+    BasePoseCommand,
+    ChunkPart,
+    Command,
+    EndEffectorPose,
+    GripperWidth,
+    Reference,
+)
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.method import METHODS
+from robot_runtime.core.open_requests import PartOutcome
+from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.state_watch import StateLimits, StateWatch
+from robot_runtime.core.transforms import integrate_twist, rotation_to_6d
+
+MS = 1_000_000
+TICK = 10 * MS
+SPEED = np.array([0.4, 0.0, 0.0])
+SPEC = ActionSpec(
+    fields=(BasePose(Reference.RELATIVE), EndEffectorPose(), GripperWidth()), horizon=32, dt_ns=50 * MS
+)
+X_BE = pin.SE3(np.eye(3), np.array([0.5, 0.0, 0.6]))
+
+
+def state(t_ns: int, x_WB, V_WB_B=SPEED, **kwargs) -> RobotState:
+    return RobotState(
+        t_ns=t_ns,
+        q=np.zeros(7),
+        dq=np.zeros(7),
+        X_BE=X_BE,
+        gripper_width=0.04,
+        x_WB=np.array(x_WB, dtype=float),
+        V_WB_B=V_WB_B,
+        **kwargs,
+    )
+
+
+class Driving:
+    """A robot that is led forwards at 0.4 m/s and does as it is told."""
+
+    def __init__(self, method: str = "time-aligned") -> None:
+        self.executor = Executor(action_spec=SPEC, method=METHODS[method], limits=FR3_LIMITS)
+        self.now_ns, self.x = 0, np.zeros(3)
+        self.executor.reset(self.measured(), 0)
+        self.answer(self.executor.make_request(Observation(state=self.measured())))
+
+    def measured(self, **kwargs) -> RobotState:
+        return state(self.now_ns, self.x, **kwargs)
+
+    def answer(self, request) -> PartOutcome:
+        t = np.arange(32) * 0.05
+        row = [*X_BE.translation, *rotation_to_6d(X_BE.rotation), 0.04]
+        rows = np.column_stack([np.outer(t, SPEED), np.tile(row, (32, 1))])
+        part = ChunkPart(
+            request_id=request.request_id, epoch=request.epoch, t_obs_ns=request.observation.t_obs_ns,
+            first_row=0, rows=rows, is_last=True,
+        )  # fmt: skip
+        return self.executor.on_part(part, self.now_ns)
+
+    def tick(self, measured: RobotState | None = None):
+        """One tick later, measured as told."""
+        self.now_ns += TICK
+        self.x = integrate_twist(self.x, SPEED, TICK / 1e9)
+        return self.executor.tick(self.measured() if measured is None else measured, self.now_ns)
+
+    def drive(self, num_ticks: int) -> None:
+        for _ in range(num_ticks):
+            assert self.tick().mode is Mode.RUN
+
+
+def asked_anew(robot: Driving) -> None:
+    """It holds where it is, and goes on with the answer to what it sees now."""
+    for _ in range(30):
+        tick = robot.tick(robot.measured(V_WB_B=np.zeros(3)))
+    assert tick.mode is Mode.HOLD
+    assert robot.executor.wants_request(robot.now_ns)
+    request = robot.executor.make_request(Observation(state=robot.measured()))
+    assert robot.answer(request) is PartOutcome.RUNS
+    tick = robot.tick()
+    assert (tick.mode, tick.cause) == (Mode.RUN, Cause.FRESH_CHUNK)
+
+
+@given(st.floats(-3.0, 3.0), st.floats(0.11, 5.0))
+def test_odometry_that_jumps_voids_the_plan_and_what_is_under_way_and_the_base_does_not_chase_it(angle, far):
+    robot = Driving()
+    robot.drive(10)
+    under_way = robot.executor.make_request(Observation(state=robot.measured()))
+    robot.x = robot.x + far * np.array([np.cos(angle), np.sin(angle), 0.0])
+    tick = robot.tick()
+    assert (tick.mode, tick.cause) == (Mode.HOLD, Cause.ODOMETRY_JUMPED)
+    assert isinstance(tick.command.base, BasePoseCommand)
+    assert np.linalg.norm(tick.command.base.x_WB - robot.x) < 0.02
+    assert robot.answer(under_way) is PartOutcome.UNKNOWN
+    assert robot.executor.counts.odometry_jumps == 1
+    assert any("odometry jumped" in said for said in robot.executor.counts.fallbacks())
+    robot.x = robot.x - SPEED * TICK / 1e9  # it stands now
+    asked_anew(robot)
+
+
+def test_a_turn_that_nobody_made_is_a_jump_too():
+    watch = StateWatch(StateLimits())
+    assert watch.look(state(0, [0.0, 0.0, 3.1]), 0) is None
+    assert watch.look(state(TICK, [0.004, 0.0, -3.1]), TICK) is None  # 0.08 rad on, across pi
+    assert watch.look(state(2 * TICK, [0.008, 0.0, -2.9]), 2 * TICK) is Cause.ODOMETRY_JUMPED
+
+
+@given(
+    st.tuples(*[st.floats(-0.8, 0.8)] * 2, st.floats(-1.6, 1.6)).map(np.array),
+    st.integers(1, 45),
+    st.integers(0, 100),
+)
+def test_driving_is_no_jump_whatever_the_speed_and_however_many_ticks_are_missed(twist, missed, seed):
+    rng, watch, x = np.random.default_rng(seed), StateWatch(StateLimits()), np.zeros(3)
+    watch.look(state(0, x, twist), 0)
+    for i in range(1, 20):
+        t_ns = i * missed * 2 * MS
+        x = integrate_twist(x, twist, missed * 0.002)
+        noise = rng.normal(scale=0.002, size=3)
+        assert watch.look(state(t_ns, x + noise, twist), t_ns) is None
+
+
+def test_frozen_odometry_stops_a_robot_that_is_led_on_and_not_one_that_stands():
+    robot = Driving()
+    robot.drive(10)
+    frozen = robot.x.copy()
+    causes = [robot.tick(state(robot.now_ns + TICK, frozen)).cause for _ in range(60)]
+    first = causes.index(Cause.ODOMETRY_FROZEN)
+    assert 20 <= first <= 30  # 200 ms, and 8 cm of plan
+    assert robot.executor.mode is Mode.STOP
+    standing = StateWatch(StateLimits())
+    command = Command(base=BasePoseCommand(x_WB=np.zeros(3)))
+    for t in range(0, 2000 * MS, TICK):
+        assert standing.follows(command, state(t, np.zeros(3)), t) is None
+
+
+def test_a_base_left_far_behind_stops_the_robot():
+    watch = StateWatch(StateLimits())
+    command = Command(base=BasePoseCommand(x_WB=np.array([1.1, 0.0, 0.0])))
+    assert watch.follows(command, state(0, np.zeros(3)), 0) is Cause.BASE_LOST
+
+
+@pytest.mark.parametrize("off_ns", [60 * MS, 5_000 * MS])
+def test_clocks_that_disagree_hold_the_robot_until_they_agree(off_ns):
+    robot = Driving()
+    robot.drive(10)
+    under_way = robot.executor.make_request(Observation(state=robot.measured()))
+    late = replace(robot.measured(), t_ns=robot.now_ns + TICK, t_newest_ns=robot.now_ns + TICK + off_ns)
+    tick = robot.tick(late)
+    assert (tick.mode, tick.cause) == (Mode.HOLD, Cause.CLOCKS_DISAGREE)
+    assert not robot.executor.wants_request(robot.now_ns)
+    assert robot.answer(under_way) is PartOutcome.DISTRUSTED
+    robot.tick()
+    asked_anew(robot)
+
+
+def test_a_state_from_the_future_is_not_believed():
+    robot = Driving()
+    robot.drive(3)
+    tick = robot.tick(state(robot.now_ns + TICK + 60 * MS, robot.x))
+    assert (tick.mode, tick.cause) == (Mode.HOLD, Cause.CLOCKS_DISAGREE)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_odometry_that_is_not_a_number_stops_the_robot_where_it_was_led_last(number):
+    robot = Driving()
+    robot.drive(10)
+    before = robot.executor.timeline.command_at(robot.now_ns).base
+    tick = robot.tick(state(robot.now_ns + TICK, [number, 0.0, 0.0]))
+    assert (tick.mode, tick.cause) == (Mode.STOP, Cause.STATE_INVALID)
+    assert np.linalg.norm(tick.command.base.x_WB - before.x_WB) < 0.01
+
+
+def test_a_reset_forgets_where_odometry_was():
+    robot = Driving()
+    robot.drive(5)
+    robot.executor.stop()
+    robot.x = robot.x + 3.0
+    robot.executor.reset(robot.measured(), robot.now_ns)
+    assert robot.tick().cause is Cause.RESET
+    assert robot.executor.counts.odometry_jumps == 0
