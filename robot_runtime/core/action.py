@@ -49,6 +49,17 @@ class EndEffectorPose:
 
 
 @dataclass(frozen=True)
+class WorldEndEffectorPose:
+    """Hand in the world, `X_WE`: 9 columns as of `EndEffectorPose`, absolute.
+
+    What it means for the arm follows from where the same row has the base, `X_BE = X_WB^-1 * X_WE`, or from
+    where the base was at the observation if no field moves it by poses.
+    """
+
+    dim: int = 9
+
+
+@dataclass(frozen=True)
 class GripperWidth:
     """Distance between the fingers: 1 column [m], held from row to row and never interpolated."""
 
@@ -70,10 +81,11 @@ class BaseTwist:
     dim: int = 3
 
 
-ActionField = JointPosition | EndEffectorPose | GripperWidth | BasePose | BaseTwist
+ActionField = JointPosition | EndEffectorPose | WorldEndEffectorPose | GripperWidth | BasePose | BaseTwist
 _FIELD_KINDS: dict[str, type] = {
     "joint_position": JointPosition,
     "end_effector_pose": EndEffectorPose,
+    "world_end_effector_pose": WorldEndEffectorPose,
     "gripper_width": GripperWidth,
     "base_pose": BasePose,
     "base_twist": BaseTwist,
@@ -94,7 +106,9 @@ class ActionSpec:
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.dt_ns < 1 or not self.fields:
             raise ValueError(f"an action spec needs fields, horizon >= 1 and dt_ns >= 1, got {self}")
-        arms = [f for f in self.fields if isinstance(f, JointPosition | EndEffectorPose)]
+        arms = [
+            f for f in self.fields if isinstance(f, JointPosition | EndEffectorPose | WorldEndEffectorPose)
+        ]
         bases = [f for f in self.fields if isinstance(f, BasePose | BaseTwist)]
         grippers = [f for f in self.fields if isinstance(f, GripperWidth)]
         if max(len(arms), len(bases), len(grippers)) > 1:
@@ -134,7 +148,7 @@ def fields_to_dicts(fields: tuple[ActionField, ...]) -> list[dict]:
     out = []
     for f in fields:
         entry: dict = {"kind": _KIND_NAMES[type(f)], "dim": f.dim}
-        if not isinstance(f, GripperWidth | BaseTwist):
+        if isinstance(f, JointPosition | EndEffectorPose | BasePose):
             entry["reference"] = f.reference.value
         out.append(entry)
     return out
@@ -269,7 +283,7 @@ def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
                 if state.q.shape != (n,):
                     raise ValueError(f"the policy moves {n} joints, the state has {state.q.shape[0]}")
                 arm = JointCommand(q=state.q)
-            case EndEffectorPose():
+            case EndEffectorPose() | WorldEndEffectorPose():
                 if state.X_BE is None:
                     raise ValueError("the policy moves the hand, but the state has no X_BE")
                 quat_BE = quaternion_from_rotation(state.X_BE.rotation)

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from robot_runtime.core.action import ActionField, fields_from_dicts, fields_to_dicts
+from robot_runtime.core.action import (
+    ActionField,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    WorldEndEffectorPose,
+    fields_from_dicts,
+    fields_to_dicts,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +59,12 @@ class Schema:
 def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     """Sentences naming both sides, one per difference; empty if the policy can drive the robot.
 
-    A robot may have more cameras than the policy looks at. Everything else has to agree.
+    A robot may have more cameras than the policy looks at, and a policy may count positions from elsewhere:
+    rows are turned into absolute commands. Everything else has to agree.
     """
     out = []
     pairs = [
-        ("action fields", robot.action_fields, policy.action_fields),
+        ("actions", _commands(robot.action_fields), _commands(policy.action_fields)),
         ("arm joints", robot.num_joints, policy.num_joints),
         ("gripper", robot.has_gripper, policy.has_gripper),
         ("mobile base", robot.has_base, policy.has_base),
@@ -69,3 +80,21 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
         elif robot.cameras[name] != size:
             out.append(f"camera {name!r}: the robot has {robot.cameras[name]}, the policy needs {size}")
     return out
+
+
+def _commands(fields: tuple[ActionField, ...]) -> str:
+    """What the rows come to for the robot."""
+    names = []
+    for f in fields:
+        match f:
+            case JointPosition(num_joints=n):
+                names.append(f"{n} joint positions")
+            case EndEffectorPose() | WorldEndEffectorPose():
+                names.append("hand pose")
+            case GripperWidth():
+                names.append("gripper width")
+            case BasePose():
+                names.append("base pose")
+            case BaseTwist():
+                names.append("base twist")
+    return ", ".join(sorted(names))

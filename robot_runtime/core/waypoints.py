@@ -27,6 +27,7 @@ from robot_runtime.core.action import (
     JointPosition,
     PoseCommand,
     Reference,
+    WorldEndEffectorPose,
 )
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import RobotState
@@ -34,6 +35,7 @@ from robot_runtime.core.transforms import (
     compose_planar,
     interpolate_planar,
     inverse_planar,
+    pose_from_planar,
     pose_from_quaternion,
     quaternion_from_rotation,
     rotation_from_6d,
@@ -87,6 +89,7 @@ class Waypoints:
     def from_chunk(cls, chunk: ActionChunk) -> "Waypoints":
         """Absolute targets of a chunk; ValueError if its anchor lacks what relative rows count from."""
         out: dict[str, np.ndarray] = {}
+        in_world: np.ndarray | None = None
         for f, columns in chunk.spec.columns():
             rows = chunk.rows[:, columns]
             match f:
@@ -94,12 +97,18 @@ class Waypoints:
                     out["q"] = _resolve_vectors(rows, f.reference, chunk.anchor.q)
                 case EndEffectorPose():
                     out["p_BE"], out["quat_BE"] = _resolve_poses(rows, f.reference, chunk.anchor)
+                case WorldEndEffectorPose():
+                    in_world = rows
                 case GripperWidth():
                     out["gripper"] = rows[:, 0]
                 case BasePose():
                     out["x_WB"] = _resolve_planar(rows, f.reference, chunk.anchor)
                 case BaseTwist():
                     out["V_WB_B"] = rows
+        if in_world is not None:
+            bases = _bases(out.get("x_WB"), chunk.anchor, len(in_world))
+            poses = [X_WB.actInv(_pose_from_row(row)) for X_WB, row in zip(bases, in_world, strict=True)]
+            out["p_BE"], out["quat_BE"] = _as_arrays(poses)
         return cls(**out)
 
     def encode(self, spec: ActionSpec, anchor: RobotState) -> Float[np.ndarray, "n D"]:
@@ -110,8 +119,11 @@ class Waypoints:
                 case JointPosition():
                     parts.append(_encode_vectors(_need(self.q, "q"), f.reference, anchor.q))
                 case EndEffectorPose():
-                    poses = zip(_need(self.p_BE, "p_BE"), _need(self.quat_BE, "quat_BE"), strict=True)
-                    parts.append(_encode_poses([pose_from_quaternion(p, q) for p, q in poses], f, anchor))
+                    parts.append(_encode_poses(self._hands(), f, anchor))
+                case WorldEndEffectorPose():
+                    bases = _bases(self.x_WB, anchor, self.num_rows)
+                    hands = zip(bases, self._hands(), strict=True)
+                    parts.append(_as_rows([X_WB * X_BE for X_WB, X_BE in hands]))
                 case GripperWidth():
                     parts.append(_need(self.gripper, "gripper")[:, None])
                 case BasePose():
@@ -119,6 +131,10 @@ class Waypoints:
                 case BaseTwist():
                     parts.append(_need(self.V_WB_B, "V_WB_B"))
         return np.concatenate(parts, axis=1)
+
+    def _hands(self) -> list[pin.SE3]:
+        poses = zip(_need(self.p_BE, "p_BE"), _need(self.quat_BE, "quat_BE"), strict=True)
+        return [pose_from_quaternion(p, q) for p, q in poses]
 
     @classmethod
     def from_commands(cls, commands: list[Command]) -> "Waypoints":
@@ -205,8 +221,23 @@ def _resolve_poses(
             poses[i] = origin * pose
             if reference is Reference.DELTA:
                 origin = poses[i]
+    return _as_arrays(poses)
+
+
+def _as_arrays(poses: list[pin.SE3]) -> tuple[np.ndarray, np.ndarray]:
     quats = [quaternion_from_rotation(pose.rotation) for pose in poses]
     return np.array([pose.translation for pose in poses]), np.array(quats)
+
+
+def _as_rows(poses: list[pin.SE3]) -> np.ndarray:
+    return np.array([np.concatenate([x.translation, rotation_to_6d(x.rotation)]) for x in poses])
+
+
+def _bases(x_WB: np.ndarray | None, anchor: RobotState, num_rows: int) -> list[pin.SE3]:
+    """Where the base is when a row is due: where the row has it, or where it was at the observation."""
+    if x_WB is None:
+        return [pose_from_planar(_anchor_base(anchor))] * num_rows
+    return [pose_from_planar(x) for x in x_WB]
 
 
 def _encode_poses(poses: list[pin.SE3], f: EndEffectorPose, anchor: RobotState) -> np.ndarray:
@@ -218,12 +249,12 @@ def _encode_poses(poses: list[pin.SE3], f: EndEffectorPose, anchor: RobotState) 
             if f.reference is Reference.DELTA:
                 origin = pose
         poses = relative
-    return np.array([np.concatenate([x.translation, rotation_to_6d(x.rotation)]) for x in poses])
+    return _as_rows(poses)
 
 
 def _anchor_base(anchor: RobotState) -> np.ndarray:
     if anchor.x_WB is None:
-        raise ValueError("base rows relative to the observation need x_WB in the robot state")
+        raise ValueError("base rows relative to the observation, and hands in the world, need x_WB")
     return anchor.x_WB
 
 

@@ -17,15 +17,18 @@ from robot_runtime.core.action import (
     JointPosition,
     PoseCommand,
     Reference,
+    WorldEndEffectorPose,
 )
 from robot_runtime.core.schema import Schema, mismatches
 from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.transforms import pose_from_planar, pose_from_quaternion, rotation_to_6d
 from robot_runtime.core.waypoints import Waypoints, interpolate
 
 references = st.sampled_from(list(Reference))
 arms = st.one_of(
-    st.builds(JointPosition, st.integers(1, 7), references), st.builds(EndEffectorPose, references)
+    st.builds(JointPosition, st.integers(1, 7), references),
+    st.builds(EndEffectorPose, references),
+    st.just(WorldEndEffectorPose()),
 )
 bases = st.one_of(st.builds(BasePose, references), st.just(BaseTwist()))
 specs = st.builds(
@@ -42,7 +45,7 @@ specs = st.builds(
 def random_rows(spec: ActionSpec, rng: np.random.Generator) -> np.ndarray:
     rows = rng.uniform(-0.5, 0.5, (spec.horizon, spec.dim))
     for f, columns in spec.columns():
-        if isinstance(f, EndEffectorPose):
+        if isinstance(f, EndEffectorPose | WorldEndEffectorPose):
             for row in rows:
                 row[columns.start + 3 : columns.stop] = rotation_to_6d(pin.exp3(rng.normal(0, 0.4, 3)))
     return rows
@@ -87,6 +90,19 @@ def test_relative_hand_rows_are_composed_with_the_hand_at_the_observation():
     anchor, rows = random_state(0, rng), random_rows(spec, rng)
     waypoints = Waypoints.from_chunk(ActionChunk(spec=spec, rows=rows, anchor=anchor, request_id=0, epoch=0))
     np.testing.assert_allclose(waypoints.p_BE[1], anchor.X_BE.act(rows[1, :3]), atol=1e-12)
+
+
+def test_hands_in_the_world_are_put_into_the_base_that_their_own_row_has():
+    rng = np.random.default_rng(1)
+    fields = (BasePose(Reference.RELATIVE), WorldEndEffectorPose())
+    spec = ActionSpec(fields=fields, horizon=3, dt_ns=1)
+    anchor, rows = random_state(0, rng), random_rows(spec, rng)
+    waypoints = Waypoints.from_chunk(ActionChunk(spec=spec, rows=rows, anchor=anchor, request_id=0, epoch=0))
+    for i in range(3):
+        X_BE = pose_from_quaternion(waypoints.p_BE[i], waypoints.quat_BE[i])
+        X_WE = pose_from_planar(waypoints.x_WB[i]) * X_BE
+        np.testing.assert_allclose(X_WE.translation, rows[i, 3:6], atol=1e-12)
+        np.testing.assert_allclose(rotation_to_6d(X_WE.rotation), rows[i, 6:], atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -135,3 +151,15 @@ def test_a_schema_mismatch_names_both_sides():
     assert "arm joints: the robot has 7, the policy needs 6" in text
     assert "camera 'chest': the policy needs it, the robot has wrist" in text
     assert mismatches(robot=robot, policy=robot) == []
+
+
+def test_a_policy_may_count_from_elsewhere_than_the_robot_but_not_move_other_parts():
+    common = {"num_joints": 7, "has_gripper": True, "has_base": True}
+    fields = (BasePose(Reference.RELATIVE), EndEffectorPose(), GripperWidth())
+    robot = Schema(action_fields=fields, **common)
+    in_world = Schema(action_fields=(WorldEndEffectorPose(), GripperWidth(), BasePose()), **common)
+    assert mismatches(robot=robot, policy=in_world) == []
+    by_twist = Schema(action_fields=(BaseTwist(), EndEffectorPose(), GripperWidth()), **common)
+    (text,) = mismatches(robot=robot, policy=by_twist)
+    assert "the robot has base pose, gripper width, hand pose" in text
+    assert "the policy needs base twist, gripper width, hand pose" in text
