@@ -17,9 +17,10 @@ from jaxtyping import Float
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, JointPosition, Reference
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState, readonly
-from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.transforms import pose_from_planar, rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
+NEAR = 0.3  # [m]: how far off the hand sees differences
 MAX_SIGMA = 5.0  # features beyond this many standard deviations are clipped
 
 
@@ -32,6 +33,11 @@ class FeatureConfig:
     use_joint_velocity: bool = True
     """`dq` (N,): a plan has to start at the speed the arm has. A teleoperator's last action shows in it, and
     policies like to copy that; a planner's does not matter, so it is on."""
+    points: tuple[int, ...] = ()
+    """Sizes of the points (x, y, z) or (x, y), in B, that the environment state begins with. Those of three
+    are also seen from the hand, up to `NEAR`: in a room, a centimetre is little of a point's deviation."""
+    use_world_pose: bool = False
+    """Where a mobile base and its hand are in the world: for policies that tell the hand there."""
 
 
 def state_features(
@@ -39,7 +45,9 @@ def state_features(
 ) -> Float[np.ndarray, " F"]:
     """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene.
 
-    Where a mobile base is in the world is left out: its rows count from there.
+    Where a mobile base is in the world is left out, for its rows count from there, unless it is asked for:
+    then x, y, cos yaw, sin yaw and the hand's position there come after the twist. Points seen from the hand
+    (`FeatureConfig.points`) come before the scene: they are different for a robot elsewhere.
 
     ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
     """
@@ -66,10 +74,35 @@ def state_features(
         if state.V_WB_B is None:
             raise ValueError("the policy needs the base's twist V_WB_B, the state has none")
         parts.append(state.V_WB_B)
-    features = np.concatenate([*parts, environment])
+        if config.use_world_pose:
+            parts.append(_world_pose(state))
+    features = np.concatenate([*parts, *_from_hand(state, environment, config.points), environment])
     if not np.isfinite(features).all():
         raise ValueError("the observation holds NaN or infinite numbers")
     return features
+
+
+def _from_hand(
+    state: RobotState, environment: Float[np.ndarray, " K"], points: tuple[int, ...]
+) -> list[Float[np.ndarray, "3"]]:
+    """Points as the hand sees them, axes of B, saturating at `NEAR` [m]."""
+    out, first = [], 0
+    for size in points:
+        if size == 3:
+            if state.X_BE is None:
+                raise ValueError("the policy needs the hand pose X_BE, the state has none")
+            out.append(NEAR * np.tanh((environment[first : first + 3] - state.X_BE.translation) / NEAR))
+        first += size
+    return out
+
+
+def _world_pose(state: RobotState) -> Float[np.ndarray, "7"]:
+    if state.x_WB is None or state.X_BE is None:
+        raise ValueError("the policy needs x_WB and X_BE, the state lacks one of them")
+    x, y, yaw = state.x_WB
+    return np.array(
+        [x, y, np.cos(yaw), np.sin(yaw), *pose_from_planar(state.x_WB).act(state.X_BE.translation)]
+    )
 
 
 def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:

@@ -51,6 +51,8 @@ class Train:
     """Most committed rows, or longest offset; None takes the recipe's default."""
     shared_observation: bool = False
     """Recipe offset: all offsets of a sample in one sequence, with a network for that."""
+    labels: Literal["base", "world"] = "base"
+    """Of a mobile robot: the hand in the base and the base from where it is, or both in the world."""
     init: Path | None = None
     """Checkpoint to start from: a folder, or a shipped one's name."""
     seed: int = 0
@@ -103,6 +105,7 @@ class Train:
         """The recipe with its options; InvalidValueError if they do not go together."""
         from policies.flow.recipes import NEEDS_INIT, make_recipe
         from sim.model import SERVO_LAG_S
+        from sim.tasks import make_task
 
         options: dict[str, object] = {} if self.max_delay is None else {"max_delay": self.max_delay}
         if self.shared_observation:
@@ -112,6 +115,8 @@ class Train:
         if self.recipe == "residual" and self.width is not None:
             options["width"] = self.width
         recipe = make_recipe(self.recipe, **options)
+        if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
+            raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
         if isinstance(recipe, NEEDS_INIT) and self.init is None:
             raise InvalidValueError(f"recipe {self.recipe} adds to a trained policy: name one with --init")
         return recipe
@@ -119,10 +124,13 @@ class Train:
     def _train(self, recipe: "Recipe", demonstrations: "Sequence[Demonstration]", progress: Progress) -> int:
         """Write the checkpoint; returns the number of steps."""
         from policies.flow.checkpoint import load
+        from policies.flow.features import FeatureConfig
+        from policies.flow.labels import relabelled
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
         from policies.flow.train import TrainConfig, fine_tuning, train
         from sim.experts import action_spec_of
+        from sim.experts.mobile import WORLD_SPEC
         from sim.tasks import hand_pose_of, make_task
 
         init = None if self.init is None else load(self.init)
@@ -143,13 +151,20 @@ class Train:
             if init is None
             else fine_tuning(recipe, seed=self.seed)
         )
-        config = replace(start, **given)
+        task, spec = make_task(self.task[0]), action_spec_of(self.task[0])
+        schema, in_world = task.schema, self.labels == "world"
+        points = () if task.tracker is None else task.tracker.points
+        features = FeatureConfig(points=points, use_world_pose=in_world)
+        config = replace(start, features=features, **given)
         progress.update(bar, total=config.steps)
+        if in_world:
+            demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
+            schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
         train(
             demonstrations,
             config,
-            schema=make_task(self.task[0]).schema,
-            action_spec=action_spec_of(self.task[0]),
+            schema=schema,
+            action_spec=spec,
             folder=self.output,
             init=init,
             hand_pose=hand_pose_of(self.task[0]),

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.action import ActionSpec, BasePose, GripperWidth, WorldEndEffectorPose
 from robot_runtime.core.state import Observation
 from robot_runtime.core.transforms import rotation_to_6d, turn_planar, wrap_angle
 from sim.experts.motion import DT_NS, DT_S, HORIZON, limit, limit_norm
@@ -23,6 +23,8 @@ from sim.tasks.household import CUP_HALF_HEIGHT, CUP_RADIUS, in_base, mobile_sch
 
 MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz: base pose from the observed one (3), hand in the base (9), gripper width (1)."""
+WORLD_SPEC = replace(MOBILE_SPEC, fields=(BasePose(), WorldEndEffectorPose(), GripperWidth()))
+"""The same told in odometry's world, as a policy does that has no base of its own to count from."""
 DRIVE_ACCELERATION, TURN_ACCELERATION, HAND_ACCELERATION = 0.7, 2.0, 2.0
 """Bounds on what is imagined [m/s², rad/s², m/s²]."""
 SQUEEZE = 0.025

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from policies.flow.features import (
     MAX_SIGMA,
     MIN_STD,
+    NEAR,
     FeatureConfig,
     Normaliser,
     row_origin,
@@ -81,6 +82,30 @@ def test_of_a_mobile_base_only_its_motion_is_seen() -> None:
     still = replace(observation, state=replace(observation.state, V_WB_B=None))
     with pytest.raises(ValueError, match="base's twist V_WB_B"):
         state_features(still, schema, FeatureConfig())
+
+
+def test_points_are_seen_from_the_hand_too_up_to_where_it_does_not_matter() -> None:
+    observation = mobile_observation()
+    near, far = np.array([0.01, -0.02, 0.03]), np.array([5.0, -5.0, 0.0])
+    scene = np.array([*near, 1.0, 2.0, *far, 0.5])
+    schema = replace(SCHEMA, has_base=True, environment_state_dim=9)
+    features = state_features(
+        replace(observation, environment_state=scene), schema, FeatureConfig(points=(3, 2, 3))
+    )
+    p = observation.state.X_BE.translation
+    np.testing.assert_array_equal(features[-9:], scene)
+    np.testing.assert_allclose(features[-15:-12], near - p, atol=1e-3)
+    np.testing.assert_allclose(features[-12:-9], [NEAR, -NEAR, 0.0], atol=1e-3)
+
+
+def test_a_policy_that_tells_the_hand_in_the_world_sees_where_it_is_there() -> None:
+    observation, schema = mobile_observation(), replace(SCHEMA, has_base=True)
+    features = state_features(observation, schema, FeatureConfig(use_world_pose=True))
+    p_WE = [1.0, 2.0, 0.0]  # the toy's hand is in the middle of its base
+    np.testing.assert_allclose(features[-9:-2], [1.0, 2.0, np.cos(0.3), np.sin(0.3), *p_WE])
+    lost = replace(observation, state=replace(observation.state, x_WB=None))
+    with pytest.raises(ValueError, match="needs x_WB"):
+        state_features(lost, schema, FeatureConfig(use_world_pose=True))
 
 
 def test_absolute_hand_positions_are_counted_from_the_measured_hand() -> None:
