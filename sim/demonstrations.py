@@ -27,7 +27,7 @@ from robot_runtime.core.predict import HandPose
 from robot_runtime.core.state import Observation, RobotState
 from sim.experts import Expert, make_expert
 from sim.experts.motion import DT_NS, HORIZON
-from sim.led_robot import LedRobot, execute_row, led_robot
+from sim.led_robot import Cameras, LedRobot, execute_row, led_robot
 from sim.task import EpisodeScore, Scorer
 from sim.tasks import hand_pose_of, make_task
 from sim.workers import worker_pool
@@ -59,6 +59,8 @@ class Demonstration:
     """Row i is due at `t_obs + i * 50 ms`; columns as in `action_spec_of` the task."""
     num_committed: int
     """How many of the first rows were given by an older plan."""
+    led: Float[np.ndarray, " D"] | None = None
+    """What was commanded from here on, as `LedRobot` is led; not kept by `collect`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,12 +145,20 @@ def _world(task_name: str) -> World:
 
 def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None:
     """One disturbed episode; None if it failed."""
-    world = _world(task_name)
+    kept = disturbed_episode(_world(task_name), seed=seed, episode=episode)
+    return None if kept is None else _pack(kept)
+
+
+def disturbed_episode(
+    world: World, *, seed: int, episode: int, cameras: Cameras | None = None
+) -> list[Demonstration] | None:
+    """One episode as it is described on top, with pictures of cameras if there are any; None if it failed."""
+    task_name = world.task.name
     episode_seed = int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
     world.reset(episode_seed)
     rng = np.random.default_rng([episode_seed, 2])
     expert, scorer = make_expert(task_name, seed=episode_seed), world.task.make_scorer(world)
-    kept, robot = list[Demonstration](), led_robot(world)
+    kept, robot = list[Demonstration](), led_robot(world, cameras)
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
         hand_z = float(world.kinematics.forward(world.q).translation[2]) - world.task.work_z
@@ -156,7 +166,7 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
         kept += run_spell(robot, expert, scorer, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
-    return _pack(kept) if scorer.score().success else None
+    return kept if scorer.score().success else None
 
 
 def _draw_spell(rng: np.random.Generator, *, hand_z: float, has_base: bool, is_first: bool) -> Spell:
@@ -211,7 +221,11 @@ def run_spell(
             d = _draw_committed(rng)
         if i > 0 or d > 0:
             plan = expert.plan(exact, robot.from_world(commanded[i : i + d], observation) if d else None)
-        out.append(Demonstration(observation=observation, rows=plan.astype(np.float32), num_committed=d))
+        out.append(
+            Demonstration(
+                observation=observation, rows=plan.astype(np.float32), num_committed=d, led=commanded[i]
+            )
+        )
         if is_planned:
             error = _random_vector(rng, LATE_ERROR_MAX)
             if robot.world.has_base:

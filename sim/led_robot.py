@@ -7,6 +7,8 @@ An arm on a table is led by joint positions, which do not depend on where it loo
 the base poses do.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -22,7 +24,7 @@ from robot_runtime.core.action import (
     command_at_state,
 )
 from robot_runtime.core.limits import Limiter
-from robot_runtime.core.state import Observation
+from robot_runtime.core.state import Image, Observation
 from robot_runtime.core.transforms import (
     compose_planar,
     interpolate_planar,
@@ -71,14 +73,26 @@ class LedRobot(Protocol):
         """What is commanded on the way from one led row to the next; fingers wait for the next."""
         ...
 
+    def command(self, numbers: Numbers) -> Command:
+        """A led row as a command."""
+        ...
+
     def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
         """Command one tick; returns what the limits have left of it."""
         ...
 
 
-def led_robot(world: World) -> LedRobot:
-    """The robot of a world that has just been reset."""
-    return LedMobileRobot(world) if world.has_base else LedArm(world)
+Cameras = Callable[[World], Mapping[str, Image]]
+"""Takes a picture with every camera, now."""
+
+
+def led_robot(world: World, cameras: Cameras | None = None) -> LedRobot:
+    """The robot of a world that has just been reset; cameras: what its observations show."""
+    return LedMobileRobot(world, cameras) if world.has_base else LedArm(world, cameras)
+
+
+def _with_pictures(observation: Observation, world: World, cameras: Cameras | None) -> Observation:
+    return observation if cameras is None else replace(observation, images=cameras(world))
 
 
 def execute_row(robot: LedRobot, scorer: Scorer, row: Numbers, next_row: Numbers) -> None:
@@ -96,13 +110,13 @@ def _rise(num: int, *, num_rows: int, first: int) -> Float[np.ndarray, " n"]:
 class LedArm:
     """The arm on its table; rows are joint positions (7) [rad] and gripper width [m]."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, cameras: Cameras | None = None) -> None:
+        self.world, self._cameras = world, cameras
         self._limiter = Limiter(FR3_LIMITS)
-        self._limiter.reset(_joint_command(np.array([*world.q, world.gripper_width])), world.t_ns)
+        self._limiter.reset(self.command(np.array([*world.q, world.gripper_width])), world.t_ns)
 
     def observe(self) -> tuple[Observation, Observation]:
-        observation = self.world.observe()
+        observation = _with_pictures(self.world.observe(), self.world, self._cameras)
         return observation, observation
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
@@ -122,9 +136,12 @@ class LedArm:
     def between(self, row: Numbers, next_row: Numbers, alpha: float) -> Numbers:
         return np.array([*((1.0 - alpha) * row[:7] + alpha * next_row[:7]), row[7]])
 
+    def command(self, numbers: Numbers) -> Command:
+        return Command(arm=JointCommand(q=numbers[:7]), gripper=GripperCommand(width=float(numbers[7])))
+
     def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
         world = self.world
-        command, _ = self._limiter.limit(_joint_command(numbers), world.t_ns)
+        command, _ = self._limiter.limit(self.command(numbers), world.t_ns)
         assert isinstance(command.arm, JointCommand)
         assert command.gripper is not None
         world.set_joint_target(command.arm.q)
@@ -134,15 +151,11 @@ class LedArm:
         return np.array([*command.arm.q, command.gripper.width])
 
 
-def _joint_command(numbers: Numbers) -> Command:
-    return Command(arm=JointCommand(q=numbers[:7]), gripper=GripperCommand(width=float(numbers[7])))
-
-
 class LedMobileRobot:
     """Arm and base; rows as in `MOBILE_SPEC`, with the base's poses in odometry's world once they are led."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self._clock = world, SimClock()
+    def __init__(self, world: World, cameras: Cameras | None = None) -> None:
+        self.world, self._clock, self._cameras = world, SimClock(), cameras
         self._clock.sleep_until_ns(world.t_ns)
         whole_body = sim_whole_body(world)
         assert whole_body is not None
@@ -154,7 +167,8 @@ class LedMobileRobot:
         self._limiter.reset(here, world.t_ns)
 
     def observe(self) -> tuple[Observation, Observation]:
-        return self.world.observe(self._state), self.world.observe(self._state, exact=True)
+        seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
+        return seen, self.world.observe(self._state, exact=True)
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
         return self._moved(rows, np.asarray(observation.state.x_WB))
@@ -179,15 +193,17 @@ class LedMobileRobot:
         out[:3], out[12] = interpolate_planar(row[:3], next_row[:3], alpha), row[12]
         return out
 
-    def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
-        now_ns = self.world.t_ns
+    def command(self, numbers: Numbers) -> Command:
         R_BE = rotation_from_6d(numbers[6:12])
-        command = Command(
+        return Command(
             arm=PoseCommand(p_BE=numbers[3:6], quat_BE=quaternion_from_rotation(R_BE)),
             base=BasePoseCommand(x_WB=numbers[:3]),
             gripper=GripperCommand(width=float(numbers[12])),
         )
-        resolved = self._whole_body.resolve(command, self._state, now_ns)
+
+    def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
+        now_ns = self.world.t_ns
+        resolved = self._whole_body.resolve(self.command(numbers), self._state, now_ns)
         sent, _ = self._limiter.limit(resolved, now_ns)
         self._robot.write(sent)
         scorer.on_tick(now_ns, self.world, sent, t_obs_ns)

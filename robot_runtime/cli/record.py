@@ -1,0 +1,56 @@
+"""`robot-runtime record`: demonstrations of a scripted expert as a LeRobot v3 dataset."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Record demonstrations of a scripted expert, with pictures, as a LeRobot v3 dataset.
+
+    Episodes are disturbed, as those that `train` collects; those that fail are left out.
+    """
+
+    task: str = "fetch"
+    """What is demonstrated."""
+    output: Path = Path("outputs/dataset")
+    """Folder of the dataset; must not exist."""
+    episodes: int = 10
+    """How many to try."""
+    seed: int = 0
+    """Draws scenes and disturbances."""
+    cameras: tuple[str, ...] | None = None
+    """Which to record: those of the robot if not given (chest and wrist, where there is a chest)."""
+    size: tuple[int, int] = (96, 96)
+    """Height and width of the pictures [pixels]."""
+
+    def main(self) -> int:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from robot_runtime.errors import InvalidValueError, UnknownNameError
+        from sim.recording import record_expert
+        from sim.tasks import make_task
+
+        has = make_task(self.task).schema.cameras
+        cameras = tuple(name for name in has if name != "overview") if self.cameras is None else self.cameras
+        for name in cameras:
+            if name not in has:
+                raise UnknownNameError("camera", name, has)
+        if self.episodes < 1:
+            raise InvalidValueError(f"need episodes >= 1, got {self.episodes}")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns) as progress:
+            bar = progress.add_task(f"record {self.task}", total=self.episodes)
+            kept = record_expert(
+                self.task,
+                self.output,
+                num_episodes=self.episodes,
+                seed=self.seed,
+                cameras=cameras,
+                size=self.size,
+                progress=lambda done, kept: progress.update(bar, completed=done),
+            )
+        print(
+            f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, cameras {', '.join(cameras)}"
+        )
+        return 0

@@ -1,0 +1,239 @@
+"""Demonstrations as a LeRobot v3 dataset: `DatasetRecorder` takes what was seen and what was commanded.
+
+    frame k         observation at start + k / fps          action: what was commanded from it on
+
+LeRobot stamps frame k with k / fps, whatever the clock said; when things were really captured stands beside
+it, as integers in nanoseconds (`capture.time_ns.*`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from robot_runtime.core.action import (
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.shapes import Float
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.transforms import pose_from_quaternion, rotation_to_6d
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+
+_HAND = ["x", "y", "z", *(f"rotation_{i}" for i in range(6))]
+
+
+class RecorderUnavailableError(RobotRuntimeError):
+    """LeRobot, or what it writes datasets with, is not installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What a dataset holds, besides what the robot's schema says."""
+
+    schema: Schema
+    """Of the robot: its joints, gripper and base; every camera named in it is recorded."""
+    fps: int = 20
+    robot_type: str = "robot"
+    extra: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Further columns of float32, by name: shapes."""
+
+    def state_names(self) -> list[str]:
+        """What the numbers of `observation.state` are, in order."""
+        names = [f"joint_{i}" for i in range(self.schema.num_joints)]
+        names += [f"joint_velocity_{i}" for i in range(self.schema.num_joints)]
+        names += ["gripper_width"] if self.schema.has_gripper else []
+        names += [f"hand_{name}" for name in _HAND]
+        return names + (["base_vx", "base_vy", "base_wz"] if self.schema.has_base else [])
+
+    def features(self, action_names: list[str]) -> dict[str, dict[str, Any]]:
+        """The columns, as LeRobot wants them declared."""
+        vectors = {"observation.state": self.state_names(), "action": action_names}
+        if self.schema.environment_state_dim:
+            vectors["observation.environment_state"] = [
+                f"scene_{i}" for i in range(self.schema.environment_state_dim)
+            ]
+        if self.schema.has_base:
+            vectors["observation.pose_world_base"] = ["x", "y", "yaw"]
+        out: dict[str, dict[str, Any]] = {
+            name: {"dtype": "float32", "shape": (len(names),), "names": names}
+            for name, names in vectors.items()
+        }
+        for camera, (height, width) in self.schema.cameras.items():
+            shape = (height, width, 3)
+            names = ["height", "width", "channels"]
+            out[f"observation.images.{camera}"] = {"dtype": "video", "shape": shape, "names": names}
+        for clock in ("state", *self.schema.cameras):
+            out[f"capture.time_ns.{clock}"] = {"dtype": "int64", "shape": (1,), "names": None}
+        for name, size in self.extra.items():
+            out[name] = {"dtype": "float32", "shape": size, "names": None}
+        return out
+
+
+class DatasetRecorder:
+    """Writes episodes into a folder that does not exist yet; an episode that is dropped leaves nothing.
+
+    with DatasetRecorder(folder, recording) as recorder:
+        recorder.add(observation, command)      once every 1 / fps
+        recorder.end_episode(keep=True)
+    """
+
+    def __init__(self, folder: Path, recording: Recording) -> None:
+        """InvalidValueError: the folder exists. RecorderUnavailableError: LeRobot cannot write here."""
+        self._folder, self._recording = folder, recording
+        if folder.exists():
+            raise InvalidValueError(f"a dataset is written into a folder of its own, {folder} exists")
+        self._dataset: Any = None
+        self._num_frames = 0
+        self._writer = _dataset_class()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that were kept."""
+        return 0 if self._dataset is None else int(self._dataset.num_episodes)
+
+    def add(
+        self,
+        observation: Observation,
+        command: Command,
+        extra: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Take one frame; InvalidValueError names what is missing or has another size."""
+        frame = self._frame(observation, extra or {})
+        frame["action"], names = _action(command)
+        if self._dataset is None:
+            self._dataset = self._create(names)
+        self._dataset.add_frame(frame)
+        self._num_frames += 1
+
+    def end_episode(self, *, keep: bool) -> None:
+        """Write the frames since the last end, or forget them."""
+        if self._num_frames:
+            if keep:
+                self._dataset.save_episode()
+            else:
+                self._dataset.clear_episode_buffer()
+        self._num_frames = 0
+
+    def close(self) -> None:
+        """Finish the files; frames of an episode that was not ended are forgotten."""
+        if self._dataset is not None:
+            self.end_episode(keep=False)
+            self._dataset.finalize()
+
+    def _create(self, action_names: list[str]) -> Any:
+        recording = self._recording
+        return self._writer.create(
+            repo_id=self._folder.name,
+            root=self._folder,
+            fps=recording.fps,
+            features=recording.features(action_names),
+            robot_type=recording.robot_type,
+            use_videos=True,
+            rgb_encoder=_h264(),
+            metadata_buffer_size=1,  # or a crash loses what is still in memory
+        )
+
+    def _frame(self, observation: Observation, extra: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        schema, state = self._recording.schema, observation.state
+        frame: dict[str, Any] = {
+            "observation.state": _state(schema, state),
+            "task": observation.task,
+            "capture.time_ns.state": np.array([state.t_ns]),
+        }
+        if schema.environment_state_dim:
+            frame["observation.environment_state"] = _checked(
+                "the environment state", observation.environment_state, (schema.environment_state_dim,)
+            )
+        if state.x_WB is not None and schema.has_base:
+            frame["observation.pose_world_base"] = state.x_WB.astype(np.float32)
+        for camera, (height, width) in schema.cameras.items():
+            if camera not in observation.images:
+                have = ", ".join(observation.images) or "none"
+                raise InvalidValueError(f"no picture of camera {camera!r} to record, there are {have}")
+            image = observation.images[camera]
+            if image.pixels.shape != (height, width, 3):
+                raise InvalidValueError(
+                    f"camera {camera!r} is recorded at {(height, width, 3)}, got {image.pixels.shape}"
+                )
+            frame[f"observation.images.{camera}"] = image.pixels
+            frame[f"capture.time_ns.{camera}"] = np.array([image.t_ns])
+        for name, shape in self._recording.extra.items():
+            if name not in extra:
+                raise InvalidValueError(f"the recording declares {name!r}, the frame has none")
+            frame[name] = _checked(name, extra[name], shape)
+        return frame
+
+
+def _dataset_class() -> Any:
+    try:
+        from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    except ImportError as error:
+        raise RecorderUnavailableError(
+            f"recording needs LeRobot with its datasets: pip install 'robot-runtime[lerobot]' ({error})"
+        ) from error
+    return LeRobotDataset
+
+
+def _h264() -> Any:
+    """Every viewer plays it, and small pictures are encoded in no time; LeRobot's own default is AV1."""
+    from lerobot.configs.video import RGBEncoderConfig
+
+    return RGBEncoderConfig(vcodec="h264", crf=18)
+
+
+def _state(schema: Schema, state: RobotState) -> Float[np.ndarray, " S"]:
+    if state.X_BE is None:
+        raise InvalidValueError("a recording needs the hand pose X_BE, the state has none")
+    parts = [state.q, state.dq]
+    if schema.has_gripper:
+        if state.gripper_width is None:
+            raise InvalidValueError("the robot has a gripper, the state has no gripper_width")
+        parts.append(np.array([state.gripper_width]))
+    parts += [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
+    if schema.has_base:
+        if state.V_WB_B is None or state.x_WB is None:
+            raise InvalidValueError("the robot has a mobile base, the state has no x_WB or V_WB_B")
+        parts.append(state.V_WB_B)
+    return np.concatenate(parts).astype(np.float32)
+
+
+def _action(command: Command) -> tuple[Float[np.ndarray, " D"], list[str]]:
+    """What was commanded: base, then arm, then gripper; a hand by its position and the rotation's columns."""
+    numbers: list[float] = []
+    names: list[str] = []
+    match command.base:
+        case BasePoseCommand(x_WB=x):
+            numbers, names = [*x], ["base_x", "base_y", "base_yaw"]
+        case BaseTwistCommand(V_WB_B=twist):
+            numbers, names = [*twist], ["base_vx", "base_vy", "base_wz"]
+    match command.arm:
+        case JointCommand(q=q):
+            numbers, names = [*numbers, *q], [*names, *(f"joint_{i}" for i in range(len(q)))]
+        case PoseCommand(p_BE=p, quat_BE=quat):
+            columns = rotation_to_6d(pose_from_quaternion(p, quat).rotation)
+            numbers, names = [*numbers, *p, *columns], [*names, *(f"hand_{name}" for name in _HAND)]
+    if command.gripper is not None:
+        numbers, names = [*numbers, command.gripper.width], [*names, "gripper_width"]
+    return np.array(numbers, dtype=np.float32), names
+
+
+def _checked(what: str, numbers: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if numbers.shape != shape:
+        raise InvalidValueError(f"{what} is recorded with shape {shape}, got {numbers.shape}")
+    return numbers.astype(np.float32)

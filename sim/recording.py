@@ -1,0 +1,62 @@
+"""Episodes of the scripted experts as a LeRobot dataset, pictures and all."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from robot_runtime.core.state import Image
+from robot_runtime.recorder import DatasetRecorder, Recording
+from sim.demonstrations import Demonstration, disturbed_episode
+from sim.experts import action_spec_of
+from sim.experts.motion import DT_NS
+from sim.led_robot import led_robot
+from sim.render import Renderer
+from sim.tasks import make_task
+from sim.world import World
+
+ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
+"""Columns: the chunk that the expert plans from a frame, and how many of its rows were given."""
+
+
+def record_expert(
+    task_name: str,
+    folder: Path,
+    *,
+    num_episodes: int,
+    seed: int,
+    cameras: tuple[str, ...],
+    size: tuple[int, int],
+    progress: Callable[[int, int], None] = lambda done, kept: None,
+) -> int:
+    """Record disturbed episodes, those that succeed; returns how many those are.
+
+    cameras: names of the task's; none is fine. size: (height, width) of their pictures [pixels].
+    progress: called with (episodes done, episodes kept).
+    """
+    world = World(make_task(task_name))
+    spec = action_spec_of(task_name)
+    schema = replace(world.task.schema, cameras=dict.fromkeys(cameras, size))
+    extra = {ROWS: (spec.horizon, spec.dim), NUM_COMMITTED: (1,)}
+    recording = Recording(schema=schema, fps=round(1e9 / DT_NS), robot_type="simulated FR3", extra=extra)
+    with DatasetRecorder(folder, recording) as recorder, Renderer(world.model, size=size) as renderer:
+
+        def pictures(of: World) -> Mapping[str, Image]:
+            snapshot = of.snapshot()
+            return {name: Image(t_ns=of.t_ns, pixels=renderer.render(snapshot, name)) for name in cameras}
+
+        command = led_robot(world).command
+        for episode in range(num_episodes):
+            kept = disturbed_episode(world, seed=seed, episode=episode, cameras=pictures)
+            for demonstration in kept or []:
+                _add(recorder, demonstration, command)
+            recorder.end_episode(keep=True)
+            progress(episode + 1, recorder.num_episodes)
+        return recorder.num_episodes
+
+
+def _add(recorder: DatasetRecorder, demonstration: Demonstration, command: Callable) -> None:
+    assert demonstration.led is not None
+    labels = {ROWS: demonstration.rows, NUM_COMMITTED: np.array([demonstration.num_committed])}
+    recorder.add(demonstration.observation, command(demonstration.led), labels)

@@ -1,0 +1,36 @@
+"""The scripted experts' demonstrations as a dataset."""
+
+import numpy as np
+import pytest
+
+from sim.recording import NUM_COMMITTED, ROWS, record_expert
+from sim.render import Renderer, RenderingUnavailableError
+from sim.tasks import make_task
+from sim.world import World
+
+pytest.importorskip("datasets", reason="writes LeRobot datasets")
+
+
+def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_path):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    try:
+        Renderer(World(make_task("fetch")).model, size=(48, 48)).close()
+    except RenderingUnavailableError as error:
+        pytest.skip(str(error))
+    folder = tmp_path / "fetch"
+    kept = record_expert("fetch", folder, num_episodes=1, seed=1, cameras=("chest", "wrist"), size=(48, 48))
+    assert kept == 1
+    dataset = LeRobotDataset("fetch", root=folder)
+    frames = [dataset[i] for i in range(0, len(dataset), 40)]
+    assert len(frames) >= 5
+    for frame in frames:
+        rows, d = frame[ROWS].numpy(), int(frame[NUM_COMMITTED])
+        assert rows.shape == (32, 13)
+        if d == 0:  # a plan starts at the hand
+            hand = frame["observation.state"].numpy()[15:18]
+            np.testing.assert_allclose(rows[0, 3:6], hand, atol=0.05)
+        for camera in ("chest", "wrist"):
+            assert np.ptp(frame[f"observation.images.{camera}"].numpy()) > 0.2  # a picture, not a blank
+    x = np.array([frame["observation.pose_world_base"].numpy() for frame in frames])
+    assert np.ptp(x[:, 0]) > 1.0  # from one room to the other
