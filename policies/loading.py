@@ -9,6 +9,8 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.errors import UnknownNameError
 
 SCRIPTED = ("hold", "sine")
+SIDECAR = "robot_runtime.json"
+"""The file by which a folder of LeRobot's is known."""
 
 
 def policy_names() -> tuple[str, ...]:
@@ -17,7 +19,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: str = "cpu") -> Policy:
-    """A scripted policy, a shipped checkpoint, or the checkpoint in a folder.
+    """A scripted policy, a shipped checkpoint, or the checkpoint in a folder, ours or LeRobot's.
 
     schema: the robot a scripted policy is for; a checkpoint has its own.
     device: where a checkpoint computes, in torch's words ("cpu", "cuda").
@@ -30,6 +32,10 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
         return SinePolicy(schema)
     if name not in shipped_checkpoints() and not Path(name).is_dir():
         raise UnknownNameError("policy or checkpoint folder", name, policy_names())
+    if (Path(name) / SIDECAR).is_file():
+        from policies.lerobot import LeRobotPolicy
+
+        return LeRobotPolicy(Path(name), device=device)
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy
 

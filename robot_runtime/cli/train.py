@@ -14,7 +14,10 @@ from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from policies.flow.dataset import Demonstration
+    from policies.flow.features import FeatureConfig
     from policies.flow.recipes import Recipe
+    from robot_runtime.core.action import ActionSpec
+    from robot_runtime.core.schema import Schema
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
@@ -45,6 +48,8 @@ class Train:
     """What to learn; tasks can share one network if their scene states have the same size."""
     output: Path
     """Folder of the checkpoint; its last part becomes the policy's name."""
+    network: Literal["flow", "act", "diffusion"] = "flow"
+    """Ours, or LeRobot's ACT or Diffusion Policy at a like size: those have no recipes."""
     recipe: RecipeName = "mixed-schedule"
     """What the network is shown, and so which methods it can serve; the default one serves the default."""
     max_delay: int | None = None
@@ -86,15 +91,19 @@ class Train:
             demonstrations = self._demonstrations(progress)
             collect_s = time.perf_counter() - t_start
             cpu_start_s = time.process_time()
-            num_steps = self._train(recipe, demonstrations, progress)
+            if self.network == "flow":
+                num_steps = self._train(recipe, demonstrations, progress)
+            else:
+                num_steps = self._train_lerobot(self.network, demonstrations, progress)
         train_s = time.perf_counter() - t_start - collect_s
         cpu_s = time.process_time() - cpu_start_s
+        what = f"recipe {self.recipe}" if self.network == "flow" else self.network
         print(
-            f"{self.output}: recipe {self.recipe}, {num_steps} steps on {len(demonstrations)} samples in "
+            f"{self.output}: {what}, {num_steps} steps on {len(demonstrations)} samples in "
             f"{train_s:.0f} s ({cpu_s:.0f} s of CPU)"
         )
         if self.json is not None:
-            training = json.loads((self.output / "config.json").read_text())["training"]
+            training = json.loads((self.output / "config.json").read_text()).get("training", {})
             times = {"collect_s": collect_s, "train_s": train_s, "train_cpu_s": cpu_s}
             self.json.write_text(
                 json.dumps({"checkpoint": str(self.output), **times, **training}, indent=2) + "\n"
@@ -124,14 +133,10 @@ class Train:
     def _train(self, recipe: "Recipe", demonstrations: "Sequence[Demonstration]", progress: Progress) -> int:
         """Write the checkpoint; returns the number of steps."""
         from policies.flow.checkpoint import load
-        from policies.flow.features import FeatureConfig
-        from policies.flow.labels import relabelled
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
         from policies.flow.train import TrainConfig, fine_tuning, train
-        from sim.experts import action_spec_of
-        from sim.experts.mobile import WORLD_SPEC
-        from sim.tasks import hand_pose_of, make_task
+        from sim.tasks import hand_pose_of
 
         init = None if self.init is None else load(self.init)
         given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate")}
@@ -151,20 +156,14 @@ class Train:
             if init is None
             else fine_tuning(recipe, seed=self.seed)
         )
-        task, spec = make_task(self.task[0]), action_spec_of(self.task[0])
-        schema, in_world = task.schema, self.labels == "world"
-        points = () if task.tracker is None else task.tracker.points
-        features = FeatureConfig(points=points, use_world_pose=in_world)
-        config = replace(start, features=features, **given)
+        told = self._told(demonstrations)
+        config = replace(start, features=told.features, **given)
         progress.update(bar, total=config.steps)
-        if in_world:
-            demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
-            schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
         train(
-            demonstrations,
+            told.demonstrations,
             config,
-            schema=schema,
-            action_spec=spec,
+            schema=told.schema,
+            action_spec=told.spec,
             folder=self.output,
             init=init,
             hand_pose=hand_pose_of(self.task[0]),
@@ -172,6 +171,48 @@ class Train:
             on_step=on_step,
         )
         return config.steps
+
+    def _train_lerobot(
+        self,
+        network: Literal["act", "diffusion"],
+        demonstrations: "Sequence[Demonstration]",
+        progress: Progress,
+    ) -> int:
+        """Write LeRobot's files and our sidecar; returns the number of steps."""
+        from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+
+        given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "width")}
+        given = {name: value for name, value in given.items() if value is not None}
+        config = LeRobotTrainConfig(network=network, seed=self.seed, **given)
+        told = self._told(demonstrations)
+        bar = progress.add_task(f"train {network}", note="", total=config.steps)
+        train_lerobot(
+            told.demonstrations,
+            config,
+            schema=replace(told.schema, cameras={}),
+            action_spec=told.spec,
+            features=told.features,
+            folder=self.output,
+            on_step=_report_steps(progress, bar),
+        )
+        return config.steps
+
+    def _told(self, demonstrations: "Sequence[Demonstration]") -> "_Told":
+        """The demonstrations by the labels that were asked for."""
+        from policies.flow.features import FeatureConfig
+        from policies.flow.labels import relabelled
+        from sim.experts import action_spec_of
+        from sim.experts.mobile import WORLD_SPEC
+        from sim.tasks import make_task
+
+        task, spec = make_task(self.task[0]), action_spec_of(self.task[0])
+        schema, in_world = task.schema, self.labels == "world"
+        if in_world:
+            demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
+            schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
+        points = () if task.tracker is None else task.tracker.points
+        features = FeatureConfig(points=points, use_world_pose=in_world)
+        return _Told(demonstrations=demonstrations, schema=schema, spec=spec, features=features)
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
         """From the file if it exists, else collected, and kept in the file if one is named."""
@@ -193,6 +234,16 @@ class Train:
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
         return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Told:
+    """Demonstrations, and what their rows and features are."""
+
+    demonstrations: "Sequence[Demonstration]"
+    schema: "Schema"
+    spec: "ActionSpec"
+    features: "FeatureConfig"
 
 
 def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:

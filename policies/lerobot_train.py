@@ -1,0 +1,159 @@
+"""LeRobot's ACT and Diffusion Policy, small, trained on our demonstrations: `train_lerobot`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import cos, pi
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from policies.flow.dataset import Demonstration
+from policies.flow.features import MIN_STD, FeatureConfig, row_origin
+from policies.lerobot import ACTION, SCENE, STATE, Sidecar, tensors_of
+from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.schema import Schema
+from robot_runtime.errors import InvalidValueError
+
+Network = Literal["act", "diffusion"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeRobotTrainConfig:
+    """How to train; the sizes are those of our own network, give or take."""
+
+    network: Network
+    seed: int = 0
+    """Of initial weights, order, noise."""
+    steps: int = 4000
+    batch_size: int = 128
+    learning_rate: float = 5e-4
+    """Peak: linear warm-up, then half a cosine down to zero."""
+    warmup_steps: int = 300
+    width: int = 128
+    """Of a token (ACT), or of the first of three levels (Diffusion)."""
+    num_inference_steps: int = 10
+    """DDIM steps of the Diffusion Policy."""
+
+
+def train_lerobot(
+    demonstrations: Sequence[Demonstration],
+    config: LeRobotTrainConfig,
+    *,
+    schema: Schema,
+    action_spec: ActionSpec,
+    features: FeatureConfig,
+    folder: Path,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+) -> Path:
+    """Train on the demonstrations without given rows, for these policies know none; returns the folder.
+
+    on_step: called with the number of steps done and a running mean of the loss.
+    InvalidValueError: no demonstration is left.
+    """
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    free = [d for d in demonstrations if d.num_committed == 0]
+    if not free:
+        raise InvalidValueError(f"none of {len(demonstrations)} demonstrations is free of given rows")
+    torch.manual_seed(config.seed)
+    data = tensors_of([d.observation for d in free], schema, features)
+    rows = np.array([d.rows - row_origin(action_spec, d.observation.state) for d in free])
+    data[ACTION] = torch.tensor(rows, dtype=torch.float32)
+    peer = _peer_config(config, data, action_spec)
+    policy = get_policy_class(peer.type)(peer)
+    before, after = make_pre_post_processors(peer, dataset_stats=_statistics(data))
+    _fit(policy, before(data), config, on_step)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in (policy, before, after):
+        part.save_pretrained(folder)
+    tasks = tuple(sorted({d.observation.task for d in free}))
+    Sidecar(schema=schema, action_spec=action_spec, features=features, tasks=tasks).save(folder)
+    return folder
+
+
+def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: ActionSpec) -> Any:
+    from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
+    from lerobot.policies.act.configuration_act import ACTConfig
+    from lerobot.policies.diffusion.configuration_diffusion import DiffusionConfig
+
+    kinds = {STATE: FeatureType.STATE, SCENE: FeatureType.ENV}
+    mean_std = NormalizationMode.MEAN_STD
+    common: dict[str, Any] = {
+        "input_features": {
+            key: PolicyFeature(type=kind, shape=(data[key].shape[1],))
+            for key, kind in kinds.items()
+            if key in data
+        },
+        "output_features": {ACTION: PolicyFeature(type=FeatureType.ACTION, shape=(spec.dim,))},
+        "normalization_mapping": {"STATE": mean_std, "ENV": mean_std, "ACTION": mean_std},
+        "n_action_steps": spec.horizon,
+        "pretrained_backbone_weights": None,
+        "device": "cpu",
+        "push_to_hub": False,
+    }
+    if config.network == "act":
+        return ACTConfig(
+            chunk_size=spec.horizon,
+            dim_model=config.width,
+            n_heads=4,
+            dim_feedforward=4 * config.width,
+            latent_dim=16,
+            **common,
+        )
+    return DiffusionConfig(
+        n_obs_steps=1,
+        horizon=spec.horizon,
+        down_dims=(config.width // 2, config.width, 2 * config.width),
+        noise_scheduler_type="DDIM",
+        num_inference_steps=config.num_inference_steps,
+        clip_sample=False,
+        **common,
+    )
+
+
+def _statistics(data: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Mean and deviation of each number; what moves less than `MIN_STD` counts as constant, as ours do."""
+    out = {}
+    for key, values in data.items():
+        flat = values.reshape(-1, values.shape[-1])
+        out[key] = {"mean": flat.mean(dim=0), "std": flat.std(dim=0).clamp_min(MIN_STD)}
+    return out
+
+
+def _fit(
+    policy: Any,
+    data: dict[str, Any],
+    config: LeRobotTrainConfig,
+    on_step: Callable[[int, float], None],
+) -> None:
+    optimiser = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=1e-4)
+    draw = torch.Generator().manual_seed(config.seed)
+    num, mean = len(data[ACTION]), 0.0
+    policy.train()
+    for step in range(config.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = config.learning_rate * _share(step, config)
+        chosen = torch.randint(num, (config.batch_size,), generator=draw)
+        batch = {key: data[key][chosen] for key in (STATE, SCENE, ACTION) if key in data}
+        if config.network == "diffusion":  # one step of history
+            batch |= {key: batch[key].unsqueeze(1) for key in (STATE, SCENE) if key in batch}
+        batch["action_is_pad"] = torch.zeros(batch[ACTION].shape[:2], dtype=torch.bool)
+        loss, _ = policy.forward(batch)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 10.0)
+        optimiser.step()
+        mean += (loss.item() - mean) / min(step + 1, 100)
+        on_step(step + 1, mean)
+    policy.eval()
+
+
+def _share(step: int, config: LeRobotTrainConfig) -> float:
+    """Of the peak learning rate."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return 0.5 * (1.0 + cos(pi * done))

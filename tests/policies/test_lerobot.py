@@ -1,0 +1,127 @@
+"""LeRobot's own policies, real classes at small size, trained for a moment and served."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+import pytest
+import torch
+
+from policies.flow.features import FeatureConfig
+from policies.lerobot import tensors_of
+from policies.loading import SIDECAR, load_policy
+from policies.policy import InferenceRequest
+from robot_runtime.core.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.errors import CheckpointError, InvalidValueError
+from tests.policies.toy import Sample
+
+pytest.importorskip("lerobot", reason="serves LeRobot's policies")
+pytest.importorskip("diffusers", reason="the Diffusion Policy needs it")
+
+FIELDS = (BasePose(Reference.RELATIVE), EndEffectorPose(), GripperWidth())
+SPEC = ActionSpec(fields=FIELDS, horizon=8, dt_ns=50_000_000)
+SCHEMA = Schema(action_fields=FIELDS, num_joints=2, has_gripper=True, has_base=True, environment_state_dim=3)
+FEATURES = FeatureConfig(points=(3,))
+
+
+def observation(seed: int) -> Observation:
+    rng = np.random.default_rng(seed)
+    state = RobotState(
+        t_ns=1, q=rng.normal(size=2), dq=np.zeros(2), X_BE=pin.SE3(np.eye(3), rng.normal(size=3)),
+        gripper_width=0.04, x_WB=rng.normal(size=3), V_WB_B=rng.normal(size=3),
+    )  # fmt: skip
+    return Observation(state=state, environment_state=rng.normal(size=3), task="go there")
+
+
+def towards(seen: Observation) -> np.ndarray:
+    """Rows that lead the hand evenly to the point that is seen."""
+    share = np.linspace(0.0, 1.0, SPEC.horizon)[:, None]
+    here = seen.state.X_BE.translation
+    hand = here + share * (seen.environment_state - here)
+    constant = np.tile([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.03], (SPEC.horizon, 1))
+    return np.column_stack([np.zeros((SPEC.horizon, 3)), hand, constant])
+
+
+@pytest.fixture(scope="module", params=["act", "diffusion"])
+def trained(request, tmp_path_factory) -> tuple[Path, list[float]]:
+    from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+
+    samples = [Sample(o, towards(o)) for o in map(observation, range(256))]
+    losses: list[float] = []
+    config = LeRobotTrainConfig(
+        network=request.param, steps=60, batch_size=32, width=32, warmup_steps=10, learning_rate=2e-3
+    )
+    folder = train_lerobot(
+        samples, config, schema=SCHEMA, action_spec=SPEC, features=FEATURES,
+        folder=tmp_path_factory.mktemp("peers") / request.param,
+        on_step=lambda step, loss: losses.append(loss),
+    )  # fmt: skip
+    return folder, losses
+
+
+def ask(policy, seen: Observation, *, seed: int = 0) -> np.ndarray:
+    return np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=seed)))
+
+
+def test_it_learns_and_is_served_as_any_policy(trained):
+    folder, losses = trained
+    assert losses[-1] < 0.9 * losses[5]
+    policy = load_policy(folder)
+    assert (policy.schema, policy.action_spec, policy.tasks) == (SCHEMA, SPEC, ("go there",))
+    rows = ask(policy, observation(300))
+    assert rows.shape == (SPEC.horizon, SPEC.dim)
+    assert np.isfinite(rows).all()
+
+
+def test_rows_count_from_where_the_robot_is(trained):
+    policy, seen = load_policy(trained[0]), observation(7)
+    batch = policy._before(tensors_of([seen], SCHEMA, FEATURES))
+    relative = policy._after(policy._predict(batch, [5])).numpy()[0]
+    origin = [0.0, 0.0, 0.0, *seen.state.X_BE.translation, *[0.0] * 7]
+    np.testing.assert_allclose(ask(policy, seen, seed=5), relative + origin, atol=1e-6)
+
+
+def test_batches_change_nothing_and_seeds_decide(trained):
+    policy = load_policy(trained[0])
+    requests = [InferenceRequest(observation=observation(i), seed=i) for i in range(5)]
+    together = policy.infer_batch(requests, sampler=ConstantSchedule())
+    for request, answer in zip(requests, together, strict=True):
+        np.testing.assert_allclose(
+            answer.rows, ask(policy, request.observation, seed=request.seed), atol=1e-5
+        )
+    assert policy.num_evaluations == 10 * (10 if "diffusion" in policy.name else 1)
+    torch.manual_seed(3)
+    again = ask(policy, observation(0), seed=0)
+    np.testing.assert_array_equal(again, ask(policy, observation(0), seed=0))
+
+
+def test_committed_rows_are_refused(trained):
+    policy = load_policy(trained[0])
+    with pytest.raises(InvalidValueError, match="knows no committed rows"):
+        list(policy.infer(observation(0), sampler=ClampedPrefix(), seed=0))
+
+
+def test_a_folder_without_weights_or_with_a_broken_description_says_so(trained, tmp_path):
+    (tmp_path / SIDECAR).write_text("{}")
+    with pytest.raises(CheckpointError, match="does not describe a LeRobot policy"):
+        load_policy(tmp_path)
+    (tmp_path / SIDECAR).write_text((trained[0] / SIDECAR).read_text())
+    assert json.loads((tmp_path / SIDECAR).read_text())
+    with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
+        load_policy(tmp_path)
+
+
+def test_demonstrations_with_given_rows_are_left_out(tmp_path):
+    from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+
+    given = [replace(Sample(observation(0), towards(observation(0))), num_committed=3)]
+    with pytest.raises(InvalidValueError, match="none of 1 demonstrations"):
+        train_lerobot(
+            given, LeRobotTrainConfig(network="act"), schema=SCHEMA, action_spec=SPEC, features=FEATURES,
+            folder=tmp_path,
+        )  # fmt: skip
