@@ -96,14 +96,14 @@ def markdown(rows: Sequence[Row], *, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_readme(path: Path, text: str) -> None:
+def write_readme(path: Path, text: str, *, begin: str = BEGIN, end: str = END) -> None:
     """Put the tables between the two marks of a file, and leave the rest of it as people wrote it."""
-    old = path.read_text() if path.exists() else f"# The latency lab\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in old or END not in old:
-        old = old.rstrip("\n") + f"\n\n{BEGIN}\n{END}\n"
-    before, rest = old.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    path.write_text(f"{before}{BEGIN}\n{text}{END}{after}")
+    old = path.read_text() if path.exists() else f"# The latency lab\n\n{begin}\n{end}\n"
+    if begin not in old or end not in old:
+        old = old.rstrip("\n") + f"\n\n{begin}\n{end}\n"
+    before, rest = old.split(begin, 1)
+    after = rest.split(end, 1)[1]
+    path.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 def write_html(path: Path, rows: Sequence[Row], *, picture: Path, command: str, notes: Sequence[str]) -> None:

@@ -5,21 +5,41 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Protocol
 
 from robot_runtime.errors import RobotRuntimeError
 from sim.lab_policies import MissingPolicy
+
+
+class Trainable(Protocol):
+    """A checkpoint that is missing."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it will lie, beside the demonstrations of its task."""
+        ...
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What makes it."""
+        ...
+
+    @property
+    def start(self) -> object:
+        """The policy it goes on from: a `MissingPolicy` has to be trained before."""
+        ...
 
 
 class TrainingError(RobotRuntimeError):
     """A policy could not be trained; what was trained before is kept."""
 
 
-def train_missing(
-    missing: Sequence[MissingPolicy],
+def train_missing[T: Trainable](
+    missing: Sequence[T],
     *,
     workers: int,
     options: Sequence[str] = (),
-    on_policy: Callable[[MissingPolicy], None] = lambda policy: None,
+    on_policy: Callable[[T], None] = lambda policy: None,
 ) -> None:
     """Train them in the order given, at most `workers` at a time, each after the one it goes on from.
 
@@ -28,7 +48,7 @@ def train_missing(
     options: further ones of `robot-runtime train`, for all of them.
     on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
     """
-    waiting, running = list(missing), dict[Future[None], MissingPolicy]()
+    waiting, running = list(missing), dict[Future[None], T]()
     with ThreadPoolExecutor(workers) as pool:
         while waiting or running:
             for policy in [p for p in waiting if _can_start(p, list(running.values()))]:
@@ -42,17 +62,17 @@ def train_missing(
                 on_policy(policy)
 
 
-def _can_start(policy: MissingPolicy, running: Sequence[MissingPolicy]) -> bool:
+def _can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:
     has_demonstrations = _demonstrations(policy).is_file()
     is_collected = any(_demonstrations(other) == _demonstrations(policy) for other in running)
     return not isinstance(policy.start, MissingPolicy) and (has_demonstrations or not is_collected)
 
 
-def _demonstrations(policy: MissingPolicy) -> Path:
+def _demonstrations(policy: Trainable) -> Path:
     return policy.folder.parent / "demonstrations.npz"
 
 
-def _train(policy: MissingPolicy, options: Sequence[str]) -> None:
+def _train(policy: Trainable, options: Sequence[str]) -> None:
     policy.folder.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "robot_runtime.cli", *policy.command[1:], *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,6 +12,7 @@ from robot_runtime.cli.bench import Bench
 from robot_runtime.cli.demo import Demo
 from robot_runtime.cli.eval import Eval
 from robot_runtime.cli.lab import Lab
+from robot_runtime.cli.mobile import Mobile
 from robot_runtime.cli.record import Record
 from robot_runtime.cli.run import Run
 from robot_runtime.cli.serve import EXIT_INTERRUPTED, Serve
@@ -24,6 +25,7 @@ Subcommand = (
     | Annotated[Run, subcommand("run")]
     | Annotated[Eval, subcommand("eval")]
     | Annotated[Lab, subcommand("lab")]
+    | Annotated[Mobile, subcommand("mobile")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Record, subcommand("record")]
     | Annotated[Bench, subcommand("bench")]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robot_runtime.cli.progress import counted, run_with_bar
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from sim.lab import Cell, FailedCell, ResultsFile
     from sim.lab_policies import MissingPolicy, TrainedPolicy
     from sim.lab_scores import Row
@@ -59,7 +58,7 @@ class Lab:
     """Also put the tables into `sim/README.md`, and figures and the plot of success into `sim/results`."""
 
     def main(self) -> int:
-        from sim.lab import ResultsFile, run_cells
+        from sim.lab import ResultsFile
 
         self._check()
         cells, missing = self._cells()
@@ -77,7 +76,7 @@ class Lab:
         failed: list[FailedCell] = []
         interrupted, start_s = False, time.monotonic()
         try:
-            failed = self._with_progress(cells, results, run_cells)
+            failed = run_with_bar(cells, results, workers=self.workers, episodes=self._episodes)
         except KeyboardInterrupt:
             interrupted = True
         print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
@@ -184,7 +183,7 @@ class Lab:
     def _train(self, missing: "list[MissingPolicy]") -> None:
         from sim.lab_training import train_missing
 
-        with _progress() as progress:
+        with counted() as progress:
             bar = progress.add_task("policies", total=len(missing))
             train_missing(
                 missing,
@@ -197,17 +196,6 @@ class Lab:
         folder.mkdir(exist_ok=True)
         for trace in self._traces():
             trace.save(folder / f"{trace.name}.json")
-
-    def _with_progress(self, cells: "list[Cell]", results: "ResultsFile", run_cells) -> "list[FailedCell]":
-        todo = sum(results.score(cell) is None for cell in cells)
-        with _progress() as progress:
-            bar = progress.add_task("episodes", total=todo * self._episodes)
-
-            def on_group(cell: "Cell", episodes: int) -> None:
-                where = f"{cell.config.task}, {cell.method_name}, {cell.config.trace.name}"
-                progress.update(bar, advance=episodes, description=where)
-
-            return run_cells(cells, results, workers=self.workers, on_group=on_group)
 
     def _write(
         self,
@@ -262,11 +250,3 @@ class Lab:
             for line in body:
                 shown.add_row(*line)
             Console().print(shown)
-
-
-def _progress() -> "Progress":
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    )

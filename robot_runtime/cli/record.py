@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from robot_runtime.cli.progress import counted
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
@@ -25,8 +27,6 @@ class Record:
     """Height and width of the pictures [pixels]."""
 
     def main(self) -> int:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         from robot_runtime.errors import InvalidValueError, UnknownNameError
         from sim.recording import record_expert
         from sim.tasks import make_task
@@ -38,8 +38,7 @@ class Record:
                 raise UnknownNameError("camera", name, has)
         if self.episodes < 1:
             raise InvalidValueError(f"need episodes >= 1, got {self.episodes}")
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns) as progress:
+        with counted() as progress:
             bar = progress.add_task(f"record {self.task}", total=self.episodes)
             kept = record_expert(
                 self.task,

@@ -1,0 +1,169 @@
+"""`robot-runtime mobile`: labels, policies and splices on the household tasks, under latency."""
+
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from robot_runtime.cli.progress import counted, run_with_bar
+from robot_runtime.errors import InvalidValueError, UnknownNameError
+
+if TYPE_CHECKING:
+    from sim.lab import Cell, FailedCell, ResultsFile
+    from sim.mobile_lab import MissingMobilePolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mobile:
+    """Compare how a moving hand is told and spliced: Mobile UMI's comparison, in simulation.
+
+    Every finished place is kept in `<output>/cells.jsonl` and never run again, so it can be interrupted and
+    taken up at any time. Leaves `mobile.json` and `mobile.png`.
+    """
+
+    tasks: tuple[str, ...] = ()
+    """Which household tasks; all if none is named."""
+    labels: tuple[Literal["base", "world"], ...] = ("base", "world")
+    """The hand in the base and the base from where it is, or both in odometry's world."""
+    networks: tuple[Literal["flow", "act", "diffusion"], ...] = ("flow", "act", "diffusion")
+    """Ours, and LeRobot's own."""
+    splices: tuple[str, ...] = ()
+    """Methods; all of the comparison if none is named."""
+    delays: tuple[float, ...] = (0.0, 300.0, 600.0)
+    """Capture to answer [ms]."""
+    seeds: tuple[int, ...] = (0,)
+    """Training seeds."""
+    episodes: int = 100
+    """In each place."""
+    checkpoints: Path = Path("outputs/checkpoints")
+    """Trained policies, as `<task>/<network>-<labels>-<seed>`."""
+    output: Path = Path("outputs/mobile")
+    """Where results are kept."""
+    workers: int = 2
+    """Processes to share the work; the results do not depend on it."""
+    train: bool = False
+    """First train the policies that are missing."""
+    plan: bool = False
+    """Only say what would run and which policies are missing."""
+    write_readme: bool = False
+    """Also put the tables into `sim/README.md`, and figures and plot into `sim/results`."""
+
+    def main(self) -> int:
+        from sim.lab import ResultsFile
+
+        self._check()
+        cells, missing = self._cells()
+        results = ResultsFile(self.output / "cells.jsonl")
+        self._announce(cells, missing, results)
+        if self.plan:
+            return 0
+        if self.train and missing:
+            self._train(missing)
+            cells, missing = self._cells()
+        if not cells:
+            raise InvalidValueError("there is nothing to compare: no policy is trained; --train makes them")
+        failed: list[FailedCell] = []
+        interrupted, start_s = False, time.monotonic()
+        try:
+            failed = run_with_bar(cells, results, workers=self.workers, episodes=self.episodes)
+        except KeyboardInterrupt:
+            interrupted = True
+        print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
+        self._write(cells, results, failed)
+        if interrupted:
+            print("interrupted; what was finished is kept: the same command goes on", file=sys.stderr)
+            raise KeyboardInterrupt
+        return 0
+
+    def _check(self) -> None:
+        from sim.mobile_lab import SPLICES
+        from sim.tasks import HOUSEHOLD_TASKS
+
+        for task in self.tasks:
+            if task not in HOUSEHOLD_TASKS:
+                raise UnknownNameError("household task", task, HOUSEHOLD_TASKS)
+        for splice in self.splices:
+            if splice not in SPLICES:
+                raise UnknownNameError("splice of the comparison", splice, SPLICES)
+        if self.episodes < 1 or self.workers < 1 or min(self.delays, default=-1.0) < 0:
+            raise InvalidValueError(
+                "need episodes >= 1, workers >= 1 and delays >= 0 ms, "
+                f"got {self.episodes}, {self.workers} and {self.delays}"
+            )
+
+    def _cells(self) -> "tuple[list[Cell], list[MissingMobilePolicy]]":
+        from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
+        from sim.tasks import HOUSEHOLD_TASKS
+        from sim.traces import constant
+
+        cells: list[Cell] = []
+        missing: list[MissingMobilePolicy] = []
+        traces = tuple(constant(delay_ms) for delay_ms in self.delays)
+        for seed in self.seeds:
+            for network in self.networks:
+                splices = tuple(s for s in splices_of(network) if s in (self.splices or splices_of(network)))
+                for labels in self.labels:
+                    for task in self.tasks or sorted(HOUSEHOLD_TASKS):
+                        policy = find_mobile_policy(self.checkpoints, task, network, labels, seed)
+                        if isinstance(policy, MissingMobilePolicy):
+                            missing.append(policy)
+                        else:
+                            cells += mobile_cells(policy, task, splices, traces, self.episodes)
+        return cells, missing
+
+    def _announce(
+        self, cells: "list[Cell]", missing: "list[MissingMobilePolicy]", results: "ResultsFile"
+    ) -> None:
+        done = sum(results.score(cell) is not None for cell in cells)
+        todo = (len(cells) - done) * self.episodes
+        print(f"{len(cells)} places, {done} of them done before; {todo} episodes to run")
+        if missing:
+            print(f"{len(missing)} policies are {'trained first' if self.train else 'missing'}:")
+            for policy in missing:
+                print(f"  {policy}")
+
+    def _train(self, missing: "list[MissingMobilePolicy]") -> None:
+        from sim.lab_training import train_missing
+
+        with counted() as progress:
+            bar = progress.add_task("policies", total=len(missing))
+            train_missing(
+                missing,
+                workers=self.workers,
+                on_policy=lambda policy: progress.update(bar, advance=1, description=str(policy.folder)),
+            )
+
+    def _write(self, cells: "list[Cell]", results: "ResultsFile", failed: "list[FailedCell]") -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from sim.lab import rows_of
+        from sim.lab_page import to_json, write_readme
+        from sim.mobile_page import BEGIN, END, averages, draw, markdown
+
+        rows = rows_of(cells, results)
+        for refused in failed:
+            print(f"left out: {refused}", file=sys.stderr)
+        if not rows:
+            return
+        command = shlex.join(["robot-runtime", *sys.argv[1:]])
+        self.output.mkdir(parents=True, exist_ok=True)
+        (self.output / "mobile.json").write_text(to_json(rows, command=command))
+        draw(rows, self.output / "mobile.png")
+        head, *body = averages(rows)
+        shown = Table(title="Household tasks, all together: success, with its 95 % interval")
+        for name in head[: 3 + len(self.delays)]:
+            shown.add_column(name, no_wrap=True)
+        for line in body:
+            shown.add_row(*line[: 3 + len(self.delays)])
+        Console().print(shown)
+        print(f"figures: {self.output / 'mobile.json'}, picture: {self.output / 'mobile.png'}")
+        if self.write_readme:
+            import sim
+
+            folder = Path(sim.__file__).parent
+            write_readme(folder / "README.md", markdown(rows, command=command), begin=BEGIN, end=END)
+            (folder / "results" / "mobile.json").write_text(to_json(rows, command=command))
+            draw(rows, folder / "results" / "mobile.png")

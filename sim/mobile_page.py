@@ -1,0 +1,122 @@
+"""The mobile comparison as a table and a plot: success, how far the base is led back, how long it takes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sim.lab_scores import Row
+from sim.statistics import wilson_interval
+
+BEGIN = "<!-- mobile: begin, written by robot-runtime mobile -->"
+END = "<!-- mobile: end -->"
+_COLOURS = {
+    "naive": "#b0413e",
+    "time-aligned": "#d98c3f",
+    "state-matching": "#3b7ea1",
+    "committed-prefix": "#2d6a4f",
+}
+
+
+def averages(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for every way of running, a column for every delay, over all tasks; head first."""
+    traces = list(dict.fromkeys(row.trace for row in rows))
+    tasks = sorted({row.task for row in rows})
+    led = [f"led back at {trace} [m]" for trace in traces]
+    done = [f"done at {trace} [s]" for trace in traces]
+    out = [["policy", "labels", "splice", *traces, *led, *done]]
+    for method in dict.fromkeys(row.method for row in rows):
+        found = {(row.task, row.trace): row for row in rows if row.method == method}
+        lines = [[found[task, trace] for task in tasks if (task, trace) in found] for trace in traces]
+        out.append(
+            [
+                *method.split(" "),
+                *(_success(line, len(tasks)) for line in lines),
+                *(_mean(line, len(tasks), "led_backward_m", 2) for line in lines),
+                *(_completion(line, len(tasks)) for line in lines),
+            ]
+        )
+    return out
+
+
+def by_task(rows: Sequence[Row], task: str) -> list[list[str]]:
+    """The same for one task, success alone."""
+    here = [row for row in rows if row.task == task]
+    traces = list(dict.fromkeys(row.trace for row in here))
+    out = [["policy", "labels", "splice", *traces]]
+    for method in dict.fromkeys(row.method for row in here):
+        found = {row.trace: row for row in here if row.method == method}
+        cells = [_success([found[trace]], 1) if trace in found else "–" for trace in traces]
+        out.append([*method.split(" "), *cells])
+    return out
+
+
+def _success(rows: Sequence[Row], num_tasks: int) -> str:
+    """Share over all episodes with its 95 % interval; a dash while a task is missing."""
+    if len(rows) < num_tasks:
+        return "–"
+    episodes = sum(row.episodes for row in rows)
+    successes = sum(cell.successes for row in rows for cell in row.cells)
+    low, high = wilson_interval(successes, episodes)
+    return f"{successes / episodes:.0%} ({low:.0%}–{high:.0%})"
+
+
+def _mean(rows: Sequence[Row], num_tasks: int, name: str, digits: int) -> str:
+    figures = [row.figure(name) for row in rows]
+    values = [figure.mean for figure in figures if figure is not None]
+    return "–" if len(values) < num_tasks else f"{np.mean(values):.{digits}f}"
+
+
+def _completion(rows: Sequence[Row], num_tasks: int) -> str:
+    """Mean over tasks of the mean over episodes that succeeded."""
+    values = [row.completion.mean for row in rows if row.completion.n]
+    return "–" if len(values) < num_tasks else f"{np.mean(values):.1f}"
+
+
+def markdown(rows: Sequence[Row], *, command: str) -> str:
+    """The tables, as `sim/README.md` has them."""
+    parts = [f"```bash\n{command}\n```", "All tasks:", _table(averages(rows))]
+    for task in sorted({row.task for row in rows}):
+        parts += [f"`{task}`:", _table(by_task(rows, task))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    head, *body = lines
+    out = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in out)
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """A column for each policy and its labels: success over delay, and how far the base is led back."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    kinds = list(dict.fromkeys(row.method.rsplit(" ", 1)[0] for row in rows))
+    figure, axes = plt.subplots(
+        2, len(kinds), figsize=(2.9 * len(kinds), 5.4), sharex=True, sharey="row", squeeze=False
+    )
+    for j, kind in enumerate(kinds):
+        axes[0, j].set_title(kind.replace(" ", ", ") + " labels", fontsize=10)
+        axes[1, j].set_xlabel("capture to answer [ms]")
+        for splice, colour in _COLOURS.items():
+            line = [row for row in rows if row.method == f"{kind} {splice}" and row.delay_ms is not None]
+            delays = sorted({row.delay_ms for row in line if row.delay_ms is not None})
+            at = [[row for row in line if row.delay_ms == delay] for delay in delays]
+            success = [
+                100 * sum(c.successes for r in rs for c in r.cells) / sum(r.episodes for r in rs) for rs in at
+            ]
+            led = [float(np.mean([f.mean for r in rs if (f := r.figure("led_backward_m"))])) for rs in at]
+            axes[0, j].plot(delays, success, "o-", color=colour, label=splice, markersize=4)
+            axes[1, j].plot(delays, led, "o-", color=colour, markersize=4)
+        for axis in axes[:, j]:
+            axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel("success [%]")
+    axes[0, 0].set_ylim(-4, 104)
+    axes[1, 0].set_ylabel("base led back [m]")
+    axes[0, 0].legend(fontsize=8, loc="lower left")
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

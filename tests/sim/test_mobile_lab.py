@@ -1,0 +1,102 @@
+"""The mobile comparison: from no policy at all to tables and a plot."""
+
+import json
+
+import pytest
+
+from robot_runtime.cli import main
+from sim.lab_policies import TrainedPolicy
+from sim.lab_scores import CellScore, Moments, Row
+from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
+from sim.mobile_page import averages, by_task, markdown
+from sim.traces import constant
+
+
+def test_a_policy_that_is_missing_comes_with_the_command_that_makes_it(tmp_path):
+    missing = find_mobile_policy(tmp_path, "wipe", "act", "world", 2)
+    assert isinstance(missing, MissingMobilePolicy)
+    assert str(missing) == (
+        "robot-runtime train --task wipe --network act --labels world --seed 2 "
+        f"--demonstrations {tmp_path}/wipe/demonstrations.npz --output {tmp_path}/wipe/act-world-2"
+    )
+
+
+def test_only_a_policy_that_knows_committed_rows_is_shown_them():
+    assert "committed-prefix" in splices_of("flow")
+    assert splices_of("act") == splices_of("diffusion") == ("naive", "time-aligned", "state-matching")
+
+
+def test_cells_differ_in_everything_that_matters(tmp_path):
+    policy = TrainedPolicy(recipe="flow-base", training_seed=0, name_or_path="x", fingerprint="0")
+    cells = mobile_cells(policy, "fetch", ("naive", "state-matching"), (constant(0.0), constant(300.0)), 10)
+    assert [cell.method_name for cell in cells] == ["flow base naive"] * 2 + ["flow base state-matching"] * 2
+    assert len({json.dumps(cell.key, sort_keys=True) for cell in cells}) == 4
+
+
+def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Row:
+    figures = {"led_backward_m": Moments.of([led] * 10)}
+    times = Moments.of([12.0] * successes)
+    cell = CellScore(
+        episodes=10, successes=successes, digest="", completion=times, figures=figures, reactions_s=(),
+        bound=None,
+    )  # fmt: skip
+    return Row(
+        task=task,
+        method=f"flow base {splice}",
+        trace=f"{delay_ms}ms",
+        recipes=("flow-base-0",),
+        cells=(cell,),
+    )
+
+
+def test_tables_pool_the_tasks_and_leave_a_dash_while_one_is_missing():
+    rows = [
+        row("fetch", "naive", 0, 10, 0.0), row("wipe", "naive", 0, 8, 0.0),
+        row("fetch", "naive", 300, 2, 1.0), row("wipe", "naive", 300, 4, 0.5),
+        row("fetch", "time-aligned", 0, 9, 0.0),
+    ]  # fmt: skip
+    head, naive, aligned = averages(rows)
+    assert head == [
+        "policy", "labels", "splice", "0ms", "300ms",
+        "led back at 0ms [m]", "led back at 300ms [m]", "done at 0ms [s]", "done at 300ms [s]",
+    ]  # fmt: skip
+    assert naive == [
+        "flow", "base", "naive", "90% (70%–97%)", "30% (15%–52%)", "0.00", "0.75", "12.0", "12.0"
+    ]  # fmt: skip
+    assert aligned == ["flow", "base", "time-aligned", "–", "–", "–", "–", "–", "–"]
+    assert by_task(rows, "fetch")[1] == ["flow", "base", "naive", "100% (72%–100%)", "20% (6%–51%)"]
+    assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows, command="x")
+
+
+def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path, capsys):
+    common = ("--tasks", "fetch", "--networks", "flow", "--labels", "world", "--splices", "time-aligned")
+    command = [
+        "mobile", *common, "--delays", "300", "--episodes", "1", "--workers", "1",
+        "--checkpoints", str(tmp_path / "checkpoints"), "--output", str(tmp_path / "out"),
+    ]  # fmt: skip
+    assert main([*command, "--plan"]) == 0
+    assert "1 policies are missing" in capsys.readouterr().out
+    folder = tmp_path / "checkpoints" / "fetch" / "flow-world-0"
+    train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "1"]
+    assert main([*train, "--steps", "2", "--width", "32", "--output", str(folder)]) == 0
+    assert main(command) == 0
+    assert (tmp_path / "out" / "mobile.png").stat().st_size > 10_000
+    (figures,) = json.loads((tmp_path / "out" / "mobile.json").read_text())["rows"]
+    assert figures["method"] == "flow world time-aligned"
+    assert figures["success"] == 0.0  # after two steps of training
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "1 places, 1 of them done before; 0 episodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--tasks", "track"), "unknown household task 'track'"),
+        (("--splices", "rtc"), "unknown splice of the comparison 'rtc'"),
+        (("--episodes", "0"), "need episodes >= 1"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(option, message, capsys):
+    assert main(["mobile", *option]) == 1
+    assert message in capsys.readouterr().err
