@@ -103,10 +103,13 @@ class SimBase:
         errors: OdometryErrors | None = None,
         watchdog_ns: int = 150_000_000,
     ) -> None:
-        """errors: of the odometry, drawn from the world's seed; None: odometry is the truth."""
+        """errors: of the odometry, drawn from the world's seed; it then counts from where the base stands.
+        None: odometry is the truth.
+        """
         self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
         none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
-        self._odometry = Odometry(errors or none, seed=world.seed, x_WB=world.x_WB)
+        start = None if errors is None else np.zeros(3)
+        self._odometry = Odometry(errors or none, seed=world.seed, x_WB=world.x_WB, start=start)
         self._twist, self._sent_ns = np.zeros(3), world.t_ns
         self._target: tuple[int, np.ndarray] | None = None
 

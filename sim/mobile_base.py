@@ -119,20 +119,28 @@ class OdometryErrors:
 
 
 class Odometry:
-    """Adds up the base's motion as its wheels report it, from the true pose at the start.
+    """Adds up the base's motion as its wheels report it.
 
         x_odo(t + dt) = x_odo(t) * (1 + scale) / (1 - slip) (x(t)^-1 * x(t + dt)) + noise
 
-    The world frame of everything the robot knows is the one in which odometry started.
+    The world frame of everything the robot knows is the one that odometry counts in.
     """
 
-    def __init__(self, errors: OdometryErrors, *, seed: int, x_WB: Float[np.ndarray, "3"]) -> None:
+    def __init__(
+        self,
+        errors: OdometryErrors,
+        *,
+        seed: int,
+        x_WB: Float[np.ndarray, "3"],
+        start: Float[np.ndarray, "3"] | None = None,
+    ) -> None:
+        """x_WB: the true pose now. start: what is reported now; None: the truth."""
         self._errors = errors
         self._rng = np.random.default_rng([seed, 0x0D0])
         scales = np.array([errors.scale, errors.scale, errors.yaw_scale])
         self._scale = 1.0 + scales * self._rng.standard_normal(3)
         self._true = np.array(x_WB)
-        self.x_WB = np.array(x_WB)
+        self.x_WB = np.array(x_WB if start is None else start)
         """Pose by odometry (x, y, yaw) [m, m, rad]."""
         self._slip, self._left_m = 0.0, 0.0
 

@@ -19,6 +19,8 @@ SERVO_LAG_S = 0.030
 """Ratio of damping to stiffness of the joint servos: how far the arm runs behind a smooth setpoint [s]."""
 MAX_WIDTH = 0.08
 """Widest distance between the fingers [m]."""
+CHEST_FOVY = 100.0
+"""As wide as the lenses that people wear [degrees]."""
 ROBOT, SCENE = 1, 2
 """Contact bits: robot against scene, scene against scene, never robot against robot."""
 _STIFFNESS = (6000.0, 6000.0, 5000.0, 5000.0, 2000.0, 2000.0, 2000.0)
@@ -43,6 +45,7 @@ def build_model(task: Task) -> mujoco.MjModel:
     _add_fingers(spec)
     _add_surroundings(spec, floor_z=0.0 if task.schema.has_base else -0.7)
     if task.schema.has_base:
+        _add_rooms(spec)
         add_mobile_base(spec, contact=(ROBOT, 0))
     else:
         _add_table(spec)
@@ -138,6 +141,32 @@ def _add_surroundings(spec: mujoco.MjSpec, *, floor_z: float) -> None:
     )
 
 
+def _add_rooms(spec: mujoco.MjSpec) -> None:
+    """Tiles, and a wall on every side in a colour of its own: for eyes only, nothing touches them."""
+    spec.add_texture(
+        name="tiles",
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        rgb1=[0.80, 0.81, 0.83],
+        rgb2=[0.72, 0.74, 0.77],
+        width=128,
+        height=128,
+    )
+    material = spec.add_material(name="tiles", texrepeat=[1.0, 1.0], texuniform=True)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "tiles"
+    floor = spec.geom("floor")
+    floor.material, floor.rgba = "tiles", [1.0, 1.0, 1.0, 1.0]
+    for name, p, half, rgba in (
+        ("north", [0.0, 2.4, 0.6], [3.1, 0.03, 0.6], [0.55, 0.65, 0.80, 1.0]),
+        ("south", [0.0, -2.4, 0.6], [3.1, 0.03, 0.6], [0.80, 0.60, 0.52, 1.0]),
+        ("east", [3.1, 0.0, 0.6], [0.03, 2.4, 0.6], [0.58, 0.75, 0.60, 1.0]),
+        ("west", [-3.1, 0.0, 0.6], [0.03, 2.4, 0.6], [0.82, 0.77, 0.55, 1.0]),
+    ):
+        spec.worldbody.add_geom(
+            name=name, type=mujoco.mjtGeom.mjGEOM_BOX, pos=p, size=half, rgba=rgba, contype=0, conaffinity=0
+        )
+
+
 def _add_table(spec: mujoco.MjSpec) -> None:
     spec.worldbody.add_geom(
         name="table",
@@ -153,7 +182,7 @@ def _add_table(spec: mujoco.MjSpec) -> None:
 def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool) -> None:
     position, target = np.array([1.40, -0.80, 0.90]), np.array([0.36, 0.0, 0.24])
     if has_base:
-        position, target = np.array([0.6, -3.6, 3.4]), np.array([0.0, 0.1, 0.3])
+        position, target = np.array([0.4, -3.3, 3.2]), np.array([0.0, 0.0, 0.2])
     quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
     spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=48.0)
     position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])
@@ -162,7 +191,7 @@ def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool) -> None:
     if has_base:
         position, target = np.array(CHEST_P) - P_BA, np.array(CHEST_LOOKS_AT) - P_BA
         quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
-        spec.body("base").add_camera(name="chest", pos=position, quat=quat, fovy=75.0)
+        spec.body("base").add_camera(name="chest", pos=position, quat=quat, fovy=CHEST_FOVY)
 
 
 def _look_at(position: np.ndarray, target: np.ndarray, *, up: np.ndarray) -> np.ndarray:

@@ -74,8 +74,8 @@ class Fetch:
         self._tray = np.array([*table_b, TABLE_Z + TRAY_FLOOR + CUP_HALF_HEIGHT])
         near = side_a * (TABLE_HALF[1] - rng.uniform(0.07, 0.12))
         put_cup(world, table_a + np.array([rng.uniform(-0.2, 0.2), -near]), TABLE_Z)
-        start = np.array([rng.uniform(-1.8, -1.0), -side_a * rng.uniform(0.2, 0.7), rng.uniform(-0.6, 0.6)])
-        world.place_base(start)
+        yaw = side_a * (0.5 * np.pi + rng.uniform(-0.6, 0.6))
+        world.place_base(np.array([rng.uniform(-1.8, -1.0), -side_a * rng.uniform(0.2, 0.7), yaw]))
         world.place_robot(np.array(Q_HOME), MAX_WIDTH)
 
     def update(self, world: World) -> None:

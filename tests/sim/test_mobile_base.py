@@ -139,6 +139,21 @@ def test_odometry_without_errors_is_the_truth_and_with_them_drifts_the_same_for_
     assert 1e-4 < np.abs(twice[0].x_WB - poses[-1]).max() < 1.0
 
 
+def test_odometry_counts_from_where_the_robot_was_switched_on(floor):
+    """Forwards and turning: told from the start, wrong by its scales; the true pose stays unknown."""
+    floor.reset(3)
+    start, clock = floor.x_WB, SimClock()
+    base = SimBase(floor, clock, errors=OdometryErrors())
+    np.testing.assert_allclose(base.read().x_WB, np.zeros(3), atol=1e-9)
+    for t in range(0, 1500 * MS, 10 * MS):
+        clock.sleep_until_ns(t)
+        base.write(BaseTwistCommand(V_WB_B=np.array([0.4, 0.0, 0.3])))
+    moved = compose_planar(inverse_planar(start), floor.x_WB)
+    reported = base.read().x_WB
+    assert np.abs(reported - moved).max() < 0.05
+    assert np.abs(reported - floor.x_WB).max() > 0.1
+
+
 def test_the_hand_stands_in_the_world_while_the_base_drives_under_it(floor):
     """Base to and fro at 1 m/s^2, odometry exact: what is left is what servos and measurements lag."""
     floor.reset(0)
