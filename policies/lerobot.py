@@ -57,11 +57,10 @@ class Sidecar:
         path = folder / SIDECAR
         try:
             data = json.loads(path.read_text())
-            features = data["features"] | {"points": tuple(data["features"]["points"])}
             return cls(
                 schema=Schema.from_dict(data["schema"]),
                 action_spec=ActionSpec.from_dict(data["action_spec"]),
-                features=FeatureConfig(**features),
+                features=FeatureConfig(**data["features"]),
                 tasks=tuple(data["tasks"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -11,6 +11,8 @@ from robot_runtime.errors import UnknownNameError
 SCRIPTED = ("hold", "sine")
 SIDECAR = "robot_runtime.json"
 """The file by which a folder of LeRobot's is known."""
+ESTIMATOR = "estimator.json"
+"""The file by which a policy is known that sees the scene by itself."""
 
 
 def policy_names() -> tuple[str, ...]:
@@ -39,4 +41,9 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy
 
-    return FlowPolicy(load(name), device=device)
+    policy = FlowPolicy(load(name), device=device)
+    if not (Path(name) / ESTIMATOR).is_file():
+        return policy
+    from policies.estimator import Estimator, SeeingPolicy
+
+    return SeeingPolicy(policy, Estimator.load(Path(name)))

@@ -4,8 +4,9 @@ Latency is not slept: a request made at t is answered at t + delay of the robot'
 policy really took.
 """
 
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -20,11 +21,13 @@ from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.schema import mismatches
+from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.telemetry import RunRecord
 from sim.clock import SimClock
 from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.drivers import sim_robot, sim_whole_body
+from sim.render import Renderer
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.traces import LatencyTrace, constant
@@ -164,7 +167,7 @@ def play(
         state = robot.read()
         yield from _take_answers(server, executor, now_ns)
         if executor.wants_request(now_ns):
-            request = executor.make_request(world.observe(state))
+            request = executor.make_request(_seen(world, state, policy.schema.cameras))
             informed.asked(request)
             server.submit(request, now_ns)
             yield from _take_answers(server, executor, now_ns)
@@ -181,6 +184,25 @@ def play(
     return Episode(
         result=EpisodeResult.of(seed, scorer.score(), record, server), record=record, snapshots=snapshots
     )
+
+
+def _seen(world: World, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
+    """What the robot observes now, with the pictures that the policy looks at."""
+    observation = world.observe(state)
+    if not cameras:
+        return observation
+    snapshot = world.snapshot()
+    images = {
+        name: Image(t_ns=world.t_ns, pixels=_renderer(world.task.name, size).render(snapshot, name))
+        for name, size in cameras.items()
+    }
+    return replace(observation, images=images)
+
+
+@cache
+def _renderer(task_name: str, size: tuple[int, int]) -> Renderer:
+    """This process's own for all episodes of a task: they differ in where things are."""
+    return Renderer(World(make_task(task_name)).model, size=size)
 
 
 def _take_answers(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from policies.lerobot_data import NUM_COMMITTED, ROWS
 from robot_runtime.core.state import Image
 from robot_runtime.recorder import DatasetRecorder, Recording
 from sim.demonstrations import Demonstration, disturbed_episode
@@ -15,9 +16,6 @@ from sim.led_robot import led_robot
 from sim.render import Renderer
 from sim.tasks import make_task
 from sim.world import World
-
-ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
-"""Columns: the chunk that the expert plans from a frame, and how many of its rows were given."""
 
 
 def record_expert(

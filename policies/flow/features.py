@@ -39,6 +39,9 @@ class FeatureConfig:
     use_world_pose: bool = False
     """Where a mobile base and its hand are in the world: for policies that tell the hand there."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "points", tuple(self.points))  # a file has lists
+
 
 def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig

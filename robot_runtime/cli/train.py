@@ -14,10 +14,8 @@ from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from policies.flow.dataset import Demonstration
-    from policies.flow.features import FeatureConfig
     from policies.flow.recipes import Recipe
-    from robot_runtime.core.action import ActionSpec
-    from robot_runtime.core.schema import Schema
+    from sim.training_data import TrainingData
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
@@ -76,6 +74,10 @@ class Train:
     """Processes that collect demonstrations."""
     threads: int = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
+    dataset: Path | None = None
+    """A LeRobot dataset with pictures, made by `record`: the policy then sees the scene by itself."""
+    estimator_steps: int | None = None
+    """With --dataset, gradient steps of what tells the scene from pictures."""
     demonstrations: Path | None = None
     """An .npz file to take the demonstrations from, or to keep them in if it is not there yet."""
     json: Path | None = None
@@ -124,6 +126,8 @@ class Train:
         if self.recipe == "residual" and self.width is not None:
             options["width"] = self.width
         recipe = make_recipe(self.recipe, **options)
+        if self.dataset is not None and (self.network, self.labels) != ("flow", "base"):
+            raise InvalidValueError("--dataset goes with --network flow and --labels base")
         if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
             raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
         if isinstance(recipe, NEEDS_INIT) and self.init is None:
@@ -156,7 +160,7 @@ class Train:
             if init is None
             else fine_tuning(recipe, seed=self.seed)
         )
-        told = self._told(demonstrations)
+        told = self._data(demonstrations, progress)
         config = replace(start, features=told.features, **given)
         progress.update(bar, total=config.steps)
         train(
@@ -184,7 +188,7 @@ class Train:
         given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "width")}
         given = {name: value for name, value in given.items() if value is not None}
         config = LeRobotTrainConfig(network=network, seed=self.seed, **given)
-        told = self._told(demonstrations)
+        told = self._data(demonstrations, progress)
         bar = progress.add_task(f"train {network}", note="", total=config.steps)
         train_lerobot(
             told.demonstrations,
@@ -197,25 +201,29 @@ class Train:
         )
         return config.steps
 
-    def _told(self, demonstrations: "Sequence[Demonstration]") -> "_Told":
-        """The demonstrations by the labels that were asked for."""
-        from policies.flow.features import FeatureConfig
-        from policies.flow.labels import relabelled
-        from sim.experts import action_spec_of
-        from sim.experts.mobile import WORLD_SPEC
-        from sim.tasks import make_task
+    def _data(self, demonstrations: "Sequence[Demonstration]", progress: Progress) -> "TrainingData":
+        """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
+        from policies.estimator_train import EstimatorTrainConfig
+        from sim.training_data import by_labels, by_pictures
 
-        task, spec = make_task(self.task[0]), action_spec_of(self.task[0])
-        schema, in_world = task.schema, self.labels == "world"
-        if in_world:
-            demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
-            schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
-        points = () if task.tracker is None else task.tracker.points
-        features = FeatureConfig(points=points, use_world_pose=in_world)
-        return _Told(demonstrations=demonstrations, schema=schema, spec=spec, features=features)
+        if self.dataset is None:
+            return by_labels(self.task[0], demonstrations, self.labels)
+        config = EstimatorTrainConfig(seed=self.seed)
+        if self.estimator_steps is not None:
+            config = replace(config, steps=self.estimator_steps)
+        bar = progress.add_task("learn to see", note="", total=config.steps)
+        data, errors = by_pictures(
+            self.task[0], demonstrations, config, folder=self.output, on_step=_report_steps(progress, bar)
+        )
+        progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
+        return data
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
-        """From the file if it exists, else collected, and kept in the file if one is named."""
+        """From the dataset or the file if there is one, else collected, and kept if a file is named."""
+        if self.dataset is not None:
+            from policies.lerobot_data import load_dataset
+
+            return load_dataset(self.dataset)
         from policies.flow.demonstrations import load_demonstrations, save_demonstrations
         from sim.demonstrations import collect
 
@@ -234,16 +242,6 @@ class Train:
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
         return out
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Told:
-    """Demonstrations, and what their rows and features are."""
-
-    demonstrations: "Sequence[Demonstration]"
-    schema: "Schema"
-    spec: "ActionSpec"
-    features: "FeatureConfig"
 
 
 def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:

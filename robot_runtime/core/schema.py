@@ -59,8 +59,8 @@ class Schema:
 def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     """Sentences naming both sides, one per difference; empty if the policy can drive the robot.
 
-    A robot may have more cameras than the policy looks at, and a policy may count positions from elsewhere:
-    rows are turned into absolute commands. Everything else has to agree.
+    A robot may have more cameras than the policy looks at, and scene quantities that it does without; a
+    policy may count positions from elsewhere: rows are turned into absolute commands. All else has to agree.
     """
     out = []
     pairs = [
@@ -68,8 +68,9 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
         ("arm joints", robot.num_joints, policy.num_joints),
         ("gripper", robot.has_gripper, policy.has_gripper),
         ("mobile base", robot.has_base, policy.has_base),
-        ("environment state size", robot.environment_state_dim, policy.environment_state_dim),
     ]
+    if policy.environment_state_dim:
+        pairs.append(("environment state size", robot.environment_state_dim, policy.environment_state_dim))
     for what, ours, theirs in pairs:
         if ours != theirs:
             out.append(f"{what}: the robot has {ours}, the policy needs {theirs}")

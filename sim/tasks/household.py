@@ -24,6 +24,8 @@ from sim.model import ROBOT, SCENE
 from sim.task import CAMERA_SIZE, EpisodeScore, HeldFor
 from sim.world import World
 
+EYE_SIZE = (96, 96)
+"""Height and width of what the robot itself sees: small, so that a CPU keeps up [pixels]."""
 TABLE_Z = 0.72
 """Height of table tops [m]."""
 CUP_RADIUS, CUP_HALF_HEIGHT = 0.03, 0.05
@@ -41,7 +43,7 @@ def mobile_schema(environment_state_dim: int) -> Schema:
         has_gripper=True,
         has_base=True,
         environment_state_dim=environment_state_dim,
-        cameras={"overview": CAMERA_SIZE, "chest": CAMERA_SIZE, "wrist": CAMERA_SIZE},
+        cameras={"overview": CAMERA_SIZE, "chest": EYE_SIZE, "wrist": EYE_SIZE},
     )
 
 

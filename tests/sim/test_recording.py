@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sim.recording import NUM_COMMITTED, ROWS, record_expert
+from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
+from sim.recording import record_expert
 from sim.render import Renderer, RenderingUnavailableError
 from sim.tasks import make_task
 from sim.world import World
@@ -34,3 +35,17 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_p
             assert np.ptp(frame[f"observation.images.{camera}"].numpy()) > 0.2  # a picture, not a blank
     x = np.array([frame["observation.pose_world_base"].numpy() for frame in frames])
     assert np.ptp(x[:, 0]) > 1.0  # from one room to the other
+    demonstrations = load_dataset(folder)
+    assert len(demonstrations) == len(dataset)
+    for i, frame in zip(range(0, len(dataset), 40), frames, strict=True):
+        seen = demonstrations[i].observation
+        np.testing.assert_allclose(demonstrations[i].rows, frame[ROWS], atol=1e-6)
+        assert demonstrations[i].num_committed == int(frame[NUM_COMMITTED])
+        assert seen.task == frame["task"]
+        np.testing.assert_allclose(seen.state.x_WB, frame["observation.pose_world_base"], atol=1e-6)
+        hand = frame["observation.state"].numpy()[15:18]
+        np.testing.assert_allclose(seen.state.X_BE.translation, hand, atol=1e-6)
+        np.testing.assert_allclose(seen.environment_state, frame["observation.environment_state"], atol=1e-6)
+        for camera in ("chest", "wrist"):
+            theirs = frame[f"observation.images.{camera}"].numpy().transpose(1, 2, 0) * 255
+            assert np.abs(seen.images[camera].pixels - theirs).max() < 3.0

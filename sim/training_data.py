@@ -1,0 +1,68 @@
+"""Demonstrations as a network is to learn them: by which labels, and what of the scene it is shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
+from policies.flow.dataset import Demonstration
+from policies.flow.features import FeatureConfig
+from policies.flow.labels import relabelled
+from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.schema import Schema
+from sim.experts import action_spec_of
+from sim.experts.mobile import WORLD_SPEC
+from sim.tasks import make_task
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingData:
+    """Demonstrations, and what their rows and features are."""
+
+    demonstrations: Sequence[Demonstration]
+    schema: Schema
+    spec: ActionSpec
+    features: FeatureConfig
+
+
+def by_labels(
+    task_name: str, demonstrations: Sequence[Demonstration], labels: Literal["base", "world"]
+) -> TrainingData:
+    """The scene as the task's tracker measures it; a mobile robot's rows told in its base or in the world."""
+    task, spec = make_task(task_name), action_spec_of(task_name)
+    schema, in_world = task.schema, labels == "world"
+    if in_world:
+        demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
+        schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
+    points = () if task.tracker is None else task.tracker.points
+    features = FeatureConfig(points=points, use_world_pose=in_world)
+    return TrainingData(demonstrations=demonstrations, schema=schema, spec=spec, features=features)
+
+
+def by_pictures(
+    task_name: str,
+    demonstrations: Sequence[Demonstration],
+    config: EstimatorTrainConfig,
+    *,
+    folder: Path,
+    on_step: Callable[[int, float], None],
+) -> tuple[TrainingData, dict[str, float]]:
+    """The scene as an estimator sees it, which is trained and written to the folder; and its held-out errors.
+
+    demonstrations: with pictures of all cameras, of one size.
+    """
+    task = make_task(task_name)
+    sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
+    cameras = {name: (height, width) for name, (height, width, _) in sizes.items()}
+    schema = replace(task.schema, cameras=cameras)
+    points = () if task.tracker is None else task.tracker.points
+    estimator, errors = train_estimator(demonstrations, config, schema=schema, points=points, on_step=on_step)
+    estimator.save(folder)
+    data = TrainingData(
+        demonstrations=with_estimates(demonstrations, estimator, schema),
+        schema=estimated_schema(schema, estimator),
+        spec=action_spec_of(task_name),
+        features=FeatureConfig(),
+    )
+    return data, errors

@@ -1,0 +1,155 @@
+"""Seeing the scene: a small estimator learns where a dot is, and a flow policy goes there by sight."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+import pytest
+import torch
+
+from policies.estimator import Estimator, SeeingPolicy, nll
+from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
+from policies.flow.features import FeatureConfig
+from policies.flow.recipes import Prefix
+from policies.flow.train import TrainConfig, train
+from policies.loading import load_policy
+from policies.policy import InferenceRequest
+from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.errors import CheckpointError
+from tests.policies.toy import Sample
+
+SIZE = (24, 24)
+FIELDS = (EndEffectorPose(), GripperWidth())
+SPEC = ActionSpec(fields=FIELDS, horizon=4, dt_ns=50_000_000)
+SCHEMA = Schema(
+    action_fields=FIELDS, num_joints=2, has_gripper=True, has_base=False, environment_state_dim=3,
+    cameras={"eye": SIZE},
+)  # fmt: skip
+
+
+def observation(seed: int) -> Observation:
+    """A white dot on grey where the point is, seen from above; every fourth one is out of the picture."""
+    rng = np.random.default_rng(seed)
+    p = np.array([*rng.uniform(-0.2, 0.2, 2), 0.0])
+    pixels = np.full((*SIZE, 3), 90, np.uint8)
+    if seed % 4:
+        row, column = np.round(12 + p[:2] * 50).astype(int)
+        pixels[row - 1 : row + 2, column - 1 : column + 2] = 255
+    state = RobotState(
+        t_ns=1, q=np.zeros(2), dq=np.zeros(2), gripper_width=0.04,
+        X_BE=pin.SE3(np.eye(3), rng.uniform(-0.1, 0.1, 3)),
+    )  # fmt: skip
+    return Observation(
+        state=state, images={"eye": Image(t_ns=1, pixels=pixels)}, environment_state=p, task="go"
+    )
+
+
+def towards(seen: Observation) -> np.ndarray:
+    share = np.linspace(0.0, 1.0, SPEC.horizon)[:, None]
+    here = seen.state.X_BE.translation
+    constant = np.tile([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.03], (SPEC.horizon, 1))
+    return np.column_stack([here + share * (seen.environment_state - here), constant])
+
+
+SAMPLES = [Sample(o, towards(o)) for o in map(observation, range(800))]
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Estimator, dict[str, float]]:
+    config = EstimatorTrainConfig(steps=250, batch_size=64, learning_rate=3e-3, warmup_steps=20, held_out=0.1)
+    return train_estimator(SAMPLES, config, schema=SCHEMA, points=(3,))
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("seeing") / "seeing"
+    trained[0].save(out)
+    train(
+        with_estimates(SAMPLES, trained[0], SCHEMA),
+        TrainConfig(
+            recipe=Prefix(max_delay=2), steps=200, batch_size=64, warmup_steps=20, ema_decay=0.98, width=32,
+            num_layers=2, num_heads=2, bfloat16=False, features=FeatureConfig(),
+        ),
+        schema=estimated_schema(SCHEMA, trained[0]),
+        action_spec=SPEC,
+        folder=out,
+    )  # fmt: skip
+    return out
+
+
+def test_what_is_seen_is_known_and_what_is_not_is_known_to_be_unknown(trained):
+    estimator, errors = trained
+    assert errors["share_sure"] < 1.0
+    unseen = [observation(seed) for seed in range(2000, 2400)]
+    estimates = estimator.estimate(unseen, SCHEMA)
+    assert estimates.shape == (400, 12)  # the point from the hand and from the base, and their deviations
+    scene, deviation = estimates[:, 3:6], estimates[:, 9:12]
+    truth = np.array([o.environment_state for o in unseen])
+    hidden = np.array([seed % 4 == 0 for seed in range(2000, 2400)])
+    error = np.abs(scene - truth)[:, :2]
+    assert np.median(error[~hidden]) < 0.012
+    assert np.median(error[hidden]) > 0.06
+    assert np.median(deviation[hidden][:, :2]) > 4 * np.median(deviation[~hidden][:, :2])
+    z = (scene - truth)[:, :2] / deviation[:, :2]
+    assert 0.3 < np.sqrt(np.mean(z**2)) < 3.0
+
+
+def test_the_likelihood_is_least_where_the_deviation_is_the_error():
+    error, log_std = torch.full((1,), 0.3), torch.linspace(-4.0, 2.0, 601)
+    loss = torch.stack([nll(error, s[None], torch.zeros(1), beta=0.0) for s in log_std])
+    assert float(log_std[loss.argmin()].exp()) == pytest.approx(0.3, rel=0.02)
+
+
+def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
+    policy = load_policy(folder)
+    assert isinstance(policy, SeeingPolicy)
+    assert policy.schema.cameras == {"eye": SIZE}
+    assert policy.schema.environment_state_dim == 0
+    goals, ends = [], []
+    for seed in range(3001, 3080, 2):
+        seen = replace(observation(seed), environment_state=np.zeros(0))
+        rows = np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=seed)))
+        goals.append(observation(seed).environment_state[:2])
+        ends.append(rows[-1, :2])
+    assert np.corrcoef(np.ravel(goals), np.ravel(ends))[0, 1] > 0.8
+
+
+def test_batches_change_nothing(folder):
+    policy = load_policy(folder)
+    requests = [InferenceRequest(observation=observation(i), seed=i) for i in range(5)]
+    for request, answer in zip(
+        requests, policy.infer_batch(requests, sampler=ConstantSchedule()), strict=True
+    ):
+        alone = list(policy.infer(request.observation, sampler=ConstantSchedule(), seed=request.seed))
+        np.testing.assert_allclose(answer.rows, np.concatenate(alone), atol=1e-4)
+    assert policy.infer_batch([], sampler=ConstantSchedule()) == []
+
+
+def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder):
+    policy = load_policy(folder)
+    blind = replace(observation(1), images={})
+    with pytest.raises(ValueError, match="picture of camera 'eye', there are none"):
+        list(policy.infer(blind, sampler=ConstantSchedule(), seed=0))
+    large = {"eye": Image(t_ns=1, pixels=np.zeros((48, 48, 3), np.uint8))}
+    with pytest.raises(ValueError, match=r"pictures of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
+        list(policy.infer(replace(observation(1), images=large), sampler=ConstantSchedule(), seed=0))
+
+
+def test_an_estimator_that_does_not_fit_or_is_damaged_says_so(folder, tmp_path):
+    for name in ("config.json", "model.safetensors", "estimator.json", "estimator.safetensors"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "estimator.safetensors").write_bytes(b"no")
+    with pytest.raises(CheckpointError, match="holds no scene estimator"):
+        load_policy(tmp_path)
+
+
+def test_a_robot_may_know_more_of_the_scene_than_a_policy_that_sees_it(folder):
+    from robot_runtime.core.schema import mismatches
+
+    policy = load_policy(folder)
+    assert mismatches(robot=SCHEMA, policy=policy.schema) == []
+    assert mismatches(robot=replace(SCHEMA, cameras={}), policy=policy.schema)
