@@ -3,13 +3,13 @@
     pictures ─► convolutions ─► where each feature map is hottest ─┐
     joints, hand, gripper, base ───────────────────────────────────┴─► mean and deviation of every number
 
-`SeeingPolicy` puts it before a flow policy: that one is trained on estimates, so it knows how far they err,
-and a thing that no camera shows comes with a large deviation. What is estimated is the scene as seen from the
-base, and its points as seen from the hand (`policies.flow.features`), which is where millimetres matter.
+A flow policy behind it is trained on estimates, so it knows how far they err, and a thing that no camera
+shows comes with a large deviation. What is estimated is the scene as seen from the base, and its points as
+seen from the hand (`policies.flow.features`), which is where millimetres matter.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,12 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from policies.flow.features import FeatureConfig, Normaliser, state_features
-from policies.flow.policy import FlowPolicy
 from policies.loading import ESTIMATOR
-from policies.policy import Answer, InferenceRequest
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.request_parts import RollForward
-from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import CheckpointError
@@ -144,6 +139,25 @@ class Estimator:
         scene = self.scene.mean + self.scene.std * mean.double().numpy()
         return np.concatenate([scene, self.scene.std * log_std.exp().double().numpy()], axis=1)
 
+    def see(self, observations: Sequence[Observation], schema: Schema) -> list[Observation]:
+        """Observations with estimates in place of pictures."""
+        scenes = self.estimate(observations, schema)
+        return [
+            replace(o, images={}, environment_state=scene)
+            for o, scene in zip(observations, scenes, strict=True)
+        ]
+
+    @property
+    def num_estimates(self) -> int:
+        """How many numbers take the scene's place."""
+        return 2 * self.network.config.scene_dim
+
+    @property
+    def cameras(self) -> dict[str, tuple[int, int]]:
+        """What it looks through: (height, width) of each camera's pictures."""
+        config = self.network.config
+        return dict.fromkeys(config.cameras, (config.size[0], config.size[1]))
+
     def save(self, folder: Path) -> None:
         """Write it beside the policy's own files."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,91 +215,6 @@ def stack_pictures(observation: Observation, config: EstimatorConfig) -> UInt8[n
             )
         out.append(pixels)
     return np.stack(out)
-
-
-def estimated(observation: Observation, scene: Float[np.ndarray, " n"]) -> Observation:
-    """The observation with estimates in place of pictures."""
-    return replace(observation, images={}, environment_state=scene)
-
-
-class SeeingPolicy:
-    """A flow policy that is shown an estimator's account of the scene."""
-
-    def __init__(self, policy: FlowPolicy, estimator: Estimator) -> None:
-        config = estimator.network.config
-        if policy.schema.environment_state_dim != 2 * config.scene_dim:
-            raise CheckpointError(
-                f"{policy.name!r} takes {policy.schema.environment_state_dim} scene numbers, its estimator "
-                f"gives {2 * config.scene_dim}"
-            )
-        self._policy, self._estimator = policy, estimator
-        self.schema = replace(
-            policy.schema,
-            environment_state_dim=0,
-            cameras=dict.fromkeys(config.cameras, (config.size[0], config.size[1])),
-        )
-
-    @property
-    def name(self) -> str:
-        return self._policy.name
-
-    @property
-    def action_spec(self) -> ActionSpec:
-        return self._policy.action_spec
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return self._policy.tasks
-
-    @property
-    def samplers(self) -> tuple[type[SamplerPart], ...]:
-        return self._policy.samplers
-
-    @property
-    def num_evaluations(self) -> int:
-        """As `BatchPolicy.num_evaluations`; the estimator's one pass is not counted."""
-        return self._policy.num_evaluations
-
-    @property
-    def max_inference_delay(self) -> int:
-        return self._policy.max_inference_delay
-
-    @property
-    def recipe(self) -> str:
-        return self._policy.recipe
-
-    @property
-    def roll_forward(self) -> RollForward | None:
-        return self._policy.roll_forward
-
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
-        """As `FlowPolicy.infer`, on what is seen."""
-        (scene,) = self._estimator.estimate([observation], self.schema)
-        return self._policy.infer(
-            estimated(observation, scene),
-            prev_action_chunk=prev_action_chunk,
-            inference_delay=inference_delay,
-            sampler=sampler,
-            seed=seed,
-        )
-
-    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> list[Answer]:
-        """As `BatchPolicy.infer_batch`: one pass of the estimator serves all requests."""
-        if not requests:
-            return []
-        scenes = self._estimator.estimate([r.observation for r in requests], self.schema)
-        seeing = [
-            replace(r, observation=estimated(r.observation, s)) for r, s in zip(requests, scenes, strict=True)
-        ]
-        return self._policy.infer_batch(seeing, sampler=sampler)
 
 
 def nll(mean: Tensor, log_std: Tensor, target: Tensor, *, beta: float = 0.5) -> Tensor:

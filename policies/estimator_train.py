@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import cos, pi
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from policies.estimator import (
     Estimator,
     EstimatorConfig,
     SceneEstimator,
-    estimated,
     nll,
     robot_features,
     scene_numbers,
@@ -21,6 +19,7 @@ from policies.estimator import (
 from policies.flow.dataset import Demonstration
 from policies.flow.features import Normaliser
 from policies.flow.labels import Relabelled
+from policies.flow.train import learning_rate
 from robot_runtime.core.schema import Schema
 
 
@@ -83,16 +82,14 @@ def with_estimates(
     out: list[Relabelled] = []
     for first in range(0, len(demonstrations), batch_size):
         batch = demonstrations[first : first + batch_size]
-        scenes = estimator.estimate([d.observation for d in batch], schema)
-        for d, scene in zip(batch, scenes, strict=True):
-            seen = estimated(d.observation, scene)
+        for d, seen in zip(batch, estimator.see([d.observation for d in batch], schema), strict=True):
             out.append(Relabelled(observation=seen, rows=d.rows, num_committed=d.num_committed))
     return out
 
 
 def estimated_schema(schema: Schema, estimator: Estimator) -> Schema:
     """Of the flow policy behind it."""
-    return replace(schema, environment_state_dim=2 * estimator.network.config.scene_dim, cameras={})
+    return replace(schema, environment_state_dim=estimator.num_estimates, cameras={})
 
 
 def _fit(
@@ -108,7 +105,7 @@ def _fit(
     network.train()
     for step, index in enumerate(_batches(len(scene), config.batch_size, config.steps, draw)):
         for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * _share(step, config)
+            group["lr"] = learning_rate(step, config)
         shown = _augmented(pictures[index], draw)
         noisy = robot[index] + 0.02 * torch.randn(len(index), robot.shape[1], generator=draw)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bfloat16):
@@ -154,11 +151,3 @@ def _errors(estimator: Estimator, data: Sequence[Tensor]) -> dict[str, float]:
 def _batches(num: int, batch_size: int, steps: int, draw: torch.Generator) -> Iterator[Tensor]:
     for _ in range(steps):
         yield torch.randint(num, (batch_size,), generator=draw)
-
-
-def _share(step: int, config: EstimatorTrainConfig) -> float:
-    """Of the peak learning rate: linear warm-up, then half a cosine to zero."""
-    if step < config.warmup_steps:
-        return (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    return 0.5 * (1.0 + cos(pi * done))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import cos, pi
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from policies.flow.dataset import Demonstration
 from policies.flow.features import MIN_STD, FeatureConfig, row_origin
+from policies.flow.train import learning_rate
 from policies.lerobot import ACTION, SCENE, STATE, Sidecar, tensors_of
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
@@ -135,7 +135,7 @@ def _fit(
     policy.train()
     for step in range(config.steps):
         for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * _share(step, config)
+            group["lr"] = learning_rate(step, config)
         chosen = torch.randint(num, (config.batch_size,), generator=draw)
         batch = {key: data[key][chosen] for key in (STATE, SCENE, ACTION) if key in data}
         if config.network == "diffusion":  # one step of history
@@ -149,11 +149,3 @@ def _fit(
         mean += (loss.item() - mean) / min(step + 1, 100)
         on_step(step + 1, mean)
     policy.eval()
-
-
-def _share(step: int, config: LeRobotTrainConfig) -> float:
-    """Of the peak learning rate."""
-    if step < config.warmup_steps:
-        return (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    return 0.5 * (1.0 + cos(pi * done))

@@ -38,12 +38,10 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
         from policies.lerobot import LeRobotPolicy
 
         return LeRobotPolicy(Path(name), device=device)
+    from policies.estimator import Estimator
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy
 
-    policy = FlowPolicy(load(name), device=device)
-    if not (Path(name) / ESTIMATOR).is_file():
-        return policy
-    from policies.estimator import Estimator, SeeingPolicy
-
-    return SeeingPolicy(policy, Estimator.load(Path(name)))
+    folder = Path(name)
+    estimator = Estimator.load(folder) if (folder / ESTIMATOR).is_file() else None
+    return FlowPolicy(load(name), device=device, estimator=estimator)

@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
+from policies.estimator import Estimator
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.features import row_origin, state_features
 from policies.flow.inference import Batch, ChunkSampler
@@ -19,7 +21,7 @@ from robot_runtime.core.request_parts import RollForward
 from robot_runtime.core.sampler_parts import PREFIXLESS, BestOfSamples, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import CheckpointError, InvalidValueError
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +30,25 @@ class FlowPolicy:
     """Predicts chunks with a trained flow. Holds no state between calls and changes none of torch's."""
 
     def __init__(
-        self, checkpoint: Checkpoint, *, device: str = "cpu", weak: Checkpoint | None = None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str = "cpu",
+        weak: Checkpoint | None = None,
+        estimator: Estimator | None = None,
     ) -> None:
-        """weak: an earlier checkpoint of the same training, for the forward contrast of `BestOfSamples`."""
+        """
+        weak: an earlier checkpoint of the same training, for the forward contrast of `BestOfSamples`.
+        estimator: what tells the scene from pictures, for a checkpoint that was trained behind it.
+        """
         if weak is not None and (weak.action_spec, weak.tasks) != (checkpoint.action_spec, checkpoint.tasks):
             raise ValueError(f"{weak.name!r} and {checkpoint.name!r} differ in rows or tasks")
-        self._checkpoint, self._weak = checkpoint, weak
+        takes = checkpoint.schema.environment_state_dim
+        if estimator is not None and (gives := estimator.num_estimates) != takes:
+            raise CheckpointError(
+                f"{checkpoint.name!r} takes {takes} scene numbers, its estimator gives {gives}"
+            )
+        self._checkpoint, self._weak, self._estimator = checkpoint, weak, estimator
         self._sampler = ChunkSampler(checkpoint, weak, torch.device(device))
         self._has_warned = False
 
@@ -43,7 +58,10 @@ class FlowPolicy:
 
     @property
     def schema(self) -> Schema:
-        return self._checkpoint.schema
+        schema = self._checkpoint.schema
+        if self._estimator is None:
+            return schema
+        return replace(schema, environment_state_dim=0, cameras=self._estimator.cameras)
 
     @property
     def action_spec(self) -> ActionSpec:
@@ -114,8 +132,11 @@ class FlowPolicy:
     ) -> Iterator[tuple[int, list[np.ndarray]]]:
         """(network calls so far, the rows (m, D) of each answer that are new), checked at the call."""
         self._check_sampler(sampler)
-        config = self._checkpoint.feature_config
-        features = [state_features(r.observation, self.schema, config) for r in requests]
+        config, schema = self._checkpoint.feature_config, self._checkpoint.schema
+        seen = [r.observation for r in requests]
+        if self._estimator is not None:
+            seen = self._estimator.see(seen, self.schema)
+        features = [state_features(observation, schema, config) for observation in seen]
         origins = [row_origin(self.action_spec, r.observation.state) for r in requests]
         planned = [self._checked_rows(r, sampler) for r in requests]
         batch = Batch(

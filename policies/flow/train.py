@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -252,7 +253,20 @@ def _optimisers(model: FlowTransformer, weight_decay: float) -> list[torch.optim
     return [muon, adamw]
 
 
-def learning_rate(step: int, config: TrainConfig) -> float:
+class Schedule(Protocol):
+    """What says how fast to learn when."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def warmup_steps(self) -> int: ...
+
+
+def learning_rate(step: int, config: Schedule) -> float:
     """Linear warm-up, then half a cosine to zero at the last step."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps

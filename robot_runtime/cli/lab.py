@@ -2,18 +2,18 @@
 
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.cli.progress import counted, run_with_bar
+from robot_runtime.cli.comparison import Comparison
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
     from sim.lab import Cell, FailedCell, ResultsFile
     from sim.lab_policies import MissingPolicy, TrainedPolicy
     from sim.lab_scores import Row
+    from sim.lab_training import Trainable
     from sim.traces import LatencyTrace
 
 FULL_DELAYS_MS, FULL_SEEDS, FULL_EPISODES = (0.0, 100.0, 200.0, 300.0, 400.0, 500.0), (0, 1, 2), 100
@@ -58,35 +58,16 @@ class Lab:
     """Also put the tables into `sim/README.md`, and figures and the plot of success into `sim/results`."""
 
     def main(self) -> int:
-        from sim.lab import ResultsFile
-
         self._check()
-        cells, missing = self._cells()
-        results = ResultsFile(self.output / "cells.jsonl")
-        self._announce(cells, missing, results)
-        if self.plan:
-            return 0
-        if self.train and missing:
-            self._train(missing)
-            cells, missing = self._cells()
-        if not cells:
-            raise InvalidValueError("there is nothing to compare: no method has a policy")
-        self.output.mkdir(parents=True, exist_ok=True)
-        self._save_traces()
-        failed: list[FailedCell] = []
-        interrupted, start_s = False, time.monotonic()
-        try:
-            failed = run_with_bar(cells, results, workers=self.workers, episodes=self._episodes)
-        except KeyboardInterrupt:
-            interrupted = True
-        print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
-        self._write(cells, results, missing, failed)
-        if interrupted:
-            print(
-                "interrupted; what was finished is kept: the same command goes on from here", file=sys.stderr
-            )
-            raise KeyboardInterrupt
-        return 0
+        return Comparison(
+            find=self._cells,
+            write=self._write,
+            output=self.output,
+            episodes=self._episodes,
+            workers=self.workers,
+            train=self.train,
+            plan=self.plan,
+        ).run()
 
     def _check(self) -> None:
         from sim.lab_methods import contestant_named
@@ -97,11 +78,8 @@ class Lab:
                 raise UnknownNameError("task of the comparison", task, TABLE_TASKS)
         for name in self.methods:
             contestant_named(name)
-        if self._episodes < 1 or self.workers < 1 or min(self._delays, default=0.0) < 0:
-            raise InvalidValueError(
-                "need episodes >= 1, workers >= 1 and delays >= 0 ms, "
-                f"got {self._episodes}, {self.workers} and {self._delays}"
-            )
+        if min(self._delays, default=0.0) < 0:
+            raise InvalidValueError(f"need delays >= 0 ms, got {self._delays}")
 
     @property
     def _delays(self) -> tuple[float, ...]:
@@ -121,14 +99,14 @@ class Lab:
         named = (QUICK_TRACES if self.quick else FULL_TRACES) if self.traces is None else self.traces
         return [*(constant(delay_ms) for delay_ms in self._delays), *(find_trace(name) for name in named)]
 
-    def _cells(self) -> "tuple[list[Cell], list[MissingPolicy]]":
+    def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
         """What to run, the first training seed first; and the policies that are missing for more."""
         from sim.lab_methods import contestant_names
         from sim.lab_policies import MissingPolicy
         from sim.tasks import TABLE_TASKS
 
         cells: list[Cell] = []
-        missing: dict[str, MissingPolicy] = {}
+        missing: dict[str, Trainable] = {}
         for seed in self._seeds:
             for task in self.tasks or sorted(TABLE_TASKS):
                 for name in self.methods or contestant_names():
@@ -170,27 +148,6 @@ class Lab:
             for trace in self._traces()
         ]
 
-    def _announce(self, cells: "list[Cell]", missing: "list[MissingPolicy]", results: "ResultsFile") -> None:
-        done = sum(results.score(cell) is not None for cell in cells)
-        todo = (len(cells) - done) * self._episodes
-        print(f"{len(cells)} cells, {done} of them done before; {todo} episodes to run")
-        if missing:
-            fate = "trained first" if self.train else "missing, and the methods that need them are left out"
-            print(f"{len(missing)} policies are {fate}:")
-            for policy in missing:
-                print(f"  {policy}")
-
-    def _train(self, missing: "list[MissingPolicy]") -> None:
-        from sim.lab_training import train_missing
-
-        with counted() as progress:
-            bar = progress.add_task("policies", total=len(missing))
-            train_missing(
-                missing,
-                workers=self.workers,
-                on_policy=lambda policy: progress.update(bar, advance=1, description=policy.folder.name),
-            )
-
     def _save_traces(self) -> None:
         folder = self.output / "traces"
         folder.mkdir(exist_ok=True)
@@ -201,7 +158,7 @@ class Lab:
         self,
         cells: "list[Cell]",
         results: "ResultsFile",
-        missing: "list[MissingPolicy]",
+        missing: "list[Trainable]",
         failed: "list[FailedCell]",
     ) -> None:
         from sim.lab import rows_of
@@ -209,10 +166,10 @@ class Lab:
         from sim.lab_plots import draw_page
 
         rows = rows_of(cells, results)
-        for refused in failed:
-            print(f"left out: {refused}", file=sys.stderr)
         if not rows:
             return
+        self.output.mkdir(parents=True, exist_ok=True)
+        self._save_traces()
         command = shlex.join(["robot-runtime", *sys.argv[1:]])
         figures = to_json(rows, command=command)
         (self.output / "lab.json").write_text(figures)

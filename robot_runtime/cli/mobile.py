@@ -2,17 +2,16 @@
 
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from robot_runtime.cli.progress import counted, run_with_bar
+from robot_runtime.cli.comparison import Comparison
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
     from sim.lab import Cell, FailedCell, ResultsFile
-    from sim.mobile_lab import MissingMobilePolicy
+    from sim.lab_training import Trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,31 +50,16 @@ class Mobile:
     """Also put the tables into `sim/README.md`, and figures and plot into `sim/results`."""
 
     def main(self) -> int:
-        from sim.lab import ResultsFile
-
         self._check()
-        cells, missing = self._cells()
-        results = ResultsFile(self.output / "cells.jsonl")
-        self._announce(cells, missing, results)
-        if self.plan:
-            return 0
-        if self.train and missing:
-            self._train(missing)
-            cells, missing = self._cells()
-        if not cells:
-            raise InvalidValueError("there is nothing to compare: no policy is trained; --train makes them")
-        failed: list[FailedCell] = []
-        interrupted, start_s = False, time.monotonic()
-        try:
-            failed = run_with_bar(cells, results, workers=self.workers, episodes=self.episodes)
-        except KeyboardInterrupt:
-            interrupted = True
-        print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
-        self._write(cells, results, failed)
-        if interrupted:
-            print("interrupted; what was finished is kept: the same command goes on", file=sys.stderr)
-            raise KeyboardInterrupt
-        return 0
+        return Comparison(
+            find=self._cells,
+            write=self._write,
+            output=self.output,
+            episodes=self.episodes,
+            workers=self.workers,
+            train=self.train,
+            plan=self.plan,
+        ).run()
 
     def _check(self) -> None:
         from sim.mobile_lab import SPLICES
@@ -87,19 +71,16 @@ class Mobile:
         for splice in self.splices:
             if splice not in SPLICES:
                 raise UnknownNameError("splice of the comparison", splice, SPLICES)
-        if self.episodes < 1 or self.workers < 1 or min(self.delays, default=-1.0) < 0:
-            raise InvalidValueError(
-                "need episodes >= 1, workers >= 1 and delays >= 0 ms, "
-                f"got {self.episodes}, {self.workers} and {self.delays}"
-            )
+        if min(self.delays, default=-1.0) < 0:
+            raise InvalidValueError(f"need delays, and none below 0 ms, got {self.delays}")
 
-    def _cells(self) -> "tuple[list[Cell], list[MissingMobilePolicy]]":
+    def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
         from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
         from sim.tasks import HOUSEHOLD_TASKS
         from sim.traces import constant
 
         cells: list[Cell] = []
-        missing: list[MissingMobilePolicy] = []
+        missing: list[Trainable] = []
         traces = tuple(constant(delay_ms) for delay_ms in self.delays)
         for seed in self.seeds:
             for network in self.networks:
@@ -113,29 +94,13 @@ class Mobile:
                             cells += mobile_cells(policy, task, splices, traces, self.episodes)
         return cells, missing
 
-    def _announce(
-        self, cells: "list[Cell]", missing: "list[MissingMobilePolicy]", results: "ResultsFile"
+    def _write(
+        self,
+        cells: "list[Cell]",
+        results: "ResultsFile",
+        missing: "list[Trainable]",
+        failed: "list[FailedCell]",
     ) -> None:
-        done = sum(results.score(cell) is not None for cell in cells)
-        todo = (len(cells) - done) * self.episodes
-        print(f"{len(cells)} places, {done} of them done before; {todo} episodes to run")
-        if missing:
-            print(f"{len(missing)} policies are {'trained first' if self.train else 'missing'}:")
-            for policy in missing:
-                print(f"  {policy}")
-
-    def _train(self, missing: "list[MissingMobilePolicy]") -> None:
-        from sim.lab_training import train_missing
-
-        with counted() as progress:
-            bar = progress.add_task("policies", total=len(missing))
-            train_missing(
-                missing,
-                workers=self.workers,
-                on_policy=lambda policy: progress.update(bar, advance=1, description=str(policy.folder)),
-            )
-
-    def _write(self, cells: "list[Cell]", results: "ResultsFile", failed: "list[FailedCell]") -> None:
         from rich.console import Console
         from rich.table import Table
 
@@ -144,8 +109,6 @@ class Mobile:
         from sim.mobile_page import BEGIN, END, averages, draw, markdown
 
         rows = rows_of(cells, results)
-        for refused in failed:
-            print(f"left out: {refused}", file=sys.stderr)
         if not rows:
             return
         command = shlex.join(["robot-runtime", *sys.argv[1:]])

@@ -8,9 +8,11 @@ import pinocchio as pin
 import pytest
 import torch
 
-from policies.estimator import Estimator, SeeingPolicy, nll
+from policies.estimator import Estimator, SceneEstimator, nll
 from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
+from policies.flow.checkpoint import load
 from policies.flow.features import FeatureConfig
+from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
 from policies.flow.train import TrainConfig, train
 from policies.loading import load_policy
@@ -106,7 +108,6 @@ def test_the_likelihood_is_least_where_the_deviation_is_the_error():
 
 def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
     policy = load_policy(folder)
-    assert isinstance(policy, SeeingPolicy)
     assert policy.schema.cameras == {"eye": SIZE}
     assert policy.schema.environment_state_dim == 0
     goals, ends = [], []
@@ -145,6 +146,12 @@ def test_an_estimator_that_does_not_fit_or_is_damaged_says_so(folder, tmp_path):
     (tmp_path / "estimator.safetensors").write_bytes(b"no")
     with pytest.raises(CheckpointError, match="holds no scene estimator"):
         load_policy(tmp_path)
+
+
+def test_an_estimator_of_another_scene_is_refused(folder, trained):
+    other = SceneEstimator(replace(trained[0].network.config, scene_dim=5))
+    with pytest.raises(CheckpointError, match="takes 12 scene numbers, its estimator gives 10"):
+        FlowPolicy(load(folder), estimator=replace(trained[0], network=other))
 
 
 def test_a_robot_may_know_more_of_the_scene_than_a_policy_that_sees_it(folder):

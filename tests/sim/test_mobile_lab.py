@@ -86,7 +86,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     assert figures["success"] == 0.0  # after two steps of training
     capsys.readouterr()
     assert main(command) == 0
-    assert "1 places, 1 of them done before; 0 episodes" in capsys.readouterr().out
+    assert "1 cells, 1 of them done before; 0 episodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     [
         (("--tasks", "track"), "unknown household task 'track'"),
         (("--splices", "rtc"), "unknown splice of the comparison 'rtc'"),
-        (("--episodes", "0"), "need episodes >= 1"),
+        (("--episodes", "0"), "need episodes >= 1 and workers >= 1"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(option, message, capsys):
