@@ -1,5 +1,6 @@
 """The closed loop under the virtual clock, with experts in place of learned policies."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,14 +9,17 @@ import pytest
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.method import METHODS, method_named
 from robot_runtime.core.safety import Mode
+from robot_runtime.core.state import Observation
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
 from sim.evaluate import EpisodeResult, Informed, run_episode
 from sim.evaluation import EvaluationConfig, run_group
 from sim.experts import ACTION_SPEC, make_expert
 from sim.experts.policy import ExpertPolicy
+from sim.render import Renderer, RenderingUnavailableError
 from sim.statistics import summarise, wilson_interval
 from sim.task import EpisodeScore
 from sim.tasks import make_task
+from sim.tasks.household import EYE_SIZE
 from sim.world import World
 
 MS = 1_000_000
@@ -229,3 +233,49 @@ def test_an_answer_that_repeats_rows_knows_what_they_knew():
     assert seen[7 * 5] == 0
     assert seen[11 * 5 - 1] == 0
     assert seen[11 * 5] == 4 * DT_NS
+
+
+class WatchingExpert(ExpertPolicy):
+    """Keeps what it is shown, and wants to see through two cameras."""
+
+    def __init__(self, task_name: str) -> None:
+        super().__init__(task_name)
+        self.schema = replace(self.schema, cameras={"chest": EYE_SIZE, "wrist": EYE_SIZE})
+        self.seen: list[Observation] = []
+
+    def infer(self, observation, **question):
+        self.seen.append(observation)
+        return super().infer(observation, **question)
+
+
+def test_a_policy_that_looks_is_shown_pictures_of_the_moment_it_asked():
+    try:
+        Renderer(World(make_task("drawer")).model, size=EYE_SIZE).close()
+    except RenderingUnavailableError as error:
+        pytest.skip(str(error))
+    policy = WatchingExpert("drawer")
+    episode = run_episode(
+        policy,
+        task_name="drawer",
+        method=METHODS["committed-prefix"],
+        seed=10_000,
+        delay_ns=300 * MS,
+        control_period_ns=10 * MS,
+    )
+    blind = run_episode(
+        ExpertPolicy("drawer"),
+        task_name="drawer",
+        method=METHODS["committed-prefix"],
+        seed=10_000,
+        delay_ns=300 * MS,
+        control_period_ns=10 * MS,
+    )
+    assert episode.result.digest == blind.result.digest
+    assert len(policy.seen) > 20
+    for observation in policy.seen:
+        assert set(observation.images) == {"chest", "wrist"}
+        for image in observation.images.values():
+            assert abs(image.t_ns - observation.t_obs_ns) <= 2 * MS
+            assert image.pixels.shape == (*EYE_SIZE, 3)
+    first, last = (policy.seen[i].images["chest"].pixels.astype(int) for i in (0, -1))
+    assert np.abs(first - last).mean() > 10.0  # it has moved in between
