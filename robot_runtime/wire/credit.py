@@ -16,6 +16,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.wire.assembly import Assembly, InconsistentReplyError
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
@@ -172,12 +174,14 @@ class Credit:
         return all(follows(request, other.request) for other in self._in_flight.values())
 
     def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
-        """The request without images that the policy does not look at, and with the time that is left."""
-        observation, needed = request.observation, self._welcome.schema.cameras
-        if observation.images.keys() - needed.keys():
-            images = {name: image for name, image in observation.images.items() if name in needed}
+        """The request without what the policy does not look at, and with the time that is left."""
+        observation, needed = request.observation, self._welcome.schema
+        if observation.images.keys() - needed.cameras.keys():
+            images = {name: image for name, image in observation.images.items() if name in needed.cameras}
             observation = replace(observation, images=images)
-        elif remaining_ns == request.deadline_ns:
+        if needed.environment_state_dim == 0 and len(observation.environment_state):
+            observation = replace(observation, environment_state=np.zeros(0))
+        if observation is request.observation and remaining_ns == request.deadline_ns:
             return request
         return replace(request, observation=observation, deadline_ns=remaining_ns)
 

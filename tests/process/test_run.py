@@ -94,9 +94,18 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
 
 def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
     with ServerProcess("sine") as server:
-        code = main(["run", "--task", "track", "--server", server.address])
+        code = main(["run", "--task", "fetch", "--server", server.address])
     assert code == 1
-    assert "environment state size: the robot has 6, the policy needs 0" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "actions: the robot has base pose, gripper width, hand pose, the policy needs 7 joint" in error
+    assert "mobile base: the robot has True, the policy needs False" in error
+
+
+def test_a_policy_that_does_without_the_scene_runs_on_a_robot_that_knows_it(capsys):
+    with ServerProcess("sine") as server:
+        code = main(["run", "--task", "track", "--server", server.address, "--duration-s", "1"])
+    assert code == 0
+    assert "connected: policy 'sine'" in capsys.readouterr().out
 
 
 def test_a_method_that_the_policy_was_not_trained_for_is_refused_before_anything_moves(capsys):

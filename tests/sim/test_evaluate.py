@@ -159,7 +159,7 @@ def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
 
 
 def test_an_unknown_task_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match="'juggle'; valid: conveyor, fetch, pick_place, strike, track"):
+    with pytest.raises(UnknownNameError, match="'juggle'; valid: clear, conveyor, drawer, fetch"):
         run_episode(ExpertPolicy("track"), task_name="juggle", method=method_named("naive"), seed=0)
 
 

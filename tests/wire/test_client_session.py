@@ -1,5 +1,7 @@
 """Requests and what becomes of them, as the robot sees it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from session_pair import (
@@ -60,6 +62,15 @@ def test_only_cameras_that_the_policy_looks_at_are_sent():
     observation = type(request.observation)(state=request.observation.state, images=images)
     pair.client.submit(make_request(1, observation=observation), pair.now_ns)
     (sent,) = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
+    assert list(sent.observation.images) == ["wrist"]
+
+
+def test_scene_quantities_that_the_policy_does_without_are_not_sent():
+    pair = ready_pair()
+    observation = replace(make_request(1).observation, environment_state=np.ones(5))
+    pair.client.submit(make_request(1, observation=observation), pair.now_ns)
+    (sent,) = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
+    assert sent.observation.environment_state.size == 0
     assert list(sent.observation.images) == ["wrist"]
 
 
