@@ -17,8 +17,8 @@ from policies.estimator import (
     stack_pictures,
 )
 from policies.flow.dataset import Demonstration
+from policies.flow.demonstrations import StoredDemonstration
 from policies.flow.features import Normaliser
-from policies.flow.labels import Relabelled
 from policies.flow.train import learning_rate
 from robot_runtime.core.schema import Schema
 
@@ -77,13 +77,13 @@ def train_estimator(
 
 def with_estimates(
     demonstrations: Sequence[Demonstration], estimator: Estimator, schema: Schema, *, batch_size: int = 256
-) -> list[Relabelled]:
+) -> list[StoredDemonstration]:
     """The demonstrations as a flow policy behind the estimator sees them."""
-    out: list[Relabelled] = []
+    out: list[StoredDemonstration] = []
     for first in range(0, len(demonstrations), batch_size):
         batch = demonstrations[first : first + batch_size]
         for d, seen in zip(batch, estimator.see([d.observation for d in batch], schema), strict=True):
-            out.append(Relabelled(observation=seen, rows=d.rows, num_committed=d.num_committed))
+            out.append(StoredDemonstration(observation=seen, rows=d.rows, num_committed=d.num_committed))
     return out
 
 

@@ -16,7 +16,7 @@ from robot_runtime.core.state import Observation, RobotState, readonly
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredDemonstration:
-    """A demonstration read back from a file; fits `policies.flow.dataset.Demonstration`."""
+    """A demonstration out of a file, or told otherwise; fits `policies.flow.dataset.Demonstration`."""
 
     observation: Observation
     rows: Float[np.ndarray, "H D"]

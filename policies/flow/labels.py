@@ -1,31 +1,20 @@
 """The same demonstrations told in other rows: hands in the world in place of hands in the base, say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from jaxtyping import Float
 
 from policies.flow.dataset import Demonstration
+from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.action import ActionChunk, ActionSpec
-from robot_runtime.core.state import Observation
 from robot_runtime.core.waypoints import Waypoints
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Relabelled:
-    """A demonstration in the rows of another spec; fits `policies.flow.dataset.Demonstration`."""
-
-    observation: Observation
-    rows: Float[np.ndarray, "H D"]
-    num_committed: int
-
-
-def relabelled(demonstrations: Sequence[Demonstration], spec: ActionSpec, to: ActionSpec) -> list[Relabelled]:
+def relabelled(
+    demonstrations: Sequence[Demonstration], spec: ActionSpec, to: ActionSpec
+) -> list[StoredDemonstration]:
     """Each demonstration's rows of `spec` as rows of `to`, which lead to the same commands."""
     out = []
     for d in demonstrations:
         chunk = ActionChunk(spec=spec, rows=d.rows, anchor=d.observation.state, request_id=0, epoch=0)
         rows = Waypoints.from_chunk(chunk).encode(to, d.observation.state)
-        out.append(Relabelled(observation=d.observation, rows=rows, num_committed=d.num_committed))
+        out.append(StoredDemonstration(observation=d.observation, rows=rows, num_committed=d.num_committed))
     return out
