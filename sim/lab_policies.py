@@ -131,9 +131,9 @@ def find_policy(
     for name in (recipe, *(_STAND_INS.get(recipe, ()) if stand_in else ())):
         folder = checkpoints / task / f"{name}-{training_seed}"
         if folder.is_dir():
-            return _trained(name, training_seed, str(folder), folder)
+            return trained_policy(name, training_seed, str(folder), folder)
         if name == SHIPPED and training_seed == 0 and task in shipped_checkpoints():
-            return _trained(name, training_seed, task, find_checkpoint(task))
+            return trained_policy(name, training_seed, task, find_checkpoint(task))
     return MissingPolicy(
         task=task,
         recipe=recipe,
@@ -142,7 +142,8 @@ def find_policy(
     )
 
 
-def _trained(recipe: str, training_seed: int, name_or_path: str, folder: Path) -> TrainedPolicy:
+def trained_policy(recipe: str, training_seed: int, name_or_path: str, folder: Path) -> TrainedPolicy:
+    """The checkpoint in a folder, known by what its files hold."""
     digest = sha256()
     for file in ("config.json", "model.safetensors", CORRECTION):
         if (folder / file).is_file():

@@ -10,14 +10,13 @@ demonstrations.
 
 import shlex
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal, get_args
 
 from robot_runtime.core.method import METHODS
 from sim.evaluation import EvaluationConfig
 from sim.lab import CONTROL_PERIOD_NS, Cell
-from sim.lab_policies import TrainedPolicy
+from sim.lab_policies import TrainedPolicy, trained_policy
 from sim.traces import LatencyTrace
 
 Labels = Literal["base", "world"]
@@ -57,18 +56,11 @@ def find_mobile_policy(
 ) -> TrainedPolicy | MissingMobilePolicy:
     """The checkpoint in its folder, or what is to be done for it."""
     folder = checkpoints / task / f"{network}-{labels}-{training_seed}"
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
+    if not folder.is_dir():
         return MissingMobilePolicy(
             task=task, network=network, labels=labels, training_seed=training_seed, folder=folder
         )
-    digest = sha256((folder / "config.json").read_bytes() + weights.read_bytes())
-    return TrainedPolicy(
-        recipe=f"{network}-{labels}",
-        training_seed=training_seed,
-        name_or_path=str(folder),
-        fingerprint=digest.hexdigest()[:16],
-    )
+    return trained_policy(f"{network}-{labels}", training_seed, str(folder), folder)
 
 
 def splices_of(network: Network) -> tuple[str, ...]:
