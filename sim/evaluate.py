@@ -6,7 +6,6 @@ policy really took.
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -21,13 +20,13 @@ from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.schema import mismatches
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.telemetry import RunRecord
 from sim.clock import SimClock
 from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.drivers import sim_robot, sim_whole_body
-from sim.render import Renderer
+from sim.render import take_pictures
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.traces import LatencyTrace, constant
@@ -191,18 +190,7 @@ def _seen(world: World, state: RobotState, cameras: Mapping[str, tuple[int, int]
     observation = world.observe(state)
     if not cameras:
         return observation
-    snapshot = world.snapshot()
-    images = {
-        name: Image(t_ns=world.t_ns, pixels=_renderer(world.task.name, size).render(snapshot, name))
-        for name, size in cameras.items()
-    }
-    return replace(observation, images=images)
-
-
-@cache
-def _renderer(task_name: str, size: tuple[int, int]) -> Renderer:
-    """This process's own for all episodes of a task: they differ in where things are."""
-    return Renderer(World(make_task(task_name)).model, size=size)
+    return replace(observation, images=take_pictures(world, cameras))
 
 
 def _take_answers(

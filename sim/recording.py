@@ -1,19 +1,19 @@
 """Episodes of the scripted experts as a LeRobot dataset, pictures and all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from policies.lerobot_data import NUM_COMMITTED, ROWS
-from robot_runtime.core.state import Image
 from robot_runtime.recorder import DatasetRecorder, Recording
 from sim.demonstrations import Demonstration, disturbed_episode
 from sim.experts import action_spec_of
 from sim.experts.motion import DT_NS
 from sim.led_robot import led_robot
-from sim.render import Renderer
+from sim.render import take_pictures
 from sim.tasks import make_task
 from sim.world import World
 
@@ -38,12 +38,8 @@ def record_expert(
     schema = replace(world.task.schema, cameras=dict.fromkeys(cameras, size))
     extra = {ROWS: (spec.horizon, spec.dim), NUM_COMMITTED: (1,)}
     recording = Recording(schema=schema, fps=round(1e9 / DT_NS), robot_type="simulated FR3", extra=extra)
-    with DatasetRecorder(folder, recording) as recorder, Renderer(world.model, size=size) as renderer:
-
-        def pictures(of: World) -> Mapping[str, Image]:
-            snapshot = of.snapshot()
-            return {name: Image(t_ns=of.t_ns, pixels=renderer.render(snapshot, name)) for name in cameras}
-
+    pictures = partial(take_pictures, cameras=schema.cameras)
+    with DatasetRecorder(folder, recording) as recorder:
         command = led_robot(world).command
         for episode in range(num_episodes):
             kept = disturbed_episode(world, seed=seed, episode=episode, cameras=pictures)

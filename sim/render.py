@@ -1,15 +1,18 @@
 """Pictures of a world's snapshots, offscreen by EGL, and videos made of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import mujoco
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from robot_runtime.core.state import Image
 from robot_runtime.errors import RobotRuntimeError
-from sim.world import show_snapshot
+from sim.tasks import make_task
+from sim.world import World, show_snapshot
 
 
 class RenderingUnavailableError(RobotRuntimeError):
@@ -97,6 +100,21 @@ class Renderer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def take_pictures(world: World, cameras: Mapping[str, tuple[int, int]]) -> dict[str, Image]:
+    """What each camera shows now; cameras: (height, width) by name [pixels]. The world's thread calls it."""
+    snapshot = world.snapshot()
+    return {
+        name: Image(t_ns=world.t_ns, pixels=_renderer(world.task.name, size).render(snapshot, name))
+        for name, size in cameras.items()
+    }
+
+
+@cache
+def _renderer(task_name: str, size: tuple[int, int]) -> Renderer:
+    """This process's own for all worlds of a task, which differ in where things are; never closed."""
+    return Renderer(World(make_task(task_name)).model, size=size)
 
 
 def write_video(path: Path, frames: Iterable[UInt8[np.ndarray, "h w 3"]], *, rate_hz: int = 25) -> None:

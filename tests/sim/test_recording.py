@@ -49,3 +49,13 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_p
         for camera in ("chest", "wrist"):
             theirs = frame[f"observation.images.{camera}"].numpy().transpose(1, 2, 0) * 255
             assert np.abs(seen.images[camera].pixels - theirs).max() < 3.0
+
+
+def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
+    def no_context(width, height):
+        raise RenderingUnavailableError("no EGL here")
+
+    monkeypatch.setattr("sim.render._make_context", no_context)
+    kept = record_expert("track", tmp_path / "track", num_episodes=1, seed=0, cameras=(), size=(48, 48))
+    assert kept == 1
+    assert not load_dataset(tmp_path / "track")[0].observation.images
