@@ -43,8 +43,6 @@ class EstimatorConfig:
     """Numbers of the robot's own state."""
     scene_dim: int
     """Numbers that are estimated."""
-    points: tuple[int, ...] = ()
-    """As `FeatureConfig.points`, of the scene that is estimated."""
     channels: tuple[int, ...] = (24, 48, 64)
     """Of the convolutions; each but the last halves the picture."""
     num_keypoints: int = 32
@@ -52,7 +50,7 @@ class EstimatorConfig:
     width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("cameras", "size", "points", "channels"):
+        for name in ("cameras", "size", "channels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
@@ -129,15 +127,16 @@ class Estimator:
 
         schema: of the robot; only its own state and its pictures are looked at.
         """
-        config = self.network.config
-        robot = np.array([robot_features(o, schema) for o in observations])
+        config, device = self.network.config, next(self.network.parameters()).device
+        robot = self.robot.features(np.array([robot_features(o, schema) for o in observations]))
         pictures = np.stack([stack_pictures(o, config) for o in observations])
         with torch.no_grad():
             mean, log_std = self.network(
-                torch.from_numpy(pictures), torch.tensor(self.robot.features(robot), dtype=torch.float32)
+                torch.from_numpy(pictures).to(device),
+                torch.tensor(robot, dtype=torch.float32, device=device),
             )
-        scene = self.scene.mean + self.scene.std * mean.double().numpy()
-        return np.concatenate([scene, self.scene.std * log_std.exp().double().numpy()], axis=1)
+        scene = self.scene.mean + self.scene.std * mean.double().cpu().numpy()
+        return np.concatenate([scene, self.scene.std * log_std.exp().double().cpu().numpy()], axis=1)
 
     def see(self, observations: Sequence[Observation], schema: Schema) -> list[Observation]:
         """Observations with estimates in place of pictures."""
@@ -170,7 +169,7 @@ class Estimator:
         save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
 
     @classmethod
-    def load(cls, folder: Path) -> "Estimator":
+    def load(cls, folder: Path, *, device: str = "cpu") -> "Estimator":
         """CheckpointError says what is wrong with the folder."""
         try:
             config = EstimatorConfig(**json.loads((folder / ESTIMATOR).read_text()))
@@ -184,7 +183,7 @@ class Estimator:
             }
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise CheckpointError(f"{folder} holds no scene estimator: {error}") from error
-        return cls(network=network.eval().requires_grad_(False), **parts)
+        return cls(network=network.eval().requires_grad_(False).to(device), **parts)
 
 
 def robot_features(observation: Observation, schema: Schema) -> Float[np.ndarray, " R"]:

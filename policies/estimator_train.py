@@ -1,10 +1,11 @@
 """Trains a `SceneEstimator` on demonstrations with pictures: `train_estimator`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from policies.estimator import (
@@ -21,6 +22,8 @@ from policies.flow.demonstrations import StoredDemonstration
 from policies.flow.features import Normaliser
 from policies.flow.train import learning_rate
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,24 +50,23 @@ def train_estimator(
 ) -> tuple[Estimator, dict[str, float]]:
     """The estimator, and its held-out errors: root mean squares over all numbers, of those it is sure of.
 
-    schema: with the cameras that are looked at, all of one size. on_step: steps done, running mean loss.
+    schema: with the cameras that are looked at. on_step: steps done, running mean loss.
+    InvalidValueError: there is no camera, pictures differ in size, or a demonstration has not all of them.
     """
-    torch.manual_seed(config.seed)
     seen = [d.observation for d in demonstrations]
     robot = np.array([robot_features(o, schema) for o in seen])
     scene = np.array([scene_numbers(o, schema, points) for o in seen])
-    (size,) = set(schema.cameras.values())
     sizes = EstimatorConfig(
         cameras=tuple(schema.cameras),
-        size=size,
+        size=_one_size(schema.cameras),
         robot_dim=robot.shape[1],
         scene_dim=scene.shape[1],
-        points=points,
     )
-    pictures = torch.from_numpy(np.stack([stack_pictures(o, sizes) for o in seen]))
-    estimator = Estimator(
-        network=SceneEstimator(sizes), robot=Normaliser.fit(robot), scene=Normaliser.fit(scene)
-    )
+    pictures = torch.from_numpy(_all_pictures(seen, sizes))
+    with torch.random.fork_rng(devices=[]):  # initial weights
+        torch.manual_seed(config.seed)
+        network = SceneEstimator(sizes)
+    estimator = Estimator(network=network, robot=Normaliser.fit(robot), scene=Normaliser.fit(scene))
     data = (
         pictures,
         torch.tensor(estimator.robot.features(robot), dtype=torch.float32),
@@ -90,6 +92,26 @@ def with_estimates(
 def estimated_schema(schema: Schema, estimator: Estimator) -> Schema:
     """Of the flow policy behind it."""
     return replace(schema, environment_state_dim=estimator.num_estimates, cameras={})
+
+
+def _one_size(cameras: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """Of all cameras' pictures; InvalidValueError."""
+    sizes = set(cameras.values())
+    if len(sizes) != 1:
+        have = ", ".join(f"{name} {height} x {width}" for name, (height, width) in cameras.items())
+        raise InvalidValueError(f"an estimator looks at pictures of one size, got {have or 'none'}")
+    return sizes.pop()
+
+
+def _all_pictures(seen: Sequence[Observation], config: EstimatorConfig) -> UInt8[np.ndarray, "n c h w 3"]:
+    """Of all demonstrations; InvalidValueError."""
+    out = np.empty((len(seen), len(config.cameras), *config.size, 3), dtype=np.uint8)
+    for i, observation in enumerate(seen):
+        try:
+            out[i] = stack_pictures(observation, config)
+        except ValueError as error:
+            raise InvalidValueError(f"demonstration {i}: {error}") from error
+    return out
 
 
 def _fit(

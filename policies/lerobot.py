@@ -160,6 +160,7 @@ class LeRobotPolicy:
         noise = torch.stack(
             [torch.randn((spec.horizon, spec.dim), generator=torch.Generator().manual_seed(s)) for s in seeds]
         )
+        noise = noise.to(self._config.device)
         one_step = {key: value.unsqueeze(1) for key, value in batch.items() if key in (STATE, SCENE)}
         return self._policy.predict_action_chunk(one_step, noise=noise)
 

@@ -1,7 +1,6 @@
 """Demonstrations out of a LeRobot v3 dataset that `robot-runtime record` has written: `load_dataset`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,10 @@ ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 """Columns that `record` adds: the chunk planned from a frame, and how many of its rows were given."""
 
 
-def load_dataset(
-    folder: Path, *, on_camera: Callable[[str], None] = lambda camera: None
-) -> list[StoredDemonstration]:
-    """Every frame, with its pictures and the expert's plan from there, in order.
+def load_dataset(folder: Path) -> list[StoredDemonstration]:
+    """Every frame, with its pictures and the expert's plan from there, in order; videos front to back.
 
-    Videos are decoded from front to back, which is a hundred times faster than frame by frame.
-
-    on_camera: hears of each whose pictures are there. InvalidValueError: what is missing or does not fit.
+    InvalidValueError: what is missing or does not fit.
     """
     import pyarrow.parquet as pq
 
@@ -45,7 +40,6 @@ def load_dataset(
         if name.startswith(prefix):
             camera = name.removeprefix(prefix)
             pictures[camera] = _decode(folder / "videos" / name, len(task_of), features[name]["shape"])
-            on_camera(camera)
     names = features["observation.state"]["names"]
     return [_frame(i, columns, names, pictures, task_of[i]) for i in range(len(task_of))]
 

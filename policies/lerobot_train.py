@@ -33,7 +33,7 @@ class LeRobotTrainConfig:
     """Peak: linear warm-up, then half a cosine down to zero."""
     warmup_steps: int = 300
     width: int = 128
-    """Of a token (ACT), or of the first of three levels (Diffusion)."""
+    """Of a token (ACT), or of the middle one of three levels (Diffusion)."""
     num_inference_steps: int = 10
     """DDIM steps of the Diffusion Policy."""
 
@@ -58,14 +58,15 @@ def train_lerobot(
     free = [d for d in demonstrations if d.num_committed == 0]
     if not free:
         raise InvalidValueError(f"none of {len(demonstrations)} demonstrations is free of given rows")
-    torch.manual_seed(config.seed)
     data = tensors_of([d.observation for d in free], schema, features)
     rows = np.array([d.rows - row_origin(action_spec, d.observation.state) for d in free])
     data[ACTION] = torch.tensor(rows, dtype=torch.float32)
     peer = _peer_config(config, data, action_spec)
-    policy = get_policy_class(peer.type)(peer)
     before, after = make_pre_post_processors(peer, dataset_stats=_statistics(data))
-    _fit(policy, before(data), config, on_step)
+    with torch.random.fork_rng(devices=[]):  # initial weights, dropout and what their losses draw
+        torch.manual_seed(config.seed)
+        policy = get_policy_class(peer.type)(peer)
+        _fit(policy, before(data), config, on_step)
     folder.mkdir(parents=True, exist_ok=True)
     for part in (policy, before, after):
         part.save_pretrained(folder)

@@ -43,5 +43,5 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
     from policies.flow.policy import FlowPolicy
 
     folder = Path(name)
-    estimator = Estimator.load(folder) if (folder / ESTIMATOR).is_file() else None
+    estimator = Estimator.load(folder, device=device) if (folder / ESTIMATOR).is_file() else None
     return FlowPolicy(load(name), device=device, estimator=estimator)

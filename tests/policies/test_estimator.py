@@ -21,7 +21,7 @@ from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.errors import CheckpointError
+from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies.toy import Sample
 
 SIZE = (24, 24)
@@ -31,6 +31,9 @@ SCHEMA = Schema(
     action_fields=FIELDS, num_joints=2, has_gripper=True, has_base=False, environment_state_dim=3,
     cameras={"eye": SIZE},
 )  # fmt: skip
+
+
+SHORT = EstimatorTrainConfig(steps=2, batch_size=8, warmup_steps=1)
 
 
 def observation(seed: int) -> Observation:
@@ -160,3 +163,33 @@ def test_a_robot_may_know_more_of_the_scene_than_a_policy_that_sees_it(folder):
     policy = load_policy(folder)
     assert mismatches(robot=SCHEMA, policy=policy.schema) == []
     assert mismatches(robot=replace(SCHEMA, cameras={}), policy=policy.schema)
+
+
+def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change():
+    def weights(seed: int) -> torch.Tensor:
+        config = replace(SHORT, seed=seed)
+        estimator, _ = train_estimator(SAMPLES[:40], config, schema=SCHEMA, points=(3,))
+        return torch.cat([p.flatten() for p in estimator.network.parameters()])
+
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first = weights(0)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert torch.equal(weights(0), first)
+    assert not torch.equal(weights(1), first)
+
+
+@pytest.mark.parametrize(
+    ("cameras", "message"),
+    [
+        ({}, "of one size, got none"),
+        ({"eye": SIZE, "other": (24, 32)}, "of one size, got eye 24 x 24, other 24 x 32"),
+        ({"eye": SIZE, "other": SIZE}, "demonstration 0: the policy needs a picture of camera 'other'"),
+        ({"eye": (48, 48)}, r"demonstration 0: the policy needs pictures of \(48, 48\)"),
+    ],
+)
+def test_pictures_it_cannot_learn_from_are_refused(cameras, message):
+    schema = replace(SCHEMA, cameras=cameras)
+    with pytest.raises(InvalidValueError, match=message):
+        train_estimator(SAMPLES[:8], SHORT, schema=schema, points=(3,))

@@ -116,6 +116,24 @@ def test_a_folder_without_weights_or_with_a_broken_description_says_so(trained, 
         load_policy(tmp_path)
 
 
+def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change(tmp_path):
+    from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+
+    samples = [Sample(o, towards(o)) for o in map(observation, range(8))]
+
+    def weights(folder: Path) -> bytes:
+        config = LeRobotTrainConfig(network="act", width=16, steps=2, batch_size=4)
+        train_lerobot(samples, config, schema=SCHEMA, action_spec=SPEC, features=FEATURES, folder=folder)
+        return (folder / "model.safetensors").read_bytes()
+
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first = weights(tmp_path / "first")
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert weights(tmp_path / "again") == first
+
+
 def test_demonstrations_with_given_rows_are_left_out(tmp_path):
     from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
 
