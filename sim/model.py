@@ -5,8 +5,12 @@ deleted. On a table the world frame W coincides with B, the arm mount, and the t
 mobile base the floor is z = 0.
 """
 
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+
 import mujoco
 import numpy as np
+from numpy.typing import ArrayLike
 
 from robot_runtime.core.transforms import quaternion_from_rotation
 from sim.kinematics import ASSETS, P_HAND_E
@@ -23,6 +27,8 @@ CHEST_FOVY = 100.0
 """As wide as the lenses that people wear [degrees]."""
 ROBOT, SCENE = 1, 2
 """Contact bits: robot against scene, scene against scene, never robot against robot."""
+CONTACT = MappingProxyType({"contype": SCENE, "conaffinity": ROBOT | SCENE})
+"""Of a geom of the scene."""
 _STIFFNESS = (6000.0, 6000.0, 5000.0, 5000.0, 2000.0, 2000.0, 2000.0)
 _GRIP_FORCE, _GRIP_STIFFNESS, _GRIP_DAMPING = 20.0, 2000.0, 100.0
 _WHITE, _DARK, _ACCENT = (0.88, 0.89, 0.91, 1.0), (0.22, 0.23, 0.26, 1.0), (0.55, 0.58, 0.63, 1.0)
@@ -52,6 +58,32 @@ def build_model(task: Task) -> mujoco.MjModel:
     _add_cameras(spec, has_base=task.schema.has_base)
     task.add_objects(spec)
     return spec.compile()
+
+
+def add_boxes(
+    body: mujoco.MjsBody,
+    name: str,
+    boxes: Iterable[tuple[Sequence[float], Sequence[float]]],
+    *,
+    rgba: Sequence[float],
+    p: ArrayLike = (0.0, 0.0, 0.0),
+    mass: float | None = None,
+) -> None:
+    """Boxes of a body that things touch, called `<name>_0` and so on.
+
+    boxes: of each the middle, from `p` in the body, and half its edges [m]. mass: of each [kg], else water's.
+    """
+    given = {} if mass is None else {"mass": mass}
+    for i, (middle, half) in enumerate(boxes):
+        body.add_geom(
+            name=f"{name}_{i}",
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            pos=np.add(p, middle),
+            size=half,
+            rgba=rgba,
+            **given,
+            **CONTACT,
+        )
 
 
 def _strip(spec: mujoco.MjSpec) -> None:
@@ -120,8 +152,7 @@ def _add_surroundings(spec: mujoco.MjSpec, *, floor_z: float) -> None:
         type=mujoco.mjtGeom.mjGEOM_PLANE,
         size=[8.0, 8.0, 0.1] if floor_z == 0.0 else [3.0, 3.0, 0.1],
         pos=[0.0, 0.0, floor_z],
-        contype=SCENE,
-        conaffinity=ROBOT | SCENE,
+        **CONTACT,
         rgba=[0.78, 0.80, 0.82, 1.0],
     )
     spec.add_texture(
@@ -173,8 +204,7 @@ def _add_table(spec: mujoco.MjSpec) -> None:
         type=mujoco.mjtGeom.mjGEOM_BOX,
         size=[0.60, 0.60, 0.02],
         pos=[0.40, 0.0, -0.02],
-        contype=SCENE,
-        conaffinity=ROBOT | SCENE,
+        **CONTACT,
         rgba=[0.72, 0.60, 0.46, 1.0],
     )
 

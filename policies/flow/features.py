@@ -5,8 +5,8 @@
 
 Absolute joint columns are counted from the joints measured at the observation, and absolute hand positions
 from the measured hand: a chunk then starts near zero wherever the arm is, which is far better conditioned.
-Statistics are per row and column, because row 0 hardly
-leaves the measured joints and row H-1 leaves them most.
+Statistics are per row and column, because row 0 hardly leaves the measured joints and row H-1 leaves them
+most.
 """
 
 from dataclasses import dataclass

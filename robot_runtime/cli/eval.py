@@ -22,7 +22,7 @@ class Eval:
     """Measure a policy and a method over many seeded episodes, without a server and faster than real time."""
 
     task: str = "track"
-    """What the robot does: track, pick_place, strike or conveyor; fetch on the mobile robot."""
+    """What the robot does: track, pick_place, strike, conveyor; on a base clear, drawer, fetch, wipe."""
     policy: str | None = None
     """A shipped policy's name, a checkpoint folder, or expert: the task's scripted one. If not given, the one
     shipped for the task, or its expert where there is none."""

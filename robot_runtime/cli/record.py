@@ -49,7 +49,6 @@ class Record:
                 size=self.size,
                 progress=lambda done, kept: progress.update(bar, completed=done),
             )
-        print(
-            f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, cameras {', '.join(cameras)}"
-        )
+        through = f"cameras {', '.join(cameras)}" if cameras else "no cameras"
+        print(f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, {through}")
         return 0

@@ -26,7 +26,7 @@ class Run:
     """
 
     task: str = "track"
-    """What the robot does: track, pick_place, strike or conveyor."""
+    """What the robot does: track, pick_place, strike, conveyor; on a base clear, drawer, fetch, wipe."""
     server: str = DEFAULT_ADDRESS
     """Where the server listens."""
     method: str = DEFAULT_METHOD

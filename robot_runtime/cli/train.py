@@ -31,7 +31,7 @@ EPISODES = MappingProxyType(
         "wipe": 300,
     }
 )
-"""Demonstrated episodes behind the shipped checkpoints."""
+"""Demonstrated episodes that a policy of each task is trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Train:
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
-    """Demonstrated episodes per task; None takes the shipped checkpoints' number."""
+    """Demonstrated episodes per task; None takes the task's own number."""
     steps: int | None = None
     """Gradient steps; None takes the default of the training code, as do the next three."""
     batch_size: int | None = None
@@ -128,6 +128,10 @@ class Train:
         recipe = make_recipe(self.recipe, **options)
         if self.dataset is not None and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
+        if self.network != "flow" and self.init is not None:
+            raise InvalidValueError(f"--init goes with --network flow, {self.network} starts anew")
+        if self.estimator_steps is not None and self.dataset is None:
+            raise InvalidValueError("--estimator-steps goes with --dataset: only pictures need an estimator")
         if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
             raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
         if isinstance(recipe, NEEDS_INIT) and self.init is None:

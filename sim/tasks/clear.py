@@ -15,7 +15,7 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
 from sim.mobile_base import P_BA
-from sim.model import MAX_WIDTH, ROBOT, SCENE
+from sim.model import MAX_WIDTH, add_boxes
 from sim.task import Scorer, Tracker
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
@@ -47,6 +47,8 @@ class Clear:
     tracker, work_z = Tracker(points=(3, 3, 3)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=11)
     episode_s = 40.0
+    num_stages = len(CUPS)
+    """A cup each."""
 
     def __init__(self) -> None:
         self._side = 1.0
@@ -85,9 +87,6 @@ class Clear:
     def make_scorer(self, world: World) -> Scorer:
         return HouseholdScorer(self, t_start_ns=world.t_start_ns)
 
-    num_stages = len(CUPS)
-    """A cup each."""
-
     def stage(self, world: World, reached: int) -> int:
         return max(reached, self.num_in_bin(world))
 
@@ -124,14 +123,4 @@ def _add_bin(mount: mujoco.MjsBody) -> None:
         ([0.0, -outer, up], [outer + _WALL, _WALL, up]),
         ([0.0, 0.14, -0.06], [0.03, 0.20, 0.02]),
     ]
-    for i, (offset, size) in enumerate(parts):
-        mount.add_geom(
-            name=f"bin_{i}",
-            type=mujoco.mjtGeom.mjGEOM_BOX,
-            pos=p + np.array(offset),
-            size=size,
-            mass=0.1,
-            rgba=[0.25, 0.45, 0.62, 1.0],
-            contype=SCENE,
-            conaffinity=ROBOT | SCENE,
-        )
+    add_boxes(mount, "bin", parts, p=p, rgba=[0.25, 0.45, 0.62, 1.0], mass=0.1)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import Q_HOME
-from sim.model import MAX_WIDTH, ROBOT, SCENE
+from sim.model import CONTACT, MAX_WIDTH, add_boxes
 from sim.task import Scorer, Tracker
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
@@ -43,7 +43,7 @@ HANDLE_X, HANDLE_Z = 0.265, 0.68
 """Middle of the post that is its handle, when it is closed [m]."""
 HANDLE_RADIUS, HANDLE_HALF_HEIGHT = 0.012, 0.04
 OPEN, CLOSED = 0.20, 0.015
-_CONTACT = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
+_PANEL_KG = 0.4
 _SHELL, _FRONT, _METAL = [0.62, 0.66, 0.68, 1.0], [0.80, 0.76, 0.66, 1.0], [0.30, 0.31, 0.34, 1.0]
 
 
@@ -148,7 +148,7 @@ def _add_cabinet(spec: mujoco.MjSpec) -> None:
         ([-0.01, across - 0.02, (low + high) / 2], [depth - 0.02, 0.02, (high - low) / 2]),
         ([-0.01, 0.02 - across, (low + high) / 2], [depth - 0.02, 0.02, (high - low) / 2]),
     ]
-    _add_boxes(cabinet, "cabinet", shell, _SHELL)
+    add_boxes(cabinet, "cabinet", shell, rgba=_SHELL, mass=_PANEL_KG)
     drawer = cabinet.add_body(name="drawer")
     drawer.add_joint(
         name="drawer",
@@ -167,12 +167,12 @@ def _add_cabinet(spec: mujoco.MjSpec) -> None:
         ([middle, DRAWER_SIDE + 0.006, wall_z], [half, 0.006, wall]),
         ([middle, -DRAWER_SIDE - 0.006, wall_z], [half, 0.006, wall]),
     ]
-    _add_boxes(drawer, "drawer", box, _FRONT)
+    add_boxes(drawer, "drawer", box, rgba=_FRONT, mass=_PANEL_KG)
     front = [([DRAWER_FRONT + 0.01, 0.0, wall_z], [0.01, across - 0.005, wall + 0.015])]
-    _add_boxes(drawer, "drawer_front", front, _FRONT)
+    add_boxes(drawer, "drawer_front", front, rgba=_FRONT, mass=_PANEL_KG)
     reach = HANDLE_X - DRAWER_FRONT - 0.02
     bracket = [([HANDLE_X - reach / 2, 0.0, HANDLE_Z - HANDLE_HALF_HEIGHT], [reach / 2, 0.01, 0.008])]
-    _add_boxes(drawer, "bracket", bracket, _METAL)
+    add_boxes(drawer, "bracket", bracket, rgba=_METAL, mass=_PANEL_KG)
     drawer.add_geom(
         name="handle",
         type=mujoco.mjtGeom.mjGEOM_CYLINDER,
@@ -181,13 +181,5 @@ def _add_cabinet(spec: mujoco.MjSpec) -> None:
         friction=[1.0, 0.02, 0.001],
         mass=0.1,
         rgba=_METAL,
-        **_CONTACT,
+        **CONTACT,
     )
-
-
-def _add_boxes(
-    body: mujoco.MjsBody, name: str, boxes: list[tuple[list[float], list[float]]], rgba: list[float]
-) -> None:
-    for i, (p, half) in enumerate(boxes):
-        kind = mujoco.mjtGeom.mjGEOM_BOX
-        body.add_geom(name=f"{name}_{i}", type=kind, pos=p, size=half, mass=0.4, rgba=rgba, **_CONTACT)

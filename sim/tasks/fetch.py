@@ -47,6 +47,8 @@ class Fetch:
     tracker, work_z = Tracker(points=(3, 3, 2)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=14)
     episode_s = 40.0
+    num_stages = 4
+    """Reached, lifted, through the door, placed."""
 
     def __init__(self) -> None:
         self._door_y = 0.0
@@ -104,9 +106,6 @@ class Fetch:
 
     def make_scorer(self, world: World) -> Scorer:
         return HouseholdScorer(self, t_start_ns=world.t_start_ns)
-
-    num_stages = 4
-    """Reached, lifted, through the door, placed."""
 
     def stage(self, world: World, reached: int) -> int:
         cup = world.data.joint("cup").qpos[:3]

@@ -20,7 +20,7 @@ from robot_runtime.core.action import (
 )
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.transforms import turn_planar
-from sim.model import ROBOT, SCENE
+from sim.model import CONTACT
 from sim.task import CAMERA_SIZE, EpisodeScore, HeldFor
 from sim.world import World
 
@@ -31,7 +31,6 @@ TABLE_Z = 0.72
 CUP_RADIUS, CUP_HALF_HEIGHT = 0.03, 0.05
 SETTLED_S = 0.3
 _PATH_STEP_NS = 20_000_000
-_CONTACT = {"contype": SCENE, "conaffinity": ROBOT | SCENE}
 _WOOD, _WALL = [0.72, 0.60, 0.46, 1.0], [0.85, 0.86, 0.84, 1.0]
 
 
@@ -57,7 +56,7 @@ def add_table(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float]) -> N
         pos=[0.0, 0.0, TABLE_Z - 0.02],
         size=[*half, 0.02],
         rgba=_WOOD,
-        **_CONTACT,
+        **CONTACT,
     )
     table.add_geom(
         name=f"{name}_leg",
@@ -65,7 +64,7 @@ def add_table(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float]) -> N
         pos=[0.0, 0.0, TABLE_Z / 2 - 0.02],
         size=[0.7 * half[0], 0.5 * half[1], TABLE_Z / 2 - 0.02],
         rgba=[0.55, 0.45, 0.35, 1.0],
-        **_CONTACT,
+        **CONTACT,
     )
 
 
@@ -78,7 +77,7 @@ def add_wall(spec: mujoco.MjSpec, name: str, *, half: tuple[float, float, float]
         pos=[0.0, 0.0, half[2]],
         size=list(half),
         rgba=_WALL,
-        **_CONTACT,
+        **CONTACT,
     )
 
 
@@ -95,7 +94,7 @@ def add_cup(spec: mujoco.MjSpec, name: str = "cup") -> None:
         friction=[1.0, 0.02, 0.001],
         condim=4,
         rgba=[0.85, 0.25, 0.20, 1.0],
-        **_CONTACT,
+        **CONTACT,
     )
 
 

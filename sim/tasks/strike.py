@@ -29,7 +29,7 @@ from jaxtyping import Float
 from robot_runtime.core.action import Command
 from robot_runtime.core.schema import Schema
 from sim.kinematics import P_HAND_E, Q_HOME, R_DOWN
-from sim.model import DT_NS, ROBOT, SCENE
+from sim.model import CONTACT, DT_NS, ROBOT, SCENE
 from sim.reactions import Reactions
 from sim.task import EpisodeScore, Scorer, robot_schema
 from sim.world import World
@@ -110,8 +110,7 @@ class Strike:
             size=[BALL_RADIUS, 0.0, 0.0],
             mass=BALL_MASS,
             condim=1,
-            contype=SCENE,
-            conaffinity=ROBOT | SCENE,
+            **CONTACT,
             rgba=[0.95, 0.45, 0.05, 1.0],
         )
         _add_paddle(spec.body("hand"))
@@ -120,8 +119,7 @@ class Strike:
             type=mujoco.mjtGeom.mjGEOM_BOX,
             pos=[NET_X, 0.0, NET_HEIGHT / 2],
             size=[0.003, NET_HALF_WIDTH, NET_HEIGHT / 2],
-            contype=SCENE,
-            conaffinity=ROBOT | SCENE,
+            **CONTACT,
             rgba=[0.20, 0.30, 0.55, 1.0],
         )
 

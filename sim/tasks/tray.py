@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from sim.model import ROBOT, SCENE
+from sim.model import add_boxes
 
 TRAY_HALF = 0.085
 """Half the inner edge of the square tray [m]."""
@@ -22,13 +22,4 @@ def add_tray(body: mujoco.MjsBody, p: Float[np.ndarray, "3"]) -> None:
         ([0.0, outer, _RIM_HEIGHT / 2], [outer + _RIM, _RIM, _RIM_HEIGHT / 2]),
         ([0.0, -outer, _RIM_HEIGHT / 2], [outer + _RIM, _RIM, _RIM_HEIGHT / 2]),
     ]
-    for i, (offset, size) in enumerate(parts):
-        body.add_geom(
-            name=f"tray_{i}",
-            type=mujoco.mjtGeom.mjGEOM_BOX,
-            pos=p + np.array(offset),
-            size=size,
-            rgba=[0.25, 0.58, 0.40, 1.0],
-            contype=SCENE,
-            conaffinity=ROBOT | SCENE,
-        )
+    add_boxes(body, "tray", parts, p=p, rgba=[0.25, 0.58, 0.40, 1.0])

@@ -100,3 +100,16 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
 def test_what_cannot_be_compared_is_refused(option, message, capsys):
     assert main(["mobile", *option]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--network", "act", "--init", "fetch"), "--init goes with --network flow, act starts anew"),
+        (("--estimator-steps", "5"), "--estimator-steps goes with --dataset"),
+        (("--dataset", "x", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
+    ],
+)
+def test_options_of_train_that_do_not_go_together_are_refused(options, message, tmp_path, capsys):
+    assert main(["train", "--task", "fetch", "--output", str(tmp_path / "x"), *options]) == 1
+    assert message in capsys.readouterr().err
