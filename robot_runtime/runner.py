@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 CAMERA_TIMEOUT_NS = NS_PER_S // 2
 """A camera whose newest frame is older than this gives no pictures any more."""
 CAMERA_START_NS = 5 * NS_PER_S
-"""How long one may take to its first."""
+"""How long the control loop waits for the first picture of each, before it starts without."""
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
 CAMERAS_BACK = "all cameras give pictures again"
 """How the entries of the run's log begin."""
@@ -129,7 +129,7 @@ class Runner:
         self._client = client
         self._welcome = welcome
         self._boxes: dict[str, Mailbox[Image]] = {}
-        self._blind, self._start_ns = "", 0
+        self._blind = ""
         self._is_connected = True
         self.arrival_to_executor_ns: list[int] = []
         can = welcome.capabilities
@@ -157,27 +157,34 @@ class Runner:
         """Control the robot until it is told to stop and stands still; returns what happened."""
         setting = self._setting
         needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
-        with (
-            camera_threads(needed) as self._boxes,
-            real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id]) as line,
-        ):
-            logger.info("%s", line)
-            try:
-                self._loop(duration_s, on_tick, should_stop)
-            finally:
-                setting.robot.stop()
+        with camera_threads(needed) as self._boxes:
+            self._await_first_pictures(should_stop)
+            with real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id]) as line:
+                logger.info("%s", line)
+                try:
+                    self._loop(duration_s, on_tick, should_stop)
+                finally:
+                    setting.robot.stop()
         return self.record
+
+    def _await_first_pictures(self, should_stop: Callable[[], bool]) -> None:
+        """Making a camera ready can hold the interpreter for tenths of a second: not once the loop runs."""
+        clock = self._setting.clock
+        end_ns = clock.now_ns() + CAMERA_START_NS
+        while any(box.peek() is None for box in self._boxes.values()):
+            if (now_ns := clock.now_ns()) >= end_ns or should_stop():
+                return
+            clock.sleep_until_ns(now_ns + NS_PER_S // 100)
 
     def _loop(
         self, duration_s: float, on_tick: Callable[[Tick], None], should_stop: Callable[[], bool]
     ) -> None:
         setting, executor = self._setting, self.executor
-        pacer = Pacer(setting.clock, period_ns=round(NS_PER_S / setting.control_hz))
+        state = setting.robot.read()  # a simulated one has to catch up with the clock first
         now_ns = setting.clock.now_ns()
-        self._start_ns = now_ns
-        end_ns = now_ns + round(duration_s * NS_PER_S)
-        executor.reset(setting.robot.read(), now_ns)
-        mode = executor.mode
+        executor.reset(state, now_ns)
+        mode, end_ns = executor.mode, now_ns + round(duration_s * NS_PER_S)
+        pacer = Pacer(setting.clock, period_ns=round(NS_PER_S / setting.control_hz))
         while executor.mode is not Mode.STOP or executor.timeline.phase(now_ns) is not Phase.REST:
             beat = pacer.wait()
             now_ns = beat.now_ns
@@ -227,14 +234,12 @@ class Runner:
             letter = box.peek()
             if letter is not None and now_ns - letter.value.t_ns <= CAMERA_TIMEOUT_NS:
                 images[name] = letter.value
-            elif letter is not None or now_ns - self._start_ns > CAMERA_START_NS:
+            else:
                 missing.append(name)
         blind = ", ".join(missing)
         if blind != self._blind:
             self._blind = blind
-            said = (
-                f"no picture from {blind}: nothing is asked" if blind else "all cameras give pictures again"
-            )
+            said = f"no picture from {blind}: nothing is asked" if blind else CAMERAS_BACK
             self._log(said, is_routine=not blind)
         return images if len(images) == len(self._boxes) else None
 

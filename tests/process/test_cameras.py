@@ -15,8 +15,9 @@ from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Image, Observation
 from robot_runtime.robot import Robot
-from robot_runtime.runner import CAMERA_TIMEOUT_NS, Runner, Setting
+from robot_runtime.runner import CAMERA_TIMEOUT_NS, CAMERAS_BACK, Runner, Setting
 from robot_runtime.server.server import PolicyServer
+from robot_runtime.telemetry import RunRecord
 from sim.drivers import SimArm, SimCamera, SimGripper
 from sim.render import Renderer, RenderingUnavailableError
 from sim.tasks import make_task
@@ -42,27 +43,28 @@ class WatchingPolicy(HoldPolicy):
 
 
 class FlatCamera:
-    """Grey pictures at 50 Hz, but none for a while in the middle of the run."""
+    """Grey pictures at 50 Hz, but none for a while."""
 
     name, size = "wrist", SIZE
 
     def __init__(self, clock: MonotonicClock, *, silent_s: tuple[float, float]) -> None:
         self._clock, self._start_ns = clock, clock.now_ns()
         self._silent_ns = [self._start_ns + round(t * 1e9) for t in silent_s]
+        self.first_ns = 0
 
     def read(self) -> Image:
         now_ns = self._clock.now_ns() + 20_000_000
         if self._silent_ns[0] <= now_ns < self._silent_ns[1]:
             now_ns = self._silent_ns[1]
         self._clock.sleep_until_ns(now_ns)
+        self.first_ns = self.first_ns or now_ns
         return Image(t_ns=now_ns, pixels=np.full((*SIZE, 3), 128, np.uint8))
 
     def close(self) -> None: ...
 
 
-def test_a_camera_that_falls_silent_is_waited_for_and_said():
-    """The plan runs to its end, the robot holds, and goes on when the camera does."""
-    clock = MonotonicClock()
+def run_with(camera: FlatCamera, clock: MonotonicClock, *, duration_s: float) -> tuple[RunRecord, list]:
+    """What happened on an ideal robot with one camera, and what the policy was shown."""
     schema = replace(FRANKA, cameras={"wrist": SIZE})
     setting = Setting(
         robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
@@ -70,7 +72,7 @@ def test_a_camera_that_falls_silent_is_waited_for_and_said():
         method=method_named("time-aligned"),
         clock=clock,
         observe=lambda state: Observation(state=state),
-        cameras={"wrist": FlatCamera(clock, silent_s=(1.0, 4.5))},
+        cameras={"wrist": camera},
     )
     policy = WatchingPolicy(schema)
     with PolicyServer(policy, "tcp://127.0.0.1:*") as server:
@@ -78,17 +80,45 @@ def test_a_camera_that_falls_silent_is_waited_for_and_said():
         thread.start()
         try:
             with PolicyClient(server.address, schema=schema) as client:
-                record = Runner(setting, client, client.wait_until_ready(10.0)).run(duration_s=6.0)
+                runner = Runner(setting, client, client.wait_until_ready(10.0))
+                record = runner.run(duration_s=duration_s)
         finally:
             server.stop()
             thread.join()
+    return record, policy.seen
+
+
+def test_the_loop_starts_with_the_first_picture():
+    """What a camera does to get ready delays the start, and not a tick."""
+    clock = MonotonicClock()
+    camera = FlatCamera(clock, silent_s=(0.0, 1.0))
+    record, seen = run_with(camera, clock, duration_s=0.5)
+    assert record.ticks[0].now_ns >= camera.first_ns
+    assert seen
+    assert not any("no picture" in text for _, text in record.log)
+
+
+def test_the_loop_starts_without_a_camera_that_gives_no_picture_and_says_so(monkeypatch):
+    monkeypatch.setattr("robot_runtime.runner.CAMERA_START_NS", 200_000_000)
+    clock = MonotonicClock()
+    record, seen = run_with(FlatCamera(clock, silent_s=(0.0, 1.2)), clock, duration_s=2.0)
+    lines = [text for _, text in record.log]
+    assert lines[0] == "no picture from wrist: nothing is asked"
+    assert CAMERAS_BACK in lines
+    assert seen
+
+
+def test_a_camera_that_falls_silent_is_waited_for_and_said():
+    """The plan runs to its end, the robot holds, and goes on when the camera does."""
+    clock = MonotonicClock()
+    record, seen = run_with(FlatCamera(clock, silent_s=(1.0, 4.5)), clock, duration_s=6.0)
     lines = [text for _, text in record.log]
     silent = lines.index("no picture from wrist: nothing is asked")
     assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[silent:]
-    again = lines.index("all cameras give pictures again")
+    again = lines.index(CAMERAS_BACK)
     assert silent < again
     assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
-    for observation in policy.seen:
+    for observation in seen:
         assert observation.t_obs_ns - observation.images["wrist"].t_ns <= CAMERA_TIMEOUT_NS
 
 
