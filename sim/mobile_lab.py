@@ -2,7 +2,7 @@
 
     labels     base    the base from where it is, the hand in it        world    both in odometry's world
     network    flow    ours        act, diffusion    LeRobot's own
-    splice     naive, time-aligned, state-matching; for ours also committed-prefix, its rows under way given
+    splice     naive, time-aligned, state-matching; for ours also the default method, its rows under way given
 
 A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`; all of a task learn from the same
 demonstrations.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from robot_runtime.core.method import METHODS
+from robot_runtime.core.method import DEFAULT_METHOD, METHODS
 from sim.evaluation import EvaluationConfig
 from sim.lab import CONTROL_PERIOD_NS, Cell
 from sim.lab_policies import TrainedPolicy, trained_policy
@@ -22,7 +22,7 @@ from sim.traces import LatencyTrace
 Labels = Literal["base", "world"]
 Network = Literal["flow", "act", "diffusion"]
 LABELS, NETWORKS = get_args(Labels), get_args(Network)
-SPLICES = ("naive", "time-aligned", "state-matching", "committed-prefix")
+SPLICES = ("naive", "time-aligned", "state-matching", DEFAULT_METHOD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class MissingMobilePolicy:
     @property
     def command(self) -> tuple[str, ...]:
         """The command that makes it."""
-        kind = ("--recipe", "prefix") if self.network == "flow" else ("--network", self.network)
+        kind = () if self.network == "flow" else ("--network", self.network)
         demonstrations = self.folder.parent / "demonstrations.npz"
         return (
             *("robot-runtime", "train", "--task", self.task, *kind, "--labels", self.labels),

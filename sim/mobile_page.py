@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from robot_runtime.core.method import DEFAULT_METHOD
 from sim.lab_scores import Row
 from sim.statistics import wilson_interval
 
@@ -14,7 +15,7 @@ _COLOURS = {
     "naive": "#b0413e",
     "time-aligned": "#d98c3f",
     "state-matching": "#3b7ea1",
-    "committed-prefix": "#2d6a4f",
+    DEFAULT_METHOD: "#2d6a4f",
 }
 
 

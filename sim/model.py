@@ -210,11 +210,11 @@ def _add_table(spec: mujoco.MjSpec) -> None:
 
 
 def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool) -> None:
-    position, target = np.array([1.40, -0.80, 0.90]), np.array([0.36, 0.0, 0.24])
+    position, target, fovy = np.array([1.40, -0.80, 0.90]), np.array([0.36, 0.0, 0.24]), 48.0
     if has_base:
-        position, target = np.array([0.4, -3.3, 3.2]), np.array([0.0, 0.0, 0.2])
+        position, target, fovy = np.array([0.4, -3.3, 3.2]), np.array([0.0, 0.0, 0.2]), 56.0
     quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
-    spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=48.0)
+    spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=fovy)
     position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])
     quat = _look_at(position, target, up=np.array([1.0, 0.0, 0.0]))
     spec.body("hand").add_camera(name="wrist", pos=position, quat=quat, fovy=70.0)

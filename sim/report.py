@@ -8,39 +8,64 @@ import numpy as np
 from PIL import Image as PilImage
 from PIL import ImageDraw, ImageFont
 
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.action import NS_PER_S, BasePoseCommand
 from robot_runtime.core.safety import Mode
 from sim.evaluate import Episode
 from sim.render import Renderer, write_video
 from sim.tasks import make_task
+from sim.tasks.household import BackwardTravel
 from sim.world import World
 
 VIDEO_HZ = 25
 SNAPSHOT_PERIOD_NS = NS_PER_S // VIDEO_HZ
 FRAME_SIZE = (360, 480)
+INSET_SIZE = (112, 112)
 _HELD, _RUNS = (209, 73, 91), (42, 111, 151)
 
 
-def write_side_by_side(path: Path, task_name: str, episodes: Mapping[str, Episode]) -> None:
+def write_side_by_side(
+    path: Path, task_name: str, episodes: Mapping[str, Episode], *, insets: tuple[str, ...] = ()
+) -> None:
     """Both runs in one mp4, each with its name, its clock and a red bar while the robot is held.
 
-    RenderingUnavailableError where this machine cannot draw.
+    Of a mobile robot, also how far its base has been led back so far. insets: cameras whose views go into
+    the corner. RenderingUnavailableError where this machine cannot draw.
     """
     model = World(make_task(task_name)).model
-    with Renderer(model, size=FRAME_SIZE) as renderer:
-        strips = [_frames(renderer, name, episode) for name, episode in episodes.items()]
+    with Renderer(model, size=FRAME_SIZE) as renderer, Renderer(model, size=INSET_SIZE) as small:
+        strips = [_frames(renderer, small, name, episode, insets) for name, episode in episodes.items()]
         write_video(path, _side_by_side(strips), rate_hz=VIDEO_HZ)
 
 
-def _frames(renderer: Renderer, name: str, episode: Episode) -> Iterator[np.ndarray]:
-    ticks = list(episode.record.ticks)
+def _frames(
+    renderer: Renderer, small: Renderer, name: str, episode: Episode, insets: tuple[str, ...]
+) -> Iterator[np.ndarray]:
+    ticks, travel, done = list(episode.record.ticks), BackwardTravel(), 0
     times = np.array([tick.now_ns for tick in ticks]) - ticks[0].now_ns
+    text = ""
     for i, snapshot in enumerate(episode.snapshots):
-        tick = ticks[min(int(np.searchsorted(times, i * SNAPSHOT_PERIOD_NS)), len(ticks) - 1)]
-        pixels = renderer.render(snapshot, "overview")
-        yield _labelled(pixels, f"{name}   {i / VIDEO_HZ:4.1f} s", is_held=tick.mode is not Mode.RUN)
+        now = min(int(np.searchsorted(times, i * SNAPSHOT_PERIOD_NS)), len(ticks) - 1)
+        for tick in ticks[done : now + 1]:
+            if isinstance(tick.command.base, BasePoseCommand):
+                travel.on_tick(tick.now_ns, tick.command.base.x_WB)
+                text = f"   led back {travel.metres():.2f} m"
+        done = now + 1
+        pixels = renderer.render(snapshot, "overview").copy()
+        for k, camera in enumerate(insets):
+            _put_inset(pixels, small.render(snapshot, camera), k, camera)
+        is_held = ticks[now].mode is not Mode.RUN
+        yield _labelled(pixels, f"{name}   {i / VIDEO_HZ:4.1f} s{text}", is_held=is_held)
     verdict = "done" if episode.result.score.success else "not done"
-    yield _labelled(pixels, f"{name}   {verdict}", is_held=False)
+    yield _labelled(pixels, f"{name}   {verdict}{text}", is_held=False)
+
+
+def _put_inset(pixels: np.ndarray, view: np.ndarray, k: int, camera: str) -> None:
+    """The k-th small view, from the lower left corner on, into a frame."""
+    image = PilImage.fromarray(view)
+    ImageDraw.Draw(image).text((4, 2), camera, fill="white", font=ImageFont.load_default(12))
+    height, width = INSET_SIZE
+    left, top = 8 + k * (width + 8), pixels.shape[0] - height - 8
+    pixels[top : top + height, left : left + width] = np.asarray(image)
 
 
 def _labelled(pixels: np.ndarray, text: str, *, is_held: bool) -> np.ndarray:

@@ -1,9 +1,13 @@
-"""`robot-runtime demo`: the same policy run synchronously and asynchronously, in real time, side by side."""
+"""`robot-runtime demo`: the same policy run in two ways, in real time, side by side."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from tyro.conf import Positional
 
 from robot_runtime.core.choose import method_or_auto
 from robot_runtime.core.method import DEFAULT_METHOD
@@ -14,50 +18,112 @@ if TYPE_CHECKING:
     from robot_runtime.core.executor import Tick
     from sim.evaluate import Episode
 
-COLUMNS = ["task", "method", "success", "completion", "stalled", "reaction p50 / p95", "seam jump"]
+
+@dataclass(frozen=True, kw_only=True)
+class _Show:
+    """What one demo shows."""
+
+    tasks: tuple[str, ...]
+    baseline: str
+    """The method beside the asynchronous one."""
+    duration_s: float
+    insets: tuple[str, ...]
+    """Cameras whose views go into the video's corner."""
+    columns: Mapping[str, tuple[tuple[str, ...], str, int]]
+    """Title: names of the figures, their unit, digits."""
+    sentence: str
+
+
+SHOWS: Mapping[str, _Show] = MappingProxyType(
+    {
+        "table": _Show(
+            tasks=("track", "pick_place"),
+            baseline="synchronous",
+            duration_s=20.0,
+            insets=(),
+            columns={
+                "completion": (("completion_s",), "s", 1),
+                "stalled": (("stalled_s",), "s", 1),
+                "reaction p50 / p95": (("reaction_p50_s", "reaction_p95_s"), "s", 2),
+                "seam jump": (("seam_jump_max",), "rad", 3),
+            },
+            sentence=(
+                "Run synchronously, the robot stands still while it waits; run asynchronously, it goes on."
+            ),
+        ),
+        "mobile": _Show(
+            tasks=("fetch", "wipe"),
+            baseline="naive",
+            duration_s=40.0,
+            insets=("chest", "wrist"),
+            columns={
+                "completion": (("completion_s",), "s", 1),
+                "base led back": (("led_backward_m",), "m", 2),
+                "stages": (("stage",), "", 0),
+                "stalled": (("stalled_s",), "s", 1),
+            },
+            sentence=(
+                "While the policy thinks, the base drives past the first waypoints of its plan. Begun at "
+                "row 0, the plan leads the robot back; ours goes on from where the robot is."
+            ),
+        ),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Watch a simulated Franka keep working while inference takes hundreds of milliseconds.
+    """Watch a simulated robot keep working while inference takes hundreds of milliseconds.
 
-    Starts the server as its own process, runs each task in real time once synchronously and once
-    asynchronously, and leaves a table, a video, plots and a page behind.
+    Starts the server as its own process, runs each task in real time once with a baseline and once with our
+    method, and leaves a table, videos, plots and a page behind.
     """
 
-    tasks: tuple[str, ...] = ("track", "pick_place")
-    """What the robot does."""
+    show: Positional[Literal["table", "mobile"]] = "table"
+    """The Franka on its table, or on a mobile base that fetches and wipes."""
+    tasks: tuple[str, ...] | None = None
+    """What the robot does; the show's own tasks if not given."""
     delay_ms: float = 300.0
     """Latency injected on top of the real one [ms]."""
     method: str = DEFAULT_METHOD
     """The asynchronous method; auto measures the server and picks one."""
-    duration_s: float = 20.0
-    """Time limit of each run [s]; a run whose task is done ends earlier."""
+    baseline: str | None = None
+    """The method beside it; synchronous for the table and naive for the mobile robot if not given."""
+    duration_s: float | None = None
+    """Time limit of each run [s]; 20 or 40 if not given. A run whose task is done ends earlier."""
     seed: int = 10_000
     """Draws the scenes, and the noise of the policy."""
-    output: Path = Path("outputs/demo")
-    """Where to leave the results."""
+    output: Path | None = None
+    """Where to leave the results; outputs/demo or outputs/demo-mobile if not given."""
     json: Path | None = None
     """Also write the figures to this file."""
 
     def main(self) -> int:
         from sim.tasks import make_task
 
-        method_or_auto(self.method)
-        for task in self.tasks:
+        show, tasks = SHOWS[self.show], self.tasks or SHOWS[self.show].tasks
+        for name in self._methods:
+            method_or_auto(name)
+        for task in tasks:
             make_task(task)
-        self.output.mkdir(parents=True, exist_ok=True)
-        episodes = {task: self._run_task(task) for task in self.tasks}
-        table = [COLUMNS]
+        output = self.output or Path("outputs/demo" if self.show == "table" else f"outputs/demo-{self.show}")
+        output.mkdir(parents=True, exist_ok=True)
+        episodes = {task: self._run_task(task) for task in tasks}
+        table = [["task", "method", "success", *show.columns]]
         for task, by_method in episodes.items():
-            table += [_row(task, name, episode) for name, episode in by_method.items()]
+            table += [_row(show, task, name, episode) for name, episode in by_method.items()]
         _print_table(table)
-        media = [item for task in self.tasks for item in self._draw(task, episodes[task])]
-        self._write_page(table, media)
+        media = [item for task in tasks for item in self._draw(output, task, episodes[task])]
+        self._write_page(output, table, media)
         if self.json is not None:
             self.json.write_text(dumps(_figures(episodes), indent=1))
             print(f"figures: {self.json}")
         return 0
+
+    @property
+    def _methods(self) -> tuple[str, str]:
+        """The baseline, and the method that is shown beside it."""
+        return self.baseline or SHOWS[self.show].baseline, self.method
 
     def _run_task(self, task: str) -> "dict[str, Episode]":
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -66,21 +132,21 @@ class Demo:
         from sim.realtime import RealTimeConfig, run_real_time
         from sim.report import SNAPSHOT_PERIOD_NS
 
-        out = {}
+        out, duration_s = {}, self.duration_s or SHOWS[self.show].duration_s
         print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
         with ServerProcess(task, delay_ms=self.delay_ms) as server:
-            for method in ("synchronous", self.method):
+            for method in self._methods:
                 config = RealTimeConfig(
                     task=task,
                     method=method_or_auto(method),
                     server=server.address,
                     seed=self.seed,
-                    duration_s=self.duration_s,
+                    duration_s=duration_s,
                     snapshot_period_ns=SNAPSHOT_PERIOD_NS,
                 )
                 columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
                 with Progress(*columns, refresh_per_second=2) as progress:
-                    bar = progress.add_task(f"  {method}", total=self.duration_s)
+                    bar = progress.add_task(f"  {method}", total=duration_s)
                     watch = _ProgressWatch(progress, bar)
                     out[method] = run_real_time(
                         config,
@@ -89,7 +155,7 @@ class Demo:
                     )
         return out
 
-    def _draw(self, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
+    def _draw(self, output: Path, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
         """Videos and pictures of one task, as (file name, caption)."""
         from policies.loading import load_policy
         from sim.plots import plot_chunk_timelines
@@ -97,30 +163,31 @@ class Demo:
         from sim.report import write_side_by_side
 
         media = []
-        video = self.output / f"{task}.mp4"
+        video = output / f"{task}.mp4"
         try:
-            write_side_by_side(video, task, episodes)
-            media.append((video.name, f"{task}: synchronous on the left, {self.method} on the right."))
+            write_side_by_side(video, task, episodes, insets=SHOWS[self.show].insets)
+            left, right = self._methods
+            media.append((video.name, f"{task}: {left} on the left, {right} on the right."))
             print(f"video: {video}")
         except RenderingUnavailableError as error:
             print(f"no video: {error}")
-        picture = self.output / f"{task}-timeline.png"
+        picture = output / f"{task}-timeline.png"
         spec = load_policy(task).action_spec
         plot_chunk_timelines(episodes, dt_ns=spec.dt_ns, horizon=spec.horizon, path=picture)
         print(f"timeline: {picture}")
         caption = f"{task}: every chunk from the capture of its observation, and the commands it led to."
         return [*media, (picture.name, caption)]
 
-    def _write_page(self, table: list[list[str]], media: list[tuple[str, str]]) -> None:
+    def _write_page(self, output: Path, table: list[list[str]], media: list[tuple[str, str]]) -> None:
         from sim.report import write_html
 
-        page = self.output / "index.html"
+        page = output / "index.html"
         write_html(
             page,
             title="robot-runtime demo",
             introduction=(
-                f"The same flow policy, the same scene, {self.delay_ms:g} ms of injected latency. Run "
-                "synchronously, the robot stands still while it waits; run asynchronously, it goes on."
+                f"The same flow policy, the same scene, {self.delay_ms:g} ms of injected latency. "
+                f"{SHOWS[self.show].sentence}"
             ),
             table=table,
             media=media,
@@ -144,23 +211,14 @@ class _ProgressWatch:
             self._progress.update(self._bar, completed=(tick.now_ns - self._start_ns) / 1e9)
 
 
-def _row(task: str, method: str, episode: "Episode") -> list[str]:
+def _row(show: _Show, task: str, method: str, episode: "Episode") -> list[str]:
     figures = _episode_figures(episode)
-
-    def show(key: str, unit: str, digits: int) -> str:
-        value = figures[key]
-        return "-" if value is None else f"{value:.{digits}f} {unit}"
-
-    reaction_p50, reaction_p95 = show("reaction_p50_s", "s", 2), show("reaction_p95_s", "s", 2)
-    return [
-        task,
-        method,
-        "yes" if figures["success"] else "no",
-        show("completion_s", "s", 1),
-        show("stalled_s", "s", 1),
-        "-" if figures["reaction_p50_s"] is None else f"{reaction_p50} / {reaction_p95}",
-        show("seam_jump_max", "rad", 3),
-    ]
+    out = [task, method, "yes" if figures["success"] else "no"]
+    for names, unit, digits in show.columns.values():
+        values = [figures.get(name) for name in names]
+        shown = [f"{value:.{digits}f} {unit}".strip() for value in values if value is not None]
+        out.append(" / ".join(shown) or "-")
+    return out
 
 
 def _episode_figures(episode: "Episode") -> dict:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from robot_runtime.cli import main
+from robot_runtime.core.method import DEFAULT_METHOD
 from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import CellScore, Moments, Row
 from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
@@ -22,7 +23,7 @@ def test_a_policy_that_is_missing_comes_with_the_command_that_makes_it(tmp_path)
 
 
 def test_only_a_policy_that_knows_committed_rows_is_shown_them():
-    assert "committed-prefix" in splices_of("flow")
+    assert DEFAULT_METHOD in splices_of("flow")
     assert splices_of("act") == splices_of("diffusion") == ("naive", "time-aligned", "state-matching")
 
 

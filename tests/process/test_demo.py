@@ -1,0 +1,36 @@
+"""The demo as a user runs it, cut short: server, robot, pictures and page."""
+
+import json
+
+import pytest
+
+from robot_runtime.cli import main
+from sim.render import Renderer, RenderingUnavailableError
+from sim.tasks import make_task
+from sim.world import World
+
+
+def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
+    options = ["--tasks", "track", "--duration-s", "1.5", "--delay-ms", "100", "--output", str(tmp_path)]
+    assert main(["demo", *options, "--json", str(tmp_path / "figures.json")]) == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())["track"]
+    assert list(figures) == ["synchronous", "pipelined-faster"]
+    for method in ("synchronous", "pipelined-faster"):
+        assert figures[method]["figures"]["num_chunks"] >= 1
+    assert "reaction p50 / p95" in capsys.readouterr().out
+    page = (tmp_path / "index.html").read_text()
+    assert "100 ms of injected latency" in page
+    assert (tmp_path / "track-timeline.png").stat().st_size > 10_000
+    try:
+        Renderer(World(make_task("track")).model).close()
+    except RenderingUnavailableError as error:
+        pytest.skip(str(error))
+    assert (tmp_path / "track.mp4").stat().st_size > 10_000
+
+
+def test_what_cannot_be_shown_is_refused_before_anything_starts(tmp_path, capsys):
+    assert main(["demo", "mobile", "--baseline", "naivest", "--output", str(tmp_path / "out")]) == 1
+    assert "unknown method 'naivest'" in capsys.readouterr().err
+    assert main(["demo", "--tasks", "fetsch", "--output", str(tmp_path / "out")]) == 1
+    assert "unknown task 'fetsch'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
