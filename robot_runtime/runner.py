@@ -28,6 +28,7 @@ from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.timeline import Phase
 from robot_runtime.core.whole_body import WholeBody
 from robot_runtime.errors import SchemaMismatchError
@@ -74,6 +75,8 @@ class Setting:
     """For methods that correct rows on the robot; it sees what `observe` makes of a state, no images."""
     whole_body: WholeBody | None = None
     """Resolves hand poses against the measured base; None leaves them to the arm's driver."""
+    state_limits: StateLimits = field(default_factory=StateLimits)
+    """What of the measured state is taken for a fault."""
     control_hz: float = 500.0
     seed: int = 0
     use_fifo: bool = True
@@ -138,6 +141,7 @@ class Runner:
             method=fitted(setting.method, can, policy=welcome.policy),
             max_inference_delay=can.trained_delay(setting.method),
             limits=setting.limits,
+            state_limits=setting.state_limits,
             seed=setting.seed,
             hand_pose=setting.hand_pose,
             correction_head=setting.correction_head,
