@@ -79,9 +79,13 @@ class Clear:
         """Nothing happens but by contact."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "11"]:
-        """In B: the three cups (9) [m], then the direction towards the counter (2)."""
+        """In B: the three cups (9) [m], then the direction towards the counter (2).
+
+        They look alike, so their order says what there is to do: the nearest first, those in the bin last.
+        """
         x_WB = world.x_WB
         cups = [in_base(x_WB, world.data.joint(name).qpos[:3]) for name in CUPS]
+        cups.sort(key=lambda p: (_is_over_bin(p) and p[2] < BIN_P[2] + BIN_HEIGHT, np.hypot(p[0], p[1])))
         return np.concatenate([*cups, turn_planar(np.array([0.0, self._side]), -x_WB[2])])
 
     def make_scorer(self, world: World) -> Scorer:
@@ -106,10 +110,15 @@ class Clear:
         count = 0
         for name in CUPS:
             cup = world.data.joint(name).qpos[:3]
-            off = in_base(world.x_WB, cup) - np.array(BIN_P)
-            inside = np.abs(off[:2]).max() < BIN_HALF and 0.0 < off[2] < BIN_HEIGHT
+            p = in_base(world.x_WB, cup)
+            inside = _is_over_bin(p) and 0.0 < p[2] - BIN_P[2] < BIN_HEIGHT
             count += bool(inside and np.linalg.norm(cup - hand) > CUP_HALF_HEIGHT)
         return count
+
+
+def _is_over_bin(p_B: Float[np.ndarray, "3"]) -> bool:
+    """Whether a point is over the bin's inside, or in it."""
+    return bool(np.abs(p_B[:2] - BIN_P[:2]).max() < BIN_HALF)
 
 
 def _add_bin(mount: mujoco.MjsBody) -> None:
