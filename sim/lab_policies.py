@@ -66,6 +66,11 @@ class MissingPolicy:
         return find_policy(self.folder.parent.parent, self.task, recipe, self.training_seed)
 
     @property
+    def can_train(self) -> bool:
+        """Whether the policy that it goes on from is there, or it goes on from none."""
+        return not isinstance(self.start, MissingPolicy)
+
+    @property
     def to_train(self) -> "tuple[MissingPolicy, ...]":
         """Itself, after those it needs that are missing too."""
         start = self.start

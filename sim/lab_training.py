@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 from robot_runtime.errors import RobotRuntimeError
-from sim.lab_policies import MissingPolicy
 
 
 class Trainable(Protocol):
@@ -25,8 +24,8 @@ class Trainable(Protocol):
         ...
 
     @property
-    def start(self) -> object:
-        """The policy it goes on from: a `MissingPolicy` has to be trained before."""
+    def can_train(self) -> bool:
+        """Whether the policy that it goes on from is there, or it goes on from none."""
         ...
 
 
@@ -65,7 +64,7 @@ def train_missing[T: Trainable](
 def _can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:
     has_demonstrations = _demonstrations(policy).is_file()
     is_collected = any(_demonstrations(other) == _demonstrations(policy) for other in running)
-    return not isinstance(policy.start, MissingPolicy) and (has_demonstrations or not is_collected)
+    return policy.can_train and (has_demonstrations or not is_collected)
 
 
 def _demonstrations(policy: Trainable) -> Path:

@@ -4,19 +4,20 @@
     network    flow    ours        act, diffusion    LeRobot's own
     splice     naive, time-aligned, state-matching; for ours also the default method, its rows under way given
 
-A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`; all of a task learn from the same
-demonstrations.
+A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped one of the task counts
+as flow-base-0; all of a task learn from the same demonstrations.
 """
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from policies.shipped import find_checkpoint, shipped_checkpoints
 from robot_runtime.core.method import DEFAULT_METHOD, METHODS
 from sim.evaluation import EvaluationConfig
 from sim.lab import CONTROL_PERIOD_NS, Cell
-from sim.lab_policies import TrainedPolicy, trained_policy
+from sim.lab_policies import PREFIX, SHIPPED, TrainedPolicy, trained_policy
 from sim.traces import LatencyTrace
 
 Labels = Literal["base", "world"]
@@ -27,19 +28,41 @@ SPLICES = ("naive", "time-aligned", "state-matching", DEFAULT_METHOD)
 
 @dataclass(frozen=True, kw_only=True)
 class MissingMobilePolicy:
-    """A checkpoint that somebody has to train first; fits `sim.lab_training.Trainable`."""
+    """A checkpoint that somebody has to train first; fits `sim.lab_training.Trainable`.
+
+    Ours is trained as the shipped ones are: with prefixes, then on with the default recipe.
+    """
 
     task: str
     network: Network
     labels: Labels
     training_seed: int
     folder: Path
-    start: None = None
+    recipe: str = ""
+    """Of ours."""
+
+    @property
+    def to_train(self) -> "tuple[MissingMobilePolicy, ...]":
+        """Itself, after the one it goes on from if that is missing too."""
+        if self.recipe != SHIPPED or self._start.is_dir():
+            return (self,)
+        return replace(self, recipe=PREFIX, folder=self._start), self
+
+    @property
+    def can_train(self) -> bool:
+        """Whether the policy that it goes on from is there, or it goes on from none."""
+        return self.recipe != SHIPPED or self._start.is_dir()
+
+    @property
+    def _start(self) -> Path:
+        return self.folder.with_name(f"{PREFIX}-{self.labels}-{self.training_seed}")
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command that makes it."""
-        kind = () if self.network == "flow" else ("--network", self.network)
+        kind = ["--recipe", self.recipe] if self.recipe else ["--network", self.network]
+        if self.recipe == SHIPPED:
+            kind += ["--init", str(self._start)]
         demonstrations = self.folder.parent / "demonstrations.npz"
         return (
             *("robot-runtime", "train", "--task", self.task, *kind, "--labels", self.labels),
@@ -54,13 +77,21 @@ class MissingMobilePolicy:
 def find_mobile_policy(
     checkpoints: Path, task: str, network: Network, labels: Labels, training_seed: int
 ) -> TrainedPolicy | MissingMobilePolicy:
-    """The checkpoint in its folder, or what is to be done for it."""
+    """The checkpoint in its folder, the shipped one of the task, or what is to be done for it."""
     folder = checkpoints / task / f"{network}-{labels}-{training_seed}"
-    if not folder.is_dir():
-        return MissingMobilePolicy(
-            task=task, network=network, labels=labels, training_seed=training_seed, folder=folder
-        )
-    return trained_policy(f"{network}-{labels}", training_seed, str(folder), folder)
+    kind = f"{network}-{labels}"
+    if folder.is_dir():
+        return trained_policy(kind, training_seed, str(folder), folder)
+    if (kind, training_seed) == ("flow-base", 0) and task in shipped_checkpoints():
+        return trained_policy(kind, training_seed, task, find_checkpoint(task))
+    return MissingMobilePolicy(
+        task=task,
+        network=network,
+        labels=labels,
+        training_seed=training_seed,
+        folder=folder,
+        recipe=SHIPPED if network == "flow" else "",
+    )
 
 
 def splices_of(network: Network) -> tuple[str, ...]:

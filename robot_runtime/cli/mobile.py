@@ -37,7 +37,7 @@ class Mobile:
     episodes: int = 100
     """In each place."""
     checkpoints: Path = Path("outputs/checkpoints")
-    """Trained policies, as `<task>/<network>-<labels>-<seed>`."""
+    """Trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as flow-base-0."""
     output: Path = Path("outputs/mobile")
     """Where results are kept."""
     workers: int = 2
@@ -89,7 +89,7 @@ class Mobile:
                     for task in self.tasks or sorted(HOUSEHOLD_TASKS):
                         policy = find_mobile_policy(self.checkpoints, task, network, labels, seed)
                         if isinstance(policy, MissingMobilePolicy):
-                            missing.append(policy)
+                            missing += policy.to_train
                         else:
                             cells += mobile_cells(policy, task, splices, traces, self.episodes)
         return cells, missing
