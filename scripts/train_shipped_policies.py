@@ -1,9 +1,9 @@
 """Train the shipped checkpoints: with prefixes from scratch, then on with the mixed schedule of FASTER.
 
-python scripts/train_shipped_policies.py                # an hour on two cores
+python scripts/train_shipped_policies.py                # three hours of one core
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
 
-The cards say what `robot-runtime lab` found (`sim/results/lab.json`).
+The cards say what `robot-runtime lab` and `robot-runtime mobile` found (`sim/results`).
 """
 
 import json
@@ -17,16 +17,17 @@ import tyro
 
 from policies.flow.checkpoint import load, write_card
 from sim.lab_policies import PREFIX, SHIPPED
+from sim.mobile_lab import SHIPPED_MOBILE
 from sim.statistics import wilson_interval
-from sim.tasks import TABLE_TASKS
+from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
 ROOT = Path(__file__).parent.parent
-CHECKPOINTS, LAB = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results" / "lab.json"
+CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    tasks: tuple[str, ...] = tuple(TABLE_TASKS)
+    tasks: tuple[str, ...] = (*TABLE_TASKS, *HOUSEHOLD_TASKS)
     """Which checkpoints."""
     train: bool = True
     """Train; otherwise take the checkpoints that are there."""
@@ -44,16 +45,18 @@ def train(task: str) -> None:
 
 
 def results(task: str) -> dict[str, dict[str, object]]:
-    """What the lab found with the shipped policy: for every method, success under every trace."""
+    """What the comparisons found with the shipped policy: for every method, success under every trace."""
     out: dict[str, dict[str, object]] = {}
-    rows = json.loads(LAB.read_text())["rows"] if LAB.exists() else []
+    name, label = ("mobile", SHIPPED_MOBILE) if task in HOUSEHOLD_TASKS else ("lab", f"{SHIPPED}-0")
+    path = RESULTS / f"{name}.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
     for row in sorted(rows, key=lambda row: _column(row["trace"])):
-        if row["task"] != task or f"{SHIPPED}-0" not in row["policies"]:
+        if row["task"] != task or label not in row["policies"]:
             continue
-        success = row["success_by_training_seed"][row["policies"].index(f"{SHIPPED}-0")]
+        success = row["success_by_training_seed"][row["policies"].index(label)]
         n = row["episodes"] // len(row["policies"])
         low, high = wilson_interval(round(success * n), n)
-        name = f"{row['method']}, {n} seeds"
+        name = f"{row['method'].split(' ')[-1]}, {n} seeds"
         out.setdefault(name, {})[row["trace"]] = f"{success:.0%} ({low:.0%} to {high:.0%})"
     return out
 

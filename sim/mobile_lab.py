@@ -23,6 +23,8 @@ from sim.traces import LatencyTrace
 Labels = Literal["base", "world"]
 Network = Literal["flow", "act", "diffusion"]
 LABELS, NETWORKS = get_args(Labels), get_args(Network)
+SHIPPED_MOBILE = "flow-base-0"
+"""What the shipped policies count as."""
 SPLICES = ("naive", "time-aligned", "state-matching", DEFAULT_METHOD)
 
 
@@ -82,7 +84,7 @@ def find_mobile_policy(
     kind = f"{network}-{labels}"
     if folder.is_dir():
         return trained_policy(kind, training_seed, str(folder), folder)
-    if (kind, training_seed) == ("flow-base", 0) and task in shipped_checkpoints():
+    if folder.name == SHIPPED_MOBILE and task in shipped_checkpoints():
         return trained_policy(kind, training_seed, task, find_checkpoint(task))
     return MissingMobilePolicy(
         task=task,
