@@ -146,6 +146,7 @@ class DatasetRecorder:
             robot_type=recording.robot_type,
             use_videos=True,
             rgb_encoder=_h264(),
+            video_backend="pyav",
             metadata_buffer_size=1,  # or a crash loses what is still in memory
         )
 
@@ -187,7 +188,17 @@ def _dataset_class() -> Any:
         raise RecorderUnavailableError(
             f"recording needs LeRobot with its datasets: pip install 'robot-runtime[lerobot]' ({error})"
         ) from error
+    _hush()
     return LeRobotDataset
+
+
+def _hush() -> None:
+    """No lines of the encoder's and no bar of LeRobot's for every episode: whoever records shows progress."""
+    import av.logging
+    import datasets
+
+    av.logging.set_libav_level(av.logging.ERROR)
+    datasets.disable_progress_bars()
 
 
 def _h264() -> Any:

@@ -12,7 +12,7 @@ from sim.world import World
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 
 
-def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_path):
+def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_path, capfd):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     try:
@@ -22,6 +22,9 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_p
     folder = tmp_path / "fetch"
     kept = record_expert("fetch", folder, num_episodes=1, seed=1, cameras=("chest", "wrist"), size=(48, 48))
     assert kept == 1
+    said = "".join(capfd.readouterr())
+    assert "libx264" not in said
+    assert "Map:" not in said
     dataset = LeRobotDataset("fetch", root=folder)
     frames = [dataset[i] for i in range(0, len(dataset), 40)]
     assert len(frames) >= 5
