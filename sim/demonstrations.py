@@ -42,6 +42,10 @@ DRIFT_MAX = 0.04
 """Largest offset of the hand at the end of a drift [m]."""
 BASE_DRIFT_MAX, YAW_DRIFT_MAX = 0.08, 0.12
 """Of a mobile base, in the same time [m, rad]."""
+FREE_WIDTH, MISS_BELOW, MISS_SHARE = 0.07, 0.15, 0.12
+"""Of a mobile robot's spells with fingers at least so far open and so low [m], the share that miss."""
+MISS_ROWS, MISS_WIDTHS, MISS_ASIDE, MISS_RISE = (4, 12), (0.02, 0.06), 0.03, (0.05, 0.15)
+"""How long that takes, how far the fingers close, and where the hand gets without a thing [m]."""
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
 """Share of the plans made under a commitment (not where a spell begins to move), and its most rows."""
 _LOW_HAND = 0.06
@@ -71,6 +75,8 @@ class Spell:
     is_hold: bool = False
     drift: Float[np.ndarray, " m"] | None = None
     """Offset at the end of the spell, as `LedRobot.off_course` has it; None: none."""
+    width: float | None = None
+    """What the fingers are told in place of the plan's widths [m]; None: those."""
     every_rows: int = 0
     """Rows from one plan to the next, s; 0 for a spell that makes none."""
     delay_rows: int = 0
@@ -162,15 +168,21 @@ def disturbed_episode(
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
         hand_z = float(world.kinematics.forward(world.q).translation[2]) - world.task.work_z
-        spell = _draw_spell(rng, hand_z=hand_z, has_base=world.has_base, is_first=not kept)
+        width = world.gripper_width if world.has_base else None
+        spell = _draw_spell(rng, hand_z=hand_z, width=width, is_first=not kept)
         kept += run_spell(robot, expert, scorer, spell, rng)
         if scorer.is_done:
             num_left -= spell.num_rows
     return kept if scorer.score().success else None
 
 
-def _draw_spell(rng: np.random.Generator, *, hand_z: float, has_base: bool, is_first: bool) -> Spell:
-    """The next spell; a low hand is never pushed down into the table. hand_z: over what it works at [m]."""
+def _draw_spell(rng: np.random.Generator, *, hand_z: float, width: float | None, is_first: bool) -> Spell:
+    """The next spell; a low hand is never pushed down into the table.
+
+    hand_z: over what it works at [m]. width: of the fingers of a mobile robot [m]; None on a table.
+    """
+    if width is not None and width > FREE_WIDTH and hand_z < MISS_BELOW and rng.random() < MISS_SHARE:
+        return _draw_miss(rng)
     if is_first and rng.random() < START_HOLD_SHARE:
         return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True)
     if rng.random() < LATE_SHARE:
@@ -187,9 +199,16 @@ def _draw_spell(rng: np.random.Generator, *, hand_z: float, has_base: bool, is_f
     drift = _random_vector(rng, DRIFT_MAX)
     if hand_z < _LOW_HAND:
         drift[2] = abs(drift[2])
-    if has_base:
+    if width is not None:
         drift = np.concatenate([drift, _random_base(rng, BASE_DRIFT_MAX, YAW_DRIFT_MAX)])
     return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), drift=drift)
+
+
+def _draw_miss(rng: np.random.Generator) -> Spell:
+    """Fingers that have closed beside the thing and rise without it: to be seen, and opened again."""
+    aside = _random_vector(rng, MISS_ASIDE)
+    drift = np.array([*aside[:2], rng.uniform(*MISS_RISE), 0.0, 0.0, 0.0])
+    return Spell(num_rows=_draw_rows(rng, MISS_ROWS), drift=drift, width=rng.uniform(*MISS_WIDTHS))
 
 
 def _draw_committed(rng: np.random.Generator) -> int:
@@ -244,7 +263,10 @@ def _commanded_rows(
         return _going_on(plan[:1])
     if spell.drift is None:
         return _going_on(plan)
-    return _going_on(robot.off_course(plan, spell.drift, num_rows=spell.num_rows))
+    rows = robot.off_course(plan, spell.drift, num_rows=spell.num_rows)
+    if spell.width is not None:
+        rows[:, -1] = spell.width
+    return _going_on(rows)
 
 
 def _going_on(rows: Float[np.ndarray, "m D"]) -> Float[np.ndarray, "n D"]:

@@ -68,3 +68,17 @@ def test_under_latency_each_plan_goes_on_from_what_the_ones_before_it_will_comma
         assert np.linalg.norm(np.subtract(*hand), axis=1).max() < 1.2 * LATE_ERROR_MAX
     stood = np.abs(samples[-1].observation.state.q - samples[0].observation.state.q).max() < 0.01
     assert not stood
+
+
+def test_fingers_that_close_on_nothing_are_seen_so_and_told_to_open():
+    world = World(make_task("fetch"), seed=4)
+    expert, scorer = make_expert("fetch", seed=4), world.task.make_scorer(world)
+    drift = np.array([0.02, 0.0, 0.1, 0.0, 0.0, 0.0])
+    spell = Spell(num_rows=10, drift=drift, width=0.03)
+    samples = run_spell(led_robot(world), expert, scorer, spell, np.random.default_rng(0))
+    shut = [sample for sample in samples if sample.observation.state.gripper_width < 0.04]
+    assert shut
+    assert {sample.num_committed > 0 for sample in shut} == {True, False}
+    for sample in shut:
+        assert np.all(sample.rows[: sample.num_committed, 12] < 0.04)  # so it was told before
+        assert np.all(sample.rows[sample.num_committed + 1 :, 12] > 0.07)
