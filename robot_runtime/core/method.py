@@ -63,7 +63,7 @@ class Method:
     """What newer observations add to the rows of the plan."""
 
 
-_PIPELINE = EveryRows(rows=2, max_in_flight=8)
+_PIPELINE = EveryRows(rows=2, rows_from_measured=4, max_in_flight=8)
 """Covers a latency of 16 rows. At 400 ms, 60 seeds, `strike` succeeds 37 times asked every 4 rows, 44 every
 2, 44 every row, which is what the delayed expert does (43)."""
 _VLASH_OVERLAP = 4
@@ -185,5 +185,5 @@ def _with_execution_horizon(part: RequestPart, rows: int) -> RequestPart:
         case BeforeStarvation() as latest:
             return replace(part, when=replace(latest, execution_horizon=rows))
         case EveryRows() as every:
-            return replace(part, when=replace(every, rows=rows))
+            return replace(part, when=replace(every, rows=rows, rows_from_measured=None))
     return replace(part, when=EveryRows(rows=rows))

@@ -123,7 +123,8 @@ class RequestPlanner:
             return True
         dt_ns = self._spec.dt_ns
         match self._part.when:
-            case EveryRows(rows=rows):
+            case EveryRows() as when:
+                rows = self._rows_apart(when, latency)
                 interval_ns = self._execution_horizon(rows, latency) * dt_ns
                 if num_in_flight:
                     interval_ns = max(interval_ns, self._server_ns)
@@ -217,6 +218,14 @@ class RequestPlanner:
             self._counts.delays_clamped += 1
         return min(measured, most)
 
+    def _rows_apart(self, when: EveryRows, latency: LatencyEstimator) -> int:
+        """s, before the measured latency may shorten it."""
+        match self._part:
+            case PreviousChunk(inference_delay=fixed) if when.rows_from_measured is not None:
+                d = latency.num_rows(self._spec.dt_ns, COMMITMENT_QUANTILE) if fixed is None else fixed
+                return when.rows_from_measured if d < 2 else when.rows
+        return when.rows
+
     def _execution_horizon(self, rows: int, latency: LatencyEstimator) -> int:
         """s, or as many rows as leave room for the measured d: asking earlier beats running out of plan.
 
@@ -257,8 +266,10 @@ def _refuse_misfit(part: RequestPart, horizon: int, max_delay: int | None) -> No
     if isinstance(part, StopAndAsk):
         return
     match part.when:
-        case EveryRows(rows=s, max_in_flight=most):
+        case EveryRows(rows=s, rows_from_measured=rarer, max_in_flight=most):
             _refuse_outside("execution horizon", s, 1, horizon, "the rows of a chunk")
+            if rarer is not None:
+                _refuse_outside("execution horizon while d < 2", rarer, s, horizon, "the rows of a chunk")
             _refuse_outside("max_in_flight", most, 1, MAX_IN_FLIGHT, "what a server takes from one robot")
         case AsSoonAsPossible():
             s = 1

@@ -180,6 +180,21 @@ def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     assert robot.counts.fallbacks() == []
 
 
+@pytest.mark.parametrize(("latency_ns", "rows"), [(0, 4), (DT // 2, 4), (2 * DT, 2)])
+def test_answers_that_go_on_from_the_measured_speed_are_asked_for_less_often(latency_ns, rows):
+    when = EveryRows(rows=2, rows_from_measured=4, max_in_flight=8)
+    robot, now = moving(PreviousChunk(when=when), latency_ns=latency_ns, answers=4)
+    first = robot.make_request(observation_at(first_wish(robot, now))).observation.t_obs_ns
+    assert first_wish(robot, first + TICK) == first + rows * DT
+
+
+def test_a_horizon_that_the_user_names_holds_at_any_latency():
+    assert method_named("pipelined-prefix").request.when.rows_from_measured == 4
+    assert method_named("pipelined-prefix", execution_horizon=3).request.when == EveryRows(
+        rows=3, max_in_flight=8
+    )
+
+
 def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
     robot, now = moving(PlainObservation(when=EveryRows(rows=6)), latency_ns=3 * DT, answers=4)
     last = robot.last_splice.source.t_obs_ns
@@ -197,6 +212,7 @@ def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
         (PreviousChunk(inference_delay=9), r"inference delay.*0\.\.7.*got 9"),
         (PreviousChunk(inference_delay=-1), r"inference delay.*got -1"),
         (PlainObservation(when=EveryRows(rows=0)), r"execution horizon.*1\.\.8.*got 0"),
+        (PreviousChunk(when=EveryRows(rows=4, rows_from_measured=2)), r"while d < 2.*4\.\.8.*got 2"),
         (PlainObservation(when=BeforeStarvation(overlap_rows=9)), r"overlap.*1\.\.8.*got 9"),
         (PlainObservation(when=BeforeStarvation(execution_horizon=9)), r"execution horizon.*got 9"),
         (PlainObservation(when=BeforeStarvation(margin_rows=8)), r"margin.*0\.\.7.*got 8"),
@@ -239,7 +255,9 @@ def test_an_execution_horizon_given_by_name_goes_where_the_method_keeps_it():
     assert method_named("naive", execution_horizon=5).request.when == EveryRows(rows=5)
     assert method_named("temporal-ensembling", execution_horizon=5).request.when == EveryRows(rows=5)
     overlapping = METHODS["pipelined-faster"].request.when
-    assert method_named("pipelined-faster", execution_horizon=5).request.when == replace(overlapping, rows=5)
+    assert method_named("pipelined-faster", execution_horizon=5).request.when == replace(
+        overlapping, rows=5, rows_from_measured=None
+    )
     overlap = method_named("vlash-fixed-overlap", execution_horizon=5).request.when
     assert (overlap.execution_horizon, overlap.overlap_rows) == (5, 4)
     whole = method_named("vlash-fixed-overlap-n", execution_horizon=5).request
