@@ -25,10 +25,10 @@ EPISODES = MappingProxyType(
         "pick_place": 800,
         "strike": 1500,
         "conveyor": 500,
-        "clear": 300,
-        "drawer": 300,
-        "fetch": 300,
-        "wipe": 300,
+        "clear": 250,
+        "drawer": 250,
+        "fetch": 250,
+        "wipe": 250,
     }
 )
 """Demonstrated episodes that a policy of each task is trained on."""

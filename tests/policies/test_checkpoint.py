@@ -94,7 +94,7 @@ def test_every_shipped_checkpoint_loads() -> None:
 
 
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="'wave'; valid: conveyor, hold, "):
+    with pytest.raises(UnknownNameError, match="'wave'; valid: .*conveyor, .*hold, "):
         load_policy("wave")
 
 
@@ -119,7 +119,7 @@ def test_a_shipped_network_computes_what_it_always_did(name: str) -> None:
     """The network as it was before recipes, written down once more: equal to the last bit."""
     checkpoint = load(name)
     w, generator = checkpoint.model.state_dict(), torch.Generator().manual_seed(0)
-    rows = torch.randn(2, 32, 8, generator=generator)
+    rows = torch.randn(2, 32, checkpoint.model_config.action_dim, generator=generator)
     t = torch.rand(2, 32, generator=generator)
     features = torch.randn(2, checkpoint.model_config.state_dim, generator=generator)
 
