@@ -58,19 +58,20 @@ def slerp(quat_0: np.ndarray, quat_1: np.ndarray, alpha: float) -> Float[np.ndar
     return -mixed if mixed[0] < 0 else mixed
 
 
-def rotation_from_6d(columns: Float[np.ndarray, "6"]) -> Float[np.ndarray, "3 3"]:
-    """Rotation from its first two columns, made orthonormal by Gram-Schmidt (Zhou et al. 2019, eq. 15)."""
-    a, b = columns[:3], columns[3:]
-    norm_a = float(np.linalg.norm(a))
-    if norm_a < 1e-9:
+def rotation_from_6d(columns: Float[np.ndarray, "*n 6"]) -> Float[np.ndarray, "*n 3 3"]:
+    """Rotations from their first two columns, made orthonormal by Gram-Schmidt (Zhou et al. 2019, eq. 15)."""
+    a, b = columns[..., :3], columns[..., 3:]
+    norm_a = np.sqrt((a * a).sum(axis=-1, keepdims=True))
+    if not (norm_a >= 1e-9).all():
         raise ValueError(f"6D rotation needs a first column that is not zero, got {columns}")
     x = a / norm_a
-    b = b - (x @ b) * x
-    norm_b = float(np.linalg.norm(b))
-    if norm_b < 1e-9:
+    b = b - (x * b).sum(axis=-1, keepdims=True) * x
+    norm_b = np.sqrt((b * b).sum(axis=-1, keepdims=True))
+    if not (norm_b >= 1e-9).all():
         raise ValueError(f"6D rotation needs two independent columns, got {columns}")
     y = b / norm_b
-    return np.column_stack([x, y, np.cross(x, y)])
+    z = x[..., [1, 2, 0]] * y[..., [2, 0, 1]] - x[..., [2, 0, 1]] * y[..., [1, 2, 0]]
+    return np.stack([x, y, z], axis=-1)
 
 
 def rotation_to_6d(R_AB: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "6"]:

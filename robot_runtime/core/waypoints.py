@@ -107,7 +107,7 @@ class Waypoints:
                     out["V_WB_B"] = rows
         if in_world is not None:
             bases = _bases(out.get("x_WB"), chunk.anchor, len(in_world))
-            poses = [X_WB.actInv(_pose_from_row(row)) for X_WB, row in zip(bases, in_world, strict=True)]
+            poses = [X_WB.actInv(X_WE) for X_WB, X_WE in zip(bases, _poses(in_world), strict=True)]
             out["p_BE"], out["quat_BE"] = _as_arrays(poses)
         return cls(**out)
 
@@ -201,8 +201,8 @@ def _encode_vectors(targets: np.ndarray, reference: Reference, origin: np.ndarra
     return np.diff(targets, axis=0, prepend=origin[None])
 
 
-def _pose_from_row(row: np.ndarray) -> pin.SE3:
-    return pin.SE3(rotation_from_6d(row[3:]), row[:3])
+def _poses(rows: np.ndarray) -> list[pin.SE3]:
+    return [pin.SE3(R, p) for R, p in zip(rotation_from_6d(rows[:, 3:]), rows[:, :3], strict=True)]
 
 
 def _anchor_hand(anchor: RobotState) -> pin.SE3:
@@ -214,7 +214,7 @@ def _anchor_hand(anchor: RobotState) -> pin.SE3:
 def _resolve_poses(
     rows: np.ndarray, reference: Reference, anchor: RobotState
 ) -> tuple[np.ndarray, np.ndarray]:
-    poses = [_pose_from_row(row) for row in rows]
+    poses = _poses(rows)
     if reference is not Reference.ABSOLUTE:
         origin = _anchor_hand(anchor)
         for i, pose in enumerate(poses):

@@ -51,6 +51,12 @@ def test_six_numbers_give_the_rotation_back(v):
     np.testing.assert_allclose(rotation_from_6d(rotation_to_6d(R)), R, atol=1e-12)
 
 
+@given(st.lists(rotation_vector, min_size=1, max_size=5))
+def test_rows_of_six_numbers_are_turned_as_each_by_itself(vectors):
+    rows = np.array([1.3 * rotation_to_6d(pin.exp3(v)) for v in vectors])
+    np.testing.assert_array_equal(rotation_from_6d(rows), [rotation_from_6d(row) for row in rows])
+
+
 def test_a_degenerate_six_number_rotation_is_refused():
     with pytest.raises(ValueError, match="independent"):
         rotation_from_6d(np.array([1.0, 0, 0, 2.0, 0, 0]))
