@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.action import NS_PER_S, BasePoseCommand
 from robot_runtime.core.safety import Mode
 from robot_runtime.telemetry import RunRecord
 from sim.evaluate import Episode, EpisodeResult
@@ -119,14 +119,23 @@ def _shade_holds(ax: Axes, record: RunRecord, window_s: float) -> None:
 
 
 def _draw_commands(ax: Axes, record: RunRecord, *, window_s: float) -> None:
+    """The joints that move most, or where a mobile base is led."""
     commands = record.commands()
     t = (commands[:, 0] - commands[0, 0]) / NS_PER_S
     shown = t <= window_s
-    joints = commands[shown, 1:7]  # the last joint only turns the hand
-    for j in np.argsort(-np.ptp(joints, axis=0))[:3]:
-        ax.plot(t[shown], joints[:, j] - joints[0, j], lw=1.2, label=f"joint {j + 1}")
+    bases = [tick.command.base for tick in record.ticks]
+    led = np.array([base.x_WB[:2] for base in bases if isinstance(base, BasePoseCommand)])
+    if len(led) == len(commands):
+        lines = {"base x": led[shown, 0], "base y": led[shown, 1]}
+    else:
+        joints = commands[shown, 1:7]  # the last joint only turns the hand
+        most = np.argsort(-np.ptp(joints, axis=0))[:3]
+        lines = {f"joint {j + 1}": joints[:, j] for j in most}
+    for name, values in lines.items():
+        ax.plot(t[shown], values - values[0], lw=1.2, label=name)
     _shade_holds(ax, record, window_s)
     for splice in record.splices:
         ax.axvline((splice.t_ns - commands[0, 0]) / NS_PER_S, color="black", lw=0.4, alpha=0.4)
-    ax.set(xlim=(0, window_s), ylabel="command [rad]\nfrom the start")
+    unit = "m" if len(led) == len(commands) else "rad"
+    ax.set(xlim=(0, window_s), ylabel=f"command [{unit}]\nfrom the start")
     ax.legend(loc="upper left", fontsize=8, frameon=False, ncols=3)
