@@ -29,6 +29,17 @@ def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
     assert (tmp_path / "track.mp4").stat().st_size > 10_000
 
 
+def test_the_mobile_demo_tells_how_far_the_base_is_led_back(tmp_path):
+    figures_path = tmp_path / "figures.json"
+    options = ["--tasks", "wipe", "--duration-s", "2", "--json", str(figures_path)]
+    assert main(["demo", "mobile", *options, "--output", str(tmp_path)]) == 0
+    figures = json.loads(figures_path.read_text())["wipe"]
+    assert list(figures) == ["naive", "pipelined-faster"]
+    for method in figures.values():
+        assert method["figures"]["led_backward_m"] >= 0.0
+    assert "base led back" in (tmp_path / "index.html").read_text()
+
+
 def test_what_cannot_be_shown_is_refused_before_anything_starts(tmp_path, capsys):
     assert main(["demo", "mobile", "--baseline", "naivest", "--output", str(tmp_path / "out")]) == 1
     assert "unknown method 'naivest'" in capsys.readouterr().err
