@@ -26,10 +26,12 @@ from jaxtyping import Float, Float32
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.state import Observation, RobotState
 from sim.experts import Expert, make_expert
+from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, HORIZON
 from sim.led_robot import Cameras, LedRobot, execute_row, led_robot
 from sim.task import EpisodeScore, Scorer
 from sim.tasks import hand_pose_of, make_task
+from sim.tasks.household import CUP_RADIUS
 from sim.workers import worker_pool
 from sim.world import World
 
@@ -44,8 +46,9 @@ BASE_DRIFT_MAX, YAW_DRIFT_MAX = 0.08, 0.12
 """Of a mobile base, in the same time [m, rad]."""
 FREE_WIDTH, MISS_BELOW, MISS_SHARE = 0.07, 0.15, 0.12
 """Of a mobile robot's spells with fingers at least so far open and so low [m], the share that miss."""
-MISS_ROWS, MISS_WIDTHS, MISS_ASIDE, MISS_RISE = (4, 12), (0.02, 0.06), 0.03, (0.05, 0.15)
-"""How long that takes, how far the fingers close, and where the hand gets without a thing [m]."""
+MISS_ROWS, MISS_WIDTH, MISS_ASIDE, MISS_RISE = (4, 12), 2 * CUP_RADIUS - SQUEEZE, 0.03, (0.05, 0.15)
+"""How long that takes, what fingers close to that find no cup, and where the hand gets without it [m]. Other
+widths are what fingers are at that hold something, and would be told to open then."""
 COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
 """Share of the plans made under a commitment (not where a spell begins to move), and its most rows."""
 _LOW_HAND = 0.06
@@ -208,7 +211,7 @@ def _draw_miss(rng: np.random.Generator) -> Spell:
     """Fingers that have closed beside the thing and rise without it: to be seen, and opened again."""
     aside = _random_vector(rng, MISS_ASIDE)
     drift = np.array([*aside[:2], rng.uniform(*MISS_RISE), 0.0, 0.0, 0.0])
-    return Spell(num_rows=_draw_rows(rng, MISS_ROWS), drift=drift, width=rng.uniform(*MISS_WIDTHS))
+    return Spell(num_rows=_draw_rows(rng, MISS_ROWS), drift=drift, width=MISS_WIDTH)
 
 
 def _draw_committed(rng: np.random.Generator) -> int:
