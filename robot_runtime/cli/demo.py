@@ -52,7 +52,7 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
             ),
         ),
         "mobile": _Show(
-            tasks=("fetch", "wipe"),
+            tasks=("wipe", "clear"),
             baseline="naive",
             duration_s=40.0,
             insets=("chest", "wrist"),
@@ -80,7 +80,7 @@ class Demo:
     """
 
     show: Positional[Literal["table", "mobile"]] = "table"
-    """The Franka on its table, or on a mobile base that fetches and wipes."""
+    """The Franka on its table, or on a mobile base that wipes and clears up."""
     tasks: tuple[str, ...] | None = None
     """What the robot does; the show's own tasks if not given."""
     delay_ms: float = 300.0
