@@ -47,8 +47,9 @@ def train(task: str) -> None:
 def results(task: str) -> dict[str, dict[str, object]]:
     """What the comparisons found with the shipped policy: for every method, success under every trace."""
     out: dict[str, dict[str, object]] = {}
-    name, label = ("mobile", SHIPPED_MOBILE) if task in HOUSEHOLD_TASKS else ("lab", f"{SHIPPED}-0")
-    path = RESULTS / f"{name}.json"
+    is_mobile = task in HOUSEHOLD_TASKS
+    path = RESULTS / ("mobile.json" if is_mobile else "lab.json")
+    label = SHIPPED_MOBILE if is_mobile else f"{SHIPPED}-0"
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     for row in sorted(rows, key=lambda row: _column(row["trace"])):
         if row["task"] != task or label not in row["policies"]:

@@ -46,7 +46,7 @@ class MissingMobilePolicy:
     @property
     def to_train(self) -> "tuple[MissingMobilePolicy, ...]":
         """Itself, after the one it goes on from if that is missing too."""
-        if self.recipe != SHIPPED or self._start.is_dir():
+        if self.can_train:
             return (self,)
         return replace(self, recipe=PREFIX, folder=self._start), self
 

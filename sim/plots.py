@@ -126,16 +126,15 @@ def _draw_commands(ax: Axes, record: RunRecord, *, window_s: float) -> None:
     bases = [tick.command.base for tick in record.ticks]
     led = np.array([base.x_WB[:2] for base in bases if isinstance(base, BasePoseCommand)])
     if len(led) == len(commands):
-        lines = {"base x": led[shown, 0], "base y": led[shown, 1]}
+        lines, unit = {"base x": led[shown, 0], "base y": led[shown, 1]}, "m"
     else:
         joints = commands[shown, 1:7]  # the last joint only turns the hand
         most = np.argsort(-np.ptp(joints, axis=0))[:3]
-        lines = {f"joint {j + 1}": joints[:, j] for j in most}
+        lines, unit = {f"joint {j + 1}": joints[:, j] for j in most}, "rad"
     for name, values in lines.items():
         ax.plot(t[shown], values - values[0], lw=1.2, label=name)
     _shade_holds(ax, record, window_s)
     for splice in record.splices:
         ax.axvline((splice.t_ns - commands[0, 0]) / NS_PER_S, color="black", lw=0.4, alpha=0.4)
-    unit = "m" if len(led) == len(commands) else "rad"
     ax.set(xlim=(0, window_s), ylabel=f"command [{unit}]\nfrom the start")
     ax.legend(loc="upper left", fontsize=8, frameon=False, ncols=3)

@@ -42,14 +42,13 @@ def _frames(
 ) -> Iterator[np.ndarray]:
     ticks, travel, done = list(episode.record.ticks), BackwardTravel(), 0
     times = np.array([tick.now_ns for tick in ticks]) - ticks[0].now_ns
-    text = ""
     for i, snapshot in enumerate(episode.snapshots):
         now = min(int(np.searchsorted(times, i * SNAPSHOT_PERIOD_NS)), len(ticks) - 1)
         for tick in ticks[done : now + 1]:
             if isinstance(tick.command.base, BasePoseCommand):
                 travel.on_tick(tick.now_ns, tick.command.base.x_WB)
-                text = f"   led back {travel.metres():.2f} m"
-        done = now + 1
+        done, is_mobile = now + 1, isinstance(ticks[now].command.base, BasePoseCommand)
+        text = f"   led back {travel.metres():.2f} m" if is_mobile else ""
         pixels = renderer.render(snapshot, "overview").copy()
         for k, camera in enumerate(insets):
             _put_inset(pixels, small.render(snapshot, camera), k, camera)
