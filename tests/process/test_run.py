@@ -165,11 +165,11 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         ),
         (["eval", "--sampling-share", "1.5"], "sampling-share must lie in [0, 1], got 1.5"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
-        (["serve", "--policy", "nowhere"], "'nowhere'; valid: clear, conveyor, "),
+        (["serve", "--policy", "nowhere"], "'nowhere'; valid: clear, conveyor, hold, "),
         (["eval", "--episodes", "0"], "episodes >= 1"),
         (
             ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
-            "'nothing'; valid: clear, conveyor, ",
+            "'nothing'; valid: clear, conveyor, hold, ",
         ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),

@@ -3,10 +3,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sim.demonstrations import LATE_ERROR_MAX, Spell, collect, run_spell
+from sim.demonstrations import LATE_ERROR_MAX, MISS_WIDTH, Spell, collect, run_spell
 from sim.experts import ACTION_SPEC, make_expert
 from sim.led_robot import led_robot
 from sim.tasks import make_task
+from sim.tasks.drawer import HANDLE_RADIUS
+from sim.tasks.household import CUP_RADIUS
 from sim.world import World
 
 
@@ -82,3 +84,9 @@ def test_fingers_that_close_on_nothing_are_seen_so_and_told_to_open():
     for sample in shut:
         assert np.all(sample.rows[: sample.num_committed, 12] < 0.04)  # so it was told before
         assert np.all(sample.rows[sample.num_committed + 1 :, 12] > 0.07)
+
+
+@pytest.mark.parametrize("radius", [CUP_RADIUS, HANDLE_RADIUS])
+def test_fingers_that_missed_are_not_where_fingers_that_hold_are(radius):
+    """Or those that hold would be told to open: by their width alone they look the same."""
+    assert abs(MISS_WIDTH - 2 * radius) > 0.01

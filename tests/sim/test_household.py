@@ -1,6 +1,7 @@
 """The household tasks: rooms, experts, and what counts as done."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -159,6 +160,17 @@ def test_a_cup_in_the_bin_counts_and_one_on_the_rim_or_in_the_fingers_does_not(k
     kitchen.data.qpos[10:12] = 0.03
     kitchen.data.site("end_effector").xpos[:] = kitchen.data.joint(CUPS[1]).qpos[:3]
     assert task.num_in_bin(kitchen) == 0
+
+
+def test_cups_are_told_nearest_first_and_those_in_the_bin_last_whatever_they_are_called(kitchen):
+    kitchen.reset(0)
+    X_WB = pose_from_planar(kitchen.x_WB)
+    near, far, binned = np.array([0.6, 0.1, 0.8]), np.array([0.9, -0.2, 0.8]), np.add(BIN_P, [0.0, 0.0, 0.06])
+    for order in permutations((near, far, binned)):
+        for cup, p_B in zip(CUPS, order, strict=True):
+            kitchen.data.joint(cup).qpos[:3] = X_WB.act(p_B)
+        told = kitchen.task.environment_state(kitchen)[:9].reshape(3, 3)
+        np.testing.assert_allclose(told, [near, far, binned], atol=1e-9)
 
 
 def test_the_sponge_wipes_what_it_touches_and_nothing_from_above(counter):
