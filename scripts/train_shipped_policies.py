@@ -1,4 +1,4 @@
-"""Train the shipped checkpoints: with prefixes from scratch, then on with the mixed schedule of FASTER.
+"""Train the shipped checkpoints: with prefixes, and those of the table then on with FASTER's mixed schedule.
 
 python scripts/train_shipped_policies.py                # three hours of one core
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
@@ -34,8 +34,11 @@ class Args:
 
 
 def train(task: str) -> None:
-    """Both steps, on the same demonstrations."""
+    """The one step of a mobile robot's, or both of the table's on the same demonstrations."""
     command = [sys.executable, "-m", "robot_runtime.cli", "train", "--task", task]
+    if task in HOUSEHOLD_TASKS:
+        subprocess.run([*command, "--output", str(CHECKPOINTS / task)], check=True)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(scratch) / f"{PREFIX}-0"
         command += ["--demonstrations", f"{scratch}/demonstrations.npz"]

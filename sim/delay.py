@@ -6,11 +6,10 @@ first moment at which any of it could arrive, so many episodes can run ahead and
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from policies.policy import Answer, BatchPolicy, InferenceRequest, Policy
+from policies.policy import Answer, InferenceRequest, Policy, answers, answers_batches
 from robot_runtime.core.action import ActionSpec, ChunkPart
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.overlap import OpenAnswers
@@ -155,22 +154,21 @@ def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Inferen
 
     One that cannot is a formula and makes no network calls: its rows come when a network's would.
     """
-    if not hasattr(policy, "infer_batch"):
-        return [_infer(policy, request) for request in requests]
-    batch_policy = cast(BatchPolicy, policy)
-    before = batch_policy.num_evaluations
-    arguments = [
-        InferenceRequest(
-            observation=request.observation,
-            prev_action_chunk=request.prev_action_chunk,
-            inference_delay=request.inference_delay,
-            seed=request.seed,
-        )
-        for request in requests
-    ]
-    answers = batch_policy.infer_batch(arguments, sampler=requests[0].sampler)
-    cost = (batch_policy.num_evaluations - before) / len(requests)
-    return [Inference(answer=answer, num_evaluations=cost) for answer in answers]
+    if answers_batches(policy):
+        before = policy.num_evaluations
+        arguments = [
+            InferenceRequest(
+                observation=request.observation,
+                prev_action_chunk=request.prev_action_chunk,
+                inference_delay=request.inference_delay,
+                seed=request.seed,
+            )
+            for request in requests
+        ]
+        made = answers(policy, arguments, sampler=requests[0].sampler)
+        cost = (policy.num_evaluations - before) / len(requests)
+        return [Inference(answer=answer, num_evaluations=cost) for answer in made]
+    return [_infer(policy, request) for request in requests]
 
 
 def _infer(policy: Policy, request: ChunkRequest) -> Inference:

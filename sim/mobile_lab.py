@@ -9,15 +9,15 @@ as flow-base-0; all of a task learn from the same demonstrations.
 """
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from policies.shipped import find_checkpoint, shipped_checkpoints
-from robot_runtime.core.method import DEFAULT_METHOD, METHODS
+from robot_runtime.core.method import METHODS
 from sim.evaluation import EvaluationConfig
 from sim.lab import CONTROL_PERIOD_NS, Cell
-from sim.lab_policies import PREFIX, SHIPPED, TrainedPolicy, trained_policy
+from sim.lab_policies import TrainedPolicy, trained_policy
 from sim.traces import LatencyTrace
 
 Labels = Literal["base", "world"]
@@ -25,51 +25,29 @@ Network = Literal["flow", "act", "diffusion"]
 LABELS, NETWORKS = get_args(Labels), get_args(Network)
 SHIPPED_MOBILE = "flow-base-0"
 """What the shipped policies count as."""
-SPLICES = ("naive", "time-aligned", "state-matching", DEFAULT_METHOD)
+SPLICES = ("naive", "time-aligned", "state-matching", "pipelined-prefix")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MissingMobilePolicy:
-    """A checkpoint that somebody has to train first; fits `sim.lab_training.Trainable`.
-
-    Ours is trained as the shipped ones are: with prefixes, then on with the default recipe.
-    """
+    """A checkpoint that somebody has to train first; fits `sim.lab_training.Trainable`."""
 
     task: str
     network: Network
     labels: Labels
     training_seed: int
     folder: Path
-    recipe: str = ""
-    """Of ours."""
-
-    @property
-    def to_train(self) -> "tuple[MissingMobilePolicy, ...]":
-        """Itself, after the one it goes on from if that is missing too."""
-        if self.can_train:
-            return (self,)
-        return replace(self, recipe=PREFIX, folder=self._start), self
-
-    @property
-    def can_train(self) -> bool:
-        """Whether the policy that it goes on from is there, or it goes on from none."""
-        return self.recipe != SHIPPED or self._start.is_dir()
-
-    @property
-    def _start(self) -> Path:
-        return self.folder.with_name(f"{PREFIX}-{self.labels}-{self.training_seed}")
+    can_train: bool = True
+    """It goes on from no other."""
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command that makes it."""
-        kind = ["--recipe", self.recipe] if self.recipe else ["--network", self.network]
-        if self.recipe == SHIPPED:
-            kind += ["--init", str(self._start)]
         demonstrations = self.folder.parent / "demonstrations.npz"
         return (
-            *("robot-runtime", "train", "--task", self.task, *kind, "--labels", self.labels),
-            *("--seed", str(self.training_seed), "--demonstrations", str(demonstrations)),
-            *("--output", str(self.folder)),
+            *("robot-runtime", "train", "--task", self.task, "--network", self.network),
+            *("--labels", self.labels, "--seed", str(self.training_seed)),
+            *("--demonstrations", str(demonstrations), "--output", str(self.folder)),
         )
 
     def __str__(self) -> str:
@@ -92,7 +70,6 @@ def find_mobile_policy(
         labels=labels,
         training_seed=training_seed,
         folder=folder,
-        recipe=SHIPPED if network == "flow" else "",
     )
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from robot_runtime.core.method import DEFAULT_METHOD
 from sim.lab_scores import Row
 from sim.statistics import wilson_interval
 
@@ -15,13 +14,13 @@ _COLOURS = {
     "naive": "#b0413e",
     "time-aligned": "#d98c3f",
     "state-matching": "#3b7ea1",
-    DEFAULT_METHOD: "#2d6a4f",
+    "pipelined-prefix": "#2d6a4f",
 }
 
 
 def averages(rows: Sequence[Row]) -> list[list[str]]:
     """A line for every way of running, a column for every delay, over all tasks; head first."""
-    traces = list(dict.fromkeys(row.trace for row in rows))
+    traces = _by_delay(rows)
     tasks = sorted({row.task for row in rows})
     led = [f"led back at {trace} [m]" for trace in traces]
     done = [f"done at {trace} [s]" for trace in traces]
@@ -40,10 +39,15 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
     return out
 
 
+def _by_delay(rows: Sequence[Row]) -> list[str]:
+    """The rows' traces, "<n>ms" each, the shortest delay first."""
+    return sorted({row.trace for row in rows}, key=lambda trace: (len(trace), trace))
+
+
 def by_task(rows: Sequence[Row], task: str) -> list[list[str]]:
     """The same for one task, success alone."""
     here = [row for row in rows if row.task == task]
-    traces = list(dict.fromkeys(row.trace for row in here))
+    traces = _by_delay(here)
     out = [["policy", "labels", "splice", *traces]]
     for method in dict.fromkeys(row.method for row in here):
         found = {row.trace: row for row in here if row.method == method}
@@ -104,6 +108,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         axes[1, j].set_xlabel("capture to answer [ms]")
         for splice, colour in _COLOURS.items():
             line = [row for row in rows if row.method == f"{kind} {splice}" and row.delay_ms is not None]
+            if not line:
+                continue
             delays = sorted({row.delay_ms for row in line if row.delay_ms is not None})
             at = [[row for row in line if row.delay_ms == delay] for delay in delays]
             success = [
@@ -117,7 +123,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes[0, 0].set_ylabel("success [%]")
     axes[0, 0].set_ylim(-4, 104)
     axes[1, 0].set_ylabel("base led back [m]")
-    axes[0, 0].legend(fontsize=8, loc="lower left")
-    figure.tight_layout()
+    by_name = {name: h for axis in axes[0] for h, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.tight_layout(rect=(0.0, 0.1, 1.0, 1.0))
+    figure.legend(by_name.values(), by_name, fontsize=8, loc="lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)

@@ -8,12 +8,13 @@ import numpy as np
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.choose import Auto
+from robot_runtime.core.choose import Auto, Default, default_for
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
 from robot_runtime.core.state import Observation
+from robot_runtime.keys import RobotKeys
 from robot_runtime.probe import choose_for, latency_for, latency_line
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.messages import Welcome
@@ -28,14 +29,18 @@ class RealTimeConfig:
     """What to run, and against which server."""
 
     task: str
-    method: Method | Auto
-    """`Auto` measures the server before the start and picks one."""
+    method: Method | Auto | Default
+    """`Auto` measures the server before the start and picks one, `Default` goes by its policy alone."""
     server: str
     seed: int = 10_000
     control_hz: float = 500.0
     duration_s: float | None = None
     """None runs for the task's own time limit."""
     connect_timeout_s: float = 10.0
+    policy: str = ""
+    """Which of the server's; empty for the only one."""
+    keys: RobotKeys | None = None
+    """For a server that asks for them."""
     correction_head: ResidualHead | None = None
     """For methods that correct rows on the robot."""
     snapshot_period_ns: int | None = None
@@ -55,7 +60,10 @@ def run_real_time(
     on_measured: gets one line on the latency before the start, and on the method if it was picked by that.
     """
     task, clock = make_task(config.task), MonotonicClock()
-    with PolicyClient(config.server, robot=f"simulated FR3, {task.name}", schema=task.schema) as client:
+    robot = f"simulated FR3, {task.name}"
+    with PolicyClient(
+        config.server, robot=robot, policy=config.policy, schema=task.schema, keys=config.keys
+    ) as client:
         welcome = client.wait_until_ready(config.connect_timeout_s)
         on_ready(welcome)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
@@ -97,10 +105,15 @@ def _measured(
         choice, latency = choose_for(config.method, client, welcome, observation, clock)
         say(str(choice))
         return choice.method, latency
-    measured = latency_for(config.method, client, welcome, observation, clock)
+    method = config.method
+    if isinstance(method, Default):
+        choice = default_for(method, welcome.capabilities)
+        say(str(choice))
+        method = choice.method
+    measured = latency_for(method, client, welcome, observation, clock)
     if measured is not None:
         say(latency_line(measured, welcome.action_spec.dt_ns))
-    return config.method, measured
+    return method, measured
 
 
 def _setting(config: RealTimeConfig, method: Method, world: World, clock: MonotonicClock) -> Setting:

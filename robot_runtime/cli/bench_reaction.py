@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.core.method import DEFAULT_METHOD, method_named
+from robot_runtime.core.choose import DEFAULTS
+from robot_runtime.core.method import method_named
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class BenchReaction:
     the same run. With our chunks, and with those of VLASH's paper (25 rows at 50 Hz).
     """
 
-    method: str = DEFAULT_METHOD
+    method: str = DEFAULTS[0][0]
     """What is compared with synchronous."""
     episodes: int = 50
     """Of 10 s each, in every case with the same seeds; about four events each."""

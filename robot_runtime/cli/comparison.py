@@ -76,7 +76,8 @@ class Comparison:
         print(f"{len(cells)} cells, {done} of them done before; {todo} episodes to run")
         if missing:
             fate = "trained first" if self.train else "missing, and the methods that need them are left out"
-            print(f"{len(missing)} policies are {fate}:")
+            are = "policy is" if len(missing) == 1 else "policies are"
+            print(f"{len(missing)} {are} {fate}:")
             for policy in missing:
                 print(f"  {policy}")
 

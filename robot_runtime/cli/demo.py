@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from robot_runtime.core.choose import method_or_auto
-from robot_runtime.core.method import DEFAULT_METHOD
+from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.core.choose import DEFAULT, Auto, Default, default_for, method_or_choice
+from robot_runtime.core.method import Method
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -85,8 +86,9 @@ class Demo:
     """What the robot does; the show's own tasks if not given."""
     delay_ms: float = 300.0
     """Latency injected on top of the real one [ms]."""
-    method: str = DEFAULT_METHOD
-    """The asynchronous method; auto measures the server and picks one."""
+    method: str = DEFAULT
+    """The asynchronous method; default is the one that the policy was trained for, auto measures the server
+    and picks one."""
     baseline: str | None = None
     """The method beside it; synchronous for the table and naive for the mobile robot if not given."""
     duration_s: float | None = None
@@ -103,7 +105,7 @@ class Demo:
 
         show, tasks = SHOWS[self.show], self.tasks or SHOWS[self.show].tasks
         for name in self._methods:
-            method_or_auto(name)
+            method_or_choice(name)
         for task in tasks:
             make_task(task)
         output = self.output or Path("outputs/demo" if self.show == "table" else f"outputs/demo-{self.show}")
@@ -135,10 +137,11 @@ class Demo:
         out, duration_s = {}, self.duration_s or SHOWS[self.show].duration_s
         print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
         with ServerProcess(task, delay_ms=self.delay_ms) as server:
-            for method in self._methods:
+            for name in self._methods:
+                method, labels = method_or_choice(name), list[str]()
                 config = RealTimeConfig(
                     task=task,
-                    method=method_or_auto(method),
+                    method=method,
                     server=server.address,
                     seed=self.seed,
                     duration_s=duration_s,
@@ -146,13 +149,15 @@ class Demo:
                 )
                 columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
                 with Progress(*columns, refresh_per_second=2) as progress:
-                    bar = progress.add_task(f"  {method}", total=duration_s)
+                    bar = progress.add_task(f"  {name}", total=duration_s)
                     watch = _ProgressWatch(progress, bar)
-                    out[method] = run_real_time(
+                    episode = run_real_time(
                         config,
+                        on_ready=lambda welcome: labels.append(_label(name, method, welcome.capabilities)),  # noqa: B023
                         on_tick=watch.on_tick,
                         on_measured=lambda line: progress.print(f"  {line}"),
                     )
+                out[labels[-1]] = episode
         return out
 
     def _draw(self, output: Path, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
@@ -166,7 +171,7 @@ class Demo:
         video = output / f"{task}.mp4"
         try:
             write_side_by_side(video, task, episodes, insets=SHOWS[self.show].insets)
-            left, right = self._methods
+            left, right = episodes
             media.append((video.name, f"{task}: {left} on the left, {right} on the right."))
             print(f"video: {video}")
         except RenderingUnavailableError as error:
@@ -193,6 +198,11 @@ class Demo:
             media=media,
         )
         print(f"page: {page}")
+
+
+def _label(name: str, method: Method | Auto | Default, capabilities: Capabilities) -> str:
+    """What to call a run: the default goes by its own name."""
+    return default_for(method, capabilities).name if isinstance(method, Default) else name
 
 
 class _ProgressWatch:

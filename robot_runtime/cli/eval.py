@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.choose import Auto, choose_method, method_or_auto
+from robot_runtime.core.choose import DEFAULT, Auto, Default, choose_method, default_for, method_or_choice
 from robot_runtime.core.latency import LATENCY_QUANTILE
-from robot_runtime.core.method import DEFAULT_METHOD, Method
+from robot_runtime.core.method import Method
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ class Eval:
     policy: str | None = None
     """A shipped policy's name, a checkpoint folder, or expert: the task's scripted one. If not given, the one
     shipped for the task, or its expert where there is none."""
-    method: str = DEFAULT_METHOD
-    """How chunks are run: a row of the README's table, or auto to pick one by policy and delay."""
+    method: str = DEFAULT
+    """How chunks are run: a row of the README's table, default for what the policy was trained for, or auto
+    to pick one by policy and delay."""
     execution_horizon: int | None = None
     """Rows to run before asking again; the method's own default if not given."""
     delay_ms: float = 0.0
@@ -99,20 +100,25 @@ class Eval:
 
     def _method(self, trace: "LatencyTrace") -> Method:
         """The method that was named, or the one for this policy and the trace's 0.9 quantile."""
-        method = method_or_auto(self.method, execution_horizon=self.execution_horizon)
-        if not isinstance(method, Auto):
+        method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
+        if isinstance(method, Method):
             return method
         from policies.policy import capabilities_of
         from sim.evaluation import policy_for
 
         policy = policy_for(self.task, self._policy_name())
-        choice = choose_method(
-            capabilities_of(policy),
-            latency_ns=trace.quantile_ns(LATENCY_QUANTILE),
-            dt_ns=policy.action_spec.dt_ns,
-            horizon=policy.action_spec.horizon,
-            execution_horizon=method.execution_horizon,
-        )
+        capabilities = capabilities_of(policy)
+        match method:
+            case Default():
+                choice = default_for(method, capabilities)
+            case Auto():
+                choice = choose_method(
+                    capabilities,
+                    latency_ns=trace.quantile_ns(LATENCY_QUANTILE),
+                    dt_ns=policy.action_spec.dt_ns,
+                    horizon=policy.action_spec.horizon,
+                    execution_horizon=method.execution_horizon,
+                )
         print(choice)
         return choice.method
 

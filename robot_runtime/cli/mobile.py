@@ -89,7 +89,7 @@ class Mobile:
                     for task in self.tasks or sorted(HOUSEHOLD_TASKS):
                         policy = find_mobile_policy(self.checkpoints, task, network, labels, seed)
                         if isinstance(policy, MissingMobilePolicy):
-                            missing += policy.to_train
+                            missing.append(policy)
                         else:
                             cells += mobile_cells(policy, task, splices, traces, self.episodes)
         return cells, missing

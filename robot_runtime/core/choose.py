@@ -1,4 +1,4 @@
-"""Which method suits a policy at a latency: `--method auto`.
+"""Which method suits a policy, at a latency: `--method auto`, and `default` whatever the latency.
 
 d rows pass while an answer is made. With one request under way at a time the next one comes s >= d rows
 after it, and its answer d rows later still:
@@ -20,7 +20,7 @@ from robot_runtime.core.method import METHODS, Method, method_named
 from robot_runtime.core.request_parts import RolledForwardState
 from robot_runtime.errors import InvalidValueError
 
-AUTO = "auto"
+AUTO, DEFAULT = "auto", "default"
 TRAINED = (
     ("pipelined-faster", "it was trained for the horizon-aware schedule, whose first rows come early"),
     ("pipelined-prefix", "it was trained to continue the rows that will have run by then"),
@@ -32,6 +32,12 @@ remac and xiaomi are not among them: their own policies do better with pipelined
 pick_place, conveyor and strike each: 45, 48, 22 against remac's 38, 25, 16, and 35, 32, 25 against xiaomi's
 27, 28, 14). vlash's has 50, 24, 12 with it and 41, 24, 25 with pipelined-rtc, at four times the requests.
 """
+DEFAULTS = (
+    ("pipelined-faster", "was trained for the horizon-aware schedule"),
+    ("pipelined-prefix", "was trained to continue committed rows"),
+    ("time-aligned", "knows one schedule and no committed rows"),
+)
+"""What is run if nothing else is said, the first that the policy takes, and what it then was trained for."""
 CUT = ("pipelined-faster", "pipelined-prefix")
 """Those that do well with d cut to what training covers."""
 
@@ -42,6 +48,14 @@ class Auto:
 
     execution_horizon: int | None = None
     """Rows to run before asking again, s; None means the method's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Default:
+    """In place of a method: the one for what the policy was trained for, see `default_for`."""
+
+    execution_horizon: int | None = None
+    """As in `Auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +71,25 @@ class Choice:
         return f"method {self.name}: {self.reason}"
 
 
-def method_or_auto(name: str, *, execution_horizon: int | None = None) -> Method | Auto:
-    """As `method_named`, and `Auto` for "auto"."""
+def method_or_choice(name: str, *, execution_horizon: int | None = None) -> Method | Auto | Default:
+    """As `method_named`, `Auto` for "auto" and `Default` for "default"."""
     if name == AUTO:
         return Auto(execution_horizon=execution_horizon)
+    if name == DEFAULT:
+        return Default(execution_horizon=execution_horizon)
     return method_named(name, execution_horizon=execution_horizon)
+
+
+def default_for(default: Default, capabilities: Capabilities) -> Choice:
+    """The first of DEFAULTS that the policy was trained for; InvalidValueError if it takes none of them."""
+    for name, why in DEFAULTS:
+        if name in capabilities.methods():
+            method = method_named(name, execution_horizon=default.execution_horizon)
+            return Choice(name=name, method=method, reason=f"the default of a policy that {why}")
+    raise InvalidValueError(
+        f"the policy takes none of the default methods {', '.join(name for name, _ in DEFAULTS)}; "
+        f"it supports {', '.join(capabilities.methods()) or 'none'}"
+    )
 
 
 def choose_method(

@@ -152,10 +152,6 @@ METHODS = MappingProxyType(
 )
 
 
-DEFAULT_METHOD = "pipelined-faster"
-"""Of the commands that run a policy."""
-
-
 def method_named(name: str, *, execution_horizon: int | None = None) -> Method:
     """The method of that name, its execution horizon replaced if given; UnknownNameError lists the names.
 

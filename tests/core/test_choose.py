@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.action import ActionSpec, JointPosition
 from robot_runtime.core.capabilities import Capabilities, fitted
-from robot_runtime.core.choose import Auto, Choice, choose_method, method_or_auto
+from robot_runtime.core.choose import Auto, Choice, Default, choose_method, default_for, method_or_choice
 from robot_runtime.core.method import METHODS, method_named
 from robot_runtime.core.request import RequestPlanner
 from robot_runtime.core.request_parts import LastTarget, TrackingLag
@@ -124,8 +124,8 @@ def test_numbers_that_mean_nothing_are_refused():
 
 
 def test_auto_is_a_name_beside_those_of_the_methods():
-    assert method_or_auto("auto", execution_horizon=3) == Auto(execution_horizon=3)
-    assert method_or_auto("naive", execution_horizon=3) == method_named("naive", execution_horizon=3)
+    assert method_or_choice("auto", execution_horizon=3) == Auto(execution_horizon=3)
+    assert method_or_choice("naive", execution_horizon=3) == method_named("naive", execution_horizon=3)
     assert chosen(trained(), 300, execution_horizon=3).method.request.when.rows == 3
 
 
@@ -138,3 +138,25 @@ def test_a_method_that_the_policy_was_not_made_for_is_refused_with_those_that_it
 def test_a_method_that_corrects_rows_is_listed_only_by_a_policy_that_came_with_a_head():
     assert "a2c2" in Capabilities(samplers=ANY, recipe="residual").methods()
     assert "a2c2" not in Capabilities(samplers=ANY, recipe="prefix").methods()
+
+
+@pytest.mark.parametrize(
+    ("samplers", "name"),
+    [
+        ((ConstantSchedule, ClampedPrefix, HorizonAwareSchedule), "pipelined-faster"),
+        ((ConstantSchedule, ClampedPrefix), "pipelined-prefix"),
+        ((ConstantSchedule,), "time-aligned"),
+    ],
+)
+def test_the_default_is_the_method_that_the_policy_was_trained_for(samplers, name):
+    choice = default_for(Default(), Capabilities(samplers=samplers))
+    assert choice.name == name
+    assert choice.method == METHODS[name]
+    assert method_or_choice("default", execution_horizon=3) == Default(execution_horizon=3)
+    rarer = default_for(Default(execution_horizon=3), Capabilities(samplers=samplers)).method
+    assert rarer.request.when.rows == 3
+
+
+def test_a_policy_that_takes_no_default_method_says_what_it_takes():
+    with pytest.raises(InvalidValueError, match="it supports remac"):
+        default_for(Default(), Capabilities(samplers=(PrefixPreservedStart,)))

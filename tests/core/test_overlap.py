@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.method import DEFAULT_METHOD, METHODS, Method
+from robot_runtime.core.choose import DEFAULTS
+from robot_runtime.core.method import METHODS, Method
 from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.overlap import OpenAnswers
 from robot_runtime.core.request_parts import EveryRows, PreviousChunk
@@ -159,7 +160,7 @@ def test_past_the_end_of_a_short_answer_the_committed_rows_stand():
 
 @pytest.mark.parametrize("name", ["time-aligned", "rtc", "committed-prefix", "faster"])
 def test_a_pipelined_method_asks_as_the_default_does_and_differs_in_nothing_else(name):
-    one_at_a_time, default = METHODS[name], METHODS[DEFAULT_METHOD]
+    one_at_a_time, default = METHODS[name], METHODS[DEFAULTS[0][0]]
     pipelined = METHODS[f"pipelined-{name.removeprefix('committed-')}"]
     assert pipelined.request.when == default.request.when
     assert replace(pipelined, request=one_at_a_time.request) == one_at_a_time

@@ -34,7 +34,7 @@ def test_the_mobile_demo_tells_how_far_the_base_is_led_back(tmp_path):
     options = ["--tasks", "wipe", "--duration-s", "2", "--json", str(figures_path)]
     assert main(["demo", "mobile", *options, "--output", str(tmp_path)]) == 0
     figures = json.loads(figures_path.read_text())["wipe"]
-    assert list(figures) == ["naive", "pipelined-faster"]
+    assert list(figures) == ["naive", "pipelined-prefix"]
     for method in figures.values():
         assert method["figures"]["led_backward_m"] >= 0.0
     assert "base led back" in (tmp_path / "index.html").read_text()

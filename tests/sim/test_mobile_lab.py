@@ -5,7 +5,6 @@ import json
 import pytest
 
 from robot_runtime.cli import main
-from robot_runtime.core.method import DEFAULT_METHOD
 from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import CellScore, Moments, Row
 from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
@@ -22,26 +21,14 @@ def test_a_policy_that_is_missing_comes_with_the_command_that_makes_it(tmp_path)
     )
 
 
-def test_ours_is_trained_with_prefixes_first_and_the_shipped_one_counts(tmp_path):
-    missing = find_mobile_policy(tmp_path, "wipe", "flow", "world", 2)
-    assert isinstance(missing, MissingMobilePolicy)
-    first, second = missing.to_train
-    assert first.folder.name == "prefix-world-2"
-    assert second == missing
-    assert "--recipe prefix --labels world" in str(first)
-    assert f"--recipe mixed-schedule --init {first.folder} --labels world" in str(second)
-    assert first.can_train
-    assert not second.can_train
-    first.folder.mkdir(parents=True)
-    assert second.can_train
-    assert missing.to_train == (missing,)
+def test_the_shipped_policy_counts_as_ours(tmp_path):
     shipped = find_mobile_policy(tmp_path, "track", "flow", "base", 0)  # any task's
     assert isinstance(shipped, TrainedPolicy)
     assert shipped.name_or_path == "track"
 
 
 def test_only_a_policy_that_knows_committed_rows_is_shown_them():
-    assert DEFAULT_METHOD in splices_of("flow")
+    assert "pipelined-prefix" in splices_of("flow")
     assert splices_of("act") == splices_of("diffusion") == ("naive", "time-aligned", "state-matching")
 
 
@@ -70,8 +57,8 @@ def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Ro
 
 def test_tables_pool_the_tasks_and_leave_a_dash_while_one_is_missing():
     rows = [
-        row("fetch", "naive", 0, 10, 0.0), row("wipe", "naive", 0, 8, 0.0),
         row("fetch", "naive", 300, 2, 1.0), row("wipe", "naive", 300, 4, 0.5),
+        row("fetch", "naive", 0, 10, 0.0), row("wipe", "naive", 0, 8, 0.0),
         row("fetch", "time-aligned", 0, 9, 0.0),
     ]  # fmt: skip
     head, naive, aligned = averages(rows)
@@ -94,7 +81,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
         "--checkpoints", str(tmp_path / "checkpoints"), "--output", str(tmp_path / "out"),
     ]  # fmt: skip
     assert main([*command, "--plan"]) == 0
-    assert "2 policies are missing" in capsys.readouterr().out
+    assert "1 policy is missing" in capsys.readouterr().out
     folder = tmp_path / "checkpoints" / "fetch" / "flow-world-0"
     train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "1"]
     assert main([*train, "--steps", "2", "--width", "32", "--output", str(folder)]) == 0
