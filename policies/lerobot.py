@@ -1,7 +1,7 @@
-"""LeRobot's own policies behind the `Policy` protocol: `LeRobotPolicy` serves a folder LeRobot has saved.
+"""LeRobot's own policies behind the `Policy` protocol: `load_lerobot` serves a folder LeRobot has saved.
 
     Observation ─► observation.* ─► their preprocessor ─► predict_action_chunk ─► their postprocessor ─► rows
-                                                                                      + row origin
+                                                          or, for a flow, our samplers
 
 A small file beside theirs, `robot_runtime.json`, says what their tensors cannot: what the columns of an
 action mean, how far apart rows are, and what a robot has to offer.
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -19,15 +19,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from policies.flow.features import FeatureConfig, row_origin, state_features
+from policies.flow.inference import ChunkSampler
+from policies.flow.sampled import SampledPolicy
 from policies.loading import SIDECAR
-from policies.policy import Answer, InferenceRequest
+from policies.policy import InferenceRequest, InfersByBatch, NewRows
 from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ConstantSchedule,
+    RtcGuidance,
+    SamplerPart,
+)
 from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation
+from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
+PICTURES, TASK = "observation.images", "task"
+UNTRAINED = (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
+"""Sampler parts that any flow takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,12 @@ class Sidecar:
     features: FeatureConfig
     """What of the robot is in `observation.state`; the scene is `observation.environment_state`."""
     tasks: tuple[str, ...] = ()
+    adds_origin: bool = True
+    """Whether absolute columns come out relative to the measured joints or hand, as our training has them."""
+    trained_for: tuple[str, ...] = ()
+    """Sampler parts, by name, that a flow was trained for; those that need no training it takes anyway."""
+    max_inference_delay: int = 0
+    """Most committed rows it was trained with."""
 
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files."""
@@ -48,6 +65,9 @@ class Sidecar:
             "action_spec": self.action_spec.to_dict(),
             "features": asdict(self.features),
             "tasks": list(self.tasks),
+            "adds_origin": self.adds_origin,
+            "trained_for": list(self.trained_for),
+            "max_inference_delay": self.max_inference_delay,
         }
         (folder / SIDECAR).write_text(json.dumps(data, indent=2) + "\n")
 
@@ -62,6 +82,9 @@ class Sidecar:
                 action_spec=ActionSpec.from_dict(data["action_spec"]),
                 features=FeatureConfig(**data["features"]),
                 tasks=tuple(data["tasks"]),
+                adds_origin=data.get("adds_origin", True),
+                trained_for=_known_samplers(data.get("trained_for", ())),
+                max_inference_delay=int(data.get("max_inference_delay", 0)),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
@@ -70,16 +93,41 @@ class Sidecar:
 def tensors_of(
     observations: Sequence[Observation], schema: Schema, features: FeatureConfig
 ) -> dict[str, Float[Tensor, "b n"]]:
-    """A batch as LeRobot names it: the robot's numbers, and the scene's if there are any."""
+    """A batch as LeRobot names it: the robot's numbers, the scene's if there are any, and pictures."""
     rows = np.array([state_features(o, schema, features) for o in observations], dtype=np.float32)
     robot_dim = rows.shape[1] - schema.environment_state_dim
     batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
     if schema.environment_state_dim:
         batch[SCENE] = torch.from_numpy(rows[:, robot_dim:].copy())
+    for camera in schema.cameras:
+        pixels = np.array([o.images[camera].pixels for o in observations])
+        batch[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
     return batch
 
 
-class LeRobotPolicy:
+def load_lerobot(folder: Path, *, device: str = "cpu") -> "LeRobotPolicy | LeRobotFlowPolicy":
+    """What LeRobot has saved in a folder.
+
+    CheckpointError: it holds no policy of LeRobot's that predicts chunks, or no sidecar.
+    """
+    from lerobot.configs.policies import PreTrainedConfig
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    sidecar = Sidecar.load(folder)
+    try:
+        config = PreTrainedConfig.from_pretrained(folder)
+        config.device = device
+        policy = get_policy_class(config.type).from_pretrained(folder, config=config).eval()
+        before, after = make_pre_post_processors(config, pretrained_path=str(folder))
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{folder} holds no policy of LeRobot's: {error}") from error
+    from policies.lerobot_flow import FLOWS
+
+    kind = LeRobotFlowPolicy if config.type in FLOWS else LeRobotPolicy
+    return kind(f"{config.type} {folder.name}", policy, before, after, sidecar)
+
+
+class LeRobotPolicy(InfersByBatch):
     """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
 
     samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
@@ -87,21 +135,11 @@ class LeRobotPolicy:
     recipe = ""
     roll_forward = None
 
-    def __init__(self, folder: Path, *, device: str = "cpu") -> None:
-        """CheckpointError: the folder holds no policy of LeRobot's that predicts chunks, or no sidecar."""
-        from lerobot.configs.policies import PreTrainedConfig
-        from lerobot.policies.factory import get_policy_class, make_pre_post_processors
-
-        self._sidecar = Sidecar.load(folder)
-        try:
-            config = PreTrainedConfig.from_pretrained(folder)
-            config.device = device
-            self._policy = get_policy_class(config.type).from_pretrained(folder, config=config)
-            self._before, self._after = make_pre_post_processors(config, pretrained_path=str(folder))
-        except (OSError, ValueError, KeyError) as error:
-            raise CheckpointError(f"{folder} holds no policy of LeRobot's: {error}") from error
-        self._config: Any = config
-        self.name = f"{config.type} {folder.name}"
+    def __init__(self, name: str, policy: Any, before: Any, after: Any, sidecar: Sidecar) -> None:
+        """policy, before, after: LeRobot's."""
+        self.name, self._policy, self._before, self._after = name, policy, before, after
+        self._config: Any = policy.config
+        self._sidecar = sidecar
         self.num_evaluations = 0
         """As `BatchPolicy.num_evaluations`."""
 
@@ -117,27 +155,8 @@ class LeRobotPolicy:
     def tasks(self) -> tuple[str, ...]:
         return self._sidecar.tasks
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
-        """As `Policy.infer`; all rows come at once."""
-        request = InferenceRequest(
-            observation=observation,
-            prev_action_chunk=prev_action_chunk,
-            inference_delay=inference_delay,
-            seed=seed,
-        )
-        (answer,) = self.infer_batch([request], sampler=sampler)
-        return iter(answer.blocks)
-
-    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> list[Answer]:
-        """As `BatchPolicy.infer_batch`."""
+    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+        """As `BatchPolicy.infer_batch`; all rows come at once."""
         if not isinstance(sampler, ConstantSchedule) or any(r.inference_delay for r in requests):
             raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
         observations = [request.observation for request in requests]
@@ -147,10 +166,9 @@ class LeRobotPolicy:
         num_calls = self._num_calls()
         self.num_evaluations += num_calls * len(requests)
         rows = chunk.numpy().astype(float)
-        return [
-            Answer(blocks=(row + row_origin(self.action_spec, o.state),), num_calls=(num_calls,))
-            for row, o in zip(rows, observations, strict=True)
-        ]
+        origins = [_origin(self._sidecar, o.state) for o in observations]
+        answered = [row + origin for row, origin in zip(rows, origins, strict=True)]
+        return iter([NewRows(num_calls=num_calls, rows=answered)])
 
     def _predict(self, batch: dict[str, Tensor], seeds: list[int]) -> Tensor:
         """Normalised rows; the noise is drawn for each request by itself, so that batches do not matter."""
@@ -166,3 +184,46 @@ class LeRobotPolicy:
 
     def _num_calls(self) -> int:
         return int(getattr(self._config, "num_inference_steps", None) or 1)
+
+
+class LeRobotFlowPolicy(SampledPolicy):
+    """A flow of theirs under our samplers; committed rows and early first rows if it was trained for them."""
+
+    recipe = ""
+    roll_forward = None
+
+    def __init__(self, name: str, policy: Any, before: Any, after: Any, sidecar: Sidecar) -> None:
+        """policy, before, after: LeRobot's."""
+        from policies.lerobot_flow import LeRobotFlow
+
+        spec = sidecar.action_spec
+        super().__init__(ChunkSampler(LeRobotFlow(policy, after, horizon=spec.horizon, dim=spec.dim)))
+        self.name, self._before, self._sidecar = name, before, sidecar
+        self.schema, self.action_spec, self.tasks = sidecar.schema, spec, sidecar.tasks
+        self.samplers = UNTRAINED + tuple(
+            part
+            for part in get_args(SamplerPart)
+            if part.__name__ in sidecar.trained_for and part not in UNTRAINED
+        )
+        self.max_inference_delay = sidecar.max_inference_delay
+
+    def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        batch: dict[str, Any] = dict(tensors_of(observations, self.schema, self._sidecar.features))
+        batch[TASK] = [o.task for o in observations]
+        return dict(self._before(batch))
+
+    def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        return _origin(self._sidecar, state)
+
+
+def _origin(sidecar: Sidecar, state: RobotState) -> Float[np.ndarray, " D"]:
+    spec = sidecar.action_spec
+    return row_origin(spec, state) if sidecar.adds_origin else np.zeros(spec.dim)
+
+
+def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:
+    valid = [part.__name__ for part in get_args(SamplerPart)]
+    for name in names:
+        if name not in valid:
+            raise ValueError(f"there is no sampler part {name!r}; there are {', '.join(valid)}")
+    return tuple(names)

@@ -11,6 +11,8 @@ from robot_runtime.errors import UnknownNameError
 SCRIPTED = ("hold", "sine")
 SIDECAR = "robot_runtime.json"
 """The file by which a folder of LeRobot's is known."""
+OPENPI = "openpi.json"
+"""The file by which a policy on somebody else's openpi server is known."""
 ESTIMATOR = "estimator.json"
 """The file by which a policy is known that sees the scene by itself."""
 
@@ -21,7 +23,8 @@ def policy_names() -> tuple[str, ...]:
 
 
 def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: str = "cpu") -> Policy:
-    """A scripted policy, a shipped checkpoint, or the checkpoint in a folder, ours or LeRobot's.
+    """A scripted policy, a shipped checkpoint, or what a folder holds: a checkpoint, ours or LeRobot's, or
+    the address of an openpi server.
 
     schema: the robot a scripted policy is for; a checkpoint has its own.
     device: where a checkpoint computes, in torch's words ("cpu", "cuda").
@@ -35,9 +38,13 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
     if name not in shipped_checkpoints() and not Path(name).is_dir():
         raise UnknownNameError("policy or checkpoint folder", name, policy_names())
     if (Path(name) / SIDECAR).is_file():
-        from policies.lerobot import LeRobotPolicy
+        from policies.lerobot import load_lerobot
 
-        return LeRobotPolicy(Path(name), device=device)
+        return load_lerobot(Path(name), device=device)
+    if (Path(name) / OPENPI).is_file():
+        from policies.openpi import OpenpiPolicy
+
+        return OpenpiPolicy.load(Path(name))
     from policies.estimator import Estimator
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy

@@ -1,8 +1,9 @@
 """The one seam between the server and whatever predicts action chunks."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -101,8 +102,65 @@ class InferenceRequest:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class NewRows:
+    """What has become final of a batch's answers since the last of these."""
+
+    num_calls: int
+    """Network calls so far, one after the other."""
+    rows: list[Float[np.ndarray, "n D"]]
+    """Of each request in order; none for an answer that has no new ones."""
+
+
+class BatchPolicy(Policy, Protocol):
+    """A policy that answers several robots with one pass of its network."""
+
+    @property
+    def num_evaluations(self) -> int:
+        """Passes of one chunk through the network so far; a backward pass counts as two."""
+        ...
+
+    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+        """As `infer` for each, and checked at the call; one that does not fit refuses the batch.
+
+        An answer depends on its own request only, but for rounding.
+        """
+        ...
+
+
+class InfersByBatch(ABC):
+    """Gives a `BatchPolicy` its `infer`."""
+
+    @abstractmethod
+    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+        """As `BatchPolicy.infer_batch`."""
+
+    def infer(
+        self,
+        observation: Observation,
+        *,
+        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
+        inference_delay: int = 0,
+        sampler: SamplerPart,
+        seed: int,
+    ) -> Iterator[Float[np.ndarray, "n D"]]:
+        """As `Policy.infer`, of a batch of one; arguments are checked at the call."""
+        request = InferenceRequest(
+            observation=observation,
+            prev_action_chunk=prev_action_chunk,
+            inference_delay=inference_delay,
+            seed=seed,
+        )
+        return (new.rows[0] for new in self.infer_batch([request], sampler=sampler))
+
+
+def answers_batches(policy: Policy) -> TypeGuard[BatchPolicy]:
+    """Whether the policy is a `BatchPolicy`."""
+    return hasattr(policy, "infer_batch")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """What `Policy.infer` yields for one request, and how long the network had been at it."""
+    """All that was inferred for one request, and how long the network had been at it."""
 
     blocks: tuple[Float[np.ndarray, "n D"], ...]
     num_calls: tuple[int, ...]
@@ -114,14 +172,15 @@ class Answer:
         return np.concatenate(self.blocks)
 
 
-class BatchPolicy(Policy, Protocol):
-    """A policy that answers several robots with one pass of its network."""
-
-    @property
-    def num_evaluations(self) -> int:
-        """Passes of one chunk through the network so far; a backward pass counts as two."""
-        ...
-
-    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> list[Answer]:
-        """As `infer` for each; an answer depends on its own request only, but for rounding."""
-        ...
+def answers(
+    policy: BatchPolicy, requests: Sequence[InferenceRequest], *, sampler: SamplerPart
+) -> list[Answer]:
+    """What `infer_batch` comes to for each request."""
+    blocks: list[list[np.ndarray]] = [[] for _ in requests]
+    calls: list[list[int]] = [[] for _ in requests]
+    for new in policy.infer_batch(requests, sampler=sampler) if requests else ():
+        for i, rows in enumerate(new.rows):
+            if len(rows):
+                blocks[i].append(rows)
+                calls[i].append(new.num_calls)
+    return [Answer(blocks=tuple(b), num_calls=tuple(c)) for b, c in zip(blocks, calls, strict=True)]

@@ -1,7 +1,8 @@
 """From checked requests to relative rows: one pass of the network serves a batch of robots, or of samples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,14 +29,85 @@ from robot_runtime.core.schedule import answer_rows, finish_steps
 class Batch:
     """Requests that were checked, B of them."""
 
-    features: Float[np.ndarray, "B F"]
-    """As observed; each checkpoint has statistics of its own."""
-    tasks: list[int]
+    seen: Any
+    """What the network encodes: for ours (features (B, F) as observed, task indices)."""
     planned: list[Float[np.ndarray, "n D"]]
     """Relative rows of each robot's plan, n of its own."""
     delays: list[int]
     """How many of those are committed, d <= n."""
     seeds: list[int]
+
+
+class FlowNetwork(Protocol):
+    """What is sampled from: rows as it knows them, normalised, and their velocity from noise to action."""
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        ...
+
+    @property
+    def row_dim(self) -> int:
+        """Columns it denoises; it may have more than a row has."""
+        ...
+
+    @property
+    def num_steps(self) -> int:
+        """Euler steps when nobody asks for another number."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def encode(self, seen: Any) -> Any:
+        """What is seen, once a chunk: the context of B requests."""
+        ...
+
+    def velocity(self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None) -> Tensor:
+        """Of N samples each, (B * N, H, row_dim), at flow times (B * N, H), 0 noise and 1 action.
+
+        is_prefix: (B * N, H) committed rows, for a network that is told; None for one that is not.
+        """
+        ...
+
+    def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
+        """Relative rows from row 0 on as it knows them."""
+        ...
+
+    def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
+        """Rows (..., H, row_dim) as relative ones."""
+        ...
+
+
+class CheckpointNetwork:
+    """Ours."""
+
+    def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
+        self.device = device
+        self.horizon, self.row_dim = checkpoint.action_spec.horizon, checkpoint.action_spec.dim
+        self.num_steps = checkpoint.num_steps
+        self._checkpoint = checkpoint
+        checkpoint.model.to(device)
+
+    def encode(self, seen: tuple[Float[np.ndarray, "B F"], Sequence[int]]) -> Tensor:
+        features, tasks = seen
+        normalised = self._checkpoint.features.features(features)
+        tensor = torch.as_tensor(normalised, dtype=torch.float32, device=self.device)
+        context: Tensor = self._checkpoint.model.encode(tensor, torch.tensor(tasks, device=self.device))
+        return context
+
+    def velocity(self, x: Tensor, t: Tensor, context: Tensor, is_prefix: Tensor | None) -> Tensor:
+        if len(x) > len(context):
+            context = context.repeat_interleave(len(x) // len(context), 0)
+        if is_prefix is None:
+            return self._checkpoint.model.velocity(x, t, context)
+        return self._checkpoint.model.velocity(x, t, context, is_prefix)
+
+    def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+        return self._checkpoint.rows.normalise(rows)
+
+    def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
+        return self._checkpoint.rows.restore(rows.double().cpu().numpy())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,27 +123,23 @@ class Progress:
 
 
 class ChunkSampler:
-    """Runs sampler parts on a checkpoint, and on a weaker one where a part contrasts the two."""
+    """Runs sampler parts on a network, and on a weaker one where a part contrasts the two."""
 
-    def __init__(self, checkpoint: Checkpoint, weak: Checkpoint | None, device: torch.device) -> None:
+    def __init__(self, network: FlowNetwork, weak: FlowNetwork | None = None) -> None:
         self.num_evaluations = 0
         """Chunks that went through a network; a backward pass counts as two."""
-        self._checkpoint, self._weak, self._device = checkpoint, weak, device
-        self._spec = checkpoint.action_spec
-        for c in (checkpoint, weak):
-            if c is not None:
-                c.model.to(device)
+        self._network, self._weak = network, weak
 
     @torch.no_grad()  # and not inference mode: guidance differentiates
     def run(self, batch: Batch, part: SamplerPart) -> Iterator[Progress]:
         """Progress whenever rows have become final, until every answer is complete."""
-        num_steps, num_samples = part.num_steps or self._checkpoint.num_steps, _num_samples(part)
+        num_steps, num_samples = part.num_steps or self._network.num_steps, _num_samples(part)
         finish = [self._finish_steps(part, d, num_steps) for d in batch.delays]
-        ends = [answer_rows(part, horizon=self._spec.horizon, inference_delay=d) for d in batch.delays]
+        ends = [answer_rows(part, horizon=self._network.horizon, inference_delay=d) for d in batch.delays]
         noise = self._noise(batch.seeds, num_samples + (num_samples if _contrasts(part) else 0))
         previous = self._previous(batch)
         num_final = [0] * len(ends)
-        steps = self._denoise(self._checkpoint, batch, part, noise[:, :num_samples], previous, num_steps)
+        steps = self._denoise(self._network, batch, part, noise[:, :num_samples], previous, num_steps)
         for step, samples in enumerate(steps, 1):
             before = num_final
             num_final = [int((f[:end] <= step).sum()) for f, end in zip(finish, ends, strict=True)]
@@ -80,31 +148,26 @@ class ChunkSampler:
             x = samples[:, 0]
             if num_samples > 1:
                 x = self._choose(part, samples, batch, noise[:, num_samples:], previous, num_steps)
-            yield Progress(num_calls=step, num_final=num_final, rows=self._restored(self._checkpoint, x))
+            yield Progress(num_calls=step, num_final=num_final, rows=self._network.restored(x))
             if num_final == ends:
                 return
 
     def _denoise(
         self,
-        checkpoint: Checkpoint,
+        network: FlowNetwork,
         batch: Batch,
         part: SamplerPart,
         noise: Tensor,
         previous: PreviousRows,
         num_steps: int,
     ) -> Iterator[Tensor]:
-        """Samples (B, N, H, D) after each step, from as much noise; all N share one encoding."""
-        num_samples, shape = noise.shape[1], noise.shape
-        features = self._tensor(checkpoint.features.features(batch.features))
-        context = checkpoint.model.encode(features, torch.tensor(batch.tasks, device=self._device))
-        context = context.repeat_interleave(num_samples, 0)
+        """Samples (B, N, H, R) after each step, from as much noise; all N share one encoding."""
+        num_samples, shape, context = noise.shape[1], noise.shape, network.encode(batch.seen)
         evaluations = calls_per_step(part.exact_jacobian) if isinstance(part, RtcGuidance) else 1
 
         def velocity(x: Tensor, t: Tensor, is_prefix: Tensor | None) -> Tensor:
             self.num_evaluations += evaluations * len(x)
-            if is_prefix is None:
-                return checkpoint.model.velocity(x, t, context)
-            return checkpoint.model.velocity(x, t, context, is_prefix)
+            return network.velocity(x, t, context, is_prefix)
 
         steps = denoise(
             part,
@@ -128,14 +191,17 @@ class ChunkSampler:
         match part:
             case BestOfSamples(rho=rho, num_contrast=num_contrast):
                 weights = coherence_weights(
-                    rho=rho, start=previous.num_committed, end=previous.num_rows, horizon=self._spec.horizon
+                    rho=rho,
+                    start=previous.num_committed,
+                    end=previous.num_rows,
+                    horizon=self._network.horizon,
                 )
                 weak = None
                 if num_contrast and self._weak is not None:
                     *_, weak = self._denoise(
                         self._weak, batch, ConstantSchedule(), noise, previous, num_steps
                     )
-                    weak = self._tensor(self._checkpoint.rows.normalise(self._restored(self._weak, weak)))
+                    weak = self._tensor(self._network.normalised(self._weak.restored(weak)))
                 return best_sample(
                     samples, previous=previous.rows, weights=weights, weak=weak, num_contrast=num_contrast
                 )
@@ -147,38 +213,35 @@ class ChunkSampler:
     def _finish_steps(self, part: SamplerPart, inference_delay: int, num_steps: int) -> np.ndarray:
         """(H,) steps after which each row is final."""
         if isinstance(part, HorizonAwareSchedule):
-            return finish_steps(part, horizon=self._spec.horizon, inference_delay=inference_delay)
-        return np.full(self._spec.horizon, num_steps)
+            return finish_steps(part, horizon=self._network.horizon, inference_delay=inference_delay)
+        return np.full(self._network.horizon, num_steps)
 
     def _noise(self, seeds: list[int], num_draws: int) -> Tensor:
         """(B, draws, H, D), drawn on the CPU so that a seed means the same on every device.
 
         Draw by draw, so that the first sample of many is the one that a single one would have been.
         """
-        shape = self._spec.horizon, self._spec.dim
+        shape = self._network.horizon, self._network.row_dim
         noise = torch.empty(len(seeds), num_draws, *shape)
         for i, seed in enumerate(seeds):
             generator = torch.Generator().manual_seed(seed)
             for k in range(num_draws):
                 torch.randn(shape, generator=generator, out=noise[i, k])
-        return noise.to(self._device)
+        return noise.to(self._network.device)
 
     def _previous(self, batch: Batch) -> PreviousRows:
-        rows = np.zeros((len(batch.planned), self._spec.horizon, self._spec.dim))
+        network = self._network
+        rows = np.zeros((len(batch.planned), network.horizon, network.row_dim))
         for i, planned in enumerate(batch.planned):
-            rows[i, : len(planned)] = self._checkpoint.rows.normalise(planned)
+            rows[i, : len(planned)] = network.normalised(planned)
         return PreviousRows(
             rows=self._tensor(rows),
-            num_rows=torch.tensor([len(planned) for planned in batch.planned], device=self._device),
-            num_committed=torch.tensor(batch.delays, device=self._device),
+            num_rows=torch.tensor([len(planned) for planned in batch.planned], device=network.device),
+            num_committed=torch.tensor(batch.delays, device=network.device),
         )
 
-    def _restored(self, checkpoint: Checkpoint, rows: Tensor) -> np.ndarray:
-        """Normalised rows (..., H, D) as relative ones."""
-        return checkpoint.rows.restore(rows.double().cpu().numpy())
-
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.as_tensor(array, dtype=torch.float32, device=self._device)
+        return torch.as_tensor(array, dtype=torch.float32, device=self._network.device)
 
 
 def _num_samples(part: SamplerPart) -> int:

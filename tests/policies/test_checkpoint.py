@@ -94,7 +94,7 @@ def test_every_shipped_checkpoint_loads() -> None:
 
 
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="'wave'; valid: clear, conveyor, hold, "):
+    with pytest.raises(UnknownNameError, match="'wave'; valid: clear, conveyor, drawer, fetch, hold, "):
         load_policy("wave")
 
 

@@ -16,7 +16,7 @@ from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
 from policies.flow.train import TrainConfig, train
 from policies.loading import load_policy
-from policies.policy import InferenceRequest
+from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
@@ -125,12 +125,10 @@ def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
 def test_batches_change_nothing(folder):
     policy = load_policy(folder)
     requests = [InferenceRequest(observation=observation(i), seed=i) for i in range(5)]
-    for request, answer in zip(
-        requests, policy.infer_batch(requests, sampler=ConstantSchedule()), strict=True
-    ):
+    for request, answer in zip(requests, answers(policy, requests, sampler=ConstantSchedule()), strict=True):
         alone = list(policy.infer(request.observation, sampler=ConstantSchedule(), seed=request.seed))
         np.testing.assert_allclose(answer.rows, np.concatenate(alone), atol=1e-4)
-    assert policy.infer_batch([], sampler=ConstantSchedule()) == []
+    assert answers(policy, [], sampler=ConstantSchedule()) == []
 
 
 def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder):

@@ -12,7 +12,7 @@ import torch
 from policies.flow.features import FeatureConfig
 from policies.lerobot import tensors_of
 from policies.loading import SIDECAR, load_policy
-from policies.policy import InferenceRequest
+from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.schema import Schema
@@ -89,7 +89,7 @@ def test_rows_count_from_where_the_robot_is(trained):
 def test_batches_change_nothing_and_seeds_decide(trained):
     policy = load_policy(trained[0])
     requests = [InferenceRequest(observation=observation(i), seed=i) for i in range(5)]
-    together = policy.infer_batch(requests, sampler=ConstantSchedule())
+    together = answers(policy, requests, sampler=ConstantSchedule())
     for request, answer in zip(requests, together, strict=True):
         np.testing.assert_allclose(
             answer.rows, ask(policy, request.observation, seed=request.seed), atol=1e-5

@@ -1,0 +1,114 @@
+"""`SampledPolicy`: any flow network behind the `Policy` protocol, for one robot or a batch of them."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from policies.flow.inference import Batch, ChunkSampler
+from policies.flow.support import check_options
+from policies.policy import InferenceRequest, InfersByBatch, NewRows
+from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.capabilities import TRAINED_BY_LENGTH
+from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.errors import InvalidValueError
+
+logger = logging.getLogger(__name__)
+
+
+class SampledPolicy(InfersByBatch):
+    """Checks requests, has their rows sampled, and gives back absolute ones. Holds no state between calls."""
+
+    name: str
+    action_spec: ActionSpec
+    samplers: tuple[type[SamplerPart], ...]
+    max_inference_delay: int
+
+    def __init__(self, sampler: ChunkSampler) -> None:
+        self._sampler = sampler
+        self._has_warned = False
+
+    @abstractmethod
+    def _seen(self, observations: Sequence[Observation]) -> Any:
+        """As the network encodes them; ValueError for what does not fit."""
+
+    @abstractmethod
+    def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        """What the columns of the network's rows count from."""
+
+    @property
+    def num_evaluations(self) -> int:
+        """As `BatchPolicy.num_evaluations`."""
+        return self._sampler.num_evaluations
+
+    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+        """As `BatchPolicy.infer_batch`: each network call serves all requests.
+
+        Rows come in one block, but from the horizon-aware schedule. The first d are the committed ones, to
+        the last bit. More committed rows than the policy was trained with (`max_inference_delay`) are given
+        to the network all the same, which extrapolates, and the log says so once. Shipped `pick_place`,
+        trained with 12, succeeded in 20 of 20 episodes at 16.
+        """
+        self._check_sampler(sampler)
+        seen = self._seen([r.observation for r in requests])
+        origins = [self._origin(r.observation.state) for r in requests]
+        planned = [self._checked_rows(r, sampler) for r in requests]
+        batch = Batch(
+            seen=seen,
+            planned=[rows - origin for rows, origin in zip(planned, origins, strict=True)],
+            delays=[r.inference_delay for r in requests],
+            seeds=[r.seed for r in requests],
+        )
+        committed = [rows[:d] for rows, d in zip(planned, batch.delays, strict=True)]
+        return self._new_rows(batch, sampler, np.array(origins), committed)
+
+    def _new_rows(
+        self, batch: Batch, sampler: SamplerPart, origins: np.ndarray, committed: list[np.ndarray]
+    ) -> Iterator[NewRows]:
+        sent = [0] * len(committed)
+        for progress in self._sampler.run(batch, sampler):
+            rows = progress.rows + origins[:, None]
+            for chunk, kept in zip(rows, committed, strict=True):
+                chunk[: len(kept)] = kept  # to the last bit, not by way of the normaliser and back
+            ends = progress.num_final
+            yield NewRows(
+                num_calls=progress.num_calls,
+                rows=[chunk[a:b] for chunk, a, b in zip(rows, sent, ends, strict=True)],
+            )
+            sent = ends
+
+    # ---- checking ------------------------------------------------------------------------------
+
+    def _check_sampler(self, sampler: SamplerPart) -> None:
+        if not isinstance(sampler, self.samplers):
+            valid = ", ".join(kind.__name__ for kind in self.samplers)
+            raise InvalidValueError(
+                f"policy {self.name!r} does not take the sampler {sampler}; it takes {valid}"
+            )
+        check_options(sampler)
+
+    def _checked_rows(self, request: InferenceRequest, sampler: SamplerPart) -> np.ndarray:
+        spec, d = self.action_spec, request.inference_delay
+        given = request.prev_action_chunk
+        rows = np.zeros((0, spec.dim)) if given is None else np.asarray(given, float)
+        if d and isinstance(sampler, PREFIXLESS):
+            raise ValueError(f"{type(sampler).__name__} cannot keep a committed prefix; use a clamped prefix")
+        if rows.ndim != 2 or rows.shape[1] != spec.dim or len(rows) > spec.horizon:
+            raise ValueError(
+                f"a previous chunk has up to {spec.horizon} rows of {spec.dim} numbers, got {rows.shape}"
+            )
+        if not 0 <= d <= min(len(rows), spec.horizon - 1):
+            raise ValueError(f"of {len(rows)} rows, at most {spec.horizon - 1} can be committed; got {d}")
+        if not np.isfinite(rows).all():
+            raise ValueError("the previous chunk holds NaN or infinite numbers")
+        if d > self.max_inference_delay and isinstance(sampler, TRAINED_BY_LENGTH) and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "%d committed rows, policy %s was trained with up to %d: it extrapolates from here on",
+                d, self.name, self.max_inference_delay,
+            )  # fmt: skip
+        return rows

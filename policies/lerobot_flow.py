@@ -1,0 +1,178 @@
+"""LeRobot's flow policies (SmolVLA, pi0, pi0.5) under our samplers: their networks, unchanged, our steps.
+
+    their preprocessor ─► their own predict_action_chunk, stopped where it would begin to integrate
+                                        │
+                          prefix encoded once ─► velocity(rows, flow times) as often as a sampler wants
+
+Theirs counts flow time from 1, noise, to 0, action, and has velocity noise - action; ours runs the other way
+round. They know one flow time for a chunk. Committed rows and early first rows need one for each row: it goes
+into the same layers row by row, which with equal times is what theirs does.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
+from lerobot.policies.pi_gemma import PiGemmaRMSNorm
+from torch import Tensor
+
+from robot_runtime.errors import CheckpointError
+
+Denoise = Callable[[Tensor, Tensor], Tensor]
+"""Their velocity (B, H, R) of rows (B, H, R) at their flow times (B,), or now (B, H)."""
+FLOWS = ("smolvla", "pi0", "pi05")
+"""Types of LeRobot's configurations that this knows."""
+_ONE_AT_A_TIME = Lock()
+"""Two servers' threads in one process must not both stand in for a module's function."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What B requests are seen as."""
+
+    denoise: Denoise
+    batch_size: int
+
+
+class LeRobotFlow:
+    """Fits `policies.flow.inference.FlowNetwork`."""
+
+    def __init__(self, policy: Any, after: Callable[[Tensor], Tensor], *, horizon: int, dim: int) -> None:
+        """
+        policy: LeRobot's, of one of FLOWS; from here on its layers take a flow time for each row too.
+        after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
+        CheckpointError: the postprocessor does more than to scale columns.
+        """
+        config = policy.config
+        self._policy, self._after, self._dim = policy, after, dim
+        self.horizon, self.row_dim = horizon, int(config.max_action_dim)
+        self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
+        self.device = torch.device(config.device)
+        self._scale, self._offset = _scaling(after, dim)
+        self._module = sys.modules[type(policy).__module__]
+        take_flow_times_by_row(policy.model, config.type)
+
+    def encode(self, seen: dict[str, Any]) -> Encoded:
+        """A preprocessed batch; its prefix goes through their network once."""
+        batch_size = len(next(value for key, value in seen.items() if key.startswith("observation.")))
+        unused = torch.zeros((batch_size, self.horizon, self.row_dim), device=self.device)
+        with _instead_of_integrating(self._module) as found:
+            self._policy.predict_action_chunk(seen, noise=unused)
+        (denoise,) = found
+        return Encoded(denoise, batch_size)
+
+    def velocity(self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None) -> Tensor:
+        """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
+        shape = context.batch_size, -1
+        rows, times = x.unflatten(0, shape), 1.0 - t.unflatten(0, shape)
+        by_sample = [-context.denoise(rows[:, k], times[:, k]) for k in range(rows.shape[1])]
+        return torch.stack(by_sample, dim=1).flatten(0, 1)
+
+    def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
+        out = np.zeros((len(rows), self.row_dim))
+        out[:, : self._dim] = (rows - self._offset) / self._scale
+        return out
+
+    def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
+        return self._after(rows[..., : self._dim]).double().cpu().numpy()
+
+
+def take_flow_times_by_row(model: Any, kind: str) -> None:
+    """Let a model's `embed_suffix` take flow times (B, H); with (B,) it does what it did."""
+    suffixes: dict[str, Callable] = {"smolvla": _smolvla_suffix, "pi0": _pi0_suffix, "pi05": _pi05_suffix}
+    model.embed_suffix = partial(suffixes[kind], model, model.embed_suffix)
+    if kind == "pi05":
+        for layer in model.paligemma_with_expert.gemma_expert.modules():
+            if isinstance(layer, PiGemmaRMSNorm) and layer.dense is not None:
+                layer.__class__ = RowwiseNorm
+
+
+class RowwiseNorm(PiGemmaRMSNorm):
+    """Theirs, for a condition (B, H, C) of each row as well as one (B, C) of the whole chunk."""
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        if cond is None or cond.ndim < 3:
+            return super().forward(x, cond)
+        scale, shift, gate = self.dense(cond).chunk(3, dim=-1)
+        normed = self._norm(x) * (1 + scale.float()) + shift.float()
+        return normed.to(x.dtype), gate.to(x.dtype)
+
+
+def _smolvla_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if t.ndim == 1:
+        return whole(x, t)
+    _, pad_masks, att_masks = whole(x, t[:, 0])
+    width = model.vlm_with_expert.expert_hidden_size
+    return _rows_with_times(model, x, t, width), pad_masks, att_masks
+
+
+def _pi0_suffix(
+    model: Any, whole: Callable, state: Tensor, x: Tensor, t: Tensor
+) -> tuple[Tensor, Tensor, Tensor, None]:
+    if t.ndim == 1:
+        return whole(state, x, t)
+    embedded, pad_masks, att_masks, condition = whole(state, x, t[:, 0])
+    rows = _rows_with_times(model, x, t, model.action_in_proj.out_features)
+    return torch.cat([embedded[:, : -x.shape[1]], rows], dim=1), pad_masks, att_masks, condition
+
+
+def _pi05_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if t.ndim == 1:
+        return whole(x, t)
+    embedded, pad_masks, att_masks, _ = whole(x, t[:, 0])
+    times = _embedded_times(model, t, model.action_in_proj.out_features).to(t.dtype)
+    condition = F.silu(model.time_mlp_out(F.silu(model.time_mlp_in(times))))
+    return embedded, pad_masks, att_masks, condition
+
+
+def _rows_with_times(model: Any, x: Tensor, t: Tensor, width: int) -> Tensor:
+    rows = model.action_in_proj(x)
+    both = torch.cat([rows, _embedded_times(model, t, width).to(rows.dtype)], dim=2)
+    out: Tensor = model.action_time_mlp_out(F.silu(model.action_time_mlp_in(both)))
+    return out
+
+
+def _embedded_times(model: Any, t: Tensor, width: int) -> Tensor:
+    """(B, H, width)"""
+    config = model.config
+    flat = create_sinusoidal_pos_embedding(
+        t.flatten(), width, config.min_period, config.max_period, device=t.device
+    )
+    return flat.unflatten(0, t.shape)
+
+
+@contextmanager
+def _instead_of_integrating(module: ModuleType) -> Iterator[list[Denoise]]:
+    """While it lasts, their sampling ends where it would begin; what it would have integrated is found."""
+    found: list[Denoise] = []
+
+    def find(denoise: Denoise, noise: Tensor, num_steps: int, **_: Any) -> Tensor:
+        found.append(denoise)
+        return noise
+
+    with _ONE_AT_A_TIME:
+        integrate = module.euler_integrate
+        module.euler_integrate = find  # type: ignore[attr-defined]
+        try:
+            yield found
+        finally:
+            module.euler_integrate = integrate  # type: ignore[attr-defined]
+
+
+def _scaling(after: Callable[[Tensor], Tensor], dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Factor and offset (D,) of each column, found out by asking."""
+    asked = (torch.full((1, 1, dim), value) for value in (0.0, 1.0, 2.0))
+    at_0, at_1, at_2 = (after(rows).cpu().numpy()[0, 0].astype(float) for rows in asked)
+    if not np.allclose(at_2 - at_1, at_1 - at_0, rtol=1e-3, atol=1e-6) or (at_1 == at_0).any():
+        raise CheckpointError("the policy's postprocessor does more than to scale columns")
+    return at_1 - at_0, at_0

@@ -1,0 +1,170 @@
+"""LeRobot's real flow networks, small and random, under our samplers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from policies.loading import load_policy
+from policies.policy import InferenceRequest, answers
+from robot_runtime.core.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    ConstantSchedule,
+    HorizonAwareSchedule,
+    RtcGuidance,
+    SamplerPart,
+)
+from robot_runtime.core.schedule import finish_steps
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.errors import CheckpointError, InvalidValueError
+from tests.policies.tiny_vla import DIM, HORIZON, PADDED, TASK, narrow_pi, save_pi, save_smolvla
+
+pytest.importorskip("lerobot", reason="serves LeRobot's policies")
+pytest.importorskip("transformers", reason="SmolVLA and pi need it")
+TRAINED = ("ClampedPrefix", "HorizonAwareSchedule")
+
+
+@pytest.fixture(scope="module", params=["smolvla", "pi0", "pi05"])
+def policy(request, tmp_path_factory):
+    kind, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if kind == "smolvla":
+        return load_policy(save_smolvla(folder, trained_for=TRAINED))
+    with narrow_pi(kind, folder / "vlm"):
+        return load_policy(save_pi(kind, folder, trained_for=TRAINED))
+
+
+def observation(seed: int) -> Observation:
+    rng = np.random.default_rng(seed)
+    state = RobotState(t_ns=0, q=rng.normal(size=2), dq=np.zeros(2), gripper_width=0.05)
+    images = {"wrist": Image(t_ns=0, pixels=rng.integers(0, 256, (32, 32, 3), np.uint8))}
+    return Observation(state=state, images=images, task=TASK)
+
+
+def request(seed: int, *, n: int = 0, d: int = 0) -> InferenceRequest:
+    rows = np.random.default_rng(100 + seed).normal(size=(n, DIM)) if n else None
+    return InferenceRequest(
+        observation=observation(seed), prev_action_chunk=rows, inference_delay=d, seed=seed
+    )
+
+
+def rows_of(policy, part: SamplerPart, *requests: InferenceRequest) -> list[np.ndarray]:
+    return [answer.rows for answer in answers(policy, requests, sampler=part)]
+
+
+def lerobots_own(policy, requests: list[InferenceRequest]) -> np.ndarray:
+    """What LeRobot itself answers to the same observations from the same noise."""
+    noise = torch.stack(
+        [torch.randn((HORIZON, PADDED), generator=torch.Generator().manual_seed(r.seed)) for r in requests]
+    )
+    network = policy._sampler._network
+    batch = policy._seen([r.observation for r in requests])
+    return network._after(network._policy.predict_action_chunk(batch, noise=noise)).numpy()
+
+
+def test_the_constant_schedule_gives_what_lerobot_gives(policy):
+    requests = [request(seed) for seed in range(3)]
+    ours = np.array(rows_of(policy, ConstantSchedule(), *requests))
+    np.testing.assert_allclose(ours, lerobots_own(policy, requests), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ConstantSchedule(),
+        ClampedPrefix(),
+        HorizonAwareSchedule(num_steps=4),
+        RtcGuidance(),
+        RtcGuidance(exact_jacobian=False),
+        BestOfSamples(num_samples=3),
+        AveragedSamples(num_samples=2),
+    ],
+)
+def test_batches_change_nothing_and_committed_rows_stay_to_the_last_bit(policy, part: SamplerPart):
+    is_prefixless = isinstance(part, ConstantSchedule | AveragedSamples)
+    requests = [request(0), request(1) if is_prefixless else request(1, n=6, d=3), request(2)]
+    together = rows_of(policy, part, *requests)
+    for one, rows in zip(requests, together, strict=True):
+        np.testing.assert_allclose(rows_of(policy, part, one)[0], rows, atol=1e-4)
+    if isinstance(part, ClampedPrefix | HorizonAwareSchedule):
+        assert np.array_equal(together[1][:3], requests[1].prev_action_chunk[:3])
+
+
+def test_what_is_seen_is_encoded_once_for_a_chunk_and_all_its_samples(policy, monkeypatch):
+    model, count = policy._sampler._network._policy.model, 0
+    embed = model.embed_prefix
+
+    def counted(*arguments, **named):
+        nonlocal count
+        count += 1
+        return embed(*arguments, **named)
+
+    monkeypatch.setattr(model, "embed_prefix", counted)
+    for part in (ConstantSchedule(), AveragedSamples(num_samples=4), HorizonAwareSchedule(num_steps=5)):
+        count = 0
+        rows_of(policy, part, request(0))
+        assert count == 1
+
+
+def test_first_rows_come_before_the_far_ones_are_finished(policy):
+    part = HorizonAwareSchedule(num_steps=5)
+    before = policy.num_evaluations
+    blocks = policy.infer(**vars(request(0, n=4, d=2)), sampler=part)
+    assert len(next(blocks)) == 3
+    assert policy.num_evaluations - before == 1
+    (answer,) = answers(policy, [request(0, n=4, d=2)], sampler=part)
+    calls = np.repeat(answer.num_calls, [len(block) for block in answer.blocks])
+    expected = np.maximum(finish_steps(part, horizon=HORIZON, inference_delay=2), 1)
+    assert calls.tolist() == expected.tolist()
+
+
+def test_a_flow_time_for_each_row_equals_one_for_all_if_they_are_the_same(policy):
+    network = policy._sampler._network
+    context = network.encode(policy._seen([observation(0), observation(1)]))
+    x = torch.randn((2, HORIZON, PADDED), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for t in (1.0, 0.7, 0.1):
+            whole = context.denoise(x, torch.full((2,), t))
+            by_row = context.denoise(x, torch.full((2, HORIZON), t))
+            torch.testing.assert_close(by_row, whole, atol=1e-5, rtol=1e-5)
+
+
+def test_a_later_row_s_flow_time_changes_no_earlier_row_of_smolvla_and_all_of_pi(policy):
+    """SmolVLA's rows see those before them, pi's see each other."""
+    network = policy._sampler._network
+    context = network.encode(policy._seen([observation(0)]))
+    x = torch.randn((1, HORIZON, PADDED), generator=torch.Generator().manual_seed(0))
+    t = torch.full((1, HORIZON), 0.5)
+    changed = t.clone()
+    changed[:, 5:] = 0.9
+    with torch.no_grad():
+        before, after = context.denoise(x, t), context.denoise(x, changed)
+    assert torch.allclose(before[:, :5], after[:, :5], atol=1e-6) == ("smolvla" in policy.name)
+    assert not torch.allclose(before[:, 5:], after[:, 5:], atol=1e-4)
+
+
+def test_the_exact_guidance_differentiates_through_their_network(policy):
+    exact, identity = (
+        rows_of(policy, RtcGuidance(exact_jacobian=exact), request(0, n=6, d=2))[0] for exact in (True, False)
+    )
+    assert np.isfinite(exact).all()
+    assert not np.allclose(exact, identity, atol=1e-4)
+
+
+def test_a_checkpoint_that_says_nothing_of_its_training_takes_what_needs_none(tmp_path: Path):
+    policy = load_policy(save_smolvla(tmp_path))
+    assert policy.samplers == (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
+    with pytest.raises(InvalidValueError, match="does not take the sampler ClampedPrefix"):
+        policy.infer(**vars(request(0, n=4, d=2)), sampler=ClampedPrefix())
+
+
+def test_a_sampler_part_that_does_not_exist_and_weights_that_are_not_there_say_so(tmp_path: Path):
+    folder = save_smolvla(tmp_path, trained_for=("Sorcery",))
+    with pytest.raises(CheckpointError, match="there is no sampler part 'Sorcery'"):
+        load_policy(folder)
+    folder = save_smolvla(tmp_path)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
+        load_policy(folder)
