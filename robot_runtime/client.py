@@ -21,6 +21,7 @@ from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
+from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell, Mailbox
 from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTransport
 from robot_runtime.wire.client_session import ClientSession
@@ -51,7 +52,9 @@ class PolicyClient:
         *,
         schema: Schema,
         robot: str = "robot",
+        policy: str = "",
         jpeg_quality: int | None = None,
+        keys: RobotKeys | None = None,
         clock: Clock | None = None,
         transport: Transport | None = None,
     ) -> None:
@@ -59,6 +62,8 @@ class PolicyClient:
 
         schema: what this robot has; the server refuses if the policy needs something else.
         jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
+        policy: which of the server's; empty for the only one.
+        keys: for a server that asks for them.
         transport: instead of a ZeroMQ socket to `address`.
         """
         self.welcome: Welcome | None = None
@@ -70,11 +75,12 @@ class PolicyClient:
             from robot_runtime.jpeg import jpeg_encoder  # most robots send raw images
 
             self._encode_jpeg = jpeg_encoder(jpeg_quality)
-        self._transport: Transport = transport or ZmqClientTransport(address)
+        self._transport: Transport = transport or ZmqClientTransport(address, keys=keys)
         self._session = ClientSession(
             client_id=f"{robot}-{os.urandom(6).hex()}",
             robot=robot,
             schema=schema,
+            policy=policy,
             session_ids=_session_ids(),
         )
         self._doorbell = Doorbell()
@@ -85,6 +91,7 @@ class PolicyClient:
         self._outbox: deque[list[Buffer]] = deque()
         self._timer_ns: int | None = None
         self._refusal: ServerRefused | None = None
+        self._trouble: str | None = None
         self._failure: Exception | None = None
         self._is_closing = False
         self._thread = Thread(target=self._run, name="policy-client", daemon=True)
@@ -151,9 +158,10 @@ class PolicyClient:
             if self._refusal is not None:
                 raise self._refused_error(self._refusal)
             if self._clock.now_ns() >= deadline_ns:
+                hint = "start one with `robot-runtime serve`, or check address and firewall"
                 raise ServerUnavailableError(
-                    f"no policy server answered at {self._address} within {timeout_s:g} s; start one with "
-                    f"`robot-runtime serve`, or check address and firewall"
+                    f"no policy server answered at {self._address} within {timeout_s:g} s; "
+                    f"{self._trouble or hint}"
                 )
             self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S // 500)
         return self.welcome
@@ -200,6 +208,8 @@ class PolicyClient:
                     self._transport.reopen()
                 self._send()
                 self._hand_over()
+                if self.welcome is None:
+                    self._trouble = self._transport.trouble()
                 self._wait()
             self._session.close()
             self._send()

@@ -5,14 +5,18 @@ when they are large, so their memory must stay unchanged until they are out.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import zmq
 
 from robot_runtime.core.request import MAX_IN_FLIGHT
 from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.keys import RobotKeys, ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.wire.frames import LIMITS, Buffer
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
 _RECONNECT_MS = 20
@@ -21,6 +25,11 @@ _FAREWELL_MS = 200
 # Plain integers: an operation on zmq's enums costs as much as a system call.
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 _EVENTS, _NOBLOCK, _SEND_MORE = int(zmq.EVENTS), int(zmq.NOBLOCK), int(zmq.SNDMORE)
+_HANDSHAKE_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
 _SHARED_BYTES = 256 * 1024  # below, copying costs less than keeping a shared buffer until it is sent
 
 
@@ -41,8 +50,22 @@ class AddressError(RobotRuntimeError):
         super().__init__(f"cannot use address {address!r}: {reason}; expected e.g. {DEFAULT_ADDRESS}")
 
 
+class OpenAddressError(RobotRuntimeError):
+    """An address beyond this machine, and nobody to be kept out."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address} can be reached from other machines, and whoever reaches it could use the policy: "
+            "give the server keys (`robot-runtime keys`), or say that it is to be open (--open)"
+        )
+
+
 class Transport(Protocol):
     """The robot's end of a connection that loses, but never alters, messages."""
+
+    def trouble(self) -> str | None:
+        """Why the last attempt to connect came to nothing, if the network says so."""
+        ...
 
     def reopen(self) -> None:
         """Forget the connection and what is queued in it, and start afresh under a new identity."""
@@ -104,24 +127,47 @@ def _new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
 class ZmqClientTransport:
     """A DEALER socket. ZeroMQ reconnects it by itself; `reopen` makes sure that nothing old survives."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
+    def __init__(self, address: str = DEFAULT_ADDRESS, *, keys: RobotKeys | None = None) -> None:
+        """keys: for a server that asks for them; to any other there is no connection with keys."""
         self.address = address
+        self._keys = keys
+        self._trouble: str | None = None
         self._context = zmq.Context()
         self._socket = self._connected_socket()
 
+    def trouble(self) -> str | None:
+        while self._monitor.getsockopt(_EVENTS) & _READABLE:  # type: ignore[operator]
+            self._monitor.recv_multipart()  # of the only kind that it is asked for
+            self._trouble = (
+                "the server there does not take this robot's keys, or has other keys than they say"
+                if self._keys
+                else "the server there asks for keys, and this robot was given none (--keys)"
+            )
+        return self._trouble
+
     def reopen(self) -> None:
-        self._socket.close()
+        self._close_socket(0)
         self._socket = self._connected_socket()
+
+    def _close_socket(self, linger_ms: int) -> None:
+        self.trouble()  # what the monitor knows goes with it
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(linger_ms)
 
     def _connected_socket(self) -> zmq.Socket:
         socket = _new_socket(self._context, zmq.DEALER)
         socket.set(zmq.IMMEDIATE, 1)
         socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        if self._keys is not None:
+            socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
+            socket.curve_serverkey = self._keys.server
+        self._monitor = socket.get_monitor_socket(_HANDSHAKE_FAILED)
         try:
             socket.connect(self.address)
         except zmq.ZMQError as error:
-            socket.close()
-            self._context.term()
+            self._socket = socket
+            self.close()
             raise AddressError(self.address, str(error)) from error
         return socket
 
@@ -140,21 +186,31 @@ class ZmqClientTransport:
         return None if frames is None else [frame.buffer for frame in frames]
 
     def close(self) -> None:
-        self._socket.close(_FAREWELL_MS)
+        self._close_socket(_FAREWELL_MS)
         self._context.term()
 
 
 class ZmqServerTransport:
     """A ROUTER socket: each message names the peer it came from or goes to."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, *, keys: ServerKeys | None = None, is_open: bool = False
+    ) -> None:
+        """
+        keys: let in only robots whose keys these name, and encrypt.
+        is_open: listen beyond this machine without keys; else that is an OpenAddressError.
+        """
+        if keys is None and not is_open and not is_local(address):
+            raise OpenAddressError(address)
         self._context = zmq.Context()
         self._socket = _new_socket(self._context, zmq.ROUTER)
+        self._authenticator: ThreadAuthenticator | None = None
         try:
+            if keys is not None:
+                self._ask_for(keys)
             self._socket.bind(address)
         except zmq.ZMQError as error:
-            self._socket.close()
-            self._context.term()
+            self._close(0)
             if error.errno == zmq.EADDRINUSE:
                 raise PortInUseError(address) from error
             raise AddressError(address, str(error)) from error
@@ -178,5 +234,26 @@ class ZmqServerTransport:
 
     def close(self) -> None:
         """Give up the address, after a moment for what is still to be sent."""
-        self._socket.close(_FAREWELL_MS)
+        self._close(_FAREWELL_MS)
+
+    def _ask_for(self, keys: ServerKeys) -> None:
+        from zmq.auth.thread import ThreadAuthenticator  # brings asyncio, which no robot needs
+
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve(location=keys.allowed)
+        self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+        self._socket.curve_server = True
+
+    def _close(self, linger_ms: int) -> None:
+        self._socket.close(linger_ms)
+        if self._authenticator is not None:
+            self._authenticator.stop()
         self._context.term()
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    scheme, _, rest = address.partition("://")
+    host = rest.rpartition(":")[0].strip("[]")
+    return scheme in ("ipc", "inproc") or host in ("localhost", "::1") or host.startswith("127.")

@@ -41,16 +41,19 @@ def test_the_pure_parts_import_only_data_modules(path):
             assert not name.startswith("robot_runtime.wire"), "core does not know the wire"
 
 
-def test_nothing_reads_pickles():
+def test_nothing_reads_pickles_but_the_gateway_for_clients_that_send_nothing_else():
     folders = ("robot_runtime", "policies", "drivers", "sim", "scripts")
-    for path in sources(*folders):
+    allowed = (
+        ROOT / "robot_runtime" / "server" / "gateways" / "lerobot.py"
+    )  # by a list of what may be in them
+    for path in set(sources(*folders)) - {allowed}:
         assert not {"pickle", "dill", "cloudpickle", "joblib"} & imports(path), path
 
 
-def test_importing_the_runtime_loads_neither_torch_nor_mujoco():
+def test_importing_the_runtime_loads_neither_torch_nor_mujoco_nor_asyncio():
     code = (
         "import sys, robot_runtime, robot_runtime.runner, robot_runtime.client, robot_runtime.cli;"
-        "print([name for name in ('torch', 'mujoco', 'matplotlib', 'cv2') if name in sys.modules])"
+        "print([name for name in ('torch', 'mujoco', 'matplotlib', 'cv2', 'asyncio') if name in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"

@@ -11,6 +11,7 @@ from tyro.conf import subcommand
 from robot_runtime.cli.bench import Bench
 from robot_runtime.cli.demo import Demo
 from robot_runtime.cli.eval import Eval
+from robot_runtime.cli.keys import Keys
 from robot_runtime.cli.lab import Lab
 from robot_runtime.cli.mobile import Mobile
 from robot_runtime.cli.record import Record
@@ -28,6 +29,7 @@ Subcommand = (
     | Annotated[Mobile, subcommand("mobile")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Record, subcommand("record")]
+    | Annotated[Keys, subcommand("keys")]
     | Annotated[Bench, subcommand("bench")]
 )
 
@@ -39,6 +41,9 @@ EXTRA_OF = {
     "matplotlib": "sim",
     "PIL": "sim",
     "av": "sim",
+    "websockets": "gateways",
+    "grpc": "lerobot",
+    "lerobot": "lerobot",
 }
 """Module that may be missing -> the extra that brings it."""
 

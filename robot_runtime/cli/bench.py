@@ -8,6 +8,7 @@ from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 from robot_runtime.cli.bench_faults import BenchFaults
 from robot_runtime.cli.bench_loop import BenchLoop
 from robot_runtime.cli.bench_reaction import BenchReaction
+from robot_runtime.cli.bench_robots import BenchRobots
 from robot_runtime.cli.bench_stream import BenchStream
 from robot_runtime.cli.bench_wire import BenchWire
 
@@ -15,7 +16,7 @@ from robot_runtime.cli.bench_wire import BenchWire
 @configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the control loop, the wire, streaming, a dying server, or how soon a robot reacts."""
+    """Measure the control loop, the wire, streaming, many robots, a dying server, or reaction times."""
 
     what: (
         Annotated[BenchLoop, subcommand("loop")]
@@ -23,6 +24,7 @@ class Bench:
         | Annotated[BenchFaults, subcommand("faults")]
         | Annotated[BenchReaction, subcommand("reaction")]
         | Annotated[BenchStream, subcommand("stream")]
+        | Annotated[BenchRobots, subcommand("robots")]
     )
 
     def main(self) -> int:

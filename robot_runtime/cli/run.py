@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robot_runtime.core.choose import Auto, method_or_auto
-from robot_runtime.core.method import DEFAULT_METHOD
+from robot_runtime.core.choose import DEFAULT, method_or_choice
+from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
+from robot_runtime.keys import RobotKeys
 from robot_runtime.transport import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
@@ -29,8 +30,13 @@ class Run:
     """What the robot does: track, pick_place, strike, conveyor; on a base clear, drawer, fetch, wipe."""
     server: str = DEFAULT_ADDRESS
     """Where the server listens."""
-    method: str = DEFAULT_METHOD
-    """How chunks are run: a row of the README's table, or auto to measure the server and pick one."""
+    policy: str = ""
+    """Which of the server's policies; not needed if it has one."""
+    keys: Path | None = None
+    """This robot's folder of `robot-runtime keys`, for a server that asks for keys."""
+    method: str = DEFAULT
+    """How chunks are run: a row of the README's table, default for what the policy was trained for, or auto
+    to measure the server and pick one."""
     correction: str | None = None
     """For a2c2: the served policy's checkpoint folder, whose correction head the robot runs itself."""
     execution_horizon: int | None = None
@@ -50,8 +56,8 @@ class Run:
         from policies.correction import head_for
         from sim.realtime import RealTimeConfig, run_real_time
 
-        method = method_or_auto(self.method, execution_horizon=self.execution_horizon)
-        head = None if isinstance(method, Auto) else head_for(method, self.correction, task=self.task)
+        method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
+        head = head_for(method, self.correction, task=self.task) if isinstance(method, Method) else None
         config = RealTimeConfig(
             task=self.task,
             method=method,
@@ -61,6 +67,8 @@ class Run:
             control_hz=self.control_hz,
             duration_s=self.duration_s,
             connect_timeout_s=self.connect_timeout_s,
+            policy=self.policy,
+            keys=None if self.keys is None else RobotKeys.load(self.keys),
         )
         interrupted = False
 

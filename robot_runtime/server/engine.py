@@ -1,17 +1,18 @@
-"""The worker thread that runs the policy, one job at a time.
+"""The worker thread that runs the policy, one batch of jobs at a time.
 
     network thread                worker thread
-    start(job) ─── queue ───────► Policy.infer, block by block
-    results()  ◄── deque, bell ── Block | Failure | Stopped
-    stop()     ─── flag ────────► looked at between blocks
+    start(jobs) ── queue ───────► Policy.infer or infer_batch, step by step
+    results()  ◄── deque, bell ── Block | Failure, ..., Done
+    stop()     ─── flag ────────► looked at between steps
 
-Rows are handed over as each block becomes final; the network never waits for the policy. A request starts
-when those before it have ended, so answers that it follows are complete.
+Rows are handed over as they become final; the network never waits for the policy. A request starts when those
+before it have ended, so answers that it follows are complete. A batch that the policy refuses is inferred
+again one by one, so that a request that does not fit spoils no other.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
@@ -19,18 +20,21 @@ import numpy as np
 import pinocchio as pin
 from msgspec import Struct
 
-from policies.policy import Policy
+from policies.policy import InferenceRequest, Policy, answers_batches
 from robot_runtime.clock import Clock
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.server.batcher import batch_sizes
 from robot_runtime.wire.arrays import is_finite
 from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 2.0
+_LONG_NS = NS_PER_S // 2
 
 
 class Block(Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -52,124 +56,157 @@ class Failure(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     message: str
 
 
-class Stopped(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """The job was given up between two blocks."""
+class Done(Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """The batch has ended, and the worker is idle; jobs without all of their rows were given up."""
 
-    job: Job
+    jobs: tuple[Job, ...]
+    infer_ns: int
+    """Time it took [ns]."""
+    was_stopped: bool
 
 
-Result = Block | Failure | Stopped
+Result = Block | Failure | Done
 
 
 class Engine:
     """Runs one policy. The thread that calls `start` collects `results` and closes it."""
 
-    def __init__(self, policy: Policy, *, clock: Clock, ring: Callable[[], None]) -> None:
-        """ring: called from the worker thread whenever there are results."""
+    def __init__(self, policy: Policy, *, clock: Clock, ring: Callable[[], None], max_batch: int = 1) -> None:
+        """
+        ring: called from the worker thread whenever there are results.
+        max_batch: most jobs at a time, for a policy that can answer several.
+        """
         self.is_idle = True
         self._policy = policy
+        self._max_batch = max_batch if answers_batches(policy) else 1
         self._clock = clock
         self._ring = ring
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._batches: SimpleQueue[tuple[Job, ...] | None] = SimpleQueue()
         self._results: deque[Result] = deque()
-        self._warm: SimpleQueue[Exception | None] = SimpleQueue()
-        self._stopped_job: Job | None = None
-        self._running: Job | None = None
+        self._warm: SimpleQueue[dict[int, int] | Exception] = SimpleQueue()
+        self._is_stopped = False
+        self._running: tuple[Job, ...] = ()
         self._thread = Thread(target=self._run, name="policy", daemon=True)
 
-    def warm_up(self) -> None:
-        """Start the thread and infer a few times on it, so that no robot pays for first calls."""
-        self._thread.start()
-        error = self._warm.get()
-        if error is not None:
-            raise error
+    def warm_up(self) -> dict[int, int]:
+        """Start the thread and infer a few times on it, so that no robot pays for first calls.
 
-    def start(self, job: Job) -> None:
-        """Run a job; only when idle."""
+        Returns the time that a batch of each size takes [ns].
+        """
+        self.start_warming()
+        times = self._warm.get()
+        if isinstance(times, Exception):
+            raise times
+        return times
+
+    def start_warming(self) -> None:
+        """As `warm_up`, without waiting: the bell rings when it is over, and `warm_times` knows."""
+        self._thread.start()
+
+    def warm_times(self) -> dict[int, int] | Exception | None:
+        """Once, what came of warming up; None before it is over."""
+        return None if self._warm.empty() else self._warm.get()
+
+    def start(self, jobs: Sequence[Job]) -> None:
+        """Run jobs that want the same sampler part; only when idle."""
         assert self.is_idle
-        self.is_idle = False
-        self._running = job
-        self._jobs.put(job)
+        self.is_idle = self._is_stopped = False
+        self._running = tuple(jobs)
+        self._batches.put(self._running)
 
     @property
-    def running(self) -> Job | None:
-        """The job the worker is at."""
+    def running(self) -> tuple[Job, ...]:
+        """The jobs the worker is at."""
         return self._running
 
     def stop(self) -> None:
-        """Give up the running job at its next block."""
-        self._stopped_job = self._running
+        """Give up the running jobs at their next step."""
+        self._is_stopped = True
 
     def results(self) -> list[Result]:
         """What the worker has done since the last call, in order."""
         out = []
         while self._results:
             result = self._results.popleft()
-            if not isinstance(result, Block) or result.is_last:
-                self.is_idle, self._running = True, None
+            if isinstance(result, Done):
+                self.is_idle, self._running = True, ()
             out.append(result)
         return out
 
     def close(self) -> None:
         """End the thread; one that is deep in a policy is left to die with the process."""
-        self._stopped_job = self._running
-        self._jobs.put(None)
+        self.stop()
+        self._batches.put(None)
         if self._thread.is_alive():
             self._thread.join(_JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
-            warm_up(self._policy)
+            self._warm.put(warm_up(self._policy, self._clock, max_batch=self._max_batch))
         except Exception as error:
             self._warm.put(error)
             return
-        self._warm.put(None)
-        while (job := self._jobs.get()) is not None:
-            self._infer(job)
+        finally:
+            self._ring()
+        while (jobs := self._batches.get()) is not None:
+            started_ns = self._clock.now_ns()
+            self._infer(jobs, started_ns)
+            took_ns = self._clock.now_ns() - started_ns
+            self._post(Done(jobs=jobs, infer_ns=took_ns, was_stopped=self._is_stopped))
 
-    def _infer(self, job: Job) -> None:
+    def _infer(self, jobs: tuple[Job, ...], started_ns: int) -> None:
+        sent = dict.fromkeys(jobs, 0)
         try:
-            self._infer_blocks(job)
+            requests = [_arguments(job) for job in jobs]
+            steps = infer_steps(self._policy, requests, sampler=jobs[0].request.sampler)
+            self._hand_over(steps, sent, jobs, started_ns)
         except ValueError as error:
-            self._post(Failure(job=job, code=ErrorCode.BAD_REQUEST, message=str(error)))
+            if len(jobs) == 1 or any(sent.get(job, 1) for job in jobs):
+                self._fail(sent, ErrorCode.BAD_REQUEST, str(error))
+                return
+            for job in jobs:
+                if not self._is_stopped:
+                    self._infer((job,), started_ns)
         except Exception:
             logger.exception("policy %s failed", self._policy.name)
             message = f"policy {self._policy.name} failed; the server's log says why"
-            self._post(Failure(job=job, code=ErrorCode.INTERNAL, message=message))
+            self._fail(sent, ErrorCode.INTERNAL, message)
 
-    def _infer_blocks(self, job: Job) -> None:
-        started_ns = self._clock.now_ns()
-        request, num_rows = job.request, 0
-        num_expected = answer_rows(
-            request.sampler,
-            horizon=self._policy.action_spec.horizon,
-            inference_delay=request.inference_delay,
-        )
-        blocks = self._policy.infer(
-            request.observation,
-            prev_action_chunk=request.prev_action_chunk,
-            inference_delay=request.inference_delay,
-            sampler=request.sampler,
-            seed=request.seed,
-        )
-        for rows in blocks:
-            rows = self._checked(rows, num_rows)
-            first_row, num_rows = num_rows, num_rows + len(rows)
-            self._post(
-                Block(
-                    job=job,
-                    first_row=first_row,
-                    rows=rows,
-                    is_last=num_rows >= num_expected,
-                    infer_ns=self._clock.now_ns() - started_ns,
+    def _hand_over(
+        self,
+        steps: Iterator[list[np.ndarray]],
+        sent: dict[Job, int],
+        jobs: tuple[Job, ...],
+        started_ns: int,
+    ) -> None:
+        """Post rows as they come; `sent` loses the jobs that are answered."""
+        horizon = self._policy.action_spec.horizon
+        ends = [
+            answer_rows(job.request.sampler, horizon=horizon, inference_delay=job.request.inference_delay)
+            for job in jobs
+        ]
+        for step in steps:
+            infer_ns = self._clock.now_ns() - started_ns
+            for job, end, rows in zip(jobs, ends, step, strict=True):
+                if job not in sent or not len(rows):
+                    continue
+                first_row = sent[job]
+                rows = self._checked(rows, first_row)
+                sent[job] += len(rows)
+                is_last = sent[job] >= end
+                self._results.append(
+                    Block(job=job, first_row=first_row, rows=rows, is_last=is_last, infer_ns=infer_ns)
                 )
-            )
-            if num_rows >= num_expected:
+                if is_last:
+                    del sent[job]
+            self._ring()
+            if not sent or self._is_stopped:
                 return
-            if self._stopped_job is job:
-                self._post(Stopped(job=job))
-                return
-        raise RuntimeError(f"the policy ended after {num_rows} of {num_expected} rows")
+        raise RuntimeError(f"the policy ended after {[*sent.values()]} rows of {ends}")
+
+    def _fail(self, jobs: Iterable[Job], code: ErrorCode, message: str) -> None:
+        for job in jobs:
+            self._post(Failure(job=job, code=code, message=message))
 
     def _checked(self, rows: np.ndarray, first_row: int) -> np.ndarray:
         spec = self._policy.action_spec
@@ -186,6 +223,25 @@ class Engine:
     def _post(self, result: Result) -> None:
         self._results.append(result)
         self._ring()
+
+
+def _arguments(job: Job) -> InferenceRequest:
+    return InferenceRequest(
+        observation=job.request.observation,
+        prev_action_chunk=job.request.prev_action_chunk,
+        inference_delay=job.request.inference_delay,
+        seed=job.request.seed,
+    )
+
+
+def infer_steps(
+    policy: Policy, requests: Sequence[InferenceRequest], *, sampler: SamplerPart
+) -> Iterator[list[np.ndarray]]:
+    """The new rows of each request, step by step; checked at the call. Several only of a `BatchPolicy`."""
+    if answers_batches(policy):
+        return (new.rows for new in policy.infer_batch(requests, sampler=sampler))
+    (request,) = requests
+    return ([rows] for rows in policy.infer(**vars(request), sampler=sampler))
 
 
 def zero_observation(schema: Schema, task: str) -> Observation:
@@ -208,25 +264,33 @@ def zero_observation(schema: Schema, task: str) -> Observation:
     return Observation(state=state, images=images, environment_state=environment_state, task=task)
 
 
-def warm_up(policy: Policy, num_calls: int = 3) -> None:
-    """Infer on nothing with every sampler that the policy says it takes."""
+def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int = 3) -> dict[int, int]:
+    """Infer on nothing with every sampler that the policy says it takes, and in batches of every size.
+
+    Returns the shortest time by size [ns]; there is no larger size than the first that takes over 0.5 s.
+    """
+    alone = {kind: _infer_nothing(policy, kind, 1, clock, num_calls) for kind in policy.samplers}
+    first = policy.samplers[0]
+    times = {1: alone[first]}
+    for size in batch_sizes(max_batch)[1:]:
+        if max(times.values()) > _LONG_NS:
+            break
+        times[size] = _infer_nothing(policy, first, size, clock, num_calls=2)
+    return times
+
+
+def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Clock, num_calls: int) -> int:
+    """Shortest time [ns]."""
     observation = zero_observation(policy.schema, next(iter(policy.tasks), ""))
     rows = np.zeros((policy.action_spec.horizon, policy.action_spec.dim))
-    for kind in policy.samplers:
-        planned = (None, 0) if kind in PREFIXLESS else (rows, 1)
-        for seed in range(num_calls):
-            _exhaust(policy, observation, planned, kind(), seed)
-
-
-def _exhaust(
-    policy: Policy,
-    observation: Observation,
-    planned: tuple[np.ndarray | None, int],
-    sampler: SamplerPart,
-    seed: int,
-) -> None:
-    rows, delay = planned
-    for _ in policy.infer(
-        observation, prev_action_chunk=rows, inference_delay=delay, sampler=sampler, seed=seed
-    ):
-        pass
+    planned, delay = (None, 0) if kind in PREFIXLESS else (rows, 1)
+    request = InferenceRequest(
+        observation=observation, prev_action_chunk=planned, inference_delay=delay, seed=0
+    )
+    took_ns = []
+    for _ in range(num_calls):
+        started_ns = clock.now_ns()
+        for _ in infer_steps(policy, [request] * size, sampler=kind()):
+            pass
+        took_ns.append(clock.now_ns() - started_ns)
+    return min(took_ns)

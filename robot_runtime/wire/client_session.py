@@ -65,8 +65,12 @@ class ClientState(Enum):
 class ClientSession:
     """One robot's conversation with the server; owned and called by one thread."""
 
-    def __init__(self, *, client_id: str, robot: str, schema: Schema, session_ids: Iterator[int]) -> None:
-        """session_ids: numbers in [0, 2**63) that do not repeat, one for every handshake."""
+    def __init__(
+        self, *, client_id: str, robot: str, schema: Schema, session_ids: Iterator[int], policy: str = ""
+    ) -> None:
+        """
+        policy: which of the server's; empty for the only one.
+        session_ids: numbers in [0, 2**63) that do not repeat, one for every handshake."""
         self.state = ClientState.DISCONNECTED
         self.session_id = 0
         self.round_trip_ns: int | None = None
@@ -74,7 +78,7 @@ class ClientSession:
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
         self._client_id = client_id
-        self._hello = Hello(robot=robot, schema=schema)
+        self._hello = Hello(robot=robot, schema=schema, policy=policy)
         self._session_ids = session_ids
         self._credit: Credit | None = None
         self._patience_ns = FIRST_PATIENCE_NS

@@ -193,13 +193,15 @@ class HelloForm(Fields, frozen=True, kw_only=True, tag="Hello"):
 
     robot: Text
     schema: dict[str, Any]
+    policy: Text
 
     @classmethod
     def of(cls, hello: Hello, arrays: ArrayWriter) -> "HelloForm":
-        return cls(robot=hello.robot, schema=hello.schema.to_dict())
+        return cls(robot=hello.robot, schema=hello.schema.to_dict(), policy=hello.policy)
 
     def message(self, arrays: ArrayReader) -> Hello:
-        return Hello(robot=self.robot, schema=_from_dict(Schema.from_dict, self.schema, "schema"))
+        schema = _from_dict(Schema.from_dict, self.schema, "schema")
+        return Hello(robot=self.robot, schema=schema, policy=self.policy)
 
 
 class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):

@@ -1,10 +1,12 @@
 """Requests on their way through the server: `Job`, and the `Line` they wait in.
 
     robot a   a1  a2  a3 ─┐
-    robot b   b1         ─┼─►  a1  b1  c1  a2  c2  a3
+    robot b   b1         ─┼─►  one of each robot that may start, most urgent first:  a1  b1  c1
     robot c   c1  c2     ─┘
 
-Robots are served in turn, the requests of one robot oldest first.
+The requests of one robot are served oldest first. A robot is as urgent as the deadline of the oldest request
+that it has made since its last turn: one that gives way to a newer request leaves it its place. Of those as
+urgent, the one whose last turn is longest ago comes first.
 """
 
 from collections import deque
@@ -37,37 +39,37 @@ class Line:
     """The jobs that wait. One robot has at most MAX_IN_FLIGHT + 1: all but the newest are named by it."""
 
     def __init__(self) -> None:
-        self._waiting: dict[bytes, deque[Job]] = {}  # robots in the order of their turns; no empty ones
+        self._waiting: dict[bytes, deque[Job]] = {}  # no empty ones
+        self._place_ns: dict[bytes, int] = {}  # of the same robots
 
     def put(self, job: Job) -> list[Job]:
-        """Let a job wait; the robot keeps its turn. Returns those that gave way: it does not follow them."""
+        """Let a job wait; the robot keeps its place. Returns those that gave way: it does not follow them."""
         older = self._waiting.get(job.peer, ())
         gave_way = [j for j in older if not follows(job.request, j.request)]
         self._waiting[job.peer] = deque([*(j for j in older if follows(job.request, j.request)), job])
+        self._place_ns.setdefault(job.peer, job.expires_ns)
         return gave_way
 
-    def take(self, may_start: Callable[[Job], bool]) -> Job | None:
-        """The oldest job of the first robot whose oldest may start; the robot's next turn is its last."""
-        for peer, jobs in self._waiting.items():
-            if may_start(jobs[0]):
-                job = jobs.popleft()
-                del self._waiting[peer]
-                if jobs:
-                    self._waiting[peer] = jobs
-                return job
-        return None
+    def heads(self, may_start: Callable[[Job], bool]) -> list[Job]:
+        """The oldest job of every robot whose oldest may start, most urgent first."""
+        startable = [jobs[0] for jobs in self._waiting.values() if may_start(jobs[0])]
+        return sorted(startable, key=lambda job: self._place_ns[job.peer])
 
     def remove(self, job: Job) -> None:
-        """Take a job out; nothing happens if it does not wait."""
+        """Take a job out, and its robot's turn with it; nothing happens if it does not wait."""
         jobs = self._waiting.get(job.peer, deque())
-        if job in jobs:
-            jobs.remove(job)
-            if not jobs:
-                del self._waiting[job.peer]
+        if job not in jobs:
+            return
+        self.forget(job.peer)
+        jobs.remove(job)
+        if jobs:
+            self._waiting[job.peer] = jobs
+            self._place_ns[job.peer] = jobs[0].expires_ns
 
     def forget(self, peer: bytes) -> None:
         """Take a robot out, and all that it waits for."""
         self._waiting.pop(peer, None)
+        self._place_ns.pop(peer, None)
 
     def jobs(self) -> list[Job]:
         """All that wait."""

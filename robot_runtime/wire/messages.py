@@ -16,7 +16,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 4
+VERSION = 5
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -25,6 +25,7 @@ class RefusalCode(Enum):
 
     VERSION = "version"
     SCHEMA = "schema"
+    POLICY = "policy"
     FULL = "full"
 
 
@@ -47,6 +48,10 @@ class DropReason(Enum):
     SUPERSEDED = "superseded"
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+    OVERLOADED = "overloaded"
+    """The server could not have answered in time, and others wait that it can answer."""
+    CLOSING = "closing"
+    """The server is on its way out and takes no more requests."""
 
 
 class Hello(Fields, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ class Hello(Fields, frozen=True, kw_only=True):
 
     robot: Text
     schema: Schema
+    policy: Text = ""
+    """Which of the server's policies; empty for the only one."""
 
 
 class Welcome(Fields, frozen=True, kw_only=True):

@@ -8,28 +8,31 @@ that a client notices a restarted server at its next heartbeat.
 
 A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); the others give way
 to it. A client has one request running and those queued that the newest follows, first come, first served;
-clients are served in turn (`Line`). The policy is shown a request with the rows that the answers it follows
-will have changed (`SentAnswers`), so it starts only when those have ended.
+of several clients the most urgent comes first (`Line`). The policy is shown a request with the rows that the
+answers it follows will have changed (`SentAnswers`), so it starts only when those have ended. Which of those
+that may start do so, and together, is for the owner to choose.
 
     a request is   what happens                         next      the client is told
     (new)          request                              queued    queued ones that it does not name:
                                                                   Dropped(superseded)
     (new)          request that does not fit the policy over      ErrorReply(bad_request)
-    queued         next_job(), none running it names    running
-    queued         next_job(), unreadable plan          over      ErrorReply(bad_request)
+    queued         start(), none running that it names  running
+    queued         start(), unreadable plan             over      ErrorReply(bad_request)
+    queued         shed()                               over      Dropped(overloaded)
     running        rows_ready()                         running   ChunkReply
     running        rows_ready(is_last)                  over      ChunkReply
     running        job_failed()                         over      ErrorReply
-    queued         next_job() after its deadline        over      Dropped(deadline)
+    (new)          request after drain()                over      Dropped(closing)
     queued|running handle_timer() after its deadline    over      Dropped(deadline)
     queued|running Cancel                               over      Dropped(cancelled)
-    running        next_job() of its client, unnamed    over      Dropped(superseded)
+    running        start() of its client, unnamed       over      Dropped(superseded)
     queued|running Goodbye, silence, greets again       over
 
 The owner asks `is_wanted` to find out that a job it runs is over.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,10 +87,15 @@ class _Client:
 class ServerSession:
     """All clients of one policy; owned and called by one thread."""
 
-    def __init__(self, welcome: Welcome) -> None:
+    def __init__(self, welcome: Welcome, *, policies: Collection[str] = ()) -> None:
+        """policies: of the whole server, for robots that ask for one that this is not."""
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
+        self.outcomes: Counter[str] = Counter()
+        """Requests by how they ended: answered, a `DropReason`, an `ErrorCode`; none of robots that left."""
+        self._is_draining = False
         self._welcome = welcome
+        self._policies = policies or (welcome.policy,)
         self._fit = Fit(schema=welcome.schema, spec=welcome.action_spec)
         self._clients: dict[bytes, _Client] = {}
         self._line = Line()
@@ -100,13 +108,31 @@ class ServerSession:
     def num_clients(self) -> int:
         return len(self._clients)
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have not started."""
+        return len(self._line.jobs())
+
+    @property
+    def is_drained(self) -> bool:
+        """Nothing waits, nothing runs, and nothing is taken any more."""
+        return self._is_draining and not self._open_jobs()
+
+    def drain(self) -> None:
+        """Take no more requests; those that are there are answered."""
+        self._is_draining = True
+
     def packets_to_send(self) -> list[tuple[bytes, Packet]]:
         """What has to go out and to which peer, oldest first."""
         out, self._outbox = self._outbox, []
         return out
 
-    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> None:
-        """Take what decoding one arrival of that peer gave."""
+    def knows(self, peer: bytes) -> bool:
+        """Whether that peer has greeted."""
+        return peer in self._clients
+
+    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> bool:
+        """Take what decoding one arrival of that peer gave; True if it is a request of a known client."""
         client = self._clients.get(peer)
         rate = self._strangers if client is None else client.rate
         if not rate.take(now_ns):
@@ -121,26 +147,33 @@ class ServerSession:
         else:
             client.heard_ns = now_ns
             self._receive_known(peer, received, now_ns)
+            return isinstance(received.message, ChunkRequest)
+        return False
 
-    def next_job(self, now_ns: int) -> Job | None:
-        """The request whose turn it is, now running, as the policy is to see it; None if none may start."""
-        while (job := self._line.take(self._may_start)) is not None:
-            peer = job.peer
-            if now_ns >= job.expires_ns:
-                self._tell_dropped(job, DropReason.DEADLINE)
-                continue
-            if peer in self._running:
-                self._tell_dropped(self._running.pop(peer)[0], DropReason.SUPERSEDED)
-            try:
-                request = self._clients[peer].answers.shown(job.request)
-            except ValueError as error:
-                self._tell_error(peer, job.request, ErrorCode.BAD_REQUEST, str(error))
-                continue
-            if request is not job.request:
-                job = replace(job, request=request)
-            self._running[peer] = (job, now_ns - job.received_ns)
-            return job
-        return None
+    def startable(self) -> list[Job]:
+        """The requests that may start now, at most one of each client, most urgent first."""
+        return self._line.heads(self._may_start)
+
+    def start(self, job: Job, now_ns: int) -> Job | None:
+        """Run a startable job; returns it as the policy is to see it, None if it cannot be read."""
+        peer = job.peer
+        self._line.remove(job)
+        if peer in self._running:
+            self._tell_dropped(self._running.pop(peer)[0], DropReason.SUPERSEDED)
+        try:
+            request = self._clients[peer].answers.shown(job.request)
+        except ValueError as error:
+            self._tell_error(peer, job.request, ErrorCode.BAD_REQUEST, str(error))
+            return None
+        if request is not job.request:
+            job = replace(job, request=request)
+        self._running[peer] = (job, now_ns - job.received_ns)
+        return job
+
+    def shed(self, job: Job) -> None:
+        """Give up a queued job that would be too late, so that others are not."""
+        self._line.remove(job)
+        self._tell_dropped(job, DropReason.OVERLOADED)
 
     def _may_start(self, job: Job) -> bool:
         running = self._running.get(job.peer)
@@ -167,6 +200,7 @@ class ServerSession:
         self._tell(job.peer, ChunkReply(part=part, queue_ns=queue_ns, infer_ns=infer_ns))
         if is_last:
             del self._running[job.peer]
+            self.outcomes["answered"] += 1
 
     def job_failed(self, job: Job, code: ErrorCode, message: str) -> None:
         """A running job ends without the rest of its rows."""
@@ -184,7 +218,7 @@ class ServerSession:
             return
         for peer, client in list(self._clients.items()):
             if now_ns >= client.heard_ns + SILENCE_NS:
-                self._forget(peer)
+                self.forget(peer)
         for job in self._open_jobs():
             if now_ns >= job.expires_ns:
                 self._remove(job)
@@ -197,7 +231,7 @@ class ServerSession:
         """Say goodbye to everybody."""
         for peer in list(self._clients):
             self._tell(peer, Goodbye())
-            self._forget(peer)
+            self.forget(peer)
 
     def _receive_known(self, peer: bytes, packet: Packet, now_ns: int) -> None:
         match packet.message:
@@ -211,7 +245,7 @@ class ServerSession:
                         self._remove(job)
                         self._tell_dropped(job, DropReason.CANCELLED)
             case Goodbye():
-                self._forget(peer)
+                self.forget(peer)
             case _:
                 self.ignored["out of place"] += 1
 
@@ -219,8 +253,12 @@ class ServerSession:
         differences = mismatches(robot=hello.schema, policy=self._welcome.schema)
         older = [p for p, c in self._clients.items() if p == peer or c.client_id == packet.client_id]
         for p in older:
-            self._forget(p)
-        if differences:
+            self.forget(p)
+        if hello.policy != self._welcome.policy and (hello.policy or len(self._policies) > 1):
+            asked = f"no policy {hello.policy!r}" if hello.policy else "more than one policy: name yours"
+            reason = f"this server has {asked}; it has {', '.join(self._policies)}"[:MAX_REASON]
+            self._reply(peer, packet, Refused(code=RefusalCode.POLICY, reason=reason))
+        elif differences:
             names = f"robot {hello.robot!r} does not fit policy {self._welcome.policy!r}: "
             reason = (names + "; ".join(differences))[:MAX_REASON]
             self._reply(peer, packet, Refused(code=RefusalCode.SCHEMA, reason=reason))
@@ -241,6 +279,9 @@ class ServerSession:
             return
         expires_ns = now_ns + request.deadline_ns
         job = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns)
+        if self._is_draining:
+            self._tell_dropped(job, DropReason.CLOSING)
+            return
         for older in self._line.put(job):
             self._tell_dropped(older, DropReason.SUPERSEDED)
         self._wake_by(expires_ns)
@@ -274,7 +315,8 @@ class ServerSession:
         if self.is_wanted(job):
             del self._running[job.peer]
 
-    def _forget(self, peer: bytes) -> None:
+    def forget(self, peer: bytes) -> None:
+        """A client has left, and all that it waits for with it."""
         del self._clients[peer]
         self._line.forget(peer)
         self._running.pop(peer, None)
@@ -284,10 +326,12 @@ class ServerSession:
         self._outbox.append((peer, Packet(client.client_id, client.session, message)))
 
     def _tell_dropped(self, job: Job, reason: DropReason) -> None:
+        self.outcomes[reason.value] += 1
         request_id, epoch = job.identity
         self._tell(job.peer, Dropped(request_id=request_id, epoch=epoch, reason=reason))
 
     def _tell_error(self, peer: bytes, request: ChunkRequest, code: ErrorCode, message: str) -> None:
+        self.outcomes[code.value] += 1
         ids = {"request_id": request.request_id, "epoch": request.epoch}
         self._tell(peer, ErrorReply(code=code, message=message[:MAX_REASON], **ids))
 

@@ -11,10 +11,10 @@ from robot_runtime.cli.serve import Serve, serve
 if __name__ == "__main__":
     address, path, delay_ms, heartbeat_ms, policy = sys.argv[1:]
     args = Serve(
-        policy=policy,
+        policy=(policy,),
         address=address,
         json=Path(path),
         delay_ms=float(delay_ms),
         heartbeat_ms=float(heartbeat_ms),
     )
-    sys.exit(serve(ContinuingPolicy() if policy == "continuing" else ToyPolicy(), args))
+    sys.exit(serve([ContinuingPolicy if policy == "continuing" else ToyPolicy], args))

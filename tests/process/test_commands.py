@@ -1,5 +1,6 @@
 """Commands that bring a server along take it with them when they are ended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,16 @@ def is_running(pid: int) -> bool:
         return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+def test_no_row_that_reaches_a_robot_is_wrong_whatever_the_network_does(tmp_path):
+    script = Path(__file__).parents[2] / "scripts" / "fuzz_sessions.py"
+    command = [sys.executable, str(script), "--deliveries", "20000", "--seed", "5"]
+    subprocess.run([*command, "--json", str(tmp_path / "fuzz.json")], check=True, capture_output=True)
+    figures = json.loads((tmp_path / "fuzz.json").read_text())
+    assert figures["wrong rows"] == 0
+    assert figures["answered"] > 300
+    assert min(figures[what] for what in ("dropped", "duplicated", "truncated", "restarts")) > 0
 
 
 def test_a_terminated_command_ends_its_server():

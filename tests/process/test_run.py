@@ -17,7 +17,8 @@ from robot_runtime.cli.bench_faults import kill_and_restart
 from robot_runtime.cli.bench_loop import random_head
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.method import DEFAULT_METHOD, METHODS, method_named
+from robot_runtime.core.choose import DEFAULTS
+from robot_runtime.core.method import METHODS, method_named
 from robot_runtime.core.state import Observation
 from robot_runtime.probe import latency_for
 from robot_runtime.robot import Robot
@@ -165,11 +166,15 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         ),
         (["eval", "--sampling-share", "1.5"], "sampling-share must lie in [0, 1], got 1.5"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
-        (["serve", "--policy", "nowhere"], "'nowhere'; valid: clear, conveyor, hold, "),
+        (["serve", "--policy", "nowhere"], "'nowhere'; valid: clear, conveyor, drawer, fetch, hold, "),
+        (["serve", "--policy", "hold", "--max-batch", "0"], "max_batch is at least 1, got 0"),
+        (["serve", "--policy", "hold", "--keys", "nowhere"], "server.key_secret is not a key"),
+        (["serve", "--policy", "hold", "--token", "nowhere"], "cannot read the token"),
+        (["serve", "--policy", "hold", "--keys", "x", "--openpi", "127.0.0.1:0"], "--gateway-keys too"),
         (["eval", "--episodes", "0"], "episodes >= 1"),
         (
             ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
-            "'nothing'; valid: clear, conveyor, hold, ",
+            "'nothing'; valid: clear, conveyor, drawer, fetch, hold, ",
         ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
@@ -191,7 +196,7 @@ def test_a_checkpoint_without_weights_says_which_file_is_missing(tmp_path, capsy
 
 def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_measured():
     with ServerProcess("strike", delay_ms=150) as server:
-        config = RealTimeConfig(task="strike", method=METHODS[DEFAULT_METHOD], server=server.address)
+        config = RealTimeConfig(task="strike", method=METHODS[DEFAULTS[0][0]], server=server.address)
         result = run_real_time(config).result
     assert result.score.reactions_s
     assert max(result.score.reactions_s) < result.summary["duration_s"]
@@ -199,7 +204,7 @@ def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_meas
 
 def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
     with ServerProcess("strike", delay_ms=150) as server:
-        config = RealTimeConfig(task="strike", method=METHODS[DEFAULT_METHOD], server=server.address)
+        config = RealTimeConfig(task="strike", method=METHODS[DEFAULTS[0][0]], server=server.address)
         log = run_real_time(config).record.log
     unused = [text for _, text in log if "not used: the robot is stopped" in text]
     assert unused

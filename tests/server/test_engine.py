@@ -3,14 +3,15 @@ from threading import Event
 import numpy as np
 import pytest
 
-from policies.policy import Policy
+from policies.policy import NewRows, Policy
 from policies.scripted import HoldPolicy
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.schedule import answer_rows
-from robot_runtime.server.engine import Block, Engine, Failure, Result, zero_observation
+from robot_runtime.server.engine import Block, Done, Engine, Failure, Result, warm_up, zero_observation
 from robot_runtime.wire.jobs import Job
+from robot_runtime.wire.messages import ErrorCode
 
 HORIZON = 32
 EARLY = HorizonAwareSchedule(early_stop_rows=8)
@@ -35,22 +36,32 @@ class StopsTooEarly(StopsEarly):
 
 
 def answer(policy: Policy, sampler: SamplerPart) -> list[Result]:
-    """What a real engine, worker thread included, makes of one request."""
-    rung, results = Event(), []
-    engine = Engine(policy, clock=MonotonicClock(), ring=rung.set)
+    """What a real engine, worker thread included, makes of one request, until it is done."""
+    *results, done = run(policy, [ask(policy, sampler)])
+    assert isinstance(done, Done)
+    return results
+
+
+def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "") -> Job:
     request = ChunkRequest(
-        request_id=1,
+        request_id=request_id,
         epoch=0,
-        observation=zero_observation(policy.schema, ""),
+        observation=zero_observation(policy.schema, task),
         prev_action_chunk=None,
         inference_delay=0,
         sampler=sampler,
         seed=0,
         deadline_ns=10**9,
     )
+    return Job(peer=b"robot", request=request, received_ns=0, expires_ns=10**9)
+
+
+def run(policy: Policy, jobs: list[Job], *, max_batch: int = 4) -> list[Result]:
+    rung, results = Event(), []
+    engine = Engine(policy, clock=MonotonicClock(), ring=rung.set, max_batch=max_batch)
     try:
         engine.warm_up()
-        engine.start(Job(peer=b"robot", request=request, received_ns=0, expires_ns=10**9))
+        engine.start(jobs)
         while not engine.is_idle:
             assert rung.wait(10.0)
             rung.clear()
@@ -85,3 +96,56 @@ def test_an_answer_that_ends_before_its_last_row_is_a_failure(sampler: SamplerPa
     assert not any(block.is_last for block in blocks)
     assert isinstance(failure, Failure)
     assert len(blocks) == (num_rows - 1) // 2
+
+
+class Together(HoldPolicy):
+    """Answers a batch two rows at a time, each request with its place in the batch; refuses the task "no"."""
+
+    def infer_batch(self, requests, *, sampler):
+        if any(request.observation.task == "no" for request in requests):
+            raise ValueError("no")
+        ends = [
+            answer_rows(sampler, horizon=HORIZON, inference_delay=request.inference_delay)
+            for request in requests
+        ]
+        rows = np.zeros((2, self.action_spec.dim))
+        return (
+            NewRows(num_calls=first, rows=[rows + i for i in range(len(requests))])
+            for first in range(0, max(ends), 2)
+        )
+
+
+def test_a_batch_is_answered_step_by_step_and_each_robot_gets_its_own_rows():
+    policy = Together(horizon=HORIZON)
+    jobs = [ask(policy, ConstantSchedule(), i) for i in range(3)]
+    *blocks, done = run(policy, jobs)
+    assert [block.job for block in blocks] == jobs * (HORIZON // 2)
+    for i, job in enumerate(jobs):
+        own = [block for block in blocks if block.job is job]
+        assert [block.first_row for block in own] == list(range(0, HORIZON, 2))
+        assert [block.is_last for block in own] == [False] * (len(own) - 1) + [True]
+        assert all((block.rows == i).all() for block in own)
+    assert done.jobs == tuple(jobs)
+    assert not done.was_stopped
+
+
+def test_a_request_that_does_not_fit_spoils_no_other_of_its_batch():
+    policy = Together(horizon=HORIZON)
+    good, bad, other = (ask(policy, EARLY, i, task) for i, task in enumerate(("", "no", "")))
+    *results, done = run(policy, [good, bad, other])
+    ends = {r.job: r for r in results if isinstance(r, Failure) or r.is_last}
+    assert set(ends) == {good, bad, other}
+    assert (ends[bad].code, ends[bad].message) == (ErrorCode.BAD_REQUEST, "no")
+    assert isinstance(ends[good], Block)
+    assert isinstance(ends[other], Block)
+    assert done.jobs == (good, bad, other)
+
+
+def test_warming_up_times_batches_of_every_size():
+    def times(policy: Policy, max_batch: int) -> dict[int, int]:
+        return warm_up(policy, MonotonicClock(), max_batch=max_batch)
+
+    assert sorted(times(Together(horizon=HORIZON), 6)) == [1, 2, 4, 6]
+    engine = Engine(HoldPolicy(horizon=HORIZON), clock=MonotonicClock(), ring=lambda: None, max_batch=6)
+    assert sorted(engine.warm_up()) == [1]  # answers one at a time
+    engine.close()

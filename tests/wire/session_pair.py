@@ -60,6 +60,14 @@ def rows_of(request: ChunkRequest) -> np.ndarray:
     return rows
 
 
+def start_next(session: ServerSession, now_ns: int = 0) -> Job | None:
+    """Run what is most urgent, by itself."""
+    for job in session.startable():
+        if (shown := session.start(job, now_ns)) is not None:
+            return shown
+    return None
+
+
 class ToyServer:
     """A server session and a policy that needs one tick for each block of rows."""
 
@@ -73,7 +81,7 @@ class ToyServer:
         if self.job is not None and not self.session.is_wanted(self.job):
             self.job = None
         if self.job is None:
-            self.job, self.next_row = self.session.next_job(now_ns), 0
+            self.job, self.next_row = start_next(self.session, now_ns), 0
             return
         first, self.next_row = self.next_row, self.next_row + BLOCK
         is_last = self.next_row == SPEC.horizon

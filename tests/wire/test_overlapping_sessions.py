@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_pair import BLOCK, DIM, SPEC, make_request, make_schema, make_welcome, ready_pair, rows_of
+from session_pair import (
+    BLOCK,
+    DIM,
+    SPEC,
+    make_request,
+    make_schema,
+    make_welcome,
+    ready_pair,
+    rows_of,
+    start_next,
+)
 
 from robot_runtime.core.action import ActionSpec, EndEffectorPose
 from robot_runtime.core.overlap import OpenAnswers
@@ -38,7 +48,7 @@ class Server:
         self.say(peer, make_request(request_id, in_flight=in_flight, **request))
 
     def start(self) -> Job | None:
-        return self.session.next_job(0)
+        return start_next(self.session)
 
     def answer(self, job: Job, first: int = 0, end: int = SPEC.horizon) -> None:
         is_last = end == SPEC.horizon

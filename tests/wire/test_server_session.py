@@ -1,7 +1,7 @@
 """The server's side alone."""
 
 import numpy as np
-from session_pair import make_request, make_schema, make_welcome
+from session_pair import make_request, make_schema, make_welcome, start_next
 
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.wire.frames import ProtocolError
@@ -48,7 +48,7 @@ def test_clients_are_served_in_turn_and_a_newer_request_keeps_the_place():
     ask(server, b"b", 1, make_request(1))
     ask(server, b"a", 0, make_request(2))
     assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.SUPERSEDED)]
-    jobs = [server.next_job(0), server.next_job(0), server.next_job(0)]
+    jobs = [start_next(server, 0), start_next(server, 0), start_next(server, 0)]
     assert [(j.peer, j.request.request_id) if j else None for j in jobs] == [(b"a", 2), (b"b", 1), None]
 
 
@@ -58,13 +58,13 @@ def test_expired_requests_are_not_run():
     assert server.next_timer_ns() == 10
     server.handle_timer(10)
     assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
-    assert server.next_job(10) is None
+    assert start_next(server, 10) is None
 
 
 def test_a_running_job_is_unwanted_after_its_deadline():
     server = greeted(b"a")
     ask(server, b"a", 0, make_request(1, deadline_ns=10))
-    job = server.next_job(5)
+    job = start_next(server, 5)
     assert server.is_wanted(job)
     server.handle_timer(10)
     assert not server.is_wanted(job)
@@ -78,7 +78,7 @@ def test_a_client_that_greets_again_from_elsewhere_replaces_itself():
     ask(server, b"a", 0, make_request(1))
     server.receive(b"new", Packet("a", 9, Hello(robot="r", schema=make_schema())), 0)
     assert server.num_clients == 1
-    assert server.next_job(0) is None
+    assert start_next(server, 0) is None
 
 
 def test_silent_clients_are_forgotten():

@@ -1,0 +1,26 @@
+"""`robot-runtime keys`: who may use a server."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from robot_runtime.keys import make_keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """Make keys, so that a server can listen beyond its own machine: one folder for it, one for each robot.
+
+    Copy each folder to its machine: `serve --keys keys/server` there, `run --keys keys/NAME` here.
+    """
+
+    robots: tuple[str, ...]
+    """Names of the robots; more can be added later."""
+    folder: Path = Path("keys")
+    """Where the folders are made."""
+
+    def main(self) -> int:
+        """Make them and say where they belong; returns the exit code."""
+        for made in make_keys(self.folder, self.robots):
+            whose = "the server" if made.name == "server" else f"robot {made.name}"
+            print(f"{made}  for {whose}, nobody else")
+        return 0

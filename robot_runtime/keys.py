@@ -1,0 +1,110 @@
+"""Keys for CURVE (CurveZMQ, ZeroMQ RFC 26): who may use a server, as folders to copy to one machine each.
+
+    keys/server/   server.key_secret   allowed/left.key   allowed/right.key      for the inference server
+    keys/left/     robot.key_secret    server.key                                for the robot "left"
+    keys/right/    robot.key_secret    server.key                                for the robot "right"
+
+Everything between them is then encrypted, and a server answers only robots whose key lies in `allowed`. A key
+that is taken out of there shuts that robot out when the server starts the next time.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robot_runtime.errors import RobotRuntimeError
+
+SERVER, ALLOWED, SECRET = "server", "allowed", ".key_secret"
+
+
+class KeysError(RobotRuntimeError):
+    """Keys that are missing, damaged or in the way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerKeys:
+    """A server's own pair, and the folder with the public keys of the robots it answers."""
+
+    public: bytes
+    secret: bytes
+    allowed: Path
+
+    @classmethod
+    def load(cls, folder: Path) -> "ServerKeys":
+        """From what `make_keys` calls the server's folder; KeysError says what is wrong with it."""
+        public, secret = _pair(folder / f"{SERVER}{SECRET}")
+        allowed = folder / ALLOWED
+        if not any(allowed.glob("*.key")):
+            raise KeysError(f"{allowed} holds no robot's key: nobody could connect; {_HINT}")
+        for path in allowed.glob("*.key"):
+            _certificate(path)
+        return cls(public=public, secret=secret, allowed=allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotKeys:
+    """A robot's own pair, and the server's public key."""
+
+    public: bytes
+    secret: bytes
+    server: bytes
+
+    @classmethod
+    def load(cls, folder: Path) -> "RobotKeys":
+        """From what `make_keys` calls the robot's folder; KeysError says what is wrong with it."""
+        public, secret = _pair(folder / f"robot{SECRET}")
+        server, _ = _certificate(folder / f"{SERVER}.key")
+        return cls(public=public, secret=secret, server=server)
+
+
+def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
+    """Make folders for robots, and one for the server unless it is there; returns the new ones.
+
+    KeysError: one of the robots has keys already, or is called "server".
+    """
+    server = folder / SERVER
+    for robot in robots:
+        if robot == SERVER or (folder / robot).exists() or not robot.isidentifier():
+            raise KeysError(
+                f"cannot make keys for robot {robot!r}: a name of letters, digits and underscores is "
+                f"expected, other than {SERVER!r} and those that have a folder in {folder}"
+            )
+    made = []
+    if not (server / f"{SERVER}{SECRET}").exists():
+        (server / ALLOWED).mkdir(parents=True, exist_ok=True)
+        _make_pair(server, SERVER)
+        made.append(server)
+    for robot in robots:
+        (folder / robot).mkdir()
+        _make_pair(folder / robot, "robot")
+        (folder / robot / "robot.key").rename(server / ALLOWED / f"{robot}.key")
+        shutil.copy(server / f"{SERVER}.key", folder / robot)
+        made.append(folder / robot)
+    return made
+
+
+_HINT = "`robot-runtime keys` makes keys"
+
+
+def _make_pair(folder: Path, name: str) -> None:
+    from zmq.auth import certs  # only those with keys need it
+
+    _, secret = certs.create_certificates(folder, name)
+    Path(secret).chmod(0o600)
+
+
+def _pair(path: Path) -> tuple[bytes, bytes]:
+    public, secret = _certificate(path)
+    if secret is None:
+        raise KeysError(f"{path} holds no secret key; {_HINT}")
+    return public, secret
+
+
+def _certificate(path: Path) -> tuple[bytes, bytes | None]:
+    from zmq.auth import certs
+
+    try:
+        return certs.load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise KeysError(f"{path} is not a key: {error}; {_HINT}") from error

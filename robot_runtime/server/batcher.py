@@ -1,0 +1,220 @@
+"""Which requests run next, together, and how long to wait for one more: `Batcher`, without I/O.
+
+One policy, one batch at a time, at most one request of a robot in it.
+
+    waiting, most urgent first   a b c d e       a c d want one sampler part, b e another
+    run now                      a c d           b e are next
+
+A batch is as large as brings most requests home in time, and makes their mean wait shortest, by what batches
+of each size have taken. While others wait that can be served in time, a request that cannot is shed.
+
+Robots that ask as soon as they are answered never meet in a batch by themselves: while one is served the
+others wait, and the other way round. So a policy that is idle waits a moment for a robot that is about to
+ask again, judged by the time between its last two requests:
+
+    a  ....|== a ==|       |== a c ==|           c asks just after its answer; a, which came while c was
+    c  == c ==|    |c.. w  |== a c ==|           served, waits for it, at most WAIT_SHARE of a's own time
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot_runtime.core.sampler_parts import SamplerPart
+from robot_runtime.wire.jobs import Job
+
+WAIT_SHARE = 0.1
+"""Of the time that one request takes alone: the longest that it waits for others."""
+_NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
+"""Shares of the newest batch, and how far off the mean is called hardly ever, as in RFC 6298."""
+_MAX_SAMPLERS = 64
+_MAX_RHYTHMS = 256
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """What batches of one sampler part have taken, over what was measured for their sizes."""
+
+    mean: float
+    deviation: float = 0.0
+    """Mean absolute deviation from it."""
+
+
+class BatchTimes:
+    """How long batches take: measured for some sizes, corrected for every sampler part by what it took.
+
+    Mean and deviation are smoothed as TCP smooths round trips (RFC 6298).
+    """
+
+    def __init__(self, measured: Mapping[int, int]) -> None:
+        """measured: size of a batch to time [ns], with size 1; larger batches are not to be made."""
+        self._sizes = sorted(measured)
+        self._times = [measured[size] for size in self._sizes]
+        self._paces: dict[SamplerPart, _Pace] = {}
+
+    @property
+    def max_size(self) -> int:
+        """The largest batch."""
+        return self._sizes[-1]
+
+    def expected_ns(self, size: int, sampler: SamplerPart) -> int:
+        """What a batch of `size` will take [ns]."""
+        return round(self._measured_ns(size) * self._pace(sampler).mean)
+
+    def longest_ns(self, size: int, sampler: SamplerPart) -> int:
+        """What a batch of `size` will hardly ever exceed [ns]."""
+        pace = self._pace(sampler)
+        return round(self._measured_ns(size) * (pace.mean + _DEVIATIONS * pace.deviation))
+
+    def note(self, size: int, sampler: SamplerPart, took_ns: int) -> None:
+        """A batch has ended."""
+        ratio = took_ns / max(1.0, self._measured_ns(size))
+        before = self._paces.pop(sampler, _Pace(ratio))
+        off = ratio - before.mean
+        self._paces[sampler] = _Pace(
+            before.mean + _NEWEST_IN_MEAN * off,
+            before.deviation + _NEWEST_IN_DEVIATION * (abs(off) - before.deviation),
+        )
+        if len(self._paces) > _MAX_SAMPLERS:
+            del self._paces[next(iter(self._paces))]
+
+    def _pace(self, sampler: SamplerPart) -> _Pace:
+        return self._paces.get(sampler, _AS_MEASURED)
+
+    def _measured_ns(self, size: int) -> float:
+        return float(np.interp(size, self._sizes, self._times))
+
+
+_AS_MEASURED = _Pace(1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What to do now."""
+
+    batch: tuple[Job, ...] = ()
+    """To be run together."""
+    too_late: tuple[Job, ...] = ()
+    """To be shed."""
+    look_again_ns: int | None = None
+    """When to choose again if nothing happens before; None: when something does."""
+
+
+@dataclass(frozen=True)
+class _Rhythm:
+    """When a robot asked last, and how long that was after the time before."""
+
+    last_ns: int
+    interval_ns: int | None = None
+
+
+class Batcher:
+    """Chooses for one policy; owned and called by one thread."""
+
+    def __init__(self, times: BatchTimes) -> None:
+        self.times = times
+        self._idle_ns = 0
+        self._rhythms: dict[bytes, _Rhythm] = {}
+
+    def asked(self, peer: bytes, now_ns: int) -> None:
+        """A robot has sent a request."""
+        before = self._rhythms.pop(peer, None)
+        self._rhythms[peer] = _Rhythm(now_ns, None if before is None else now_ns - before.last_ns)
+        if len(self._rhythms) > _MAX_RHYTHMS:
+            del self._rhythms[next(iter(self._rhythms))]
+
+    def ended(self, batch: Sequence[Job], took_ns: int, now_ns: int) -> None:
+        """A batch has ended; the policy is idle."""
+        self._idle_ns = now_ns
+        self.times.note(len(batch), batch[0].request.sampler, took_ns)
+
+    def choose(self, waiting: Sequence[Job], now_ns: int) -> Choice:
+        """What an idle policy is to do. waiting: one request of each robot, most urgent first."""
+        too_late = self._too_late(waiting, now_ns)
+        waiting = [job for job in waiting if job not in too_late]
+        if not waiting:
+            return Choice(too_late=too_late)
+        first = waiting[0]
+        alike = [job for job in waiting if job.request.sampler == first.request.sampler]
+        until_ns = self._wait_until_ns(alike, now_ns)
+        if until_ns is not None:
+            return Choice(too_late=too_late, look_again_ns=until_ns)
+        return Choice(batch=best_batch(alike, now_ns, self.times), too_late=too_late)
+
+    def _latest_start_ns(self, jobs: Sequence[Job], size: int) -> int:
+        """When a batch of `size` has to start for all of the jobs to be in time."""
+        took_ns = self.times.longest_ns(size, jobs[0].request.sampler)
+        return min(job.expires_ns for job in jobs) - took_ns
+
+    def _too_late(self, waiting: Sequence[Job], now_ns: int) -> tuple[Job, ...]:
+        late = tuple(job for job in waiting if now_ns > self._latest_start_ns([job], 1))
+        return late if len(late) < len(waiting) else ()  # with nobody else to serve it may as well be tried
+
+    def _wait_until_ns(self, alike: Sequence[Job], now_ns: int) -> int | None:
+        """Until when to wait for one more robot; None if that is not worth it."""
+        if len(alike) >= self.times.max_size:
+            return None
+        patience_ns = round(WAIT_SHARE * self.times.expected_ns(1, alike[0].request.sampler))
+        since_ns = max(self._idle_ns, min(job.received_ns for job in alike))
+        until_ns = min(since_ns + patience_ns, self._latest_start_ns(alike, len(alike) + 1))
+        peers = {job.peer for job in alike}
+        expected = (
+            rhythm.last_ns + rhythm.interval_ns
+            for peer, rhythm in self._rhythms.items()
+            if peer not in peers and rhythm.interval_ns is not None
+        )
+        if now_ns < until_ns and any(since_ns - patience_ns <= t_ns <= until_ns for t_ns in expected):
+            return until_ns
+        return None
+
+
+def best_batch(waiting: Sequence[Job], now_ns: int, times: BatchTimes) -> tuple[Job, ...]:
+    """The first batch of the plan by which most requests are in time, and of those by which they wait least.
+
+    A plan runs all that wait b at a time, most urgent first, leaving out what such a batch would be too late
+    for. Where there is more to do than time, that favours large batches of requests that can wait over small
+    ones of the most urgent: a policy that only ever catches the most urgent never gets out of the squeeze.
+
+    waiting: most urgent first, alike in their sampler part.
+    """
+    sizes = sorted({min(size, len(waiting)) for size in batch_sizes(times.max_size)}, reverse=True)
+    plans = [_planned(waiting, now_ns, times, size) for size in sizes]
+    return max(plans, key=lambda plan: (plan.num_in_time, -plan.waited_ns)).first
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What comes of running requests so many at a time."""
+
+    first: tuple[Job, ...]
+    num_in_time: int
+    waited_ns: int
+    """Sum over requests of when their batch ends."""
+
+
+def _planned(waiting: Sequence[Job], now_ns: int, times: BatchTimes, size: int) -> _Plan:
+    sampler, left, first, start_ns = waiting[0].request.sampler, list(waiting), None, now_ns
+    num_in_time = waited_ns = 0
+    while left:
+        size = min(size, len(left))
+        ends_ns = start_ns + times.longest_ns(size, sampler)
+        in_time = [job for job in left if job.expires_ns >= ends_ns]
+        if len(in_time) < size and size > 1:
+            size = max(1, len(in_time))  # a smaller batch is faster
+            continue
+        batch = (in_time or left)[:size]
+        num_in_time += len(batch) if in_time else 0
+        start_ns += times.expected_ns(len(batch), sampler)
+        waited_ns += len(batch) * (start_ns - now_ns)
+        first = first or tuple(batch)
+        left = [job for job in left if job not in batch]
+    assert first is not None
+    return _Plan(first=first, num_in_time=num_in_time, waited_ns=waited_ns)
+
+
+def batch_sizes(max_size: int) -> list[int]:
+    """The sizes that are measured: 1, 2, 4, ... and the largest."""
+    doubled = itertools.takewhile(lambda size: size < max_size, (2**i for i in itertools.count()))
+    return [*doubled, max_size]

@@ -1,0 +1,262 @@
+"""Isaac GR00T's inference protocol over ZeroMQ, so that its clients talk to our server: `GrootGateway`.
+
+    REQ  {"endpoint": "get_action", "data": {"observation": {"video": ..., "state": ..., "language": ...}}}
+    REP  [{"joint_position": (1, H, n), "gripper_position": (1, H, 1)}, {"infer_ms": ..., "queue_ms": ...}]
+
+Messages are msgpack; an array is {"__ndarray_class__": True, "as_npy": its .npy file}. Arrays have a batch of
+one and some frames in time, of which the last counts. Other endpoints: ping, reset, get_modality_config; none
+ends the server. Clients are answered side by side, each as a robot of its own.
+"""
+
+import hmac
+import io
+import logging
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import zmq
+
+from policies.policy import Policy
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.action import (
+    ActionSpec,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+)
+from robot_runtime.core.schema import Schema
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.keys import RobotKeys
+from robot_runtime.mailbox import Doorbell
+from robot_runtime.server.gateways.arrays import ArrayCodec
+from robot_runtime.server.gateways.asking import MAX_GUESTS, Guests
+from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.transport import OpenAddressError, is_local
+from robot_runtime.wire.frames import LIMITS
+
+logger = logging.getLogger(__name__)
+_KEYS = {
+    JointPosition: "joint_position",
+    GripperWidth: "gripper_position",
+    EndEffectorPose: "hand_pose",
+    BasePose: "base_pose",
+    BaseTwist: "base_twist",
+}
+
+
+def names_of(schema: Schema) -> Names:
+    """What a robot calls things that says no more than what they are."""
+    return Names(
+        q=Entry(key="state/joint_position"),
+        dq=Entry(key="state/joint_velocity"),
+        gripper_width=Entry(key="state/gripper_position") if schema.has_gripper else None,
+        hand_pose=Entry(key="state/hand_pose"),
+        environment_state=Entry(key="state/environment_state") if schema.environment_state_dim else None,
+        cameras={name: f"video/{name}" for name in schema.cameras},
+        task="language/task",
+    )
+
+
+class GrootGateway:
+    """Listens for GR00T's clients, in threads of its own. A context manager."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        server: str,
+        address: str,
+        names: Names | None = None,
+        token: str | None = None,
+        keys: RobotKeys | None = None,
+        is_open: bool = False,
+    ) -> None:
+        """
+        policy: of the server that answers; their protocol names none.
+        server: where it is served. keys: for a server that asks for them.
+        address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
+        names: which entry of an observation is what; None takes `names_of` the policy's schema.
+        token: what clients give as their api_token.
+        InvalidValueError: the address cannot be listened on.
+        """
+        if token is None and not is_open and not is_local(f"tcp://{address}"):
+            raise OpenAddressError(address)
+        self._policy, self._token = policy, token
+        self._names = names or names_of(policy.schema)
+        self._guests = Guests[bytes, None](server, robot="GR00T client", keys=keys)
+        self._answers: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+        self._doorbell = Doorbell()
+        self._is_closing = False
+        self._context = zmq.Context()
+        self._socket: zmq.Socket = self._context.socket(zmq.ROUTER)
+        self._socket.set(zmq.LINGER, 200)
+        self._socket.set(zmq.MAXMSGSIZE, LIMITS.total)
+        try:
+            self._socket.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self._socket.close()
+            self._context.term()
+            raise InvalidValueError(f"cannot listen at {address!r}: {error}; expected HOST:PORT") from error
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
+        """Where it listens, with the port that was chosen."""
+        self._workers = ThreadPoolExecutor(MAX_GUESTS, "groot")
+        self._thread = Thread(target=self._run, name="groot", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "GrootGateway":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_closing = True
+        self._doorbell.ring()
+        self._thread.join()
+        self._workers.shutdown()
+        self._guests.close()
+        self._doorbell.close()
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._doorbell.fileno(), zmq.POLLIN)
+        while not self._is_closing:
+            ready = dict(poller.poll())
+            if self._doorbell.fileno() in ready:
+                self._doorbell.clear()
+            while not self._answers.empty():
+                peer, answer = self._answers.get()
+                self._socket.send_multipart([peer, b"", answer])
+            if self._socket in ready:
+                frames = self._socket.recv_multipart()
+                if len(frames) == 3:  # as a REQ socket sends; nobody else is answered
+                    self._workers.submit(self._work, frames[0], frames[2])
+        self._socket.close()
+        self._context.term()
+
+    def _work(self, peer: bytes, data: bytes) -> None:
+        try:
+            answer = pack(self._answered(peer, unpack(data)))
+        except ValueError as error:
+            answer = pack({"error": str(error)})
+        except RobotRuntimeError as error:
+            logger.error("a GR00T client could not be served: %s", error)
+            answer = pack({"error": "the policy server does not answer"})
+        except Exception:
+            logger.exception("a GR00T client could not be served")
+            answer = pack({"error": "the gateway failed; its log says why"})
+        self._answers.put((peer, answer))
+        self._doorbell.ring()
+
+    def _answered(self, peer: bytes, request: Mapping[str, Any]) -> Any:
+        given = str(request.get("api_token") or "")
+        if self._token is not None and not hmac.compare_digest(given.encode(), self._token.encode()):
+            raise ValueError("this server asks for an api_token")
+        match request.get("endpoint", "get_action"):
+            case "ping":
+                return {"status": "ok", "message": f"policy {self._policy.name}"}
+            case "reset":
+                return {}  # the server keeps nothing of a robot that asks for whole chunks
+            case "get_modality_config":
+                return self._modalities()
+            case "get_action":
+                return self._action(peer, request)
+            case other:
+                valid = "get_action, get_modality_config, ping, reset"
+                raise ValueError(f"there is no endpoint {other!r}; there are {valid}")
+
+    def _action(self, peer: bytes, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        data = request.get("data")
+        observation = data.get("observation") if isinstance(data, dict) else None
+        if not isinstance(observation, dict):
+            raise ValueError("get_action needs data with an observation, a dict")
+        seen = self._names.observation(_newest(observation), now_ns=MonotonicClock().now_ns())
+        guest = self._guests.find(peer) or self._guests.admit(peer, self._policy, None)
+        chunk = guest.ask(seen)
+        return [_by_field(self._policy.action_spec, self._names.sent_actions(chunk.rows)), chunk.timing]
+
+    def _modalities(self) -> dict[str, Any]:
+        spec, names = self._policy.action_spec, self._names
+        state = [e.key for e in (names.q, names.gripper_width, names.environment_state) if e is not None]
+        keys = {
+            "video": [key.removeprefix("video/") for key in names.cameras.values()],
+            "state": [key.removeprefix("state/") for key in state],
+            "action": [_KEYS[type(f)] for f, _ in spec.columns()],
+            "language": [names.task.removeprefix("language/")],
+        }
+        deltas = {name: [0] for name in keys} | {"action": list(range(spec.horizon))}
+        return {
+            name: {
+                "__ModalityConfig_class__": True,
+                "as_json": {"delta_indices": deltas[name], "modality_keys": keys[name]},
+            }
+            for name in keys
+        }
+
+
+def _newest(observation: Mapping[str, Any]) -> dict[str, Any]:
+    """The last frame of the only robot, and the first text."""
+    out: dict[str, Any] = {}
+    for kind, entries in observation.items():
+        if not isinstance(entries, dict):
+            raise ValueError(f"{kind!r} of an observation is a dict, got {type(entries).__name__}")
+        out[kind] = {name: _last(f"{kind}/{name}", value) for name, value in entries.items()}
+    texts = out.get("language", {})
+    if len(texts) == 1:
+        texts["task"] = next(iter(texts.values()))  # whatever it is called
+    return out
+
+
+def _last(key: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.ndim < 3 or len(value) != 1 or value.shape[1] == 0:
+            raise ValueError(f"{key!r} has a batch of one and frames in time first, got {value.shape}")
+        return value[0, -1]
+    while isinstance(value, list) and value:
+        value = value[0]
+    return value
+
+
+def _by_field(spec: ActionSpec, rows: np.ndarray) -> dict[str, np.ndarray]:
+    batch = rows[None].astype(np.float32)
+    return {_KEYS[type(field)]: batch[:, :, columns] for field, columns in spec.columns()}
+
+
+def _form(value: Any) -> dict:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{type(value).__name__} does not travel here")
+    file = io.BytesIO()
+    np.save(file, value, allow_pickle=False)
+    return {"__ndarray_class__": True, "as_npy": file.getvalue()}
+
+
+def _array(form: dict) -> np.ndarray:
+    """An .npy file; what its header says is compared with its size before anything is made of it."""
+    data = form.get("as_npy")
+    if not isinstance(data, bytes):
+        raise ValueError("an array is an .npy file")
+    file = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("version 1.0 of the format is expected")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    except (ValueError, SyntaxError, EOFError) as error:
+        raise ValueError(f"an array is an .npy file: {error}") from error
+    rest = len(data) - file.tell()
+    if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize != rest:
+        raise ValueError(f"an array of {dtype} with shape {shape} does not fit in {rest} bytes")
+    flat = np.frombuffer(data, dtype, offset=file.tell())
+    return flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+_CODEC = ArrayCodec("GR00T's", form=_form, arrays={"__ndarray_class__": _array})
+pack, unpack = _CODEC.pack, _CODEC.unpack
+"""A message to and from bytes, as GR00T has it."""

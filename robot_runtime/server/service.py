@@ -1,0 +1,222 @@
+"""`Service`: one policy and all its robots. Without sockets; called by the server's network thread.
+
+    packets ─► ServerSession ─► Batcher ─► Engine (worker thread)
+    packets ◄─ DelayLine ◄───── ServerSession ◄──┘
+
+A running batch is given up at its next step when the session wants none of its jobs any more; a newer request
+alone does not do that, since the worker takes it only when it is idle. Injected latency holds back what is
+said of a batch that is done: meanwhile the worker goes on with the next one, as if the network were slow.
+
+A policy can be replaced while robots run: the new one warms up on a worker of its own and takes the next
+batch after that. Requests that wait stay where they are.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+
+from policies.policy import Policy, capabilities_of
+from robot_runtime.clock import Clock
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.server.account import Account
+from robot_runtime.server.batcher import Batcher, BatchTimes
+from robot_runtime.server.delay import Delay, DelayLine
+from robot_runtime.server.engine import Block, Done, Engine, Failure, Result
+from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.messages import Packet, Welcome
+from robot_runtime.wire.server_session import ServerSession
+
+logger = logging.getLogger(__name__)
+
+
+class Service:
+    """Owned and called by one thread, but for `account`, which any may read."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        policies: Collection[str],
+        account: Account,
+        clock: Clock,
+        ring: Callable[[], None],
+        heartbeat_ns: int,
+        max_batch: int,
+        delay: Delay,
+    ) -> None:
+        """Warms the policy up; whatever it raises.
+
+        policies: names of all of the server's.
+        ring: called from the worker thread whenever `turn` has something to do. The others as for
+            `PolicyServer`.
+        """
+        self.account = account
+        self._clock, self._ring, self._max_batch = clock, ring, max_batch
+        self._welcome = _welcome(policy, heartbeat_ns)
+        self._engine = self._new_engine(policy)
+        self._batcher = Batcher(BatchTimes(self._engine.warm_up()))
+        self._next: tuple[Policy, Engine] | None = None
+        self._choose_ns: int | None = None
+        self._delay_line: DelayLine[tuple[bytes, Packet]] = DelayLine(delay)
+        self._batch_delay_ns = 0
+        self._outbox: list[tuple[bytes, Packet]] = []
+        self._session = ServerSession(self._welcome, policies=policies)
+        account.ignored, account.requests = self._session.ignored, self._session.outcomes
+
+    @property
+    def name(self) -> str:
+        """Of the policy."""
+        return self._welcome.policy
+
+    def knows(self, peer: bytes) -> bool:
+        """Whether that peer has greeted."""
+        return self._session.knows(peer)
+
+    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> None:
+        """Take what decoding one arrival of that peer gave."""
+        if self._session.receive(peer, received, now_ns):
+            self._batcher.asked(peer, now_ns)
+
+    def forget(self, peer: bytes) -> None:
+        """The peer has left for another policy."""
+        self._session.forget(peer)
+
+    def packets_to_send(self) -> list[tuple[bytes, Packet]]:
+        """What has to go out now and to which peer, oldest first."""
+        out, self._outbox = self._outbox, []
+        return out
+
+    def next_timer_ns(self) -> int | None:
+        """When `turn` wants to be called, if nothing happens before."""
+        times = (self._session.next_timer_ns(), self._delay_line.next_timer_ns(), self._choose_ns)
+        return min((t for t in times if t is not None), default=None)
+
+    def take_results(self) -> None:
+        """Hand what the worker has done to the session."""
+        for result in self._engine.results():
+            self._deliver(result)
+        self._say(self._batch_delay_ns)
+
+    def turn(self, now_ns: int) -> None:
+        """Do what is due, and keep the worker busy."""
+        self._outbox += self._delay_line.take_due(now_ns)
+        self._session.handle_timer(now_ns)
+        self._take_over()
+        self._feed_engine(now_ns)
+        self._say()
+        self.account.clients, self.account.waiting = self._session.num_clients, self._session.num_waiting
+
+    def replace(self, policy: Policy) -> None:
+        """Let another policy go on, once it is warm and the running batch has ended.
+
+        SchemaMismatchError: robots that were welcomed could not go on with it.
+        """
+        came, here = _welcome(policy, self._welcome.heartbeat_ns), self._welcome
+        for what in ("schema", "action_spec", "tasks", "capabilities"):
+            if (new := getattr(came, what)) != (old := getattr(here, what)):
+                raise SchemaMismatchError(
+                    f"{came.policy!r} cannot take over from {here.policy!r}: its {what} is {new}, not {old}"
+                )
+        if self._next is not None:
+            self._next[1].close()
+        engine = self._new_engine(policy)
+        engine.start_warming()
+        self._next = policy, engine
+
+    def drain(self) -> None:
+        """Take no more requests; those that are there are answered."""
+        self.account.is_ready = False
+        self._session.drain()
+
+    @property
+    def is_drained(self) -> bool:
+        """Nothing more is to be done after `drain`."""
+        return self._session.is_drained and self._delay_line.next_timer_ns() is None
+
+    def say_goodbye(self) -> None:
+        """To everybody; nothing more is to be done."""
+        self.account.is_ready = False
+        self._session.close()
+        self._say()
+
+    def close(self) -> None:
+        """End the worker."""
+        self._engine.close()
+        if self._next is not None:
+            self._next[1].close()
+
+    def _new_engine(self, policy: Policy) -> Engine:
+        return Engine(policy, clock=self._clock, ring=self._ring, max_batch=self._max_batch)
+
+    def _deliver(self, result: Result) -> None:
+        match result:
+            case Block(job=job, first_row=first_row, rows=rows):
+                is_wanted = self._session.is_wanted(job)
+                self.account.rows_final(
+                    len(rows), first_row=first_row, infer_ns=result.infer_ns, is_wanted=is_wanted
+                )
+                self._session.rows_ready(
+                    job, first_row=first_row, rows=rows, is_last=result.is_last, infer_ns=result.infer_ns
+                )
+            case Failure():
+                self._session.job_failed(result.job, result.code, result.message)
+            case Done(jobs=jobs, infer_ns=infer_ns):
+                self.account.infer_s.add(infer_ns / NS_PER_S)
+                if not result.was_stopped:
+                    self._batcher.ended(jobs, infer_ns, self._clock.now_ns())
+
+    def _take_over(self) -> None:
+        """Go on with the policy that is to replace this one, if it is warm; or without it, if it failed."""
+        if self._next is None or not self._engine.is_idle:
+            return
+        policy, engine = self._next
+        times = engine.warm_times()
+        if times is None:
+            return
+        self._next = None
+        if isinstance(times, Exception):
+            logger.error("%s failed to warm up and takes over from nobody", policy.name, exc_info=times)
+            engine.close()
+            return
+        self._engine.close()
+        self._engine = engine
+        self._batcher = Batcher(BatchTimes(times))
+        logger.info("%s goes on in place of %s", policy.name, self.name)
+
+    def _feed_engine(self, now_ns: int) -> None:
+        self._choose_ns = None
+        if not self._engine.is_idle:
+            if not any(self._session.is_wanted(job) for job in self._engine.running):
+                self._engine.stop()
+            return
+        choice = self._batcher.choose(self._session.startable(), now_ns)
+        for job in choice.too_late:
+            self._session.shed(job)
+        self._choose_ns = choice.look_again_ns
+        jobs = [shown for job in choice.batch if (shown := self._session.start(job, now_ns)) is not None]
+        if jobs:
+            self.account.batch_started([now_ns - job.received_ns for job in jobs])
+            self._batch_delay_ns = self._delay_line.draw_ns()
+            self._engine.start(jobs)
+        elif choice.batch:
+            self._choose_ns = now_ns  # none of them could be read: others may be waiting
+
+    def _say(self, delay_ns: int = 0) -> None:
+        """Send what the session has to say, so much later."""
+        due_ns = self._clock.now_ns() + delay_ns if delay_ns else 0
+        for said in self._session.packets_to_send():
+            if delay_ns:
+                self._delay_line.put(due_ns, said)
+            else:
+                self._outbox.append(said)
+
+
+def _welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
+    return Welcome(
+        policy=policy.name,
+        schema=policy.schema,
+        action_spec=policy.action_spec,
+        tasks=policy.tasks,
+        capabilities=capabilities_of(policy),
+        heartbeat_ns=heartbeat_ns,
+    )

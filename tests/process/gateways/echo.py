@@ -1,0 +1,47 @@
+"""What all gateways are tested with: a policy that says what it was shown, and a server for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import numpy as np
+
+from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.schema import Schema
+from robot_runtime.server.server import PolicyServer
+
+SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=12, dt_ns=NS_PER_S // 20)
+SCHEMA = Schema(
+    action_fields=SPEC.fields, num_joints=2, has_gripper=True, has_base=False, cameras={"wrist": (4, 6)}
+)
+
+
+class EchoPolicy:
+    """Rows of (joint 1, mean of the picture, gripper width)."""
+
+    name = "echo"
+    schema, action_spec = SCHEMA, SPEC
+    tasks: tuple[str, ...] = ()
+    samplers = (ConstantSchedule,)
+    max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
+
+    def infer(self, observation, *, sampler, **more) -> Iterator[np.ndarray]:
+        assert observation.task in ("", "task", "pick it up")
+        pixels, state = observation.images["wrist"].pixels, observation.state
+        yield np.tile([state.q[0], pixels.mean(), state.gripper_width], (SPEC.horizon, 1))
+
+
+@contextmanager
+def echo_server() -> Iterator[str]:
+    """Where an echo policy is served while it lasts."""
+    with PolicyServer(EchoPolicy(), "tcp://127.0.0.1:*") as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.address
+        finally:
+            server.stop()
+            thread.join()

@@ -1,0 +1,72 @@
+"""Runs in a process of its own, as each robot does: LeRobot's stock robot client, until it has acted enough.
+
+stock_lerobot.py ADDRESS JOINT NUM_ACTIONS; prints the actions as JSON. LeRobot writes a log where it stands.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from threading import Thread
+
+import numpy as np
+from lerobot.async_inference import robot_client
+from lerobot.async_inference.configs import RobotClientConfig
+from lerobot.robots import RobotConfig
+
+NUMBERS = ("one.pos", "two.pos", "gripper.pos")
+
+
+@RobotConfig.register_subclass("one_that_keeps_its_actions")
+@dataclass
+class KeepingConfig(RobotConfig):
+    joint: float = 0.5
+
+
+class KeepingRobot:
+    """A joint that moves a little with every action, a camera of another size than the policy's."""
+
+    def __init__(self, config: KeepingConfig) -> None:
+        self.action_features = dict.fromkeys(NUMBERS, float)
+        self.observation_features = {**self.action_features, "wrist": (16, 24, 3)}
+        self.joint = config.joint
+        self.actions: list[dict[str, float]] = []
+
+    def connect(self) -> None: ...
+
+    def disconnect(self) -> None: ...
+
+    def get_observation(self) -> dict:
+        numbers = dict(zip(NUMBERS, (self.joint, 0.0, 0.04), strict=True))
+        return numbers | {"wrist": np.full((16, 24, 3), 9, np.uint8)}
+
+    def send_action(self, action: dict[str, float]) -> dict[str, float]:
+        self.actions.append(action)
+        self.joint += 0.01
+        return action
+
+
+def main(address: str, joint: float, num_actions: int) -> None:
+    robot_client.make_robot_from_config = KeepingRobot
+    config = RobotClientConfig(
+        policy_type="act",
+        pretrained_name_or_path="echo",
+        robot=KeepingConfig(joint=joint),
+        actions_per_chunk=10,
+        server_address=address,
+        fps=60,
+        aggregate_fn_name="latest_only",
+    )
+    client = robot_client.RobotClient(config)
+    assert client.start()
+    for target, arguments in ((client.receive_actions, ()), (client.control_loop, ("task",))):
+        Thread(target=target, args=arguments, daemon=True).start()
+    deadline = time.monotonic() + 20.0
+    while len(client.robot.actions) < num_actions and time.monotonic() < deadline:
+        time.sleep(0.01)
+    client.stop()
+    sys.stdout.write(json.dumps(client.robot.actions))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,174 @@
+"""GR00T's protocol at our server, over a real REQ socket and messages as GR00T's client makes them."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from threading import Thread
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+from echo import SPEC, EchoPolicy, echo_server
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways.groot import GrootGateway, unpack
+from robot_runtime.transport import OpenAddressError
+
+TOKEN = "open sesame"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with (
+        echo_server() as server,
+        GrootGateway(EchoPolicy(), server=server, address="127.0.0.1:*", token=TOKEN) as gateway,
+    ):
+        yield gateway.address
+
+
+def as_npy(array: np.ndarray) -> dict:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return {"__ndarray_class__": True, "as_npy": file.getvalue()}
+
+
+def shown(joint: float = 0.5, **changes) -> dict:
+    video = np.stack([np.zeros((4, 6, 3), np.uint8), np.full((4, 6, 3), 9, np.uint8)])[None]
+    observation = {
+        "video": {"wrist": as_npy(video)},
+        "state": {
+            "joint_position": as_npy(np.array([[[9.0, 9.0], [joint, -1.0]]], np.float32)),
+            "gripper_position": as_npy(np.array([[[0.0], [0.05]]], np.float32)),
+        },
+        "language": {"annotation.human.task_description": [["pick it up"]]},
+    }
+    return observation | changes
+
+
+class Client:
+    """A REQ socket that serialises as theirs does."""
+
+    def __init__(self, address: str, token: str | None = TOKEN) -> None:
+        self.context, self.token = zmq.Context(), token
+        self.socket = self.context.socket(zmq.REQ)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.set(zmq.RCVTIMEO, 10_000)
+        self.socket.connect(f"tcp://{address}")
+
+    def send(self, data: bytes):
+        self.socket.send(data)
+        return self._loaded(msgspec.msgpack.decode(self.socket.recv()))
+
+    def call(self, endpoint: str, data: dict | None = None):
+        request = {"endpoint": endpoint} | ({} if data is None else {"data": data})
+        return self.send(msgspec.msgpack.encode(request | ({"api_token": self.token} if self.token else {})))
+
+    def act(self, observation: dict):
+        return self.call("get_action", {"observation": observation, "options": None})
+
+    def close(self) -> None:
+        self.socket.close()
+        self.context.term()
+
+    def _loaded(self, value):
+        if isinstance(value, list):
+            return [self._loaded(item) for item in value]
+        if isinstance(value, dict) and "__ndarray_class__" in value:
+            return np.load(io.BytesIO(value["as_npy"]), allow_pickle=False)
+        return {k: self._loaded(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    client = Client(address)
+    yield client
+    client.close()
+
+
+def test_an_observation_is_answered_with_actions_by_field_of_its_last_frame(client: Client):
+    for joint in (0.5, 0.75):
+        action, info = client.act(shown(joint))
+        assert action["joint_position"].shape == (1, SPEC.horizon, 2)
+        np.testing.assert_allclose(action["joint_position"][0], np.tile([joint, 9.0], (SPEC.horizon, 1)))
+        np.testing.assert_allclose(action["gripper_position"], np.full((1, SPEC.horizon, 1), 0.05))
+        assert info["infer_ms"] >= 0.0
+
+
+def test_the_other_endpoints_answer_and_nobody_can_end_the_server(client: Client):
+    assert client.call("ping")["status"] == "ok"
+    assert client.call("reset", {"options": None}) == {}
+    modalities = {k: v["as_json"] for k, v in client.call("get_modality_config").items()}
+    assert modalities["video"]["modality_keys"] == ["wrist"]
+    assert modalities["action"] == {
+        "delta_indices": list(range(SPEC.horizon)),
+        "modality_keys": ["joint_position", "gripper_position"],
+    }
+    assert "there is no endpoint 'kill'" in client.call("kill")["error"]
+    assert client.call("ping")["status"] == "ok"
+
+
+def test_clients_get_each_their_own_actions(address: str):
+    def ask(joint: float) -> None:
+        client = Client(address)
+        for _ in range(20):
+            action, _ = client.act(shown(joint))
+            answers[joint].append(float(action["joint_position"][0, 0, 0]))
+        client.close()
+
+    answers: dict[float, list[float]] = {0.25: [], 0.5: [], 0.75: []}
+    threads = [Thread(target=ask, args=(joint,)) for joint in answers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    assert all(answers[joint] == [joint] * 20 for joint in answers)
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        (shown(video={}), "no picture 'video/wrist'"),
+        (shown(video={"wrist": as_npy(np.zeros((1, 1, 3, 4, 6), np.uint8))}), "is (h, w, 3) uint8"),
+        (shown(video={"wrist": as_npy(np.zeros((2, 1, 4, 6, 3), np.uint8))}), "a batch of one"),
+        (shown(video={"wrist": as_npy(np.zeros((1, 1, 8, 6, 3), np.uint8))}), "camera sizes"),
+        (shown(state=3), "'state' of an observation is a dict, got int"),
+        (shown(float("nan")), "NaN"),
+    ],
+)
+def test_what_does_not_fit_is_said_and_the_next_is_answered(client: Client, observation: dict, words: str):
+    assert words in client.act(observation)["error"]
+    assert len(client.act(shown())) == 2
+
+
+def test_bytes_that_are_no_request_and_a_wrong_token_are_refused(address: str, client: Client):
+    assert "not a message of GR00T's" in client.send(b"\xc1")["error"]
+    for token in (None, "wrong"):
+        stranger = Client(address, token)
+        assert stranger.call("ping") == {"error": "this server asks for an api_token"}
+        stranger.close()
+
+
+def test_an_array_that_claims_more_than_it_has_is_not_made():
+    file = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    bomb = {"__ndarray_class__": True, "as_npy": file.getvalue()}
+    with pytest.raises(ValueError, match="does not fit in 0 bytes"):
+        unpack(msgspec.msgpack.encode({"a": bomb}))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_decoder(data: bytes):
+    for message in (data, msgspec.msgpack.encode({"a": {"__ndarray_class__": True, "as_npy": data}})):
+        with contextlib.suppress(ValueError):
+            assert isinstance(unpack(message), dict)
+
+
+def test_an_address_beyond_this_machine_needs_a_token_and_a_wrong_one_says_so():
+    with pytest.raises(OpenAddressError):
+        GrootGateway(EchoPolicy(), server="tcp://127.0.0.1:1", address="0.0.0.0:*")
+    with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
+        GrootGateway(EchoPolicy(), server="tcp://127.0.0.1:1", address="127.0.0.1:no")

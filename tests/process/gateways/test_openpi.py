@@ -1,0 +1,226 @@
+"""openpi's protocol, both ways: their stock client at our server, our robot side at an openpi server."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from echo import SCHEMA, SPEC, EchoPolicy, echo_server
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from policies.loading import load_policy
+from policies.openpi import OpenpiPolicy
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
+from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
+from robot_runtime.transport import OpenAddressError
+
+OPEN = 0.08
+JOINTS, PICTURE = "observation/joint_position", "observation/wrist_image_left"
+DROID = Names(
+    q=Entry(key=JOINTS),
+    gripper_width=Entry(key="observation/gripper_position", scale=-OPEN, offset=OPEN),
+    cameras={"wrist": PICTURE},
+    action_scale=(1.0, 1.0, -OPEN),
+    action_offset=(0.0, 0.0, OPEN),
+)
+TOKEN = "open sesame"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    policies = {"echo": EchoPolicy()}
+    with (
+        echo_server() as server,
+        OpenpiGateway(policies, server=server, address="127.0.0.1:0", names=DROID, token=TOKEN) as gateway,
+    ):
+        yield f"ws://{gateway.address}"
+
+
+@pytest.fixture(scope="module")
+def stock_python(tmp_path_factory) -> Path:
+    """An interpreter with stock openpi-client, which wants numpy below 2."""
+    folder = tmp_path_factory.mktemp("openpi")
+    python = folder / "bin" / "python"
+    uv = [os.environ["UV"]] if "UV" in os.environ else ["python3", "-m", "uv"]  # `uv run` says which it is
+    for command in (
+        ["venv", "-q", "--python", sys.executable, str(folder)],
+        ["pip", "install", "-q", "--python", str(python), "openpi-client==0.1.2", "typing-extensions"],
+    ):
+        subprocess.run([*uv, "--no-config", *command], check=True)
+    return python
+
+
+def shown(**changes) -> dict:
+    return {
+        JOINTS: np.array([0.5, -1.0], np.float32),
+        "observation/gripper_position": np.array([0.25], np.float32),
+        PICTURE: np.full((4, 6, 3), 9, np.uint8),
+        "prompt": "pick it up",
+    } | changes
+
+
+def ask(url: str, message: bytes | str) -> dict | str:
+    with connect(url, additional_headers={"Authorization": f"Api-Key {TOKEN}"}) as connection:
+        unpack(connection.recv())
+        connection.send(message)
+        answer = connection.recv()
+    return answer if isinstance(answer, str) else unpack(answer)
+
+
+def test_stock_openpi_client_talks_to_our_server_unchanged(url: str, stock_python: Path, tmp_path: Path):
+    np.savez(tmp_path / "shown.npz", **shown())
+    script = Path(__file__).with_name("stock_openpi.py")
+    run = [str(stock_python), str(script), url, TOKEN, str(tmp_path / "shown.npz")]
+    said = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
+    assert said["metadata"]["action_horizon"] == SPEC.horizon
+    expected = np.tile([0.5, 9.0, 0.25], (SPEC.horizon, 1))  # the gripper as a share of its way, as it came
+    for answer in said["answers"]:
+        np.testing.assert_allclose(answer, expected, atol=1e-6)
+    np.testing.assert_allclose(said["rows"], expected, atol=1e-6)
+    assert "no 'observation/joint_position'; it has prompt" in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            pack(shown(**{PICTURE: np.zeros((3, 4, 6), np.uint8)})),
+            "is (h, w, 3) uint8",
+        ),
+        (
+            pack(shown(**{PICTURE: np.zeros((4, 6, 3))})),
+            "uint8, got (4, 6, 3) float64",
+        ),
+        (pack(shown(**{PICTURE: np.zeros((8, 6, 3), np.uint8)})), "camera sizes"),
+        (pack(shown(**{JOINTS: np.zeros(3)})), "arm joints: the observation has 3"),
+        (pack(shown(**{JOINTS: np.array([np.nan, 0.0])})), "NaN"),
+        (b"\xc1", "not a message of openpi's"),
+        (b"\x01", "a message of openpi's is a dict"),
+        ("hello", "an observation is a binary message"),
+    ],
+)
+def test_an_observation_that_does_not_fit_is_refused_in_words_and_the_next_is_answered(
+    url: str, message: bytes | str, words: str
+):
+    answer = ask(url, message)
+    assert isinstance(answer, str)
+    assert words in answer
+    assert "Traceback" not in answer
+    assert ask(url, pack(shown()))["actions"].shape == (SPEC.horizon, SPEC.dim)
+
+
+@pytest.mark.parametrize("api_key", [None, "wrong", TOKEN + "x"])
+def test_a_client_without_the_token_is_turned_away(url: str, api_key: str | None):
+    headers = None if api_key is None else {"Authorization": f"Api-Key {api_key}"}
+    with pytest.raises(InvalidStatus, match="401"), connect(url, additional_headers=headers):
+        pass
+
+
+def test_a_policy_that_is_not_there_is_not_found(url: str):
+    headers = {"Authorization": f"Api-Key {TOKEN}"}
+    with connect(f"{url}/echo", additional_headers=headers) as connection:
+        assert unpack(connection.recv())["policy"] == "echo"
+    with pytest.raises(InvalidStatus, match="404"), connect(f"{url}/other", additional_headers=headers):
+        pass
+
+
+def test_connections_that_never_speak_keep_nobody_out(url: str):
+    host, port = url.removeprefix("ws://").split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(100)]
+    try:
+        assert ask(url, pack(shown()))["actions"].shape == (SPEC.horizon, SPEC.dim)
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_an_address_beyond_this_machine_needs_a_token():
+    with pytest.raises(OpenAddressError):
+        OpenpiGateway({"echo": EchoPolicy()}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
+    with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
+        OpenpiGateway({"echo": EchoPolicy()}, server="tcp://127.0.0.1:1", address="127.0.0.1:no")
+
+
+def observation(q: float = 0.5) -> Observation:
+    state = RobotState(t_ns=0, q=np.array([q, -1.0]), dq=np.zeros(2), gripper_width=0.06)
+    images = {"wrist": Image(t_ns=0, pixels=np.full((4, 6, 3), 9, np.uint8))}
+    return Observation(state=state, images=images, task="pick it up")
+
+
+def test_our_robot_side_uses_a_policy_of_an_openpi_server(url: str, tmp_path: Path):
+    import msgspec
+
+    described = {
+        "url": url,
+        "api_key": TOKEN,
+        "schema": SCHEMA.to_dict(),
+        "action_spec": SPEC.to_dict(),
+        "names": msgspec.to_builtins(DROID),
+    }
+    (tmp_path / "openpi.json").write_text(json.dumps(described))
+    policy = load_policy(tmp_path)
+    for q in (0.5, 0.7):
+        (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
+        np.testing.assert_allclose(rows, np.tile([q, 9.0, 0.06], (SPEC.horizon, 1)), atol=1e-6)
+    with pytest.raises(InvalidValueError, match="knows no committed rows"):
+        policy.infer(observation(), sampler=ClampedPrefix(), seed=0)
+
+
+def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: Path):
+    with pytest.raises(ServerUnavailableError, match="no openpi server answers at"):
+        OpenpiPolicy("ws://127.0.0.1:1", schema=SCHEMA, action_spec=SPEC)
+    (tmp_path / "openpi.json").write_text('{"url": "ws://127.0.0.1:1"}')
+    with pytest.raises(CheckpointError, match="does not describe an openpi server's policy"):
+        load_policy(tmp_path)
+
+
+def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_are_named(tmp_path: Path):
+    path = tmp_path / "names.json"
+    path.write_text('{"q": {"key": "state", "stop": 7}, "task": "instruction"}')
+    assert Names.load(path) == Names(q=Entry(key="state", stop=7), task="instruction")
+    for text in ("{", "{}", '{"q": {"key": "state", "colour": 1}}'):
+        path.write_text(text)
+        with pytest.raises(InvalidValueError, match="does not say what is where"):
+            Names.load(path)
+
+
+def test_entries_are_found_in_nested_dicts_and_cut_to_their_numbers():
+    names = Names(
+        q=Entry(key="state", stop=2),
+        gripper_width=Entry(key="state", start=2, stop=3),
+        cameras={"wrist": "images/w"},
+    )
+    sent = {"state": np.array([0.1, 0.2, 0.03]), "images": {"w": np.zeros((4, 6, 3), np.uint8)}}
+    seen = names.observation(sent, now_ns=5)
+    assert seen.state.q.tolist() == [0.1, 0.2]
+    assert seen.state.gripper_width == 0.03
+    assert (seen.t_obs_ns, seen.images["wrist"].pixels.shape) == (5, (4, 6, 3))
+
+
+@given(q=st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=2), width=st.floats(0, 0.0625, width=32))
+def test_an_observation_comes_back_as_it_went(q: list[float], width: float):
+    state = RobotState(t_ns=0, q=np.array(q), dq=np.zeros(2), gripper_width=width)
+    images = {"wrist": Image(t_ns=0, pixels=np.zeros((4, 6, 3), np.uint8))}
+    sent = unpack(pack(DROID.sent(Observation(state=state, images=images, task="x"))))
+    back = DROID.observation(sent, now_ns=0)
+    np.testing.assert_allclose(back.state.q, q, atol=1e-6)
+    assert abs(back.state.gripper_width - width) < 1e-6
+    assert back.task == "x"
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_decoder(data: bytes):
+    with contextlib.suppress(ValueError):
+        assert isinstance(unpack(data), dict)

@@ -1,0 +1,110 @@
+"""Servers that ask for keys, over real sockets."""
+
+import stat
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from toy import ToyPolicy, toy_request, toy_schema
+
+from robot_runtime.client import PolicyClient
+from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
+from robot_runtime.server.server import PolicyServer
+from robot_runtime.transport import OpenAddressError
+from robot_runtime.wire.events import PartReceived
+
+ANY_PORT = "tcp://127.0.0.1:*"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("keys") / "keys"
+    assert [path.name for path in make_keys(folder, ["left", "right"])] == ["server", "left", "right"]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path):
+    with PolicyServer(ToyPolicy(), ANY_PORT, keys=ServerKeys.load(folder / "server")) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.address
+        server.stop()
+        thread.join()
+
+
+def greet(address: str, keys: RobotKeys | None) -> None:
+    with PolicyClient(address, schema=toy_schema(), keys=keys) as client:
+        client.wait_until_ready(2.0)
+
+
+def test_a_robot_whose_key_the_server_has_is_answered(address: str, folder: Path):
+    with PolicyClient(address, schema=toy_schema(), keys=RobotKeys.load(folder / "right")) as client:
+        client.wait_until_ready(2.0)
+        client.events()
+        client.submit(toy_request(1))
+        parts: list[PartReceived] = []
+        while not parts or not parts[-1].part.is_last:
+            assert client.wait_for_events(2.0)
+            parts += [event for event in client.events() if isinstance(event, PartReceived)]
+    assert [part.part.request_id for part in parts] == [1, 1]
+
+
+def test_a_robot_without_keys_or_with_keys_that_the_server_lacks_is_told_so(
+    address: str, folder: Path, tmp_path: Path
+):
+    with pytest.raises(ServerUnavailableError, match="asks for keys, and this robot was given none"):
+        greet(address, None)
+    make_keys(tmp_path / "keys", ["left"])
+    with pytest.raises(ServerUnavailableError, match="does not take this robot's keys"):
+        greet(address, RobotKeys.load(tmp_path / "keys" / "left"))
+    greet(address, RobotKeys.load(folder / "left"))  # the others notice nothing
+
+
+def test_a_robot_that_takes_another_server_for_its_own_is_not_answered(address: str, folder: Path):
+    left, right = RobotKeys.load(folder / "left"), RobotKeys.load(folder / "right")
+    impostor = RobotKeys(public=left.public, secret=left.secret, server=right.public)
+    with pytest.raises(ServerUnavailableError, match="has other keys than they say"):
+        greet(address, impostor)
+
+
+def test_an_address_beyond_this_machine_needs_keys_or_the_word_that_it_is_open(folder: Path):
+    for address in ("tcp://*:*", "tcp://0.0.0.0:*"):
+        with pytest.raises(OpenAddressError, match="whoever reaches it could use the policy"):
+            PolicyServer(ToyPolicy(), address)
+        PolicyServer(ToyPolicy(), address, is_open=True).close()
+        PolicyServer(ToyPolicy(), address, keys=ServerKeys.load(folder / "server")).close()
+
+
+def test_secret_keys_are_for_their_owner_alone_and_robots_are_added_without_new_server_keys(tmp_path: Path):
+    make_keys(tmp_path, ["one"])
+    before = (tmp_path / "server" / "server.key_secret").read_text()
+    assert [path.name for path in make_keys(tmp_path, ["two"])] == ["two"]
+    assert (tmp_path / "server" / "server.key_secret").read_text() == before
+    assert {path.stem for path in (tmp_path / "server" / "allowed").iterdir()} == {"one", "two"}
+    for path in tmp_path.rglob("*.key_secret"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(list(tmp_path.rglob("*.key_secret"))) == 3
+
+
+@pytest.mark.parametrize("name", ["server", "one", "../up", ""])
+def test_a_name_that_is_taken_or_no_name_is_refused(tmp_path: Path, name: str):
+    make_keys(tmp_path, ["one"])
+    with pytest.raises(KeysError, match="a name of letters, digits and underscores"):
+        make_keys(tmp_path, ["fresh", name])
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_keys_that_are_missing_damaged_or_of_the_wrong_machine_say_so(folder: Path, tmp_path: Path):
+    with pytest.raises(KeysError, match=r"server\.key_secret is not a key"):
+        ServerKeys.load(folder / "left")
+    with pytest.raises(KeysError, match="is not a key"):
+        RobotKeys.load(tmp_path)
+    make_keys(tmp_path, ["one"])
+    (tmp_path / "one" / "server.key").write_text("nonsense")
+    with pytest.raises(KeysError, match=r"server\.key is not a key"):
+        RobotKeys.load(tmp_path / "one")
+    (tmp_path / "server" / "allowed" / "one.key").unlink()
+    with pytest.raises(KeysError, match="nobody could connect"):
+        ServerKeys.load(tmp_path / "server")

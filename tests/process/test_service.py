@@ -1,0 +1,207 @@
+"""Several policies, policies replaced, servers that end in order, and what a server says of itself."""
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from toy import SPEC, ToyPolicy, toy_request, toy_schema
+
+from robot_runtime.client import PolicyClient
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError
+from robot_runtime.server.account import Account
+from robot_runtime.server.metrics import MetricsServer
+from robot_runtime.server.server import PolicyServer
+from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
+from robot_runtime.wire.messages import DropReason
+
+ANY_PORT = "tcp://127.0.0.1:*"
+
+
+class NamedPolicy(ToyPolicy):
+    """Rows whose first column is its own number, given when `gate` opens."""
+
+    def __init__(self, name: str, number: float, gate: Event | None = None) -> None:
+        self.name, self._number, self._gate = name, number, gate
+
+    def infer(self, observation, **arguments):
+        if self._gate is not None and observation.task == "test":  # not while it warms up
+            self._gate.wait(10.0)
+        rows = np.full((SPEC.horizon, SPEC.dim), self._number)
+        yield rows[:2]
+        yield rows[2:]
+
+
+@contextmanager
+def serving(*policies: ToyPolicy, **options) -> Iterator[PolicyServer]:
+    with PolicyServer(policies, ANY_PORT, **options) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join()
+
+
+@contextmanager
+def robot_of(server: PolicyServer, policy: str = "", **options) -> Iterator[PolicyClient]:
+    with PolicyClient(server.address, schema=toy_schema(), policy=policy, **options) as client:
+        client.wait_until_ready(5.0)
+        client.events()
+        yield client
+
+
+def events_of(client: PolicyClient, request_id: int) -> list:
+    """What happens until the request is over."""
+    events: list = []
+    while True:
+        assert client.wait_for_events(5.0)
+        for event in client.events():
+            events.append(event)
+            match event:
+                case PartReceived(part=part) if part.is_last and part.request_id == request_id:
+                    return events
+                case RequestDropped(request_id=over) if over == request_id:
+                    return events
+                case ServerLost():
+                    return events
+
+
+def number_of(client: PolicyClient, request_id: int) -> float:
+    """Whose rows answer a request."""
+    client.submit(toy_request(request_id))
+    return events_of(client, request_id)[-1].part.rows[0, 0]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_robots_are_answered_by_the_policy_that_they_name():
+    with (
+        serving(NamedPolicy("one", 1.0), NamedPolicy("two", 2.0)) as server,
+        robot_of(server, "one") as first,
+        robot_of(server, "two") as second,
+    ):
+        for request_id in range(5):
+            assert number_of(first, request_id) == 1.0
+            assert number_of(second, request_id) == 2.0
+
+
+@pytest.mark.parametrize(("name", "words"), [("three", "no policy 'three'"), ("", "name yours")])
+def test_a_robot_that_names_no_policy_of_the_servers_is_told_which_there_are(name: str, words: str):
+    with (
+        serving(NamedPolicy("one", 1.0), NamedPolicy("two", 2.0)) as server,
+        PolicyClient(server.address, schema=toy_schema(), policy=name) as client,
+        pytest.raises(ServerUnavailableError, match=f"{words}; it has one, two"),
+    ):
+        client.wait_until_ready(5.0)
+
+
+def test_policies_of_one_name_and_no_policies_are_refused():
+    for policies in ([], [NamedPolicy("one", 1.0), NamedPolicy("one", 2.0)]):
+        with pytest.raises(InvalidValueError, match="policies of different names"):
+            PolicyServer(policies, ANY_PORT)
+
+
+def test_a_policy_is_replaced_without_a_lost_request():
+    gate, accounts = Event(), dict[str, Account]()
+    with serving(NamedPolicy("one", 1.0, gate), accounts=accounts) as server, robot_of(server) as client:
+        client.submit(toy_request(1))
+        wait_until(lambda: accounts["one"].batch_size.sum == 1)
+        server.replace("one", NamedPolicy("one, newer", 2.0))
+        gate.set()
+        assert events_of(client, 1)[-1].part.rows[0, 0] == 1.0  # what had begun is finished by the old one
+        answers = [number_of(client, request_id) for request_id in range(2, 400)]
+    assert answers == sorted(answers)
+    assert answers[-1] == 2.0
+
+
+def test_a_policy_that_robots_could_not_go_on_with_does_not_take_over(caplog: pytest.LogCaptureFixture):
+    class Wider(NamedPolicy):
+        action_spec = replace(SPEC, horizon=SPEC.horizon + 1)
+
+    class Broken(NamedPolicy):
+        def infer(self, observation, **arguments):
+            raise RuntimeError("broken")
+
+    with serving(NamedPolicy("one", 1.0)) as server, robot_of(server) as client:
+        for unfit in (Wider("wider", 2.0), Broken("broken", 2.0)):
+            server.replace("one", unfit)
+            assert {number_of(client, request_id) for request_id in range(20)} == {1.0}
+    assert "'wider' cannot take over from 'one': its action_spec is" in caplog.text
+
+
+def test_a_server_that_drains_answers_what_it_has_and_takes_no_more():
+    gate, accounts = Event(), dict[str, Account]()
+    with PolicyServer(NamedPolicy("one", 1.0, gate), ANY_PORT, accounts=accounts) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        with robot_of(server) as early, robot_of(server) as late:
+            early.submit(toy_request(1))
+            wait_until(lambda: accounts["one"].batch_size.sum == 1)
+            server.drain()
+            wait_until(lambda: not accounts["one"].is_ready)
+            late.submit(toy_request(2))
+            (dropped,) = events_of(late, 2)
+            assert dropped.reason is DropReason.CLOSING
+            gate.set()
+            assert events_of(early, 1)[-1].part.is_last
+            thread.join(5.0)
+            assert not thread.is_alive()
+            wait_until(lambda: early.welcome is None)  # it has said goodbye
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5.0) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_server_whose_policies_are_still_being_loaded_is_not_ready():
+    with MetricsServer("127.0.0.1:0", {}) as metrics:
+        assert get(metrics.address, "/readyz") == (503, "not ready\n")
+
+
+def test_a_server_tells_of_itself_over_http():
+    accounts: dict[str, Account] = {"one": Account()}
+    with MetricsServer("127.0.0.1:0", accounts) as metrics:
+        assert get(metrics.address, "/healthz") == (200, "alive\n")
+        assert get(metrics.address, "/readyz") == (503, "not ready\n")
+        assert get(metrics.address, "/")[0] == 404
+        with serving(NamedPolicy("one", 1.0), accounts=accounts) as server, robot_of(server) as client:
+            assert get(metrics.address, "/readyz") == (200, "ready\n")
+            for request_id in range(3):
+                number_of(client, request_id)
+            status, text = get(metrics.address, "/metrics")
+        assert get(metrics.address, "/readyz")[0] == 503
+    assert status == 200
+    lines = text.splitlines()
+    for line in (
+        'robot_runtime_clients{policy="one"} 1.0',
+        'robot_runtime_requests_total{outcome="answered",policy="one"} 3.0',
+        f'robot_runtime_rows_sent_total{{policy="one"}} {3 * SPEC.horizon:.1f}',
+        'robot_runtime_batch_size_bucket{le="1",policy="one"} 3.0',
+        'robot_runtime_queue_seconds_count{policy="one"} 3.0',
+        'robot_runtime_first_rows_seconds_count{policy="one"} 3.0',
+    ):
+        assert line in lines
+    received = next(line for line in lines if line.startswith("robot_runtime_received_bytes_total"))
+    assert float(received.split()[1]) > 3 * toy_request(0).observation.images["wrist"].pixels.nbytes
+
+
+@pytest.mark.parametrize("address", ["9090", "127.0.0.1:http", "127.0.0.1:99999", "nowhere.invalid:9090"])
+def test_an_address_that_http_cannot_be_answered_at_says_so(address: str):
+    with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
+        MetricsServer(address, {})

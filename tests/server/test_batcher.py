@@ -1,0 +1,167 @@
+"""The batcher alone; time is an integer."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.scripted import FRANKA
+from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.server.batcher import WAIT_SHARE, Batcher, BatchTimes, Choice, batch_sizes, best_batch
+from robot_runtime.server.engine import zero_observation
+from robot_runtime.wire.jobs import Job
+
+MS = 1_000_000
+PLAIN = ConstantSchedule()
+OBSERVATION = zero_observation(FRANKA, "")
+
+
+def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerPart = PLAIN) -> Job:
+    """Times in ms."""
+    request = ChunkRequest(
+        request_id=1,
+        epoch=0,
+        observation=OBSERVATION,
+        prev_action_chunk=None,
+        inference_delay=0,
+        sampler=sampler,
+        seed=0,
+        deadline_ns=deadline * MS,
+    )
+    return Job(
+        peer=bytes([peer]), request=request, received_ns=received * MS, expires_ns=(received + deadline) * MS
+    )
+
+
+def times(**by_size: int) -> BatchTimes:
+    """times(b1=100, b2=120): ms by size."""
+    return BatchTimes({int(name[1:]): ms * MS for name, ms in by_size.items()})
+
+
+def test_sizes_double_up_to_the_largest():
+    assert batch_sizes(1) == [1]
+    assert batch_sizes(6) == [1, 2, 4, 6]
+    assert batch_sizes(8) == [1, 2, 4, 8]
+
+
+@given(n=st.integers(1, 12), alone=st.integers(1, 100), more=st.integers(0, 150), most=st.integers(1, 12))
+def test_without_hurry_the_size_makes_the_mean_wait_shortest(n: int, alone: int, more: int, most: int):
+    known = BatchTimes({1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
+
+    def mean_wait(size: int) -> float:
+        waits, now = [], 0
+        for start in range(0, n, size):
+            batch = min(size, n - start)
+            now += known.expected_ns(batch, PLAIN)
+            waits += [now] * batch
+        return float(np.mean(waits))
+
+    best = len(best_batch([job(peer) for peer in range(n)], 0, known))
+    assert mean_wait(best) <= min(mean_wait(min(size, n)) for size in batch_sizes(most)) + 1e-9
+
+
+def test_in_the_squeeze_a_large_batch_goes_before_a_few_that_are_about_to_be_too_late():
+    urgent, patient = (
+        [job(peer, deadline=30) for peer in range(2)],
+        [job(peer, deadline=85) for peer in range(2, 18)],
+    )
+    known = times(b1=20, b2=22, b16=80)
+    assert best_batch([*urgent, *patient], 0, known) == tuple(patient)
+    assert best_batch([*urgent, *patient[:2]], 0, known) == tuple(urgent)  # time for both
+
+
+def test_robots_that_wait_are_answered_together_where_it_pays_and_alone_where_it_does_not():
+    waiting = [job(peer) for peer in range(4)]
+    assert Batcher(times(b1=10, b4=15)).choose(waiting, 0) == Choice(batch=tuple(waiting))
+    assert Batcher(times(b1=10, b4=60)).choose(waiting, 0) == Choice(batch=(waiting[0],))
+
+
+def test_a_batch_has_one_sampler_part_that_of_the_most_urgent():
+    waiting = [job(0), job(1, sampler=ClampedPrefix()), job(2)]
+    assert Batcher(times(b1=10, b4=11)).choose(waiting, 0).batch == (waiting[0], waiting[2])
+
+
+def test_a_batch_is_smaller_where_a_larger_one_would_be_too_late():
+    waiting = [job(0, deadline=125), job(1), job(2), job(3)]
+    assert len(Batcher(times(b1=100, b2=120, b4=160)).choose(waiting, 0).batch) == 2
+
+
+def test_a_request_that_would_be_too_late_is_shed_if_others_wait_and_tried_if_not():
+    batcher = Batcher(times(b1=100, b2=120))
+    late, other = job(0, deadline=90), job(1)
+    assert batcher.choose([late, other], 0) == Choice(batch=(other,), too_late=(late,))
+    assert batcher.choose([late], 0) == Choice(batch=(late,))
+
+
+def test_what_batches_have_taken_corrects_what_was_measured():
+    known = times(b1=100, b2=120)
+    for _ in range(50):
+        known.note(2, PLAIN, 60 * MS)
+    assert abs(known.expected_ns(1, PLAIN) - 50 * MS) < MS
+    assert known.expected_ns(1, ClampedPrefix()) == 100 * MS
+
+
+def test_a_robot_alone_never_waits():
+    batcher = Batcher(times(b1=100, b2=100))
+    for t in range(0, 3000, 250):
+        batcher.asked(b"\0", t * MS)
+        assert batcher.choose([job(0, received=t)], t * MS).batch
+
+
+class Loop:
+    """Robots that each ask again `pause` after they were answered, on a policy that takes what it takes."""
+
+    def __init__(self, batcher: Batcher, starts: list[int], *, pause: int = 1) -> None:
+        self.batcher, self.pause = batcher, pause
+        self.asking = dict(enumerate(starts))
+        self.waiting: dict[int, Job] = {}
+        self.response_ms: dict[int, list[int]] = {peer: [] for peer in self.asking}
+
+    def run(self, until: int) -> "Loop":
+        running, ends, started = (), 0, 0
+        for now in range(until):
+            if running and now >= ends:
+                self.batcher.ended(running, (now - started) * MS, now * MS)
+                for j in running:
+                    self.response_ms[j.peer[0]].append(now - j.received_ns // MS)
+                    self.asking[j.peer[0]] = now + self.pause
+                running = ()
+            for peer in [p for p, t in self.asking.items() if t <= now]:
+                del self.asking[peer]
+                self.waiting[peer] = job(peer, received=now)
+                self.batcher.asked(bytes([peer]), now * MS)
+            if not running and self.waiting:
+                urgent = sorted(self.waiting.values(), key=lambda j: j.expires_ns)
+                choice = self.batcher.choose(urgent, now * MS)
+                assert choice.batch or choice.look_again_ns > now * MS
+                running = choice.batch
+                for j in running:
+                    del self.waiting[j.peer[0]]
+                started = now
+                ends = now + self.batcher.times.expected_ns(max(1, len(running)), PLAIN) // MS
+        return self
+
+
+def test_two_robots_that_ask_as_soon_as_they_are_answered_come_to_meet_in_one_batch():
+    loop = Loop(Batcher(times(b1=100, b2=100)), [0, 37]).run(3000)
+    for response_ms in loop.response_ms.values():
+        assert np.median(response_ms) <= 100 + WAIT_SHARE * 100
+
+
+@given(
+    starts=st.lists(st.integers(0, 300), min_size=2, max_size=12),
+    alone=st.integers(5, 60),
+    b8=st.integers(5, 200),
+)
+def test_no_robot_starves_and_no_answer_waits_longer_than_two_rounds(starts: list[int], alone: int, b8: int):
+    known = times(b1=alone, b8=max(alone, b8))
+    loop = Loop(Batcher(known), starts).run(6000)
+    largest = known.expected_ns(8, PLAIN) // MS
+    bound = 2 * (len(starts) * max(alone, largest) + largest)
+    longest = max(itertools.chain.from_iterable(loop.response_ms.values()))
+    assert all(loop.response_ms.values())
+    assert longest <= bound
+    counts = [len(answered) for answered in loop.response_ms.values()]
+    assert max(counts) <= 2 * min(counts) + 4
