@@ -9,7 +9,7 @@ action mean, how far apart rows are, and what a robot has to offer.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +23,7 @@ from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.loading import SIDECAR
 from policies.policy import InferenceRequest, InfersByBatch, NewRows
-from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -57,6 +57,10 @@ class Sidecar:
     """Sampler parts, by name, that a flow was trained for; those that need no training it takes anyway."""
     max_inference_delay: int = 0
     """Most committed rows it was trained with."""
+    joint_unit_rad: float = 1.0
+    """What 1 of its numbers for a joint is [rad]: pi/180 for LeRobot's arms, which count in degrees."""
+    gripper_unit_m: float = 1.0
+    """What 1 of its numbers for the gripper is [m]: a hundredth of the stroke for per cent."""
 
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files."""
@@ -68,6 +72,8 @@ class Sidecar:
             "adds_origin": self.adds_origin,
             "trained_for": list(self.trained_for),
             "max_inference_delay": self.max_inference_delay,
+            "joint_unit_rad": self.joint_unit_rad,
+            "gripper_unit_m": self.gripper_unit_m,
         }
         (folder / SIDECAR).write_text(json.dumps(data, indent=2) + "\n")
 
@@ -85,15 +91,50 @@ class Sidecar:
                 adds_origin=data.get("adds_origin", True),
                 trained_for=_known_samplers(data.get("trained_for", ())),
                 max_inference_delay=int(data.get("max_inference_delay", 0)),
+                joint_unit_rad=float(data.get("joint_unit_rad", 1.0)),
+                gripper_unit_m=float(data.get("gripper_unit_m", 1.0)),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
+
+    def seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        """A batch as LeRobot names it, in its units."""
+        batch: dict[str, Any] = dict(
+            tensors_of([self._in_its_units(o) for o in observations], self.schema, self.features)
+        )
+        return batch | {TASK: [o.task for o in observations]}
+
+    def column_units(self) -> Float[np.ndarray, " D"]:
+        """What 1 of its numbers is in each column of a row [rad or m]."""
+        units = np.ones(self.action_spec.dim)
+        for field, columns in self.action_spec.columns():
+            if isinstance(field, JointPosition):
+                units[columns] = self.joint_unit_rad
+            elif isinstance(field, GripperWidth):
+                units[columns] = self.gripper_unit_m
+        return units
+
+    def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        """What its rows count from."""
+        spec = self.action_spec
+        return row_origin(spec, state) if self.adds_origin else np.zeros(spec.dim)
+
+    def _in_its_units(self, observation: Observation) -> Observation:
+        state = observation.state
+        width = state.gripper_width
+        theirs = replace(
+            state,
+            q=state.q / self.joint_unit_rad,
+            dq=state.dq / self.joint_unit_rad,
+            gripper_width=None if width is None else width / self.gripper_unit_m,
+        )
+        return replace(observation, state=theirs)
 
 
 def tensors_of(
     observations: Sequence[Observation], schema: Schema, features: FeatureConfig
 ) -> dict[str, Float[Tensor, "b n"]]:
-    """A batch as LeRobot names it: the robot's numbers, the scene's if there are any, and pictures."""
+    """The robot's numbers, the scene's if there are any, and pictures, under LeRobot's names."""
     rows = np.array([state_features(o, schema, features) for o in observations], dtype=np.float32)
     robot_dim = rows.shape[1] - schema.environment_state_dim
     batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
@@ -105,15 +146,18 @@ def tensors_of(
     return batch
 
 
-def load_lerobot(folder: Path, *, device: str = "cpu") -> "LeRobotPolicy | LeRobotFlowPolicy":
+def load_lerobot(
+    folder: Path, *, device: str = "cpu", sidecar: Sidecar | None = None
+) -> "LeRobotPolicy | LeRobotFlowPolicy":
     """What LeRobot has saved in a folder.
 
+    sidecar: instead of the one that is there.
     CheckpointError: it holds no policy of LeRobot's that predicts chunks, or no sidecar.
     """
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 
-    sidecar = Sidecar.load(folder)
+    sidecar = sidecar or Sidecar.load(folder)
     try:
         config = PreTrainedConfig.from_pretrained(folder)
         config.device = device
@@ -128,7 +172,10 @@ def load_lerobot(folder: Path, *, device: str = "cpu") -> "LeRobotPolicy | LeRob
 
 
 class LeRobotPolicy(InfersByBatch):
-    """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
+    """Answers with whole chunks, in one call of theirs. Knows no committed rows.
+
+    One that looks at several observations is shown the newest as often: a request knows no earlier ones.
+    """
 
     samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
     max_inference_delay = 0
@@ -140,6 +187,9 @@ class LeRobotPolicy(InfersByBatch):
         self.name, self._policy, self._before, self._after = name, policy, before, after
         self._config: Any = policy.config
         self._sidecar = sidecar
+        draws_nothing = self._config.type == "act"
+        takes_noise = getattr(self._config, "noise_scheduler_type", None) == "DDIM"
+        self._answers_together = draws_nothing or (self._config.type == "diffusion" and takes_noise)
         self.num_evaluations = 0
         """As `BatchPolicy.num_evaluations`."""
 
@@ -160,30 +210,63 @@ class LeRobotPolicy(InfersByBatch):
         if not isinstance(sampler, ConstantSchedule) or any(r.inference_delay for r in requests):
             raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
         observations = [request.observation for request in requests]
-        batch = self._before(tensors_of(observations, self.schema, self._sidecar.features))
-        with torch.no_grad():
-            chunk = self._after(self._predict(batch, [request.seed for request in requests]))
+        origins = [self._sidecar.origin(o.state) for o in observations]
+        rows = (
+            self.predict(observations, [request.seed for request in requests]) * self._sidecar.column_units()
+        )
         num_calls = self._num_calls()
         self.num_evaluations += num_calls * len(requests)
-        rows = chunk.numpy().astype(float)
-        origins = [_origin(self._sidecar, o.state) for o in observations]
         answered = [row + origin for row, origin in zip(rows, origins, strict=True)]
         return iter([NewRows(num_calls=num_calls, rows=answered)])
 
-    def _predict(self, batch: dict[str, Tensor], seeds: list[int]) -> Tensor:
-        """Normalised rows; the noise is drawn for each request by itself, so that batches do not matter."""
-        if self._config.type != "diffusion":
-            return self._policy.predict_action_chunk(batch)
-        spec = self.action_spec
-        noise = torch.stack(
-            [torch.randn((spec.horizon, spec.dim), generator=torch.Generator().manual_seed(s)) for s in seeds]
-        )
-        noise = noise.to(self._config.device)
-        one_step = {key: value.unsqueeze(1) for key, value in batch.items() if key in (STATE, SCENE)}
-        return self._policy.predict_action_chunk(one_step, noise=noise)
+    def predict(
+        self, observations: Sequence[Observation], seeds: Sequence[int]
+    ) -> Float[np.ndarray, "b H D"]:
+        """Their rows in their units. Batches do not matter: noise is drawn for each request by itself."""
+        size = len(observations) if self._answers_together else 1
+        chunks = []
+        for i in range(0, len(observations), size):
+            batch = self._before(self._sidecar.seen(observations[i : i + size]))
+            with torch.no_grad():
+                chunks.append(self._after(self._sampled(batch, seeds[i : i + size])).float().cpu().numpy())
+        return np.concatenate(chunks).astype(float)
+
+    def _sampled(self, batch: dict[str, Any], seeds: Sequence[int]) -> Tensor:
+        noise = {}
+        if self._config.type == "diffusion":
+            shape = self._config.horizon, self._config.action_feature.shape[0]
+            drawn = [torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+            noise["noise"] = torch.stack(drawn).to(self._config.device)
+        with torch.random.fork_rng():
+            torch.manual_seed(seeds[0])
+            return whole_chunk(self._policy, batch, **noise)
 
     def _num_calls(self) -> int:
         return int(getattr(self._config, "num_inference_steps", None) or 1)
+
+
+def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
+    """A chunk (B, H, D) of any policy of LeRobot's, from what is seen now alone.
+
+    Those that keep earlier observations make their input of them in `select_action`, which is called for
+    that: what it has predicted is the chunk.
+    """
+    policy.reset()
+    if not set(getattr(policy, "_queues", {})) - {ACTION}:
+        out: Tensor = policy.predict_action_chunk(batch, **noise)
+        return out
+    predict, chunks = policy.predict_action_chunk, []
+
+    def keep(*given: Any, **named: Any) -> Tensor:
+        chunks.append(predict(*given, **named))
+        return chunks[-1]
+
+    policy.predict_action_chunk = keep
+    try:
+        policy.select_action(batch, **noise)
+    finally:
+        del policy.predict_action_chunk
+    return chunks[0].transpose(0, 1) if policy.config.type == "tdmpc" else chunks[0]
 
 
 class LeRobotFlowPolicy(SampledPolicy):
@@ -197,7 +280,12 @@ class LeRobotFlowPolicy(SampledPolicy):
         from policies.lerobot_flow import LeRobotFlow
 
         spec = sidecar.action_spec
-        super().__init__(ChunkSampler(LeRobotFlow(policy, after, horizon=spec.horizon, dim=spec.dim)))
+        units = torch.from_numpy(sidecar.column_units()).float()
+        super().__init__(
+            ChunkSampler(
+                LeRobotFlow(policy, lambda rows: after(rows) * units, horizon=spec.horizon, dim=spec.dim)
+            )
+        )
         self.name, self._before, self._sidecar = name, before, sidecar
         self.schema, self.action_spec, self.tasks = sidecar.schema, spec, sidecar.tasks
         self.samplers = UNTRAINED + tuple(
@@ -208,17 +296,10 @@ class LeRobotFlowPolicy(SampledPolicy):
         self.max_inference_delay = sidecar.max_inference_delay
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
-        batch: dict[str, Any] = dict(tensors_of(observations, self.schema, self._sidecar.features))
-        batch[TASK] = [o.task for o in observations]
-        return dict(self._before(batch))
+        return dict(self._before(self._sidecar.seen(observations)))
 
     def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
-        return _origin(self._sidecar, state)
-
-
-def _origin(sidecar: Sidecar, state: RobotState) -> Float[np.ndarray, " D"]:
-    spec = sidecar.action_spec
-    return row_origin(spec, state) if sidecar.adds_origin else np.zeros(spec.dim)
+        return self._sidecar.origin(state)
 
 
 def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """Policies by name. Torch is imported only for a policy that needs it."""
 
+import json
 from pathlib import Path
 
 from policies.policy import Policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import shipped_checkpoints
 from robot_runtime.core.schema import Schema
-from robot_runtime.errors import UnknownNameError
+from robot_runtime.errors import CheckpointError, UnknownNameError
 
 SCRIPTED = ("hold", "sine")
 SIDECAR = "robot_runtime.json"
@@ -15,6 +16,15 @@ OPENPI = "openpi.json"
 """The file by which a policy on somebody else's openpi server is known."""
 ESTIMATOR = "estimator.json"
 """The file by which a policy is known that sees the scene by itself."""
+
+
+def is_lerobot(folder: Path) -> bool:
+    """Whether LeRobot has saved a policy there."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and {"type", "input_features"} <= config.keys()
 
 
 def policy_names() -> tuple[str, ...]:
@@ -45,6 +55,11 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
         from policies.openpi import OpenpiPolicy
 
         return OpenpiPolicy.load(Path(name))
+    if is_lerobot(Path(name)):
+        raise CheckpointError(
+            f"{name} is a policy of LeRobot's, which does not say what its numbers mean: "
+            f"`robot-runtime describe {name} --joints 7 --gripper --fps 30`, for a robot with those, does"
+        )
     from policies.estimator import Estimator
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy

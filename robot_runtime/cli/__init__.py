@@ -10,6 +10,7 @@ from tyro.conf import subcommand
 
 from robot_runtime.cli.bench import Bench
 from robot_runtime.cli.demo import Demo
+from robot_runtime.cli.describe import Describe
 from robot_runtime.cli.eval import Eval
 from robot_runtime.cli.keys import Keys
 from robot_runtime.cli.lab import Lab
@@ -29,6 +30,7 @@ Subcommand = (
     | Annotated[Mobile, subcommand("mobile")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Record, subcommand("record")]
+    | Annotated[Describe, subcommand("describe")]
     | Annotated[Keys, subcommand("keys")]
     | Annotated[Bench, subcommand("bench")]
 )

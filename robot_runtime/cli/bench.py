@@ -7,6 +7,7 @@ from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 
 from robot_runtime.cli.bench_faults import BenchFaults
 from robot_runtime.cli.bench_loop import BenchLoop
+from robot_runtime.cli.bench_peers import BenchPeers
 from robot_runtime.cli.bench_reaction import BenchReaction
 from robot_runtime.cli.bench_robots import BenchRobots
 from robot_runtime.cli.bench_stream import BenchStream
@@ -16,7 +17,7 @@ from robot_runtime.cli.bench_wire import BenchWire
 @configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the control loop, the wire, streaming, many robots, a dying server, or reaction times."""
+    """Measure the control loop, the wire, others' wires, streaming, many robots, a dying server, reaction."""
 
     what: (
         Annotated[BenchLoop, subcommand("loop")]
@@ -24,6 +25,7 @@ class Bench:
         | Annotated[BenchFaults, subcommand("faults")]
         | Annotated[BenchReaction, subcommand("reaction")]
         | Annotated[BenchStream, subcommand("stream")]
+        | Annotated[BenchPeers, subcommand("peers")]
         | Annotated[BenchRobots, subcommand("robots")]
     )
 

@@ -9,12 +9,13 @@ All servers are processes of their own. Blocks of the three alternate, so that d
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pinocchio as pin
@@ -24,6 +25,7 @@ from rich.table import Table
 from robot_runtime.cli.bench_wire_floor import (
     ANY_PORT,
     RoundTrip,
+    Trip,
     floor_round_trip,
     server_process,
     threads_round_trip,
@@ -44,6 +46,12 @@ PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
 FLOORS = ("zmq", "zmq + threads")
 PAYLOADS = {"A: 2 x 224 x 224": (224, 224), "B: 2 x 480 x 640": (480, 640)}
+
+
+class Block(Protocol):
+    """Makes n round trips."""
+
+    def __call__(self, n: int, *, is_paced: bool) -> list[Trip]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +83,12 @@ class Row:
     p50: float
     p95: float
     p99: float
+
+    @classmethod
+    def of(cls, payload: str, pace: str, path: str, trips: Sequence[Trip]) -> "Row":
+        """Percentiles of measured round trips."""
+        p50, p95, p99 = np.percentile([t for t, _ in trips], [50, 95, 99]) / 1e6
+        return cls(payload=payload, pace=pace, path=path, n=len(trips), p50=p50, p95=p95, p99=p99)
 
 
 class InstantPolicy:
@@ -111,7 +125,8 @@ def _schema(size: tuple[int, int]) -> Schema:
     )
 
 
-def _observation(size: tuple[int, int], t_ns: int) -> Observation:
+def observation_of(size: tuple[int, int], t_ns: int) -> Observation:
+    """Noise for the cameras, zeros for the rest."""
     pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
     state = RobotState(t_ns=t_ns, q=np.zeros(14), dq=np.zeros(14), X_BE=pin.SE3.Identity())
     images = {name: Image(t_ns=t_ns, pixels=pixels.copy()) for name in ("left", "right")}
@@ -126,14 +141,15 @@ def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
 
 
 @contextmanager
-def _our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
+def our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
+    """Client and server, with a policy that answers at once."""
     with server_process(_serve_ours, size) as address, PolicyClient(address, schema=_schema(size)) as client:
         client.wait_until_ready()
         client.events()
-        observation = _observation(size, 0)
+        observation = observation_of(size, 0)
         request_id = 0
 
-        def round_trip() -> tuple[int, int | None]:
+        def round_trip() -> Trip:
             nonlocal request_id
             request_id += 1
             started_ns = time.monotonic_ns()
@@ -161,42 +177,45 @@ def _our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
         yield round_trip
 
 
-def _measure(round_trip: RoundTrip, n: int, *, paced: bool) -> list[tuple[int, int | None]]:
+def round_trips(round_trip: RoundTrip, n: int, *, is_paced: bool) -> list[Trip]:
+    """One after the other, or at most 30 a second."""
     out = []
     next_ns = time.monotonic_ns()
     for _ in range(n):
-        if paced:
+        if is_paced:
             next_ns = max(next_ns + PERIOD_NS, time.monotonic_ns())
             time.sleep(max(next_ns - time.monotonic_ns(), 0) / NS_PER_S)
         out.append(round_trip())
     return out
 
 
+def alternate(blocks: Mapping[str, Block], num_rounds: int) -> dict[tuple[str, str], list[Trip]]:
+    """Round trips by pace and path, after some that do not count."""
+    for block in blocks.values():
+        block(50, is_paced=False)
+    samples: dict[tuple[str, str], list[Trip]] = {}
+    for pace, size in (("sequential", 50), ("30 Hz", 10)):
+        for _ in range(num_rounds):
+            for path, block in blocks.items():
+                samples.setdefault((pace, path), []).extend(block(size, is_paced=pace == "30 Hz"))
+    return samples
+
+
 def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]:
-    rows, hand_overs = [], []
     size = PAYLOADS[payload]
-    images = [image.pixels for image in _observation(size, 0).images.values()]
+    images = [image.pixels for image in observation_of(size, 0).images.values()]
     arrays, answer = [np.zeros(14, np.float32), *images], np.ones((SPEC.horizon, SPEC.dim), np.float32)
     with (
         floor_round_trip(arrays, answer) as floor,
         threads_round_trip(arrays, answer) as threads,
-        _our_round_trip(size) as ours,
+        our_round_trip(size) as ours,
     ):
         paths = {"zmq": floor, "zmq + threads": threads, "ours": ours}
-        for round_trip in paths.values():
-            _measure(round_trip, 50, paced=False)
-        for pace, block in (("sequential", 50), ("30 Hz", 10)):
-            samples: dict[str, list] = {name: [] for name in paths}
-            for _ in range(num_rounds):
-                for name, round_trip in paths.items():
-                    samples[name] += _measure(round_trip, block, paced=pace == "30 Hz")
-            hand_overs += [hand_over for _, hand_over in samples["ours"]]
-            for name, trips in samples.items():
-                p50, p95, p99 = np.percentile([t for t, _ in trips], [50, 95, 99]) / 1e6
-                rows.append(
-                    Row(payload=payload, pace=pace, path=name, n=len(trips), p50=p50, p95=p95, p99=p99)
-                )
-    return rows, hand_overs
+        blocks: dict[str, Block] = {name: partial(round_trips, path) for name, path in paths.items()}
+        samples = alternate(blocks, num_rounds)
+    hand_overs = [took for (_, path), trips in samples.items() for _, took in trips if path == "ours"]
+    rows = [Row.of(payload, pace, path, trips) for (pace, path), trips in samples.items()]
+    return rows, [took for took in hand_overs if took is not None]
 
 
 def measure_chunk_codec(n: int = 2000) -> float:

@@ -21,8 +21,9 @@ from robot_runtime.transport import ZmqClientTransport, ZmqServerTransport
 from robot_runtime.wire.frames import Buffer
 
 ANY_PORT = "tcp://127.0.0.1:*"
-RoundTrip = Callable[[], tuple[int, int | None]]
-"""One round trip: (its time, time from arrival to the caller if it is known) [ns]."""
+Trip = tuple[int, int | None]
+"""Time of a round trip, and from arrival to the caller if that is known [ns]."""
+RoundTrip = Callable[[], Trip]
 _HEADER = b"header"
 
 
@@ -57,7 +58,7 @@ def floor_round_trip(arrays: list[np.ndarray], rows: np.ndarray) -> Iterator[Rou
         socket.set(zmq.LINGER, 0)
         socket.connect(address)
 
-        def round_trip() -> tuple[int, int | None]:
+        def round_trip() -> Trip:
             started_ns = time.monotonic_ns()
             socket.send_multipart([_HEADER, *arrays], copy=False)
             _, answer = socket.recv_multipart(copy=False)
@@ -126,7 +127,7 @@ def threads_round_trip(arrays: list[np.ndarray], rows: np.ndarray) -> Iterator[R
     with server_process(_serve_threads, rows) as address:
         client = _NetworkThread(address)
 
-        def round_trip() -> tuple[int, int | None]:
+        def round_trip() -> Trip:
             started_ns = time.monotonic_ns()
             client.submit([_HEADER, *(array.data.cast("B") for array in arrays)])
             arrived_ns, (_, answer) = client.answers.get()

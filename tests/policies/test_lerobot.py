@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from policies.flow.features import FeatureConfig
-from policies.lerobot import tensors_of
 from policies.loading import SIDECAR, load_policy
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
@@ -80,8 +79,7 @@ def test_it_learns_and_is_served_as_any_policy(trained):
 
 def test_rows_count_from_where_the_robot_is(trained):
     policy, seen = load_policy(trained[0]), observation(7)
-    batch = policy._before(tensors_of([seen], SCHEMA, FEATURES))
-    relative = policy._after(policy._predict(batch, [5])).numpy()[0]
+    (relative,) = policy.predict([seen], [5])
     origin = [0.0, 0.0, 0.0, *seen.state.X_BE.translation, *[0.0] * 7]
     np.testing.assert_allclose(ask(policy, seen, seed=5), relative + origin, atol=1e-6)
 

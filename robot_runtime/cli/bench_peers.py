@@ -1,0 +1,127 @@
+"""`robot-runtime bench peers`: our round trip beside those of LeRobot and openpi, in the same run.
+
+All around an instant policy, each with its own server and client in processes of their own. Blocks of all
+alternate, so that drift of the machine cancels.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from robot_runtime.cli.bench_wire import (
+    PAYLOADS,
+    PERIOD_NS,
+    SPEC,
+    Block,
+    Row,
+    alternate,
+    observation_of,
+    our_round_trip,
+    round_trips,
+)
+from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
+
+OURS = "ours"
+LEROBOT_SLEEP_S = 1 / 30
+"""What LeRobot's server waits out by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchPeers:
+    """Measure round trips of LeRobot's and openpi's servers and clients against ours."""
+
+    openpi_python: Path | None = None
+    """An interpreter with openpi-client, which wants an older numpy; without it openpi is left out. To make
+    E/bin/python: `uv venv E && uv pip install --python E openpi-client==0.1.2 typing-extensions`."""
+    quick: bool = False
+    """A tenth of the samples."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def main(self) -> int:
+        """Measure, print a table, and write the figures if asked; returns the exit code."""
+        if self.openpi_python is not None and not self.openpi_python.exists():
+            raise InvalidValueError(f"there is no interpreter {self.openpi_python}")
+        rows = [row for payload in PAYLOADS for row in self._measured(payload)]
+        show(rows)
+        if self.json is not None:
+            self.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+        return 0
+
+    def _measured(self, payload: str) -> list[Row]:
+        size = PAYLOADS[payload]
+        images = [image.pixels for image in observation_of(size, 0).images.values()]
+        arrays, answer = [np.zeros(14, np.float32), *images], np.ones((SPEC.horizon, SPEC.dim), np.float32)
+        with ExitStack() as stack:
+            blocks: dict[str, Block] = {
+                "zmq": partial(round_trips, stack.enter_context(floor_round_trip(arrays, answer))),
+                OURS: partial(round_trips, stack.enter_context(our_round_trip(size))),
+            }
+            if self.openpi_python is not None:
+                blocks["openpi"] = stack.enter_context(_peer(self.openpi_python, "openpi", *size))
+            for name, sleep_s in (("LeRobot", LEROBOT_SLEEP_S), ("LeRobot, no sleep", 0.0)):
+                peer = _peer(Path(sys.executable), "lerobot", *size, sleep_s)
+                blocks[name] = stack.enter_context(peer)
+            samples = alternate(blocks, 2 if self.quick else 20)
+        return [Row.of(payload, pace, path, trips) for (pace, path), trips in samples.items()]
+
+
+@contextmanager
+def _peer(python: Path, name: str, *arguments: float) -> Iterator[Block]:
+    """A script of `sim.peers` that makes round trips."""
+    import sim.peers
+
+    script = Path(sim.peers.__file__).with_name(f"wire_{name}.py")
+    command = [str(python.absolute()), str(script), *map(str, arguments)]
+    with (
+        TemporaryDirectory() as folder,
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        requests, answers = process.stdin, process.stdout
+
+        def block(n: int, *, is_paced: bool) -> list[Trip]:
+            requests.write(f"{n} {PERIOD_NS / NS_PER_S if is_paced else 0.0}\n")
+            requests.flush()
+            line = answers.readline()
+            if not line:
+                raise RuntimeError(f"the peer has ended: {' '.join(command)}")
+            return [(time_ns, None) for time_ns in json.loads(line)]
+
+        try:
+            yield block
+        finally:
+            requests.close()  # whereupon it ends its server, and itself
+
+
+def show(rows: list[Row]) -> None:
+    """Print round trips, and how many of ours fit into each."""
+    table = Table(title="Observation ready -> chunk decoded in the client, tcp loopback [ms]")
+    for column in ("payload", "pace", "path", "n", "p50", "p95", "p99", "p50 / ours"):
+        table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
+    ours = {(row.payload, row.pace): row.p50 for row in rows if row.path == OURS}
+    for row in rows:
+        times = [f"{value:.2f}" for value in (row.p50, row.p95, row.p99)]
+        ratio = f"{row.p50 / ours[row.payload, row.pace]:.1f}"
+        table.add_row(row.payload, row.pace, row.path, str(row.n), *times, ratio)
+    Console().print(table)

@@ -1,0 +1,193 @@
+"""Any policy of LeRobot's is described from its own files and served: real classes, small, random weights."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from policies.loading import SIDECAR, load_policy
+from policies.policy import InferenceRequest, answers
+from robot_runtime.core.action import GripperWidth, JointPosition
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.errors import CheckpointError
+from tests.policies.tiny_vla import TASK, tiny_smolvlm
+
+pytest.importorskip("lerobot", reason="whose policies they are")
+pytest.importorskip("diffusers", reason="the Diffusion Policy needs it")
+
+DEGREE, STROKE = math.pi / 180, 0.08
+BACKBONE = {"pretrained_backbone_weights": None}
+CONFIGS = {
+    "act": BACKBONE | {
+        "dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1,
+        "chunk_size": 6, "n_action_steps": 6,
+    },
+    "diffusion": BACKBONE | {
+        "down_dims": (32, 64), "num_train_timesteps": 10, "num_inference_steps": 2,
+        "horizon": 8, "n_action_steps": 6,
+    },
+    "vqbet": BACKBONE | {
+        "gpt_n_layer": 1, "gpt_n_head": 2, "gpt_hidden_dim": 32, "gpt_output_dim": 32,
+        "action_chunk_size": 6,
+    },
+    "tdmpc": {
+        "latent_dim": 8, "mlp_dim": 16, "q_ensemble_size": 2, "use_mpc": True, "n_action_repeats": 1,
+        "horizon": 6, "n_action_steps": 6,
+    },
+    "xvla": {
+        "hidden_size": 32, "depth": 1, "num_heads": 2, "num_domains": 2, "len_soft_prompts": 2,
+        "max_len_seq": 256, "num_denoising_steps": 2, "action_mode": "auto", "max_action_dim": 4,
+        "tokenizer_max_length": 8, "chunk_size": 6, "n_action_steps": 6,
+    },
+}  # fmt: skip
+
+
+BLIND = ("tdmpc",)  # knows one picture, of another name
+
+
+def florence() -> dict:
+    """A Florence-2 of two narrow stages."""
+    narrow = {"depths": [1, 1], "embed_dim": [16, 32], "num_heads": [2, 2], "num_groups": [2, 2]}
+    vision = narrow | {
+        "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1], "patch_prenorm": [False, True],
+        "window_size": 4, "projection_dim": 32,
+    }  # fmt: skip
+    text = {
+        "d_model": 32, "vocab_size": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    }  # fmt: skip
+    return {"vision_config": vision, "text_config": text}
+
+
+def save(kind: str, folder: Path) -> Path:
+    """As LeRobot saves a policy of three numbers and a camera, or a scene of two."""
+    from lerobot.configs.types import FeatureType, PolicyFeature
+    from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
+
+    more = {}
+    if kind == "xvla":
+        words = tiny_smolvlm(folder / "words")
+        more = {"florence_config": florence(), "tokenizer_name": str(words)}
+    config = make_policy_config(
+        kind,
+        **CONFIGS[kind],
+        **more,
+        device="cpu",
+        input_features={"observation.state": PolicyFeature(FeatureType.STATE, (3,))}
+        | (
+            {"observation.environment_state": PolicyFeature(FeatureType.ENV, (2,))}
+            if kind in BLIND
+            else {"observation.images.wrist": PolicyFeature(FeatureType.VISUAL, (3, 96, 96))}
+        ),
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (3,))},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = get_policy_class(kind)(config)
+    ends = {"min": torch.tensor([-90.0, -90.0, 0.0]), "max": torch.tensor([90.0, 90.0, 1.0])}
+    stats = ends | {"mean": torch.zeros(3), "std": torch.tensor([50.0, 50.0, 0.5])}
+    processors = make_pre_post_processors(config, dataset_stats={"observation.state": stats, "action": stats})
+    for part in (policy, *processors):
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def folder(request, tmp_path_factory) -> Path:
+    from policies.lerobot_describe import describe
+
+    folder = save(request.param, tmp_path_factory.mktemp(request.param))
+    describe(
+        folder,
+        num_joints=2,
+        has_gripper=True,
+        fps=20.0,
+        tasks=(TASK,),
+        joint_unit_rad=DEGREE,
+        gripper_unit_m=STROKE,
+    )
+    return folder
+
+
+def observation(policy, seed: int) -> Observation:
+    rng = np.random.default_rng(seed)
+    q, width = rng.uniform(-1.0, 1.0, 2), rng.uniform(0.0, STROKE)
+    pixels = rng.integers(0, 255, (96, 96, 3), np.uint8)
+    return Observation(
+        state=RobotState(t_ns=1, q=q, dq=np.zeros(2), gripper_width=width),
+        images={name: Image(t_ns=1, pixels=pixels) for name in policy.schema.cameras},
+        environment_state=rng.uniform(-1.0, 1.0, policy.schema.environment_state_dim),
+        task=TASK,
+    )
+
+
+def test_what_it_needs_and_gives_is_read_from_its_own_files(folder: Path):
+    policy = load_policy(folder)
+    assert policy.action_spec.fields == (JointPosition(2), GripperWidth())
+    assert policy.action_spec.horizon == 6
+    assert policy.action_spec.dt_ns == 50_000_000
+    seen = (policy.schema.cameras, policy.schema.environment_state_dim)
+    assert seen == (({}, 2) if folder.name.startswith(BLIND) else ({"wrist": (96, 96)}, 0))
+
+
+def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    policy = load_policy(folder)
+    seen = observation(policy, 3)
+    (rows,) = policy.infer(seen, sampler=ConstantSchedule(), seed=5)
+    theirs = get_policy_class(policy.name.split()[0]).from_pretrained(folder).eval()
+    before, after = make_pre_post_processors(theirs.config, pretrained_path=str(folder))
+    state = np.append(seen.state.q / DEGREE, seen.state.gripper_width / STROKE)
+    batch = {"observation.state": torch.tensor(state, dtype=torch.float32)[None], "task": [TASK]}
+    for name, image in seen.images.items():
+        pixels = torch.from_numpy(image.pixels).permute(2, 0, 1).float() / 255.0
+        batch[f"observation.images.{name}"] = pixels[None]
+    if len(seen.environment_state):
+        batch["observation.environment_state"] = torch.from_numpy(seen.environment_state).float()[None]
+    noise = {}
+    if theirs.config.type == "diffusion":
+        noise = {"noise": torch.randn((1, 8, 3), generator=torch.Generator().manual_seed(5))}
+    torch.manual_seed(5)
+    theirs.reset()
+    executed = [after(theirs.select_action(before(dict(batch)), **noise)).numpy()[0] for _ in range(6)]
+    expected = np.array(executed) * [DEGREE, DEGREE, STROKE]
+    np.testing.assert_allclose(rows, expected, atol=1e-5)
+
+
+def test_batches_change_nothing_and_seeds_decide(folder: Path):
+    policy = load_policy(folder)
+    requests = [InferenceRequest(observation=observation(policy, i), seed=i) for i in range(3)]
+    together = answers(policy, requests, sampler=ConstantSchedule())
+    torch.manual_seed(9)
+    for request, answer in zip(requests, together, strict=True):
+        (rows,) = policy.infer(request.observation, sampler=ConstantSchedule(), seed=request.seed)
+        np.testing.assert_allclose(answer.rows, rows, atol=1e-5)
+
+
+def test_a_checkpoint_that_was_not_described_says_how_to(folder: Path, tmp_path: Path):
+    for file in folder.iterdir():
+        if file.is_file() and file.name != SIDECAR:
+            (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(CheckpointError, match="robot-runtime describe"):
+        load_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_joints": 7}, "its actions have 3 columns; 7 joints and a gripper make 8"),
+        ({"has_gripper": False}, "its actions have 3 columns; 2 joints and no gripper make 2"),
+    ],
+)
+def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes: dict, words: str):
+    from policies.lerobot_describe import describe
+
+    save("act", tmp_path)
+    with pytest.raises(CheckpointError, match=words):
+        describe(tmp_path, **({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes))
+    with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
+        describe(tmp_path / "nothing", num_joints=2, has_gripper=True, fps=20.0)
