@@ -147,12 +147,18 @@ def tensors_of(
 
 
 def load_lerobot(
-    folder: Path, *, device: str = "cpu", sidecar: Sidecar | None = None
+    folder: Path,
+    *,
+    device: str = "cpu",
+    dtype: str | None = None,
+    is_compiled: bool = False,
+    sidecar: Sidecar | None = None,
 ) -> "LeRobotPolicy | LeRobotFlowPolicy":
     """What LeRobot has saved in a folder.
 
-    sidecar: instead of the one that is there.
+    device, dtype, is_compiled: as in `load_policy`. sidecar: instead of the one that is there.
     CheckpointError: it holds no policy of LeRobot's that predicts chunks, or no sidecar.
+    InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled.
     """
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
@@ -160,15 +166,37 @@ def load_lerobot(
     sidecar = sidecar or Sidecar.load(folder)
     try:
         config = PreTrainedConfig.from_pretrained(folder)
-        config.device = device
+        _set_up(config, device, dtype, is_compiled=is_compiled)
         policy = get_policy_class(config.type).from_pretrained(folder, config=config).eval()
-        before, after = make_pre_post_processors(config, pretrained_path=str(folder))
+        before, after = make_pre_post_processors(
+            config,
+            pretrained_path=str(folder),
+            preprocessor_overrides={"device_processor": {"device": device}},
+            postprocessor_overrides={"device_processor": {"device": "cpu"}},
+        )
+    except InvalidValueError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{folder} holds no policy of LeRobot's: {error}") from error
-    from policies.lerobot_flow import FLOWS
+    from policies.lerobot_flow import FLOWS, compile_network
 
     kind = LeRobotFlowPolicy if config.type in FLOWS else LeRobotPolicy
-    return kind(f"{config.type} {folder.name}", policy, before, after, sidecar)
+    loaded = kind(f"{config.type} {folder.name}", policy, before, after, sidecar)
+    if is_compiled:
+        compile_network(policy)
+    return loaded
+
+
+def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -> None:
+    from policies.lerobot_flow import FLOWS
+
+    config.device = device
+    if dtype is not None:
+        if not hasattr(config, "dtype"):
+            raise InvalidValueError(f"this is {config.type}, whose dtype is its own")
+        config.dtype = dtype
+    if is_compiled and config.type not in FLOWS:
+        raise InvalidValueError(f"this is {config.type}; {', '.join(FLOWS)} can be compiled")
 
 
 class LeRobotPolicy(InfersByBatch):

@@ -87,6 +87,25 @@ class LeRobotFlow:
         return self._after(rows[..., : self._dim]).double().cpu().numpy()
 
 
+def compile_network(policy: Any, *, backend: str = "inductor") -> None:
+    """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
+
+    Once for each size of batch, at its first call; on a GPU, kernels go out as one graph (static shapes).
+    SmolVLA's step is left out: it appends to its cache and crops it again, which cannot be one graph.
+
+    backend: torch.compile's.
+    """
+    model, options = policy.model, {}
+    if backend == "inductor" and torch.device(policy.config.device).type == "cuda":
+        options = {"mode": "reduce-overhead"}
+    compiled = partial(torch.compile, backend=backend, dynamic=False, **options)
+    is_pi = hasattr(model, "paligemma_with_expert")
+    both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
+    model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
+    if is_pi:
+        model.denoise_step = compiled(model.denoise_step)
+
+
 def take_flow_times_by_row(model: Any, kind: str) -> None:
     """Let a model's `embed_suffix` take flow times (B, H); with (B,) it does what it did."""
     suffixes: dict[str, Callable] = {"smolvla": _smolvla_suffix, "pi0": _pi0_suffix, "pi05": _pi05_suffix}

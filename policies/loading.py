@@ -7,7 +7,7 @@ from policies.policy import Policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import shipped_checkpoints
 from robot_runtime.core.schema import Schema
-from robot_runtime.errors import CheckpointError, UnknownNameError
+from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
 
 SCRIPTED = ("hold", "sine")
 SIDECAR = "robot_runtime.json"
@@ -32,12 +32,21 @@ def policy_names() -> tuple[str, ...]:
     return (*SCRIPTED, *shipped_checkpoints())
 
 
-def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: str = "cpu") -> Policy:
+def load_policy(
+    name_or_path: str | Path,
+    *,
+    schema: Schema = FRANKA,
+    device: str = "cpu",
+    dtype: str | None = None,
+    is_compiled: bool = False,
+) -> Policy:
     """A scripted policy, a shipped checkpoint, or what a folder holds: a checkpoint, ours or LeRobot's, or
     the address of an openpi server.
 
     schema: the robot a scripted policy is for; a checkpoint has its own.
     device: where a checkpoint computes, in torch's words ("cpu", "cuda").
+    dtype: of the weights of LeRobot's pi0 and pi0.5, "float32" or "bfloat16"; None leaves them as they are.
+    is_compiled: whether torch is to compile LeRobot's flows.
     UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
     """
     name = str(name_or_path)
@@ -50,7 +59,9 @@ def load_policy(name_or_path: str | Path, *, schema: Schema = FRANKA, device: st
     if (Path(name) / SIDECAR).is_file():
         from policies.lerobot import load_lerobot
 
-        return load_lerobot(Path(name), device=device)
+        return load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)
+    if dtype is not None or is_compiled:
+        raise InvalidValueError(f"dtype and compile are for LeRobot's flow policies; {name} is none")
     if (Path(name) / OPENPI).is_file():
         from policies.openpi import OpenpiPolicy
 

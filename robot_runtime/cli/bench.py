@@ -6,6 +6,7 @@ from typing import Annotated
 from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 
 from robot_runtime.cli.bench_faults import BenchFaults
+from robot_runtime.cli.bench_gpu import BenchGpu
 from robot_runtime.cli.bench_loop import BenchLoop
 from robot_runtime.cli.bench_peers import BenchPeers
 from robot_runtime.cli.bench_reaction import BenchReaction
@@ -26,6 +27,7 @@ class Bench:
         | Annotated[BenchReaction, subcommand("reaction")]
         | Annotated[BenchStream, subcommand("stream")]
         | Annotated[BenchPeers, subcommand("peers")]
+        | Annotated[BenchGpu, subcommand("gpu")]
         | Annotated[BenchRobots, subcommand("robots")]
     )
 

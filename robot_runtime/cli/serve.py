@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from policies.policy import Policy
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
@@ -58,6 +58,12 @@ class Serve:
     """How often robots ask for a sign of life [ms]; they give up after five are missing."""
     max_batch: int = MAX_BATCH
     """Most robots that are answered together, by a policy that can; 1 answers one at a time."""
+    device: str = "cpu"
+    """Where networks compute, in torch's words: cuda for a GPU."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """Of the weights of LeRobot's pi0 and pi0.5; None leaves them as they are."""
+    compile: bool = False
+    """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
     torch_threads: int | None = None
     """Threads torch may use; None leaves it to torch. No effect on a policy without torch."""
     openpi: str | None = None
@@ -83,7 +89,8 @@ class Serve:
         """Serve the policies that were asked for; returns the exit code."""
         from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
 
-        return serve([partial(load_policy, name) for name in self.policy], self)
+        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "is_compiled": self.compile}
+        return serve([partial(load_policy, name, **how) for name in self.policy], self)
 
 
 def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from policies.lerobot_random import narrow_pi
 from policies.loading import load_policy
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.sampler_parts import (
@@ -20,7 +21,7 @@ from robot_runtime.core.sampler_parts import (
 from robot_runtime.core.schedule import finish_steps
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from tests.policies.tiny_vla import DIM, HORIZON, PADDED, TASK, narrow_pi, save_pi, save_smolvla
+from tests.policies.tiny_vla import DIM, HORIZON, PADDED, TASK, save_pi, save_smolvla
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from policies.lerobot_random import NARROW, save_smolvlm
 from policies.loading import SIDECAR, load_policy
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.errors import CheckpointError
-from tests.policies.tiny_vla import TASK, tiny_smolvlm
+from robot_runtime.errors import CheckpointError, InvalidValueError
+from tests.policies.tiny_vla import TASK
 
 pytest.importorskip("lerobot", reason="whose policies they are")
 pytest.importorskip("diffusers", reason="the Diffusion Policy needs it")
@@ -69,7 +70,7 @@ def save(kind: str, folder: Path) -> Path:
 
     more = {}
     if kind == "xvla":
-        words = tiny_smolvlm(folder / "words")
+        words = save_smolvlm(folder / "words", NARROW)
         more = {"florence_config": florence(), "tokenizer_name": str(words)}
     config = make_policy_config(
         kind,
@@ -191,3 +192,15 @@ def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes
         describe(tmp_path, **({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes))
     with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
         describe(tmp_path / "nothing", num_joints=2, has_gripper=True, fps=20.0)
+
+
+def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
+    from policies.lerobot_describe import describe
+
+    describe(save("act", tmp_path), num_joints=2, has_gripper=True, fps=20.0)
+    with pytest.raises(InvalidValueError, match="this is act; smolvla, pi0, pi05 can be compiled"):
+        load_policy(tmp_path, is_compiled=True)
+    with pytest.raises(InvalidValueError, match="whose dtype is its own"):
+        load_policy(tmp_path, dtype="bfloat16")
+    with pytest.raises(InvalidValueError, match="track is none"):
+        load_policy("track", is_compiled=True)

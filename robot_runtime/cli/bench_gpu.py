@@ -1,0 +1,144 @@
+"""`robot-runtime bench gpu`: SmolVLA and pi0.5 at full size by stages, against LeRobot and the floor."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from robot_runtime.cli.progress import counted
+from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from policies.lerobot_timing import Peak
+
+ModelName = Literal["smolvla", "pi0", "pi05"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchGpu:
+    """Measure a VLA's stages with random weights: image encoder, prefill, step, whole chunk, first row out.
+
+    LeRobot's own `predict_action_chunk` runs on the same weights in the same run, before they are compiled.
+    """
+
+    models: tuple[ModelName, ...] = ("smolvla", "pi05")
+    """Of LeRobot's flows."""
+    batches: tuple[int, ...] = (1, 2, 4, 6, 8, 16)
+    """Robots that are answered together."""
+    cameras: int = 2
+    """Pictures a robot sends."""
+    small: bool = False
+    """Two narrow layers instead: tries the command where no GPU is at hand."""
+    device: str = "cuda"
+    """In torch's words; "cpu" for the small ones."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Of the weights."""
+    compile: bool = True
+    """Have torch compile what ours runs, for each size of batch."""
+    n: int = 30
+    """Times each stage is measured."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def main(self) -> int:
+        """Measure, print a table, and write the figures if asked; returns the exit code."""
+        import torch
+
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise InvalidValueError(
+                "torch finds no GPU here; `--small --device cpu` tries the command without"
+            )
+        if min((*self.batches, self.cameras, self.n), default=0) < 1:
+            raise InvalidValueError(
+                f"need batches, cameras and n >= 1, got {self.batches}, {self.cameras} and {self.n}"
+            )
+        figures = [row for model in self.models for row in self._measured(model)]
+        device = torch.device(self.device)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        show(figures, title=f"{name}, {self.dtype}, {self.cameras} cameras, p50 [ms]")
+        if self.json is not None:
+            written = {"device": name, "torch": torch.__version__, "rows": figures}
+            self.json.write_text(json.dumps(written, indent=2) + "\n")
+        return 0
+
+    def _measured(self, model: ModelName) -> list[dict[str, Any]]:
+        import torch
+
+        from policies.lerobot_flow import LeRobotFlow, compile_network
+        from policies.lerobot_random import random_policy
+        from policies.lerobot_timing import LEROBOT, floor, lerobots_times, peak_of, stage_times
+
+        policy = random_policy(
+            model, is_small=self.small, num_cameras=self.cameras, device=self.device, dtype=self.dtype
+        )
+        peak = peak_of(torch.device(self.device), getattr(torch, self.dtype))
+        with counted() as progress:
+            bar = progress.add_task(model, total=2 * len(self.batches))
+            theirs = {}
+            for size in self.batches:
+                theirs[size] = lerobots_times(policy, size, n=self.n)
+                progress.update(bar, advance=1, description=f"{model}: LeRobot's own, {size} robots")
+            network = LeRobotFlow(
+                policy, lambda rows: rows, horizon=policy.config.chunk_size, dim=policy.config.max_action_dim
+            )
+            if self.compile:
+                compile_network(policy)
+            rows = []
+            for size in self.batches:
+                times = stage_times(policy, network, size, n=self.n) | {LEROBOT: theirs[size]}
+                rows += _rows(model, size, times, floor(policy, size, peak), peak)
+                progress.update(bar, advance=1, description=f"{model}: ours, {size} robots")
+        return rows
+
+
+def _rows(
+    model: str, size: int, times: dict[str, list[float]], floors: dict[str, float], peak: "Peak"
+) -> list[dict[str, Any]]:
+    out = []
+    at_best = f"{peak.operations_per_s / 1e12:.3g} Tops/s, {peak.bytes_per_s / 1e12:.3g} TB/s"
+    for stage, taken in times.items():
+        p50, p95, p99 = 1e3 * np.percentile(taken, [50, 95, 99])
+        out.append(
+            {
+                "model": model,
+                "robots": size,
+                "stage": stage,
+                "n": len(taken),
+                "p50_ms": float(p50),
+                "p95_ms": float(p95),
+                "p99_ms": float(p99),
+                "floor_ms": 1e3 * floors[stage],
+                "peak": f"{at_best} ({peak.source})",
+            }
+        )
+    return out
+
+
+def show(figures: list[dict[str, Any]], *, title: str) -> None:
+    """Print every stage beside its floor, and chunks a second."""
+    table = Table(title=title)
+    for column in ("model", "robots", "stage", "p50", "p99", "floor", "p50 / floor", "chunks/s"):
+        table.add_column(column, justify="left" if column in ("model", "stage") else "right")
+    for row in figures:
+        is_chunk = row["stage"] in ("whole chunk", "LeRobot's predict_action_chunk")
+        table.add_row(
+            row["model"],
+            str(row["robots"]),
+            row["stage"],
+            f"{row['p50_ms']:.2f}",
+            f"{row['p99_ms']:.2f}",
+            f"{row['floor_ms']:.3f}",
+            f"{row['p50_ms'] / row['floor_ms']:.1f}",
+            f"{1e3 * row['robots'] / row['p50_ms']:.1f}" if is_chunk else "",
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        "floor: max(2 x weights x tokens / peak, bytes of weights and cache / bandwidth) of each stage"
+    )
+    for peak in dict.fromkeys(row["peak"] for row in figures):
+        console.print(f"peak: {peak}")
