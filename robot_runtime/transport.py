@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
 _RECONNECT_MS = 20
+HANDSHAKE_MS = 3000
+"""A connection that has not greeted by then is closed: silent ones must not use up a server's descriptors."""
 _HIGH_WATER_MARK = MAX_IN_FLIGHT + 16  # messages per peer and direction: requests, and a few heartbeats
 _FAREWELL_MS = 200
 # Plain integers: an operation on zmq's enums costs as much as a system call.
@@ -120,6 +122,7 @@ def _new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
     socket.set(zmq.SNDHWM, _HIGH_WATER_MARK)
     socket.set(zmq.RCVHWM, _HIGH_WATER_MARK)
     socket.set(zmq.MAXMSGSIZE, LIMITS.frame)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.copy_threshold = _SHARED_BYTES
     return socket
 

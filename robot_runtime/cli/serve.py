@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from policies.policy import Policy
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
@@ -227,6 +228,8 @@ def tune_process() -> None:
     # The policy's thread must not keep the network's waiting for Python's default 5 ms.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     keep_freed_memory()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for every connection
 
 
 def _announce(server: PolicyServer, names: list[str], path: Path | None) -> None:

@@ -39,7 +39,7 @@ from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.gateways.arrays import ArrayCodec
 from robot_runtime.server.gateways.asking import MAX_GUESTS, Guests
 from robot_runtime.server.gateways.names import Entry, Names
-from robot_runtime.transport import OpenAddressError, is_local
+from robot_runtime.transport import HANDSHAKE_MS, OpenAddressError, is_local
 from robot_runtime.wire.frames import LIMITS
 
 logger = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class GrootGateway:
         self._socket: zmq.Socket = self._context.socket(zmq.ROUTER)
         self._socket.set(zmq.LINGER, 200)
         self._socket.set(zmq.MAXMSGSIZE, LIMITS.total)
+        self._socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         try:
             self._socket.bind(f"tcp://{address}")
         except zmq.ZMQError as error:

@@ -39,7 +39,7 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.asking import MAX_GUESTS, Guest, Guests
 from robot_runtime.server.gateways.names import Entry, Names
-from robot_runtime.transport import OpenAddressError, is_local
+from robot_runtime.transport import HANDSHAKE_MS, OpenAddressError, is_local
 from robot_runtime.wire.frames import LIMITS
 
 logger = logging.getLogger(__name__)
@@ -120,9 +120,8 @@ class LeRobotGateway(services_pb2_grpc.AsyncInferenceServicer):
             raise OpenAddressError(address)
         self._policies, self._names = policies, names
         self._guests = Guests[str, _Robot](server, robot="LeRobot client", keys=keys)
-        self._grpc = grpc.server(
-            ThreadPoolExecutor(2 * MAX_GUESTS, "lerobot"), options=[("grpc.so_reuseport", 0)]
-        )
+        options = [("grpc.so_reuseport", 0), ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS)]
+        self._grpc = grpc.server(ThreadPoolExecutor(2 * MAX_GUESTS, "lerobot"), options=options)
         services_pb2_grpc.add_AsyncInferenceServicer_to_server(self, self._grpc)
         host = address.rpartition(":")[0]
         try:

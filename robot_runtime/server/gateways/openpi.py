@@ -76,7 +76,7 @@ class OpenpiGateway:
                 compression=None,
                 max_size=LIMITS.total,
                 open_timeout=_GREETING_S,
-                logger=logging.getLogger(f"{__name__}.websockets"),
+                logger=_quiet_logger(),
             )
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidValueError(f"cannot listen at {address!r}: {error}; expected HOST:PORT") from error
@@ -144,6 +144,13 @@ class OpenpiGateway:
             connection.send(pack(answer))
         except ValueError as error:
             connection.send(str(error))
+
+
+def _quiet_logger() -> logging.Logger:
+    """For the library, which has a line for everybody who comes and goes."""
+    quiet = logging.getLogger(f"{__name__}.websockets")
+    quiet.setLevel(logging.WARNING)
+    return quiet
 
 
 def _metadata(policy: Policy) -> dict[str, Any]:
