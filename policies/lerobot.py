@@ -34,6 +34,7 @@ from robot_runtime.core.sampler_parts import (
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.recorder import named_numbers
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 PICTURES, TASK = "observation.images", "task"
@@ -48,8 +49,10 @@ class Sidecar:
     schema: Schema
     action_spec: ActionSpec
     """Rows as the policy predicts them, after `row_origin` has been added."""
-    features: FeatureConfig
-    """What of the robot is in `observation.state`; the scene is `observation.environment_state`."""
+    state_names: tuple[str, ...] = ()
+    """What the numbers of `observation.state` are, as a recording names them (`recorder.named_numbers`)."""
+    features: FeatureConfig | None = None
+    """Instead of names: `state_features` but for the scene, which is `observation.environment_state`."""
     tasks: tuple[str, ...] = ()
     adds_origin: bool = True
     """Whether absolute columns come out relative to the measured joints or hand, as our training has them."""
@@ -67,7 +70,8 @@ class Sidecar:
         data = {
             "schema": self.schema.to_dict(),
             "action_spec": self.action_spec.to_dict(),
-            "features": asdict(self.features),
+            "state_names": list(self.state_names),
+            "features": None if self.features is None else asdict(self.features),
             "tasks": list(self.tasks),
             "adds_origin": self.adds_origin,
             "trained_for": list(self.trained_for),
@@ -86,7 +90,8 @@ class Sidecar:
             return cls(
                 schema=Schema.from_dict(data["schema"]),
                 action_spec=ActionSpec.from_dict(data["action_spec"]),
-                features=FeatureConfig(**data["features"]),
+                state_names=tuple(data.get("state_names", ())),
+                features=None if data["features"] is None else FeatureConfig(**data["features"]),
                 tasks=tuple(data["tasks"]),
                 adds_origin=data.get("adds_origin", True),
                 trained_for=_known_samplers(data.get("trained_for", ())),
@@ -98,11 +103,21 @@ class Sidecar:
             raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
 
     def seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
-        """A batch as LeRobot names it, in its units."""
-        batch: dict[str, Any] = dict(
-            tensors_of([self._in_its_units(o) for o in observations], self.schema, self.features)
-        )
-        return batch | {TASK: [o.task for o in observations]}
+        """A batch as LeRobot names it, in its units; ValueError names what an observation lacks."""
+        theirs = [self._in_its_units(o) for o in observations]
+        batch: dict[str, Any] = {TASK: [o.task for o in observations]}
+        if self.features is not None:
+            return batch | tensors_of(theirs, self.schema, self.features)
+        if self.schema.environment_state_dim:
+            batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
+        rows = np.array([self._state(o.state) for o in theirs], np.float32)
+        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.schema)
+
+    def _state(self, state: RobotState) -> list[float]:
+        numbers = named_numbers(state)
+        if missing := [name for name in self.state_names if name not in numbers]:
+            raise ValueError(f"the policy needs {', '.join(missing)}; the state has {', '.join(numbers)}")
+        return [numbers[name] for name in self.state_names]
 
     def column_units(self) -> Float[np.ndarray, " D"]:
         """What 1 of its numbers is in each column of a row [rad or m]."""
@@ -140,10 +155,16 @@ def tensors_of(
     batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
     if schema.environment_state_dim:
         batch[SCENE] = torch.from_numpy(rows[:, robot_dim:].copy())
+    return batch | pictures_of(observations, schema)
+
+
+def pictures_of(observations: Sequence[Observation], schema: Schema) -> dict[str, Float[Tensor, "b 3 h w"]]:
+    """Pictures in [0, 1] under LeRobot's names."""
+    out = {}
     for camera in schema.cameras:
         pixels = np.array([o.images[camera].pixels for o in observations])
-        batch[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
-    return batch
+        out[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
+    return out
 
 
 def load_lerobot(

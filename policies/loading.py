@@ -69,7 +69,8 @@ def load_policy(
     if is_lerobot(Path(name)):
         raise CheckpointError(
             f"{name} is a policy of LeRobot's, which does not say what its numbers mean: "
-            f"`robot-runtime describe {name} --joints 7 --gripper --fps 30`, for a robot with those, does"
+            f"`robot-runtime describe {name}` does, if the dataset was recorded here and is still there; "
+            "if not, with --joints 7 --gripper --fps 30, for a robot with those"
         )
     from policies.estimator import Estimator
     from policies.flow.checkpoint import load

@@ -27,7 +27,30 @@ from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import pose_from_quaternion, rotation_to_6d
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
-_HAND = ["x", "y", "z", *(f"rotation_{i}" for i in range(6))]
+HAND_NAMES = tuple(f"hand_{name}" for name in ("x", "y", "z", *(f"rotation_{i}" for i in range(6))))
+"""Position, and the first two columns of the rotation."""
+
+
+def joint_names(num_joints: int) -> tuple[str, ...]:
+    return tuple(f"joint_{i}" for i in range(num_joints))
+
+
+def joint_velocity_names(num_joints: int) -> tuple[str, ...]:
+    return tuple(f"joint_velocity_{i}" for i in range(num_joints))
+
+
+def named_numbers(state: RobotState) -> dict[str, float]:
+    """Every number of a state but where its base is, by the name it has in a recording."""
+    n = len(state.q)
+    named = [(joint_names(n), state.q), (joint_velocity_names(n), state.dq)]
+    if state.gripper_width is not None:
+        named.append((("gripper_width",), np.array([state.gripper_width])))
+    if state.X_BE is not None:
+        hand = [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
+        named.append((HAND_NAMES, np.concatenate(hand)))
+    if state.V_WB_B is not None:
+        named.append((("base_vx", "base_vy", "base_wz"), state.V_WB_B))
+    return {name: float(x) for names, numbers in named for name, x in zip(names, numbers, strict=True)}
 
 
 class RecorderUnavailableError(RobotRuntimeError):
@@ -47,10 +70,10 @@ class Recording:
 
     def state_names(self) -> list[str]:
         """What the numbers of `observation.state` are, in order."""
-        names = [f"joint_{i}" for i in range(self.schema.num_joints)]
-        names += [f"joint_velocity_{i}" for i in range(self.schema.num_joints)]
+        n = self.schema.num_joints
+        names = [*joint_names(n), *joint_velocity_names(n)]
         names += ["gripper_width"] if self.schema.has_gripper else []
-        names += [f"hand_{name}" for name in _HAND]
+        names += HAND_NAMES
         return names + (["base_vx", "base_vy", "base_wz"] if self.schema.has_base else [])
 
     def features(self, action_names: list[str]) -> dict[str, dict[str, Any]]:
@@ -153,7 +176,7 @@ class DatasetRecorder:
     def _frame(self, observation: Observation, extra: Mapping[str, np.ndarray]) -> dict[str, Any]:
         schema, state = self._recording.schema, observation.state
         frame: dict[str, Any] = {
-            "observation.state": _state(schema, state),
+            "observation.state": _state(self._recording, state),
             "task": observation.task,
             "capture.time_ns.state": np.array([state.t_ns]),
         }
@@ -208,20 +231,16 @@ def _h264() -> Any:
     return RGBEncoderConfig(vcodec="h264", crf=18)
 
 
-def _state(schema: Schema, state: RobotState) -> Float[np.ndarray, " S"]:
+def _state(recording: Recording, state: RobotState) -> Float[np.ndarray, " S"]:
+    schema = recording.schema
     if state.X_BE is None:
         raise InvalidValueError("a recording needs the hand pose X_BE, the state has none")
-    parts = [state.q, state.dq]
-    if schema.has_gripper:
-        if state.gripper_width is None:
-            raise InvalidValueError("the robot has a gripper, the state has no gripper_width")
-        parts.append(np.array([state.gripper_width]))
-    parts += [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
-    if schema.has_base:
-        if state.V_WB_B is None or state.x_WB is None:
-            raise InvalidValueError("the robot has a mobile base, the state has no x_WB or V_WB_B")
-        parts.append(state.V_WB_B)
-    return np.concatenate(parts).astype(np.float32)
+    if schema.has_gripper and state.gripper_width is None:
+        raise InvalidValueError("the robot has a gripper, the state has no gripper_width")
+    if schema.has_base and (state.V_WB_B is None or state.x_WB is None):
+        raise InvalidValueError("the robot has a mobile base, the state has no x_WB or V_WB_B")
+    numbers = named_numbers(state)
+    return np.array([numbers[name] for name in recording.state_names()], dtype=np.float32)
 
 
 def _action(command: Command) -> tuple[Float[np.ndarray, " D"], list[str]]:
@@ -235,10 +254,10 @@ def _action(command: Command) -> tuple[Float[np.ndarray, " D"], list[str]]:
             numbers, names = [*twist], ["base_vx", "base_vy", "base_wz"]
     match command.arm:
         case JointCommand(q=q):
-            numbers, names = [*numbers, *q], [*names, *(f"joint_{i}" for i in range(len(q)))]
+            numbers, names = [*numbers, *q], [*names, *joint_names(len(q))]
         case PoseCommand(p_BE=p, quat_BE=quat):
             columns = rotation_to_6d(pose_from_quaternion(p, quat).rotation)
-            numbers, names = [*numbers, *p, *columns], [*names, *(f"hand_{name}" for name in _HAND)]
+            numbers, names = [*numbers, *p, *columns], [*names, *HAND_NAMES]
     if command.gripper is not None:
         numbers, names = [*numbers, command.gripper.width], [*names, "gripper_width"]
     return np.array(numbers, dtype=np.float32), names

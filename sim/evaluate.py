@@ -27,7 +27,7 @@ from sim.clock import SimClock
 from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.drivers import sim_robot, sim_whole_body
 from sim.render import take_pictures
-from sim.task import EpisodeScore
+from sim.task import EpisodeScore, with_picture_sizes
 from sim.tasks import make_task
 from sim.traces import LatencyTrace, constant
 from sim.world import World
@@ -139,7 +139,8 @@ def play(
     correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
     """
     task, clock = make_task(task_name), SimClock()
-    wrong = mismatches(robot=task.schema, policy=policy.schema)
+    offered = with_picture_sizes(task.schema, policy.schema.cameras)
+    wrong = mismatches(robot=offered, policy=policy.schema)
     if wrong:
         raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
     can = capabilities_of(policy)

@@ -13,6 +13,7 @@ from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
+from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.keys import RobotKeys
 from robot_runtime.probe import choose_for, latency_for, latency_line
@@ -20,6 +21,7 @@ from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.messages import Welcome
 from sim.drivers import SimCamera, sim_robot, sim_whole_body
 from sim.evaluate import Episode, EpisodeResult
+from sim.task import with_picture_sizes
 from sim.tasks import make_task
 from sim.world import World
 
@@ -41,6 +43,8 @@ class RealTimeConfig:
     """Which of the server's; empty for the only one."""
     keys: RobotKeys | None = None
     """For a server that asks for them."""
+    picture_size: tuple[int, int] | None = None
+    """Height and width of all cameras' pictures; None leaves them as the task has them."""
     correction_head: ResidualHead | None = None
     """For methods that correct rows on the robot."""
     snapshot_period_ns: int | None = None
@@ -60,15 +64,17 @@ def run_real_time(
     on_measured: gets one line on the latency before the start, and on the method if it was picked by that.
     """
     task, clock = make_task(config.task), MonotonicClock()
-    robot = f"simulated FR3, {task.name}"
+    robot, schema = f"simulated FR3, {task.name}", task.schema
+    if config.picture_size is not None:
+        schema = with_picture_sizes(schema, dict.fromkeys(schema.cameras, config.picture_size))
     with PolicyClient(
-        config.server, robot=robot, policy=config.policy, schema=task.schema, keys=config.keys
+        config.server, robot=robot, policy=config.policy, schema=schema, keys=config.keys
     ) as client:
         welcome = client.wait_until_ready(config.connect_timeout_s)
         on_ready(welcome)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
         method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
-        setting = _setting(config, method, world, clock)
+        setting = _setting(config, method, world, clock, schema)
         runner = Runner(setting, client, welcome, latency=latency)
         world.reset(config.seed, t_start_ns=clock.now_ns())  # measuring took its time
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
@@ -116,8 +122,10 @@ def _measured(
     return method, measured
 
 
-def _setting(config: RealTimeConfig, method: Method, world: World, clock: MonotonicClock) -> Setting:
-    sizes = world.task.schema.cameras
+def _setting(
+    config: RealTimeConfig, method: Method, world: World, clock: MonotonicClock, schema: Schema
+) -> Setting:
+    sizes = schema.cameras
     cameras = {name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()}
     return Setting(
         robot=sim_robot(world, clock),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import mujoco
@@ -29,6 +30,12 @@ def robot_schema(environment_state_dim: int) -> Schema:
         environment_state_dim=environment_state_dim,
         cameras={"overview": CAMERA_SIZE, "wrist": CAMERA_SIZE},
     )
+
+
+def with_picture_sizes(schema: Schema, sizes: Mapping[str, tuple[int, int]]) -> Schema:
+    """The same robot with the cameras that are named here at those sizes: simulated ones have any."""
+    cameras = {name: sizes.get(name, size) for name, size in schema.cameras.items()}
+    return replace(schema, cameras=cameras)
 
 
 @dataclass(frozen=True, kw_only=True)

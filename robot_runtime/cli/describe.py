@@ -12,17 +12,20 @@ from robot_runtime.errors import InvalidValueError
 
 @dataclass(frozen=True, kw_only=True)
 class Describe:
-    """Write `robot_runtime.json` beside a LeRobot checkpoint, for robots whose actions are joint positions.
+    """Write `robot_runtime.json` beside a LeRobot checkpoint.
 
-    Cameras, sizes and the length of a chunk are the checkpoint's own.
+    Cameras, sizes and the length of a chunk are the checkpoint's own. What its numbers are is in a dataset of
+    `robot-runtime record`; for others, whose state and actions are joints and then the gripper, say so.
     """
 
     folder: Annotated[Path, Positional]
     """Where LeRobot has saved the policy."""
-    joints: int
-    """Of the arm."""
-    fps: float
-    """Rows a second, as in the dataset it was trained on."""
+    dataset: Path | None = None
+    """That it was trained on; if not given, the one LeRobot's training noted, if it is still there."""
+    joints: int | None = None
+    """Without a dataset: of the arm."""
+    fps: float | None = None
+    """Without a dataset: rows a second."""
     gripper: bool = False
     """The last number of an action, and of the state, is the width of a gripper."""
     degrees: bool = False
@@ -36,13 +39,16 @@ class Describe:
         """Write the file and say what was found; returns the exit code."""
         from policies.lerobot_describe import describe
 
-        if self.joints < 1 or not 0.0 < self.fps < 1000.0 or not self.gripper_stroke_m > 0.0:
+        fits = self.joints is None or self.joints >= 1
+        fits &= self.fps is None or 0.0 < self.fps < 1000.0
+        if not fits or not self.gripper_stroke_m > 0.0:
             raise InvalidValueError(
                 "need joints >= 1, fps in (0, 1000) and a stroke above 0, "
-                f"got {self.joints}, {self.fps:g} and {self.gripper_stroke_m:g}"
+                f"got {self.joints}, {self.fps} and {self.gripper_stroke_m:g}"
             )
         sidecar = describe(
             self.folder,
+            dataset=self.dataset,
             num_joints=self.joints,
             has_gripper=self.gripper,
             fps=self.fps,
@@ -51,6 +57,8 @@ class Describe:
             gripper_unit_m=self.gripper_stroke_m,
         )
         cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in sidecar.schema.cameras.items())
-        print(f"chunks of {sidecar.action_spec.horizon} rows; cameras: {cameras or 'none'}")
+        fields = ", ".join(type(field).__name__ for field in sidecar.action_spec.fields)
+        print(f"chunks of {sidecar.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
+        print(f"its state: {', '.join(sidecar.state_names)}")
         print(f"robot-runtime serve --policy {self.folder}")
         return 0

@@ -47,6 +47,8 @@ class Run:
     """Ticks of the control loop per second."""
     duration_s: float | None = None
     """How long to run [s]; the task's own time limit if not given."""
+    picture_size: tuple[int, int] | None = None
+    """Height and width of the simulated cameras' pictures, as the policy needs them."""
     connect_timeout_s: float = 10.0
     """How long to wait for the server to be ready [s]."""
     json: Path | None = None
@@ -66,6 +68,7 @@ class Run:
             seed=self.seed,
             control_hz=self.control_hz,
             duration_s=self.duration_s,
+            picture_size=self.picture_size,
             connect_timeout_s=self.connect_timeout_s,
             policy=self.policy,
             keys=None if self.keys is None else RobotKeys.load(self.keys),

@@ -1,9 +1,12 @@
 """Any policy of LeRobot's is described from its own files and served: real classes, small, random weights."""
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pinocchio as pin
 import pytest
 import torch
 
@@ -12,8 +15,10 @@ from policies.loading import SIDECAR, load_policy
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.recorder import Recording
 from tests.policies.tiny_vla import TASK
 
 pytest.importorskip("lerobot", reason="whose policies they are")
@@ -63,7 +68,7 @@ def florence() -> dict:
     return {"vision_config": vision, "text_config": text}
 
 
-def save(kind: str, folder: Path) -> Path:
+def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
     """As LeRobot saves a policy of three numbers and a camera, or a scene of two."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
@@ -77,7 +82,7 @@ def save(kind: str, folder: Path) -> Path:
         **CONFIGS[kind],
         **more,
         device="cpu",
-        input_features={"observation.state": PolicyFeature(FeatureType.STATE, (3,))}
+        input_features={"observation.state": PolicyFeature(FeatureType.STATE, (state_dim,))}
         | (
             {"observation.environment_state": PolicyFeature(FeatureType.ENV, (2,))}
             if kind in BLIND
@@ -90,7 +95,8 @@ def save(kind: str, folder: Path) -> Path:
         policy = get_policy_class(kind)(config)
     ends = {"min": torch.tensor([-90.0, -90.0, 0.0]), "max": torch.tensor([90.0, 90.0, 1.0])}
     stats = ends | {"mean": torch.zeros(3), "std": torch.tensor([50.0, 50.0, 0.5])}
-    processors = make_pre_post_processors(config, dataset_stats={"observation.state": stats, "action": stats})
+    state = {"mean": torch.zeros(state_dim), "std": torch.ones(state_dim)} if state_dim != 3 else stats
+    processors = make_pre_post_processors(config, dataset_stats={"observation.state": state, "action": stats})
     for part in (policy, *processors):
         part.save_pretrained(folder)
     return folder
@@ -180,15 +186,16 @@ def test_a_checkpoint_that_was_not_described_says_how_to(folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_joints": 7}, "its actions have 3 columns; 7 joints and a gripper make 8"),
-        ({"has_gripper": False}, "its actions have 3 columns; 2 joints and no gripper make 2"),
+        ({"num_joints": 7}, "its state has 3 numbers; 7 joints and a gripper make 8, or 15 with velocities"),
+        ({"has_gripper": False}, "its state has 3 numbers; 2 joints and no gripper make 2"),
+        ({"fps": None}, "give --joints and --fps, or --dataset"),
     ],
 )
 def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes: dict, words: str):
     from policies.lerobot_describe import describe
 
     save("act", tmp_path)
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises((CheckpointError, InvalidValueError), match=words):
         describe(tmp_path, **({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes))
     with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
         describe(tmp_path / "nothing", num_joints=2, has_gripper=True, fps=20.0)
@@ -204,3 +211,51 @@ def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
         load_policy(tmp_path, dtype="bfloat16")
     with pytest.raises(InvalidValueError, match="track is none"):
         load_policy("track", is_compiled=True)
+
+
+def recording(folder: Path, action_names: list[str]) -> Path:
+    """What a dataset of ours says of itself."""
+    schema = Schema(
+        action_fields=(JointPosition(2), GripperWidth()), num_joints=2, has_gripper=True, has_base=False
+    )
+    features = Recording(schema=schema).features(action_names)
+    (folder / "meta").mkdir(parents=True)
+    (folder / "meta" / "info.json").write_text(json.dumps({"fps": 20, "features": features}))
+    return folder
+
+
+ACTION_NAMES = ["joint_0", "joint_1", "gripper_width"]
+
+
+def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_names(tmp_path: Path):
+    from policies.lerobot_describe import describe
+
+    checkpoint, dataset = tmp_path / "act", recording(tmp_path / "dataset", ACTION_NAMES)
+    save("act", checkpoint, state_dim=14)
+    noted = {"dataset": {"root": str(dataset)}}
+    (checkpoint / "train_config.json").write_text(json.dumps(noted))
+    sidecar = describe(checkpoint)
+    assert sidecar.action_spec.fields == (JointPosition(2), GripperWidth())
+    state = RobotState(
+        t_ns=1, q=np.array([1.0, 2.0]), dq=np.array([3.0, 4.0]), gripper_width=0.05,
+        X_BE=pin.SE3(np.eye(3), np.array([6.0, 7.0, 8.0])),
+    )  # fmt: skip
+    pixels = np.zeros((96, 96, 3), np.uint8)
+    seen = Observation(state=state, images={"wrist": Image(t_ns=1, pixels=pixels)})
+    (row,) = sidecar.seen([seen])["observation.state"].tolist()
+    assert row == pytest.approx([1, 2, 3, 4, 0.05, 6, 7, 8, 1, 0, 0, 0, 1, 0])
+    (rows,) = load_policy(checkpoint).infer(seen, sampler=ConstantSchedule(), seed=0)
+    assert rows.shape == (6, 3)
+    with pytest.raises(ValueError, match="the policy needs hand_x, hand_y"):
+        sidecar.seen([replace(seen, state=replace(state, X_BE=None))])
+
+
+def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
+    from policies.lerobot_describe import describe
+
+    save("act", tmp_path / "act")
+    dataset = recording(tmp_path / "dataset", ["shoulder_pan.pos", "elbow.pos", "gripper.pos"])
+    with pytest.raises(InvalidValueError, match="there are no actions shoulder"):
+        describe(tmp_path / "act", dataset=dataset)
+    with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's make 14"):
+        describe(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
