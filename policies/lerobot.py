@@ -199,13 +199,12 @@ def load_lerobot(
         raise
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{folder} holds no policy of LeRobot's: {error}") from error
-    from policies.lerobot_flow import FLOWS, compile_network
+    from policies.lerobot_flow import FLOWS
 
-    kind = LeRobotFlowPolicy if config.type in FLOWS else LeRobotPolicy
-    loaded = kind(f"{config.type} {folder.name}", policy, before, after, sidecar)
-    if is_compiled:
-        compile_network(policy)
-    return loaded
+    name = f"{config.type} {folder.name}"
+    if config.type in FLOWS:
+        return LeRobotFlowPolicy(name, policy, before, after, sidecar, is_compiled=is_compiled)
+    return LeRobotPolicy(name, policy, before, after, sidecar)
 
 
 def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -> None:
@@ -324,17 +323,22 @@ class LeRobotFlowPolicy(SampledPolicy):
     recipe = ""
     roll_forward = None
 
-    def __init__(self, name: str, policy: Any, before: Any, after: Any, sidecar: Sidecar) -> None:
-        """policy, before, after: LeRobot's."""
+    def __init__(
+        self, name: str, policy: Any, before: Any, after: Any, sidecar: Sidecar, *, is_compiled: bool = False
+    ) -> None:
+        """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
         from policies.lerobot_flow import LeRobotFlow
 
         spec = sidecar.action_spec
         units = torch.from_numpy(sidecar.column_units()).float()
-        super().__init__(
-            ChunkSampler(
-                LeRobotFlow(policy, lambda rows: after(rows) * units, horizon=spec.horizon, dim=spec.dim)
-            )
+        network = LeRobotFlow(
+            policy,
+            lambda rows: after(rows) * units,
+            horizon=spec.horizon,
+            dim=spec.dim,
+            is_compiled=is_compiled,
         )
+        super().__init__(ChunkSampler(network))
         self.name, self._before, self._sidecar = name, before, sidecar
         self.schema, self.action_spec, self.tasks = sidecar.schema, spec, sidecar.tasks
         self.samplers = UNTRAINED + tuple(

@@ -26,6 +26,7 @@ from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
 from lerobot.policies.pi_gemma import PiGemmaRMSNorm
 from torch import Tensor
 
+from policies.lerobot_causal import CausalSuffix
 from robot_runtime.errors import CheckpointError
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
@@ -42,25 +43,39 @@ class Encoded:
 
     denoise: Denoise
     batch_size: int
+    causal: CausalSuffix | None = None
+    """Instead of `denoise` for one sample of each request, where rows look back only."""
 
 
 class LeRobotFlow:
     """Fits `policies.flow.inference.FlowNetwork`."""
 
-    def __init__(self, policy: Any, after: Callable[[Tensor], Tensor], *, horizon: int, dim: int) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        after: Callable[[Tensor], Tensor],
+        *,
+        horizon: int,
+        dim: int,
+        is_compiled: bool = False,
+    ) -> None:
         """
         policy: LeRobot's, of one of FLOWS; from here on its layers take a flow time for each row too.
         after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
+        is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
         CheckpointError: the postprocessor does more than to scale columns.
         """
         config = policy.config
         self._policy, self._after, self._dim = policy, after, dim
         self.horizon, self.row_dim = horizon, int(config.max_action_dim)
+        self.looks_back_only = config.type == "smolvla" and not is_compiled
         self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
         self.device = torch.device(config.device)
         self._scale, self._offset = _scaling(after, dim)
         self._module = sys.modules[type(policy).__module__]
         take_flow_times_by_row(policy.model, config.type)
+        if is_compiled:
+            compile_network(policy)
 
     def encode(self, seen: dict[str, Any]) -> Encoded:
         """A preprocessed batch; its prefix goes through their network once."""
@@ -69,10 +84,13 @@ class LeRobotFlow:
         with _instead_of_integrating(self._module) as found:
             self._policy.predict_action_chunk(seen, noise=unused)
         (denoise,) = found
-        return Encoded(denoise, batch_size)
+        causal = CausalSuffix(self._policy.model, denoise) if self.looks_back_only else None
+        return Encoded(denoise, batch_size, causal)
 
     def velocity(self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None) -> Tensor:
         """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
+        if context.causal is not None and len(x) == context.batch_size and not x.requires_grad:
+            return -context.causal(x, 1.0 - t)
         shape = context.batch_size, -1
         rows, times = x.unflatten(0, shape), 1.0 - t.unflatten(0, shape)
         by_sample = [-context.denoise(rows[:, k], times[:, k]) for k in range(rows.shape[1])]
@@ -132,7 +150,7 @@ def _smolvla_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[
         return whole(x, t)
     _, pad_masks, att_masks = whole(x, t[:, 0])
     width = model.vlm_with_expert.expert_hidden_size
-    return _rows_with_times(model, x, t, width), pad_masks, att_masks
+    return _rows_with_times(model, x, t, width), pad_masks, att_masks[:, : x.shape[1]]
 
 
 def _pi0_suffix(

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -59,6 +60,11 @@ class FlowNetwork(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def looks_back_only(self) -> bool:
+        """Whether no row's velocity depends on later ones: fewer than H may then be asked for."""
+        ...
+
     def encode(self, seen: Any) -> Any:
         """What is seen, once a chunk: the context of B requests."""
         ...
@@ -81,6 +87,8 @@ class FlowNetwork(Protocol):
 
 class CheckpointNetwork:
     """Ours."""
+
+    looks_back_only = False
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
         self.device = device
@@ -165,9 +173,16 @@ class ChunkSampler:
         num_samples, shape, context = noise.shape[1], noise.shape, network.encode(batch.seen)
         evaluations = calls_per_step(part.exact_jacobian) if isinstance(part, RtcGuidance) else 1
 
+        horizon = network.horizon
+        end = max(answer_rows(part, horizon=horizon, inference_delay=d) for d in batch.delays)
+        if not network.looks_back_only:
+            end = horizon
+
         def velocity(x: Tensor, t: Tensor, is_prefix: Tensor | None) -> Tensor:
             self.num_evaluations += evaluations * len(x)
-            return network.velocity(x, t, context, is_prefix)
+            told = None if is_prefix is None else is_prefix[:, :end]
+            wanted = network.velocity(x[:, :end], t[:, :end], context, told)
+            return F.pad(wanted, (0, 0, 0, horizon - end))  # what nobody wants stays noise
 
         steps = denoise(
             part,

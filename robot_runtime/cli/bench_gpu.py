@@ -68,7 +68,7 @@ class BenchGpu:
     def _measured(self, model: ModelName) -> list[dict[str, Any]]:
         import torch
 
-        from policies.lerobot_flow import LeRobotFlow, compile_network
+        from policies.lerobot_flow import LeRobotFlow
         from policies.lerobot_random import random_policy
         from policies.lerobot_timing import LEROBOT, floor, lerobots_times, peak_of, stage_times
 
@@ -83,10 +83,12 @@ class BenchGpu:
                 theirs[size] = lerobots_times(policy, size, n=self.n)
                 progress.update(bar, advance=1, description=f"{model}: LeRobot's own, {size} robots")
             network = LeRobotFlow(
-                policy, lambda rows: rows, horizon=policy.config.chunk_size, dim=policy.config.max_action_dim
+                policy,
+                lambda rows: rows,
+                horizon=policy.config.chunk_size,
+                dim=policy.config.max_action_dim,
+                is_compiled=self.compile,
             )
-            if self.compile:
-                compile_network(policy)
             rows = []
             for size in self.batches:
                 times = stage_times(policy, network, size, n=self.n) | {LEROBOT: theirs[size]}

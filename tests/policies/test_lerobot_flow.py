@@ -169,3 +169,43 @@ def test_a_sampler_part_that_does_not_exist_and_weights_that_are_not_there_say_s
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
         load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ConstantSchedule(num_steps=4),
+        ClampedPrefix(num_steps=4),
+        HorizonAwareSchedule(num_steps=6),
+        HorizonAwareSchedule(num_steps=6, early_stop_rows=2),
+        RtcGuidance(num_steps=4, exact_jacobian=False),
+    ],
+)
+def test_rows_that_look_back_only_are_the_same_when_finished_ones_are_not_computed_again(
+    policy, part: SamplerPart, monkeypatch
+):
+    """Nor those that nobody wants."""
+    network, computed = policy._sampler._network, []
+    if not network.looks_back_only:
+        pytest.skip("its rows look at each other")
+    is_prefixless = isinstance(part, ConstantSchedule)
+    requests = [request(0), request(1)] if is_prefixless else [request(0, n=6, d=2), request(1, n=6, d=3)]
+    encode = network.encode
+
+    def watched(seen):
+        context = encode(seen)
+        computed.append(context.causal)
+        return context
+
+    monkeypatch.setattr(network, "encode", watched)
+    kept = rows_of(policy, part, *requests)
+    monkeypatch.setattr(network, "looks_back_only", False)
+    for rows, expected in zip(kept, rows_of(policy, part, *requests), strict=True):
+        np.testing.assert_allclose(rows, expected, atol=1e-5)
+    causal, nothing = computed
+    assert nothing is None
+    everything = part.num_steps * HORIZON
+    if isinstance(part, ClampedPrefix | HorizonAwareSchedule):
+        assert causal.num_computed < everything
+    else:
+        assert causal.num_computed == everything
