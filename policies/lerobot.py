@@ -111,6 +111,8 @@ class Sidecar:
         if self.schema.environment_state_dim:
             batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
         rows = np.array([self._state(o.state) for o in theirs], np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("the state holds NaN or infinite numbers")
         return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.schema)
 
     def _state(self, state: RobotState) -> list[float]:

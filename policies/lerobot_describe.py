@@ -91,6 +91,8 @@ def describe(
     """
     from lerobot.configs.policies import PreTrainedConfig
 
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no folder {folder}")
     try:
         config = PreTrainedConfig.from_pretrained(folder)
     except (OSError, ValueError, TypeError) as error:

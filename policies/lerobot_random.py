@@ -17,7 +17,6 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-KINDS = ("smolvla", "pi0", "pi05")
 WORDS = ("<unk>", "<pad>", "<s>", "</s>", "<image>", "<fake>", "<global>", "<end>", "pick", "it", "up", "\n")
 _SPECIAL = MappingProxyType(
     {
@@ -154,7 +153,7 @@ def narrow_pi(kind: str, words: Path) -> Iterator[None]:
 
 
 def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, dtype: str = "float32") -> Any:
-    """LeRobot's policy of one of KINDS, as its own defaults have it but for the number of cameras."""
+    """LeRobot's `smolvla`, `pi0` or `pi05`, as its own defaults have it but for the number of cameras."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config
 

@@ -94,7 +94,7 @@ def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -
 
 
 def lerobots_times(policy: Any, batch_size: int, *, n: int) -> list[float]:
-    """Seconds of `predict_action_chunk` [s]."""
+    """Seconds of `predict_action_chunk`, n times."""
     seen = random_batch(policy, batch_size)
     with torch.no_grad():
         return _timed(lambda: policy.predict_action_chunk(seen).cpu(), torch.device(policy.config.device), n)
@@ -108,7 +108,7 @@ def floor(policy: Any, batch_size: int, peak: Peak) -> dict[str, float]:
     with torch.no_grad():
         embedded = _embed_images(policy, random_batch(policy, 1))
     per_picture = embedded.shape[1]
-    patches = per_picture * (_patches_per_token(policy))
+    patches = per_picture * _patches_per_token(policy)
     prefix = pictures * per_picture + config.tokenizer_max_length
 
     def at_best(module: list[nn.Module], tokens: int, more_bytes: int = 0) -> float:
@@ -118,7 +118,7 @@ def floor(policy: Any, batch_size: int, peak: Peak) -> dict[str, float]:
         return max(operations / peak.operations_per_s, (weights * size + more_bytes) / peak.bytes_per_s)
 
     text = _text_config(policy)
-    cache = 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim * prefix
+    cache = 2 * len(language) * text.num_key_value_heads * text.head_dim * prefix  # numbers, of one robot
     size = next(language[0].parameters()).element_size()
     images = at_best(vision, pictures * patches)
     prefill = at_best(language, prefix)

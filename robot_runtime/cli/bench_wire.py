@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import pinocchio as pin
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from robot_runtime.cli.bench_wire_floor import (
@@ -195,7 +196,7 @@ def alternate(blocks: Mapping[str, Block], num_rounds: int) -> dict[tuple[str, s
         block(50, is_paced=False)
     samples: dict[tuple[str, str], list[Trip]] = {}
     for pace, size in (("sequential", 50), ("30 Hz", 10)):
-        for _ in range(num_rounds):
+        for _ in track(range(num_rounds), description=pace):
             for path, block in blocks.items():
                 samples.setdefault((pace, path), []).extend(block(size, is_paced=pace == "30 Hz"))
     return samples

@@ -18,8 +18,8 @@ class Describe:
     `robot-runtime record`; for others, whose state and actions are joints and then the gripper, say so.
     """
 
-    folder: Annotated[Path, Positional]
-    """Where LeRobot has saved the policy."""
+    policy: Annotated[str, Positional]
+    """Folder that LeRobot has saved it in, or hf://OWNER/NAME."""
     dataset: Path | None = None
     """That it was trained on; if not given, the one LeRobot's training noted, if it is still there."""
     joints: int | None = None
@@ -38,6 +38,7 @@ class Describe:
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
         from policies.lerobot_describe import describe
+        from policies.loading import local_folder
 
         fits = self.joints is None or self.joints >= 1
         fits &= self.fps is None or 0.0 < self.fps < 1000.0
@@ -47,7 +48,7 @@ class Describe:
                 f"got {self.joints}, {self.fps} and {self.gripper_stroke_m:g}"
             )
         sidecar = describe(
-            self.folder,
+            local_folder(self.policy),
             dataset=self.dataset,
             num_joints=self.joints,
             has_gripper=self.gripper,
@@ -60,5 +61,5 @@ class Describe:
         fields = ", ".join(type(field).__name__ for field in sidecar.action_spec.fields)
         print(f"chunks of {sidecar.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
         print(f"its state: {', '.join(sidecar.state_names)}")
-        print(f"robot-runtime serve --policy {self.folder}")
+        print(f"robot-runtime serve --policy {self.policy}")
         return 0

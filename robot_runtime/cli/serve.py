@@ -42,7 +42,7 @@ class Serve:
     """
 
     policy: tuple[str, ...]
-    """One or several: scripted or shipped policies by name, folders of trained ones."""
+    """One or several: scripted or shipped policies by name, folders of trained ones, hf://OWNER/NAME."""
     address: str = DEFAULT_ADDRESS
     """Where to listen. Port * takes a free one. Beyond this machine, tcp://*:5757 say, only with keys."""
     keys: Path | None = None

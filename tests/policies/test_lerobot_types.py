@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from policies.lerobot_random import NARROW, save_smolvlm
-from policies.loading import SIDECAR, load_policy
+from policies.loading import SIDECAR, load_policy, local_folder
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import ConstantSchedule
@@ -197,7 +197,7 @@ def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes
     save("act", tmp_path)
     with pytest.raises((CheckpointError, InvalidValueError), match=words):
         describe(tmp_path, **({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes))
-    with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
+    with pytest.raises(CheckpointError, match="there is no folder"):
         describe(tmp_path / "nothing", num_joints=2, has_gripper=True, fps=20.0)
 
 
@@ -246,6 +246,8 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
     assert row == pytest.approx([1, 2, 3, 4, 0.05, 6, 7, 8, 1, 0, 0, 0, 1, 0])
     (rows,) = load_policy(checkpoint).infer(seen, sampler=ConstantSchedule(), seed=0)
     assert rows.shape == (6, 3)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        sidecar.seen([replace(seen, state=replace(state, q=np.array([np.nan, 0.0])))])
     with pytest.raises(ValueError, match="the policy needs hand_x, hand_y"):
         sidecar.seen([replace(seen, state=replace(state, X_BE=None))])
 
@@ -259,3 +261,27 @@ def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
         describe(tmp_path / "act", dataset=dataset)
     with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's make 14"):
         describe(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
+
+
+def test_a_policy_of_the_hub_is_found_where_it_was_downloaded(tmp_path: Path, monkeypatch):
+    from huggingface_hub import constants
+
+    from policies.lerobot_describe import describe
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_OFFLINE", True)
+    repository = tmp_path / "models--somebody--act"
+    save("act", repository / "snapshots" / "0123456789012345678901234567890123456789")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123456789012345678901234567890123456789")
+    folder = local_folder("hf://somebody/act")
+    describe(folder, num_joints=2, has_gripper=True, fps=20.0)
+    assert load_policy("hf://somebody/act").action_spec.horizon == 6
+    with pytest.raises(CheckpointError, match="hf://nobody/act cannot be had from the hub"):
+        load_policy("hf://nobody/act")
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(InvalidValueError, match="device 'abacus' cannot be used here"):
+        load_policy("track", device="abacus")
