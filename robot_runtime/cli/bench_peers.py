@@ -61,6 +61,8 @@ class BenchPeers:
         return 0
 
     def _measured(self, payload: str) -> list[Row]:
+        import sim.peers
+
         size = PAYLOADS[payload]
         images = [image.pixels for image in observation_of(size, 0).images.values()]
         arrays, answer = [np.zeros(14, np.float32), *images], np.ones((SPEC.horizon, SPEC.dim), np.float32)
@@ -69,21 +71,20 @@ class BenchPeers:
                 "zmq": partial(round_trips, stack.enter_context(floor_round_trip(arrays, answer))),
                 OURS: partial(round_trips, stack.enter_context(our_round_trip(size))),
             }
+            scripts = Path(sim.peers.__file__).parent
             if self.openpi_python is not None:
-                blocks["openpi"] = stack.enter_context(_peer(self.openpi_python, "openpi", *size))
+                openpi = peer_block(self.openpi_python, scripts / "wire_openpi.py", *size)
+                blocks["openpi"] = stack.enter_context(openpi)
             for name, sleep_s in (("LeRobot", LEROBOT_SLEEP_S), ("LeRobot, no sleep", 0.0)):
-                peer = _peer(Path(sys.executable), "lerobot", *size, sleep_s)
+                peer = peer_block(Path(sys.executable), scripts / "wire_lerobot.py", *size, sleep_s)
                 blocks[name] = stack.enter_context(peer)
             samples = alternate(blocks, 2 if self.quick else 20)
         return [Row.of(payload, pace, path, trips) for (pace, path), trips in samples.items()]
 
 
 @contextmanager
-def _peer(python: Path, name: str, *arguments: float) -> Iterator[Block]:
-    """A script of `sim.peers` that makes round trips."""
-    import sim.peers
-
-    script = Path(sim.peers.__file__).with_name(f"wire_{name}.py")
+def peer_block(python: Path, script: Path, *arguments: float) -> Iterator[Block]:
+    """A script that makes round trips when told to, as those of `sim.peers` do."""
     command = [str(python.absolute()), str(script), *map(str, arguments)]
     with (
         TemporaryDirectory() as folder,

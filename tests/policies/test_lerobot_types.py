@@ -154,7 +154,7 @@ def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
         pixels = torch.from_numpy(image.pixels).permute(2, 0, 1).float() / 255.0
         batch[f"observation.images.{name}"] = pixels[None]
     if len(seen.environment_state):
-        batch["observation.environment_state"] = torch.from_numpy(seen.environment_state).float()[None]
+        batch["observation.environment_state"] = torch.tensor(seen.environment_state)[None].float()
     noise = {}
     if theirs.config.type == "diffusion":
         noise = {"noise": torch.randn((1, 8, 3), generator=torch.Generator().manual_seed(5))}

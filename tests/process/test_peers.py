@@ -1,0 +1,35 @@
+"""Peers that `bench peers` measures: processes with a server of their own."""
+
+import sys
+import time
+from pathlib import Path
+
+from robot_runtime.cli.bench_peers import peer_block
+
+WAIT_S = 20.0
+PEER = Path(__file__).with_name("peer.py")
+
+
+def started_by(script: Path) -> list[Path]:
+    """/proc entries of what processes of that script have started."""
+    out = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            if str(script) in Path(f"/proc/{parent}/cmdline").read_text():
+                out.append(process)
+        except OSError:
+            continue  # it has ended meanwhile
+    return out
+
+
+def test_a_peer_makes_as_many_round_trips_as_asked_and_its_server_ends_with_it():
+    with peer_block(Path(sys.executable), PEER, 1, 2.0) as block:
+        assert [time_ns for time_ns, _ in block(3, is_paced=False)] == [1, 1, 1]
+        assert len(block(2, is_paced=True)) == 2
+        servers = started_by(PEER)
+        assert servers
+    deadline_s = time.monotonic() + WAIT_S
+    while any(server.exists() for server in servers):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
