@@ -21,6 +21,7 @@ from torch import Tensor
 from policies.flow.features import FeatureConfig, row_origin, state_features
 from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
+from policies.flow.transfers import pinned_batch
 from policies.loading import SIDECAR
 from policies.policy import InferenceRequest, InfersByBatch, NewRows
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
@@ -236,7 +237,7 @@ class LeRobotPolicy(InfersByBatch):
         """policy, before, after: LeRobot's."""
         self.name, self._policy, self._before, self._after = name, policy, before, after
         self._config: Any = policy.config
-        self._sidecar = sidecar
+        self._sidecar, self._device = sidecar, torch.device(policy.config.device)
         draws_nothing = self._config.type == "act"
         takes_noise = getattr(self._config, "noise_scheduler_type", None) == "DDIM"
         self._answers_together = draws_nothing or (self._config.type == "diffusion" and takes_noise)
@@ -276,7 +277,7 @@ class LeRobotPolicy(InfersByBatch):
         size = len(observations) if self._answers_together else 1
         chunks = []
         for i in range(0, len(observations), size):
-            batch = self._before(self._sidecar.seen(observations[i : i + size]))
+            batch = self._before(pinned_batch(self._sidecar.seen(observations[i : i + size]), self._device))
             with torch.no_grad():
                 chunks.append(self._after(self._sampled(batch, seeds[i : i + size])).float().cpu().numpy())
         return np.concatenate(chunks).astype(float)
@@ -349,9 +350,10 @@ class LeRobotFlowPolicy(SampledPolicy):
             if part.__name__ in sidecar.trained_for and part not in UNTRAINED
         )
         self.max_inference_delay = sidecar.max_inference_delay
+        self._device = network.device
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
-        return dict(self._before(self._sidecar.seen(observations)))
+        return dict(self._before(pinned_batch(self._sidecar.seen(observations), self._device)))
 
     def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
         return self._sidecar.origin(state)

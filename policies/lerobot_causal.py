@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from policies.flow.transfers import to_device
+
 
 class CausalSuffix:
     """The velocity of one chunk's rows, after its prefix has been encoded. For one sample of each request."""
@@ -29,16 +31,17 @@ class CausalSuffix:
         self.num_computed = 0
         """Rows that went through the network so far, of each request."""
 
-    def __call__(self, x: Tensor, t: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, num_final: int) -> Tensor:
         """Their velocity (B, n, R) of the first n rows at their flow times (B, n), 1 noise and 0 action.
 
-        Zero for rows that were final in an earlier call: they move no more.
+        num_final: how many of the first are at 0, action; from the next call on they are not computed any
+            more and have velocity 0.
         """
         kept, n, both = self._num_kept, x.shape[1], self._model.vlm_with_expert
         # LeRobot counts the positions of some layers from the first row it sees: show it row 0 as well.
         order = [*range(kept, n), 0] if kept else [*range(n)]
-        rows, _, _ = self._model.embed_suffix(x[:, order], t[:, order])
-        index = torch.tensor(order, device=x.device)
+        index = to_device(torch.tensor(order), x.device)
+        rows, _, _ = self._model.embed_suffix(x[:, index], t[:, index])
         first = self._is_prefix.sum(dim=-1, keepdim=True)
         (_, out), _ = both.forward(
             attention_mask=self._mask(index, kept),
@@ -48,7 +51,7 @@ class CausalSuffix:
             use_cache=True,
         )
         self.num_computed += len(order)
-        self._num_kept = max(kept, int((t == 0.0).all(dim=0).cumprod(dim=0).sum()))
+        self._num_kept = min(num_final, n)
         self._cache.crop(self._is_prefix.shape[1] + self._num_kept)
         velocity: Tensor = self._model.action_out_proj(out[:, : n - kept].to(torch.float32))
         return torch.cat([torch.zeros_like(x[:, :kept]), velocity], dim=1)

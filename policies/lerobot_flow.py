@@ -87,10 +87,12 @@ class LeRobotFlow:
         causal = CausalSuffix(self._policy.model, denoise) if self.looks_back_only else None
         return Encoded(denoise, batch_size, causal)
 
-    def velocity(self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None) -> Tensor:
+    def velocity(
+        self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None, num_final: int
+    ) -> Tensor:
         """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
         if context.causal is not None and len(x) == context.batch_size and not x.requires_grad:
-            return -context.causal(x, 1.0 - t)
+            return -context.causal(x, 1.0 - t, num_final)
         shape = context.batch_size, -1
         rows, times = x.unflatten(0, shape), 1.0 - t.unflatten(0, shape)
         by_sample = [-context.denoise(rows[:, k], times[:, k]) for k in range(rows.shape[1])]
@@ -102,7 +104,7 @@ class LeRobotFlow:
         return out
 
     def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
-        return self._after(rows[..., : self._dim]).double().cpu().numpy()
+        return self._after(rows[..., : self._dim]).double().numpy()
 
 
 def compile_network(policy: Any, *, backend: str = "inductor") -> None:

@@ -80,7 +80,7 @@ def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -
 
     def step() -> Tensor:
         with torch.no_grad():
-            return network.velocity(x, t, context, None)
+            return network.velocity(x, t, context, None, num_final=0)
 
     images = _timed(lambda: _embed_images(policy, seen), device, n)
     prefix = _timed(encode, device, n)

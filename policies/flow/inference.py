@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.guidance import calls_per_step
-from policies.flow.sampler import PreviousRows, denoise
+from policies.flow.sampler import PreviousRows, denoise, timetable
 from policies.flow.selection import best_sample, coherence_weights, medoid
+from policies.flow.transfers import on_host, to_device
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -69,10 +71,13 @@ class FlowNetwork(Protocol):
         """What is seen, once a chunk: the context of B requests."""
         ...
 
-    def velocity(self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None) -> Tensor:
+    def velocity(
+        self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None, num_final: int
+    ) -> Tensor:
         """Of N samples each, (B * N, H, row_dim), at flow times (B * N, H), 0 noise and 1 action.
 
         is_prefix: (B * N, H) committed rows, for a network that is told; None for one that is not.
+        num_final: how many first rows are at 1 in all samples. Who looked at `t` would wait for the device.
         """
         ...
 
@@ -81,7 +86,7 @@ class FlowNetwork(Protocol):
         ...
 
     def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
-        """Rows (..., H, row_dim) as relative ones."""
+        """Rows (..., H, row_dim), on the host, as relative ones."""
         ...
 
 
@@ -100,11 +105,13 @@ class CheckpointNetwork:
     def encode(self, seen: tuple[Float[np.ndarray, "B F"], Sequence[int]]) -> Tensor:
         features, tasks = seen
         normalised = self._checkpoint.features.features(features)
-        tensor = torch.as_tensor(normalised, dtype=torch.float32, device=self.device)
-        context: Tensor = self._checkpoint.model.encode(tensor, torch.tensor(tasks, device=self.device))
+        tensor = to_device(torch.as_tensor(normalised, dtype=torch.float32), self.device)
+        context: Tensor = self._checkpoint.model.encode(tensor, to_device(torch.tensor(tasks), self.device))
         return context
 
-    def velocity(self, x: Tensor, t: Tensor, context: Tensor, is_prefix: Tensor | None) -> Tensor:
+    def velocity(
+        self, x: Tensor, t: Tensor, context: Tensor, is_prefix: Tensor | None, num_final: int
+    ) -> Tensor:
         if len(x) > len(context):
             context = context.repeat_interleave(len(x) // len(context), 0)
         if is_prefix is None:
@@ -115,7 +122,7 @@ class CheckpointNetwork:
         return self._checkpoint.rows.normalise(rows)
 
     def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
-        return self._checkpoint.rows.restore(rows.double().cpu().numpy())
+        return self._checkpoint.rows.restore(rows.double().numpy())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,19 +153,22 @@ class ChunkSampler:
         ends = [answer_rows(part, horizon=self._network.horizon, inference_delay=d) for d in batch.delays]
         noise = self._noise(batch.seeds, num_samples + (num_samples if _contrasts(part) else 0))
         previous = self._previous(batch)
-        num_final = [0] * len(ends)
-        steps = self._denoise(self._network, batch, part, noise[:, :num_samples], previous, num_steps)
-        for step, samples in enumerate(steps, 1):
-            before = num_final
-            num_final = [int((f[:end] <= step).sum()) for f, end in zip(finish, ends, strict=True)]
-            if num_final == before:
-                continue
-            x = samples[:, 0]
-            if num_samples > 1:
-                x = self._choose(part, samples, batch, noise[:, num_samples:], previous, num_steps)
+
+        def launched() -> Iterator[tuple[tuple[int, list[int]], Tensor | None]]:
+            num_final = [0] * len(ends)
+            steps = self._denoise(self._network, batch, part, noise[:, :num_samples], previous, num_steps)
+            for step, samples in enumerate(steps, 1):
+                before = num_final
+                num_final = [int((f[:end] <= step).sum()) for f, end in zip(finish, ends, strict=True)]
+                x = None if num_final == before else samples[:, 0]
+                if x is not None and num_samples > 1:
+                    x = self._choose(part, samples, batch, noise[:, num_samples:], previous, num_steps)
+                yield (step, num_final), x
+                if num_final == ends:
+                    return
+
+        for (step, num_final), x in on_host(launched(), self._network.device):
             yield Progress(num_calls=step, num_final=num_final, rows=self._network.restored(x))
-            if num_final == ends:
-                return
 
     def _denoise(
         self,
@@ -171,24 +181,28 @@ class ChunkSampler:
     ) -> Iterator[Tensor]:
         """Samples (B, N, H, R) after each step, from as much noise; all N share one encoding."""
         num_samples, shape, context = noise.shape[1], noise.shape, network.encode(batch.seen)
+        previous = previous.repeat(num_samples)
         evaluations = calls_per_step(part.exact_jacobian) if isinstance(part, RtcGuidance) else 1
 
         horizon = network.horizon
         end = max(answer_rows(part, horizon=horizon, inference_delay=d) for d in batch.delays)
         if not network.looks_back_only:
             end = horizon
+        times = timetable(part, previous=previous, num_steps=num_steps)
+        finals = (times == 1.0).all(dim=1).cumprod(dim=1).sum(dim=1).tolist()  # before each call
+        calls = count()
 
         def velocity(x: Tensor, t: Tensor, is_prefix: Tensor | None) -> Tensor:
             self.num_evaluations += evaluations * len(x)
             told = None if is_prefix is None else is_prefix[:, :end]
-            wanted = network.velocity(x[:, :end], t[:, :end], context, told)
+            wanted = network.velocity(x[:, :end], t[:, :end], context, told, finals[next(calls)])
             return F.pad(wanted, (0, 0, 0, horizon - end))  # what nobody wants stays noise
 
         steps = denoise(
             part,
             velocity,
             noise=noise.flatten(0, 1),
-            previous=previous.repeat(num_samples),
+            previous=previous,
             num_steps=num_steps,
         )
         return (x.unflatten(0, shape[:2]) for x in steps)
@@ -216,7 +230,8 @@ class ChunkSampler:
                     *_, weak = self._denoise(
                         self._weak, batch, ConstantSchedule(), noise, previous, num_steps
                     )
-                    weak = self._tensor(self._network.normalised(self._weak.restored(weak)))
+                    weak = self._tensor(self._network.normalised(self._weak.restored(weak.cpu())))
+                weights = to_device(weights, samples.device)
                 return best_sample(
                     samples, previous=previous.rows, weights=weights, weak=weak, num_contrast=num_contrast
                 )
@@ -242,7 +257,7 @@ class ChunkSampler:
             generator = torch.Generator().manual_seed(seed)
             for k in range(num_draws):
                 torch.randn(shape, generator=generator, out=noise[i, k])
-        return noise.to(self._network.device)
+        return to_device(noise, self._network.device)
 
     def _previous(self, batch: Batch) -> PreviousRows:
         network = self._network
@@ -251,12 +266,12 @@ class ChunkSampler:
             rows[i, : len(planned)] = network.normalised(planned)
         return PreviousRows(
             rows=self._tensor(rows),
-            num_rows=torch.tensor([len(planned) for planned in batch.planned], device=network.device),
-            num_committed=torch.tensor(batch.delays, device=network.device),
+            num_rows=torch.tensor([len(planned) for planned in batch.planned]),
+            num_committed=torch.tensor(batch.delays),
         )
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.as_tensor(array, dtype=torch.float32, device=self._network.device)
+        return to_device(torch.as_tensor(array, dtype=torch.float32), self._network.device)
 
 
 def _num_samples(part: SamplerPart) -> int:

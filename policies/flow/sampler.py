@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from policies.flow.guidance import guided, soft_mask
+from policies.flow.transfers import to_device
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -46,14 +47,14 @@ class PreviousRows:
     rows: Tensor
     """(B, H, D) normalised; zero from row n on."""
     num_rows: Tensor
-    """(B,) how many were planned, n."""
+    """(B,) how many were planned, n; as the next, on the host, where it is looked at."""
     num_committed: Tensor
     """(B,) how many of those will have run before the answer can, d <= n."""
 
     @property
     def is_committed(self) -> Tensor:
-        """(B, H)"""
-        return torch.arange(self.rows.shape[1], device=self.rows.device) < self.num_committed[:, None]
+        """(B, H), on the host."""
+        return torch.arange(self.rows.shape[1]) < self.num_committed[:, None]
 
     def repeat(self, num_samples: int) -> "PreviousRows":
         """Every item `num_samples` times over, copies side by side."""
@@ -66,7 +67,7 @@ class PreviousRows:
 
 def constant_timetable(*, num_steps: int, is_finished: Tensor) -> Tensor:
     """(N+1, B, H): equal steps for all rows but those (B, H) that are finished from the start."""
-    steps = torch.linspace(0.0, 1.0, num_steps + 1, dtype=torch.float64, device=is_finished.device)
+    steps = torch.linspace(0.0, 1.0, num_steps + 1, dtype=torch.float64)
     return torch.where(is_finished, 1.0, steps[:, None, None])  # (N + 1, B, H)
 
 
@@ -76,7 +77,21 @@ def horizon_aware_timetable(part: HorizonAwareSchedule, *, num_committed: Tensor
         d: torch.as_tensor(flow_times(part, horizon=horizon, inference_delay=d))
         for d in set(num_committed.tolist())
     }
-    return torch.stack([tables[d] for d in num_committed.tolist()], dim=1).to(num_committed.device)
+    return torch.stack([tables[d] for d in num_committed.tolist()], dim=1)
+
+
+def timetable(part: SamplerPart, *, previous: PreviousRows, num_steps: int) -> Tensor:
+    """(N+1, B, H), float64 and on the host: when which row is how far."""
+    committed = previous.is_committed
+    match part:
+        case HorizonAwareSchedule():
+            return horizon_aware_timetable(
+                part, num_committed=previous.num_committed, horizon=committed.shape[1]
+            )
+        case ClampedPrefix():
+            return constant_timetable(num_steps=num_steps, is_finished=committed)
+        case _:
+            return constant_timetable(num_steps=num_steps, is_finished=torch.zeros_like(committed))
 
 
 def integrate(
@@ -84,7 +99,7 @@ def integrate(
 ) -> Iterator[Tensor]:
     """Rows (B, H, D) after each step from `start`; where is_kept (B, H) they equal `kept` throughout."""
     x = torch.where(is_kept[..., None], kept, start)
-    for t, t_next in pairwise(timetable.to(x.dtype)):
+    for t, t_next in pairwise(to_device(timetable.to(x.dtype), x.device)):
         x = x + (t_next - t)[..., None] * velocity(x, t)
         x = torch.where(is_kept[..., None], kept, x)
         yield x
@@ -94,32 +109,31 @@ def denoise(
     part: SamplerPart, velocity: PrefixVelocity, *, noise: Tensor, previous: PreviousRows, num_steps: int
 ) -> Iterator[Tensor]:
     """Rows (B, H, D) after every step of a sampler part, from noise (B, H, D); the last are the sample."""
-    committed, horizon = previous.is_committed, noise.shape[1]
+    device = noise.device
+    committed = to_device(previous.is_committed, device)
     free = torch.zeros_like(committed)
     untold: Velocity = partial(_untold, velocity)
     told: Velocity = partial(_told, velocity, committed)
-    constant = partial(constant_timetable, num_steps=num_steps)
-    follow = partial(integrate, kept=previous.rows)
+    times = timetable(part, previous=previous, num_steps=num_steps)
+    follow = partial(integrate, timetable=times, kept=previous.rows)
     match part:
         case ConstantSchedule() | BestOfSamples() | AveragedSamples():
-            return follow(untold, start=noise, timetable=constant(is_finished=free), is_kept=free)
-        case ClampedPrefix():
-            return follow(untold, start=noise, timetable=constant(is_finished=committed), is_kept=committed)
+            return follow(untold, start=noise, is_kept=free)
+        case ClampedPrefix() | HorizonAwareSchedule():
+            return follow(untold, start=noise, is_kept=committed)
         case RtcGuidance(exact_jacobian=exact, mask=mask, max_guidance_weight=beta):
             d, n = previous.num_committed, previous.num_rows
-            weights = soft_mask(mask, start=d, end=n, horizon=horizon)
+            weights = to_device(soft_mask(mask, start=d, end=n, horizon=noise.shape[1]), device)
             drawn = guided(
                 untold, target=previous.rows, weights=weights, max_guidance_weight=beta, exact_jacobian=exact
             )
-            return follow(drawn, start=noise, timetable=constant(is_finished=free), is_kept=free)
+            return follow(drawn, start=noise, is_kept=free)
         case PrefixPreservedStart():
-            start = torch.where((previous.num_rows > 0)[:, None, None], previous.rows, noise)
-            return follow(told, start=start, timetable=constant(is_finished=free), is_kept=committed)
+            is_planned = to_device(previous.num_rows > 0, device)
+            start = torch.where(is_planned[:, None, None], previous.rows, noise)
+            return follow(told, start=start, is_kept=committed)
         case LambdaMaskedPrefix():
-            return follow(told, start=noise, timetable=constant(is_finished=free), is_kept=committed)
-        case HorizonAwareSchedule():
-            table = horizon_aware_timetable(part, num_committed=previous.num_committed, horizon=horizon)
-            return follow(untold, start=noise, timetable=table, is_kept=committed)
+            return follow(told, start=noise, is_kept=committed)
 
 
 def _untold(velocity: PrefixVelocity, x: Tensor, t: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+"""Between the host and the device that computes, with nobody waiting: `to_device`, `on_host`.
+
+    host       launch 1, launch 2, wait for copy 1, hand it out, launch 3, ...
+    compute    |-- step 1 --|-- step 2 --|-- step 3 --|
+    copies                  |copy 1|     |copy 2|     |copy 3|
+
+Rows that are final leave while the next steps run: no step waits for a copy, and the host, which launches
+ahead, waits for none but the one that it is about to hand out. On a CPU there is nothing to copy.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MAX_AHEAD = 2
+"""Steps launched beyond the last one that is known to be done: enough to keep a device busy, and all that
+goes on when nobody wants the chunk any more."""
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """By way of pinned memory, so that the copy waits its turn on the device and the host does not wait."""
+    return pinned(tensor, device).to(device, non_blocking=device.type == "cuda")
+
+
+def pinned(tensor: Tensor, device: torch.device) -> Tensor:
+    """In memory that a device copies from by itself; as it is for a device that computes on the host."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
+
+
+def pinned_batch(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """`pinned`, all tensors of a batch."""
+    return {name: pinned(x, device) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+
+def on_host[T](steps: Iterable[tuple[T, Tensor | None]], device: torch.device) -> Iterator[tuple[T, Tensor]]:
+    """Pairs in order with their tensors on the host; each step of the iterable launches work.
+
+    Those without a tensor are left out: they only count as launched.
+    """
+    if device.type != "cuda":
+        for tag, tensor in steps:
+            if tensor is not None:
+                yield tag, tensor.cpu()
+        return
+    copies = _Copies(device)
+    under_way: deque[tuple[T, Tensor | None, Any]] = deque()
+    for tag, tensor in steps:
+        under_way.append((tag, *copies.start(tensor)))
+        while under_way and (len(under_way) > MAX_AHEAD or under_way[0][2].query()):
+            yield from _arrived(*under_way.popleft())
+    while under_way:
+        yield from _arrived(*under_way.popleft())
+
+
+def _arrived[T](tag: T, tensor: Tensor | None, done: Any) -> Iterator[tuple[T, Tensor]]:
+    done.synchronize()
+    if tensor is not None:
+        yield tag, tensor
+
+
+class _Copies:
+    """A stream of their own for copies to the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._stream = device, torch.cuda.Stream(device)
+
+    def start(self, tensor: Tensor | None) -> tuple[Tensor | None, torch.cuda.Event]:
+        """What will be on the host when the event has happened: all that was launched so far, copied."""
+        done = torch.cuda.Event()
+        computing = torch.cuda.current_stream(self._device)
+        if tensor is None:
+            done.record(computing)
+            return None, done
+        self._stream.wait_stream(computing)
+        with torch.cuda.stream(self._stream):
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            copy.copy_(tensor, non_blocking=True)
+            done.record(self._stream)
+        tensor.record_stream(self._stream)
+        return copy, done

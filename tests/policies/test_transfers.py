@@ -1,0 +1,145 @@
+"""What a GPU is asked for, tried without one: torch's fake tensors say which device they are on and hold
+no numbers, so whoever mixes devices or looks at a number that the device has yet to compute fails."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from policies.flow import inference, sampler
+from policies.flow.inference import Batch, ChunkSampler
+from policies.flow.model import FlowTransformer, ModelConfig
+from policies.flow.transfers import on_host, to_device
+from robot_runtime.core.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    ConstantSchedule,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    PrefixPreservedStart,
+    RtcGuidance,
+    SamplerPart,
+)
+
+H, D, GPU = 8, 3, torch.device("cuda:0")
+PARTS = (
+    ConstantSchedule(),
+    ClampedPrefix(),
+    HorizonAwareSchedule(num_steps=4),
+    RtcGuidance(exact_jacobian=False),  # the exact one differentiates, which wants a real GPU
+    BestOfSamples(num_samples=3),
+    AveragedSamples(num_samples=2),
+    PrefixPreservedStart(),
+    LambdaMaskedPrefix(),
+)
+
+
+class OnFakeGpu:
+    """Our network, its weights on a GPU that is not there."""
+
+    looks_back_only, horizon, row_dim, num_steps, device = False, H, D, 4, GPU
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        config = ModelConfig(
+            state_dim=4, num_tasks=1, action_dim=D, horizon=H, width=32, num_layers=1, num_heads=2
+        )
+        with self.mode, GPU:
+            self.model = FlowTransformer(config)
+        self.num_final: list[int] = []
+
+    def put(self, tensor: Tensor, device: torch.device) -> Tensor:
+        assert device == GPU
+        with self.mode:
+            return self.mode.from_tensor(tensor).to(GPU)
+
+    def encode(self, seen: Tensor) -> Tensor:
+        with self.mode:
+            return self.model.encode(
+                self.put(seen, GPU), torch.zeros(len(seen), dtype=torch.long, device=GPU)
+            )
+
+    def velocity(
+        self, x: Tensor, t: Tensor, context: Tensor, is_prefix: Tensor | None, num_final: int
+    ) -> Tensor:
+        self.num_final.append(num_final)
+        with self.mode:
+            return self.model.velocity(x, t, context.repeat_interleave(len(x) // len(context), 0), is_prefix)
+
+    def normalised(self, rows: np.ndarray) -> np.ndarray:
+        return rows
+
+    def restored(self, rows: Tensor) -> np.ndarray:
+        return rows.numpy()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_no_step_looks_at_what_the_device_has_yet_to_compute(
+    part: SamplerPart, monkeypatch: pytest.MonkeyPatch
+):
+    network, launched = OnFakeGpu(), []
+
+    def keep(steps: Iterator[tuple[object, Tensor | None]], device: torch.device) -> Iterator:
+        launched.extend(steps)
+        return iter(())
+
+    for module in (inference, sampler):
+        monkeypatch.setattr(module, "to_device", network.put)
+    monkeypatch.setattr(inference, "on_host", keep)
+    prefixless = isinstance(part, ConstantSchedule | AveragedSamples)
+    batch = Batch(
+        seen=torch.zeros(2, 4),
+        planned=[np.zeros((5, D)), np.zeros((6, D))],
+        delays=[0, 0] if prefixless else [2, 3],
+        seeds=[0, 1],
+    )
+    assert not list(ChunkSampler(network).run(batch, part))
+    (_, num_final), rows = launched[-1]
+    assert num_final == [H, H]
+    assert rows is not None
+    assert rows.device == GPU
+    assert rows.shape == (2, H, D)
+    if isinstance(part, ClampedPrefix):
+        assert network.num_final == [2] * 4
+    if isinstance(part, HorizonAwareSchedule):
+        assert network.num_final[0] == 2
+        assert network.num_final == sorted(network.num_final)
+
+
+def test_looking_at_a_number_on_the_device_would_have_failed():
+    rows = OnFakeGpu().put(torch.ones(2), GPU)
+    with pytest.raises(DataDependentOutputException):
+        int(rows.sum())
+
+
+def test_on_a_cpu_rows_come_as_soon_as_they_are_computed_and_nothing_runs_ahead():
+    computed = []
+
+    def steps() -> Iterator[tuple[int, Tensor | None]]:
+        for k in range(4):
+            computed.append(k)
+            yield k, None if k == 1 else torch.full((2,), float(k))
+
+    rows = on_host(steps(), torch.device("cpu"))
+    seen = [(tag, tensor.tolist(), len(computed)) for tag, tensor in rows]
+    assert seen == [(0, [0.0, 0.0], 1), (2, [2.0, 2.0], 3), (3, [3.0, 3.0], 4)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_rows_are_those_of_their_step_though_later_ones_have_been_launched():
+    x = to_device(torch.ones(1 << 20), torch.device("cuda:0"))
+
+    def steps() -> Iterator[tuple[int, Tensor | None]]:
+        now = x
+        for k in range(6):
+            now = now + 1.0
+            yield k, None if k == 2 else now
+
+    rows = on_host(steps(), torch.device("cuda:0"))
+    assert [(tag, tensor.unique().tolist()) for tag, tensor in rows] == [
+        (k, [k + 2.0]) for k in (0, 1, 3, 4, 5)
+    ]
