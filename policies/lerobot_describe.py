@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from policies.lerobot import LeRobotPolicy, Sidecar, load_lerobot
+from policies.lerobot import LeRobotPolicy, load_lerobot
 from policies.lerobot_flow import FLOWS
+from policies.lerobot_sidecar import Sidecar
 from robot_runtime.core.action import (
     NS_PER_S,
     ActionField,

@@ -31,8 +31,9 @@ from robot_runtime.errors import CheckpointError
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
 """Their velocity (B, H, R) of rows (B, H, R) at their flow times (B,), or now (B, H)."""
-FLOWS = ("smolvla", "pi0", "pi05")
-"""Types of LeRobot's configurations that this knows."""
+COMPILABLE = ("smolvla", "pi0", "pi05")
+FLOWS = (*COMPILABLE, "xvla")
+"""Types of LeRobot's configurations that are flows; the last is `policies.lerobot_xvla`'s."""
 _ONE_AT_A_TIME = Lock()
 """Two servers' threads in one process must not both stand in for a module's function."""
 
@@ -50,6 +51,8 @@ class Encoded:
 class LeRobotFlow:
     """Fits `policies.flow.inference.FlowNetwork`."""
 
+    renoises = False
+
     def __init__(
         self,
         policy: Any,
@@ -60,7 +63,7 @@ class LeRobotFlow:
         is_compiled: bool = False,
     ) -> None:
         """
-        policy: LeRobot's, of one of FLOWS; from here on its layers take a flow time for each row too.
+        policy: LeRobot's, of one of COMPILABLE; from here on its layers take a flow time for each row too.
         after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
         is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
         CheckpointError: the postprocessor does more than to scale columns.
@@ -71,7 +74,7 @@ class LeRobotFlow:
         self.looks_back_only = config.type == "smolvla" and not is_compiled
         self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
         self.device = torch.device(config.device)
-        self._scale, self._offset = _scaling(after, dim)
+        self._scale, self._offset = scaling(after, dim)
         self._module = sys.modules[type(policy).__module__]
         take_flow_times_by_row(policy.model, config.type)
         if is_compiled:
@@ -208,7 +211,7 @@ def _instead_of_integrating(module: ModuleType) -> Iterator[list[Denoise]]:
             module.euler_integrate = integrate  # type: ignore[attr-defined]
 
 
-def _scaling(after: Callable[[Tensor], Tensor], dim: int) -> tuple[np.ndarray, np.ndarray]:
+def scaling(after: Callable[[Tensor], Tensor], dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Factor and offset (D,) of each column, found out by asking."""
     asked = (torch.full((1, 1, dim), value) for value in (0.0, 1.0, 2.0))
     at_0, at_1, at_2 = (after(rows).cpu().numpy()[0, 0].astype(float) for rows in asked)

@@ -12,7 +12,7 @@ from torch import Tensor
 from policies.flow.dataset import Demonstration
 from policies.flow.features import MIN_STD, FeatureConfig, row_origin
 from policies.flow.train import learning_rate
-from policies.lerobot import ACTION, SCENE, STATE, Sidecar, tensors_of
+from policies.lerobot_sidecar import ACTION, SCENE, STATE, Sidecar, tensors_of
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import InvalidValueError

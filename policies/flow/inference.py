@@ -67,6 +67,11 @@ class FlowNetwork(Protocol):
         """Whether no row's velocity depends on later ones: fewer than H may then be asked for."""
         ...
 
+    @property
+    def renoises(self) -> bool:
+        """Whether its steps start again from the first noise, see `sampler.integrate`."""
+        ...
+
     def encode(self, seen: Any) -> Any:
         """What is seen, once a chunk: the context of B requests."""
         ...
@@ -93,7 +98,7 @@ class FlowNetwork(Protocol):
 class CheckpointNetwork:
     """Ours."""
 
-    looks_back_only = False
+    looks_back_only, renoises = False, False
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
         self.device = device
@@ -204,6 +209,7 @@ class ChunkSampler:
             noise=noise.flatten(0, 1),
             previous=previous,
             num_steps=num_steps,
+            renoises=network.renoises,
         )
         return (x.unflatten(0, shape[:2]) for x in steps)
 

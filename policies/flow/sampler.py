@@ -95,27 +95,47 @@ def timetable(part: SamplerPart, *, previous: PreviousRows, num_steps: int) -> T
 
 
 def integrate(
-    velocity: Velocity, *, start: Tensor, timetable: Tensor, kept: Tensor, is_kept: Tensor
+    velocity: Velocity,
+    *,
+    start: Tensor,
+    timetable: Tensor,
+    kept: Tensor,
+    is_kept: Tensor,
+    renoises: bool = False,
 ) -> Iterator[Tensor]:
-    """Rows (B, H, D) after each step from `start`; where is_kept (B, H) they equal `kept` throughout."""
+    """Rows (B, H, D) after each step from `start`; where is_kept (B, H) they equal `kept` throughout.
+
+    renoises: not Euler's step from x, but from `start` again, by the same share of the way to where the
+        velocity points: (1 - t') start + t' (x + (1 - t) v). X-VLA's (arXiv 2510.10274, LeRobot's code).
+    """
     x = torch.where(is_kept[..., None], kept, start)
-    for t, t_next in pairwise(to_device(timetable.to(x.dtype), x.device)):
-        x = x + (t_next - t)[..., None] * velocity(x, t)
+    for t, t_next in pairwise(to_device(timetable.to(x.dtype)[..., None], x.device)):
+        v = velocity(x, t[..., 0])
+        x = (1.0 - t_next) * start + t_next * (x + (1.0 - t) * v) if renoises else x + (t_next - t) * v
         x = torch.where(is_kept[..., None], kept, x)
         yield x
 
 
 def denoise(
-    part: SamplerPart, velocity: PrefixVelocity, *, noise: Tensor, previous: PreviousRows, num_steps: int
+    part: SamplerPart,
+    velocity: PrefixVelocity,
+    *,
+    noise: Tensor,
+    previous: PreviousRows,
+    num_steps: int,
+    renoises: bool = False,
 ) -> Iterator[Tensor]:
-    """Rows (B, H, D) after every step of a sampler part, from noise (B, H, D); the last are the sample."""
+    """Rows (B, H, D) after every step of a sampler part, from noise (B, H, D); the last are the sample.
+
+    renoises: as in `integrate`.
+    """
     device = noise.device
     committed = to_device(previous.is_committed, device)
     free = torch.zeros_like(committed)
     untold: Velocity = partial(_untold, velocity)
     told: Velocity = partial(_told, velocity, committed)
     times = timetable(part, previous=previous, num_steps=num_steps)
-    follow = partial(integrate, timetable=times, kept=previous.rows)
+    follow = partial(integrate, timetable=times, kept=previous.rows, renoises=renoises)
     match part:
         case ConstantSchedule() | BestOfSamples() | AveragedSamples():
             return follow(untold, start=noise, is_kept=free)

@@ -41,7 +41,7 @@ PARTS = (
 class OnFakeGpu:
     """Our network, its weights on a GPU that is not there."""
 
-    looks_back_only, horizon, row_dim, num_steps, device = False, H, D, 4, GPU
+    looks_back_only, renoises, horizon, row_dim, num_steps, device = False, False, H, D, 4, GPU
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from policies.flow.features import FeatureConfig
-from policies.lerobot import Sidecar
 from policies.lerobot_random import NARROW, save_smolvlm
+from policies.lerobot_sidecar import Sidecar
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.schema import Schema
 
