@@ -11,7 +11,7 @@ into the same layers row by row, which with equal times is what theirs does.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -26,6 +26,7 @@ from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
 from lerobot.policies.pi_gemma import PiGemmaRMSNorm
 from torch import Tensor
 
+from policies.cuda_graphs import one_chunk
 from policies.lerobot_causal import CausalSuffix
 from robot_runtime.errors import CheckpointError
 
@@ -75,10 +76,13 @@ class LeRobotFlow:
         self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
         self.device = torch.device(config.device)
         self._scale, self._offset = scaling(after, dim)
-        self._module = sys.modules[type(policy).__module__]
+        self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
         take_flow_times_by_row(policy.model, config.type)
         if is_compiled:
             compile_network(policy)
+
+    def chunk(self) -> AbstractContextManager[None]:
+        return one_chunk() if self._is_compiled else nullcontext()
 
     def encode(self, seen: dict[str, Any]) -> Encoded:
         """A preprocessed batch; its prefix goes through their network once."""

@@ -26,6 +26,8 @@ from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSched
 IMAGES, PREFILL, STEP = "image encoder", "prefill", "one expert step"
 WHOLE, FIRST_ROW, LEROBOT = "whole chunk", "first row out", "LeRobot's predict_action_chunk"
 STAGES = (IMAGES, PREFILL, STEP, WHOLE, FIRST_ROW, LEROBOT)
+NUM_WARM = 3
+"""Calls that do not count: torch compiles at the first, and records CUDA graphs at the next two."""
 PEAKS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "H100": (989e12, 3.35e12),
@@ -70,26 +72,37 @@ def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -
     sampler, batch = ChunkSampler(network), _batch(seen, batch_size, network.row_dim)
     first_rows = HorizonAwareSchedule()
 
-    def encode() -> Any:
-        with torch.no_grad():
-            return network.encode(seen)
+    def encode() -> None:
+        with torch.no_grad(), network.chunk():
+            network.encode(seen)
 
-    context = encode()
     x = torch.randn((batch_size, network.horizon, network.row_dim), device=device)
     t = torch.full((batch_size, network.horizon), 0.5, device=device)
 
-    def step() -> Tensor:
-        with torch.no_grad():
-            return network.velocity(x, t, context, None, num_final=0)
+    def steps() -> float:
+        with torch.no_grad(), network.chunk():
+            context = network.encode(seen)
+            _wait(device)
+            started_s = time.perf_counter()
+            for _ in range(network.num_steps):
+                network.velocity(x, t, context, None, num_final=0)
+            _wait(device)
+            return (time.perf_counter() - started_s) / network.num_steps
+
+    def first_row() -> float:  # those after it may still be under way
+        _wait(device)
+        started_s = time.perf_counter()
+        next(sampler.run(batch, first_rows))
+        return time.perf_counter() - started_s
 
     images = _timed(lambda: _embed_images(policy, seen), device, n)
     prefix = _timed(encode, device, n)
     return {
         IMAGES: images,
         PREFILL: [whole - float(np.median(images)) for whole in prefix],
-        STEP: _timed(step, device, n),
+        STEP: [steps() for _ in range(n + NUM_WARM)][NUM_WARM:],
         WHOLE: _timed(lambda: _exhaust(sampler.run(batch, ConstantSchedule())), device, n),
-        FIRST_ROW: _timed(lambda: next(sampler.run(batch, first_rows)), device, n),
+        FIRST_ROW: [first_row() for _ in range(n + NUM_WARM)][NUM_WARM:],
     }
 
 
@@ -185,14 +198,14 @@ def _exhaust(steps: Iterator[Any]) -> None:
 
 
 def _timed(work: Callable[[], Any], device: torch.device, n: int) -> list[float]:
-    """Seconds of each of n calls, after two that do not count; the device has finished at both ends."""
+    """Seconds of each of n calls, after the first that do not count; the device has finished at both ends."""
     times = []
-    for i in range(n + 2):
+    for i in range(n + NUM_WARM):
         _wait(device)
         started_s = time.perf_counter()
         work()
         _wait(device)
-        if i >= 2:
+        if i >= NUM_WARM:
             times.append(time.perf_counter() - started_s)
     return times
 

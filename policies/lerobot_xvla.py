@@ -8,6 +8,7 @@ The time is a part of every row's token as it is, so each row may have its own.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,9 @@ class XvlaFlow:
         self._dtype = torch.bfloat16 if policy.config.dtype == "bfloat16" else torch.float32
         self._times = torch.zeros(0)
         self._model.transformer.action_encoder.register_forward_pre_hook(self._with_times_by_row)
+
+    def chunk(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def encode(self, seen: dict[str, Any]) -> Seen:
         """A preprocessed batch; its prefix goes through their network once."""

@@ -1,6 +1,7 @@
 """From checked requests to relative rows: one pass of the network serves a batch of robots, or of samples."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -72,6 +73,10 @@ class FlowNetwork(Protocol):
         """Whether its steps start again from the first noise, see `sampler.integrate`."""
         ...
 
+    def chunk(self) -> AbstractContextManager[None]:
+        """Around all calls for one batch of chunks."""
+        ...
+
     def encode(self, seen: Any) -> Any:
         """What is seen, once a chunk: the context of B requests."""
         ...
@@ -106,6 +111,9 @@ class CheckpointNetwork:
         self.num_steps = checkpoint.num_steps
         self._checkpoint = checkpoint
         checkpoint.model.to(device)
+
+    def chunk(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def encode(self, seen: tuple[Float[np.ndarray, "B F"], Sequence[int]]) -> Tensor:
         features, tasks = seen
@@ -172,8 +180,9 @@ class ChunkSampler:
                 if num_final == ends:
                     return
 
-        for (step, num_final), x in on_host(launched(), self._network.device):
-            yield Progress(num_calls=step, num_final=num_final, rows=self._network.restored(x))
+        with self._network.chunk():
+            for (step, num_final), x in on_host(launched(), self._network.device):
+                yield Progress(num_calls=step, num_final=num_final, rows=self._network.restored(x))
 
     def _denoise(
         self,

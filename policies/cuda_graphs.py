@@ -1,0 +1,39 @@
+"""Chunks out of torch's CUDA graphs (`mode="reduce-overhead"`), by any number of threads: `one_chunk`.
+
+torch takes every call of a compiled function for a step of its own, at which what the earlier ones returned
+may be overwritten. A chunk is many calls, and all of them need what the first returned:
+
+    step begins │ pictures and words ─► prefix ─► step, step, ..., step │ step begins
+
+It counts these steps for the whole process, so chunks of several policies have to take turns, as they do on
+the GPU. And it keeps graphs for each thread, but only for the thread that first compiled anything (pytorch
+issue 123177): a policy that takes over from another has a thread of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, RLock
+
+import torch
+
+_TURN = RLock()
+
+
+@contextmanager
+def one_chunk() -> Iterator[None]:
+    """Around all calls for a chunk, from its observation to its last row."""
+    with _TURN:
+        _let_this_thread_have_graphs()
+        torch.compiler.cudagraph_mark_step_begin()
+        yield
+
+
+def _let_this_thread_have_graphs() -> None:
+    from torch._inductor import cudagraph_trees
+
+    if torch._C._is_key_in_tls("tree_manager_containers"):
+        return
+    for name, value in (("tree_manager_containers", {}), ("tree_manager_locks", defaultdict(Lock))):
+        setattr(cudagraph_trees.local, name, value)
+        torch._C._stash_obj_in_tls(name, value)
