@@ -13,11 +13,9 @@ from robot_runtime.errors import RobotRuntimeError
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig, run_group
 from sim.lab_policies import TrainedPolicy
-from sim.lab_scores import CellScore, Row
+from sim.lab_scores import RESULTS_VERSION, CellScore, Row
 from sim.workers import worker_pool
 
-RESULTS_VERSION = 3
-"""Raise it when the code changes what a cell comes to: older lines are then run again."""
 CONTROL_PERIOD_NS = 10_000_000
 """Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (sim/README.md)."""
 
@@ -116,20 +114,24 @@ def run_cells(
     return list(failed.values())
 
 
-def rows_of(cells: Sequence[Cell], results: ResultsFile) -> list[Row]:
-    """The finished cells, those that differ in nothing but the training seed put together."""
+def rows_of(cells: Sequence[Cell], results: ResultsFile, *, command: str = "") -> list[Row]:
+    """The finished cells, those that differ in nothing but the training seed put together.
+
+    command: what they were run with.
+    """
     found: dict[tuple[str, str, str], list[tuple[Cell, CellScore]]] = {}
     for cell in cells:
         if (score := results.score(cell)) is not None:
             place = cell.config.task, cell.method_name, cell.config.trace.name
             found.setdefault(place, []).append((cell, score))
     return [
-        Row(
+        Row.of(
+            [score for _, score in scored],
             task=task,
             method=method,
             trace=trace,
             recipes=tuple(f"{cell.policy.recipe}-{cell.policy.training_seed}" for cell, _ in scored),
-            cells=tuple(score for _, score in scored),
+            command=command,
         )
         for (task, method, trace), scored in found.items()
     ]

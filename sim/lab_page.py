@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from robot_runtime.errors import InvalidValueError
 from sim.lab_methods import EXPERT
-from sim.lab_scores import Moments, Row, at_reference
+from sim.lab_scores import RESULTS_VERSION, Estimate, Row, at_reference
 from sim.lab_style import Style
 
 FIGURES = (
@@ -23,10 +24,25 @@ FIGURES = (
 BEGIN, END = "<!-- lab: begin, written by robot-runtime lab -->", "<!-- lab: end -->"
 
 
-def to_json(rows: Sequence[Row], *, command: str) -> str:
-    """Every row, summed up, and the command that made them; a row per line."""
+def to_json(rows: Sequence[Row]) -> str:
+    """Every row, summed up, and the command that made it; a row per line."""
     lines = ",\n".join("  " + json.dumps(row.as_dict()) for row in rows)
-    return f'{{\n "command": {json.dumps(command)},\n "rows": [\n{lines}\n ]\n}}\n'
+    return f'{{\n "version": {RESULTS_VERSION},\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def read_json(path: Path) -> list[Row]:
+    """What `to_json` gave; InvalidValueError if it is something else, or older than the code."""
+    try:
+        data = json.loads(path.read_text())
+        version, rows = data["version"], [Row.from_dict(row) for row in data["rows"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidValueError(f"{path} holds no figures of the lab: {error}") from error
+    if version != RESULTS_VERSION:
+        raise InvalidValueError(
+            f"{path} has figures of version {version}, and this code makes version {RESULTS_VERSION}: "
+            "they cannot stand side by side"
+        )
+    return rows
 
 
 def success_table(rows: Sequence[Row], task: str) -> list[list[str]]:
@@ -69,17 +85,17 @@ def _at_reference(row: Row) -> list[str]:
         for i, name in enumerate(("mean_s", "p95_s", "worst_s")):
             limit = "–" if bound is None else f"{getattr(bound, name):.2f}"
             reactions[i] = f"{getattr(measured, name):.2f} / {limit}"
-    figures = [_shown(row.figure(name), digits) for _, name, digits in FIGURES]
+    figures = [_shown(row.figures.get(name), digits) for _, name, digits in FIGURES]
     return [_shown(row.completion, 1), *reactions, *figures]
 
 
-def _shown(value: Moments | None, digits: int) -> str:
-    return "–" if value is None or value.n == 0 else f"{value.mean:.{digits}f}"
+def _shown(value: Estimate | None, digits: int) -> str:
+    return "–" if value is None else f"{value.mean:.{digits}f}"
 
 
-def markdown(rows: Sequence[Row], *, command: str) -> str:
+def markdown(rows: Sequence[Row]) -> str:
     """The tables of all tasks, for `sim/README.md`."""
-    lines = ["```bash", command, "```"]
+    lines = ["```bash", *dict.fromkeys(row.command for row in rows), "```"]
     for task in dict.fromkeys(row.task for row in rows):
         head, *body = table(rows, task)
         episodes = sorted({row.episodes for row in rows if row.task == task})
@@ -106,8 +122,9 @@ def write_readme(path: Path, text: str, *, begin: str = BEGIN, end: str = END) -
     path.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
-def write_html(path: Path, rows: Sequence[Row], *, picture: Path, command: str, notes: Sequence[str]) -> None:
+def write_html(path: Path, rows: Sequence[Row], *, picture: Path, notes: Sequence[str]) -> None:
     """One file with the plots, the tables, and what was left out."""
+    commands = "<br>".join(html.escape(command) for command in dict.fromkeys(row.command for row in rows))
     data = base64.b64encode(picture.read_bytes()).decode()
     parts = [f'<img alt="plots of the comparison" src="data:image/png;base64,{data}">']
     for task in dict.fromkeys(row.task for row in rows):
@@ -131,7 +148,7 @@ def write_html(path: Path, rows: Sequence[Row], *, picture: Path, command: str, 
  th, td {{ padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #d8e2ea; white-space: nowrap; }}
  th:first-child, td:first-child {{ text-align: left; }} th {{ white-space: normal; vertical-align: bottom; }}
 </style></head><body>
-<h1>The latency lab</h1><p><code>{html.escape(command)}</code></p>
+<h1>The latency lab</h1><p><code>{commands}</code></p>
 {"".join(parts)}</body></html>
 """
     )

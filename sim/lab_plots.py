@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from sim.lab_methods import EXPERT
-from sim.lab_scores import Moments, Row, at_reference
+from sim.lab_scores import Row, at_reference
 from sim.lab_style import HUES, Style, darker, family
 
 _GREY, _INK = "#dddddd", "#1d2b36"
@@ -146,8 +146,7 @@ def _draw_reactions(fig: Figure | SubFigure, rows: Sequence[Row], style: Style) 
             bound, measured, colour = row.bound, row.reaction, style.colour(method)
             ax.barh(y, bound.worst_s - bound.best_s, left=bound.best_s, height=0.55, color=_GREY)
             ax.plot([bound.mean_s] * 2, [y - 0.28, y + 0.28], color="#888888", lw=1.5)
-            half = Moments.of(row.reactions_s).half_width
-            half = half if np.isfinite(half) else 0.0
+            half = (row.reaction_mean.half_width if row.reaction_mean else None) or 0.0
             ax.errorbar(measured.mean_s, y, xerr=half, color=colour, marker=style.marker(method), ms=5, lw=1)
             ax.plot(measured.p95_s, y, marker="|", ms=9, color=colour)
         ax.set_title(f"{task}, {next(iter(found.values())).trace}", fontsize=10)
@@ -235,5 +234,5 @@ def _plain(ax: Axes) -> None:
 
 
 def _mean(row: Row, name: str) -> float:
-    value = row.figure(name)
+    value = row.figures.get(name)
     return 0.0 if value is None else value.mean

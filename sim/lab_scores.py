@@ -4,7 +4,7 @@ CellScore   one training seed: sums that can be pooled, and every reaction
 Row         one method on one task under one trace, over all training seeds, with 95 % intervals
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 
@@ -14,6 +14,8 @@ from sim.evaluate import EpisodeResult
 from sim.reaction_bound import Reaction
 from sim.statistics import Z_95, wilson_interval
 
+RESULTS_VERSION = 3
+"""Raise it when the code changes what a cell comes to: older results then count no more."""
 REFERENCE_DELAY_MS = 400.0
 """Where the comparison looks closer: capture to answer."""
 
@@ -43,11 +45,21 @@ class Moments:
         )
 
     @property
-    def half_width(self) -> float:
-        """Of the 95 % interval of the mean; infinite for fewer than two values."""
-        if self.n < 2:
-            return float("inf")
-        return Z_95 * float(np.sqrt(self.squares / (self.n - 1) / self.n))
+    def estimate(self) -> "Estimate | None":
+        """The mean and how sure it is; None of no values."""
+        if self.n == 0:
+            return None
+        sure = None if self.n < 2 else Z_95 * float(np.sqrt(self.squares / (self.n - 1) / self.n))
+        return Estimate(mean=self.mean, half_width=sure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean over episodes."""
+
+    mean: float
+    half_width: float | None
+    """Of its 95 % interval; None of a single value."""
 
 
 _NOTHING = Moments(n=0, mean=0.0, squares=0.0)
@@ -113,7 +125,56 @@ class Row:
     trace: str
     recipes: tuple[str, ...]
     """Of the policies, as recipe-seed."""
-    cells: tuple[CellScore, ...] = field(repr=False)
+    episodes: int
+    successes: int
+    success_by_seed: tuple[float, ...]
+    """Of each training seed's policy."""
+    completion: Estimate | None
+    """Of the episodes that succeeded [s]."""
+    figures: Mapping[str, Estimate] = field(repr=False)
+    """Of every episode's summary and the task's own metrics."""
+    reaction: Reaction | None
+    """Measured, over all unforeseen events that were answered; None if the task has none."""
+    reaction_mean: Estimate | None
+    """Of the same [s]."""
+    bound: Reaction | None
+    """What its answers' intervals and delays allow; the mean over training seeds, the worst of all."""
+    digests: tuple[str, ...]
+    """Of each training seed's command logs."""
+    command: str
+    """What it was run with."""
+
+    @classmethod
+    def of(
+        cls,
+        cells: Sequence[CellScore],
+        *,
+        task: str,
+        method: str,
+        trace: str,
+        recipes: tuple[str, ...],
+        command: str,
+    ) -> "Row":
+        """What the cells of one place come to, one of each training seed."""
+        times = [t for cell in cells for t in cell.reactions_s]
+        names = sorted({name for cell in cells for name in cell.figures})
+        pooled = {n: sum((c.figures[n] for c in cells if n in c.figures), _NOTHING) for n in names}
+        return cls(
+            task=task,
+            method=method,
+            trace=trace,
+            recipes=recipes,
+            episodes=sum(cell.episodes for cell in cells),
+            successes=sum(cell.successes for cell in cells),
+            success_by_seed=tuple(cell.successes / cell.episodes for cell in cells),
+            completion=sum((cell.completion for cell in cells), _NOTHING).estimate,
+            figures={name: known for name, moments in pooled.items() if (known := moments.estimate)},
+            reaction=Reaction.measured(times) if times else None,
+            reaction_mean=Moments.of(times).estimate,
+            bound=_pooled_bound([cell.bound for cell in cells if cell.bound is not None]),
+            digests=tuple(cell.digest[:16] for cell in cells),
+            command=command,
+        )
 
     @property
     def delay_ms(self) -> float | None:
@@ -123,61 +184,16 @@ class Row:
         return float(number) if is_number else None
 
     @property
-    def episodes(self) -> int:
-        return sum(cell.episodes for cell in self.cells)
-
-    @property
     def success(self) -> float:
-        return sum(cell.successes for cell in self.cells) / self.episodes
+        return self.successes / self.episodes
 
     @property
     def success_interval(self) -> tuple[float, float]:
         """Wilson's, over the episodes of all training seeds."""
-        return wilson_interval(sum(cell.successes for cell in self.cells), self.episodes)
-
-    @property
-    def success_by_seed(self) -> tuple[float, ...]:
-        """Of each training seed's policy."""
-        return tuple(cell.successes / cell.episodes for cell in self.cells)
-
-    @property
-    def completion(self) -> Moments:
-        return sum((cell.completion for cell in self.cells), _NOTHING)
-
-    def figure(self, *names: str) -> Moments | None:
-        """The first of these figures that the episodes have."""
-        for name in names:
-            found = [cell.figures[name] for cell in self.cells if name in cell.figures]
-            if found:
-                return sum(found, _NOTHING)
-        return None
-
-    @property
-    def reaction(self) -> Reaction | None:
-        """Measured, over all unforeseen events that were answered; None if the task has none."""
-        times = self.reactions_s
-        return Reaction.measured(times) if times else None
-
-    @property
-    def reactions_s(self) -> tuple[float, ...]:
-        return tuple(t for cell in self.cells for t in cell.reactions_s)
-
-    @property
-    def bound(self) -> Reaction | None:
-        """What its answers' intervals and delays allow; the mean over training seeds, the worst of all."""
-        bounds = [cell.bound for cell in self.cells if cell.bound is not None]
-        if not bounds:
-            return None
-        return Reaction(
-            best_s=min(b.best_s for b in bounds),
-            mean_s=float(np.mean([b.mean_s for b in bounds])),
-            p95_s=float(np.mean([b.p95_s for b in bounds])),
-            worst_s=max(b.worst_s for b in bounds),
-        )
+        return wilson_interval(self.successes, self.episodes)
 
     def as_dict(self) -> dict[str, object]:
         """Everything a reader wants, small."""
-        figures = {name: self.figure(name) for name in sorted({n for c in self.cells for n in c.figures})}
         return {
             "task": self.task,
             "method": self.method,
@@ -187,24 +203,71 @@ class Row:
             "success": round(self.success, 4),
             "success_interval_95": [round(x, 4) for x in self.success_interval],
             "success_by_training_seed": [round(x, 4) for x in self.success_by_seed],
-            "completion_s": _mean_and_interval(self.completion),
+            "completion_s": _pair(self.completion),
             "reaction": None if self.reaction is None else _rounded(asdict(self.reaction)),
             "reaction_bound": None if self.bound is None else _rounded(asdict(self.bound)),
-            "reaction_mean_interval_95_s": _mean_and_interval(Moments.of(self.reactions_s)),
-            "figures": {name: _mean_and_interval(value) for name, value in figures.items() if value},
-            "digests": [cell.digest[:16] for cell in self.cells],
+            "reaction_mean_interval_95_s": _pair(self.reaction_mean),
+            "figures": {name: _pair(value) for name, value in self.figures.items()},
+            "digests": list(self.digests),
+            "command": self.command,
         }
+
+    @classmethod
+    def from_dict(cls, data: dict) -> "Row":
+        """What `as_dict` gave, to its digits; KeyError or TypeError if it is not."""
+        return cls(
+            task=data["task"],
+            method=data["method"],
+            trace=data["trace"],
+            recipes=tuple(data["policies"]),
+            episodes=data["episodes"],
+            successes=round(data["success"] * data["episodes"]),
+            success_by_seed=tuple(data["success_by_training_seed"]),
+            completion=_estimate(data["completion_s"]),
+            figures={name: value for name, pair in data["figures"].items() if (value := _estimate(pair))},
+            reaction=None if data["reaction"] is None else Reaction(**data["reaction"]),
+            reaction_mean=_estimate(data["reaction_mean_interval_95_s"]),
+            bound=None if data["reaction_bound"] is None else Reaction(**data["reaction_bound"]),
+            digests=tuple(data["digests"]),
+            command=data["command"],
+        )
+
+
+def beside(rows: Sequence[Row], older: Sequence[Row]) -> list[Row]:
+    """Rows, and those of an older run for the places that these have not; short delays first."""
+    places = {(row.task, row.method, row.trace) for row in rows}
+    kept = [row for row in older if (row.task, row.method, row.trace) not in places]
+
+    def place(row: Row) -> tuple[str, bool, float]:
+        return row.task, row.delay_ms is None, row.delay_ms or 0.0
+
+    return sorted([*kept, *rows], key=place)
+
+
+def _pooled_bound(bounds: Sequence[Reaction]) -> Reaction | None:
+    if not bounds:
+        return None
+    return Reaction(
+        best_s=min(b.best_s for b in bounds),
+        mean_s=float(np.mean([b.mean_s for b in bounds])),
+        p95_s=float(np.mean([b.p95_s for b in bounds])),
+        worst_s=max(b.worst_s for b in bounds),
+    )
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in values.items()}
 
 
-def _mean_and_interval(value: Moments) -> list[float | None] | None:
+def _pair(value: Estimate | None) -> list[float | None] | None:
     """[mean, half width of its 95 % interval]."""
-    if value.n == 0:
+    if value is None:
         return None
-    return [round(value.mean, 5), round(value.half_width, 5) if value.n > 1 else None]
+    return [round(value.mean, 5), None if value.half_width is None else round(value.half_width, 5)]
+
+
+def _estimate(pair: Sequence | None) -> Estimate | None:
+    return None if pair is None else Estimate(mean=pair[0], half_width=pair[1])
 
 
 def at_reference(rows: Sequence[Row], task: str) -> list[Row]:

@@ -61,26 +61,27 @@ def _success(rows: Sequence[Row], num_tasks: int) -> str:
     if len(rows) < num_tasks:
         return "–"
     episodes = sum(row.episodes for row in rows)
-    successes = sum(cell.successes for row in rows for cell in row.cells)
+    successes = sum(row.successes for row in rows)
     low, high = wilson_interval(successes, episodes)
     return f"{successes / episodes:.0%} ({low:.0%}–{high:.0%})"
 
 
 def _mean(rows: Sequence[Row], num_tasks: int, name: str, digits: int) -> str:
-    figures = [row.figure(name) for row in rows]
+    figures = [row.figures.get(name) for row in rows]
     values = [figure.mean for figure in figures if figure is not None]
     return "–" if len(values) < num_tasks else f"{np.mean(values):.{digits}f}"
 
 
 def _completion(rows: Sequence[Row], num_tasks: int) -> str:
     """Mean over tasks of the mean over episodes that succeeded."""
-    values = [row.completion.mean for row in rows if row.completion.n]
+    values = [row.completion.mean for row in rows if row.completion]
     return "–" if len(values) < num_tasks else f"{np.mean(values):.1f}"
 
 
-def markdown(rows: Sequence[Row], *, command: str) -> str:
+def markdown(rows: Sequence[Row]) -> str:
     """The tables, as `sim/README.md` has them."""
-    parts = [f"```bash\n{command}\n```", "All tasks:", _table(averages(rows))]
+    commands = "\n".join(dict.fromkeys(row.command for row in rows))
+    parts = [f"```bash\n{commands}\n```", "All tasks:", _table(averages(rows))]
     for task in sorted({row.task for row in rows}):
         parts += [f"`{task}`:", _table(by_task(rows, task))]
     return "\n\n".join(parts) + "\n"
@@ -112,10 +113,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 continue
             delays = sorted({row.delay_ms for row in line if row.delay_ms is not None})
             at = [[row for row in line if row.delay_ms == delay] for delay in delays]
-            success = [
-                100 * sum(c.successes for r in rs for c in r.cells) / sum(r.episodes for r in rs) for rs in at
-            ]
-            led = [float(np.mean([f.mean for r in rs if (f := r.figure("led_backward_m"))])) for rs in at]
+            success = [100 * sum(r.successes for r in rs) / sum(r.episodes for r in rs) for rs in at]
+            led = [float(np.mean([r.figures["led_backward_m"].mean for r in rs])) for rs in at]
             axes[0, j].plot(delays, success, "o-", color=colour, label=splice, markersize=4)
             axes[1, j].plot(delays, led, "o-", color=colour, markersize=4)
         for axis in axes[:, j]:

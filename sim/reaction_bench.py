@@ -9,6 +9,7 @@ say, so the policy is the formula that stands still: no training, no network, an
                                                                                    unanswered: not counted
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -120,11 +121,12 @@ def outcome(case: Case, found: list[Episode]) -> Outcome:
     bound = Reaction.bound(answers)
     last_s = Track.episode_s - bound.worst_s
     times = [reaction for episode in found for at_s, reaction in episode.events if at_s <= last_s]
+    mean = Moments.of(times).estimate
     return Outcome(
         case=case,
         episodes=len(found),
         events=len(times),
-        mean_half_width_s=Moments.of(times).half_width,
+        mean_half_width_s=mean.half_width if mean and mean.half_width else math.inf,
         measured=Reaction.measured(times),
         bound=bound,
         requests_per_s=Moments.of([episode.requests_per_s for episode in found]).mean,

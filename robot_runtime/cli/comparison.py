@@ -1,5 +1,6 @@
 """What comparisons have in common: finished places are kept, and the same command goes on from there."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 Found = tuple[list["Cell"], list["Trainable"]]
 Write = Callable[[list["Cell"], "ResultsFile", list["Trainable"], list["FailedCell"]], None]
+
+
+def this_command() -> str:
+    """What was typed."""
+    return shlex.join(["robot-runtime", *sys.argv[1:]])
 
 
 @dataclass(frozen=True, kw_only=True)

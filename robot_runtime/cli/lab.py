@@ -1,12 +1,10 @@
 """`robot-runtime lab`: every method on every task under every delay, on equal terms."""
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.cli.comparison import Comparison
+from robot_runtime.cli.comparison import Comparison, this_command
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -54,6 +52,8 @@ class Lab:
     """First train the policies that are missing, with so many processes as there are workers."""
     plan: bool = False
     """Only say what would run and which policies are missing."""
+    keep: Path | None = None
+    """A lab.json of an earlier run: what it has and this run has not stands beside it in tables and plots."""
     write_readme: bool = False
     """Also put the tables into `sim/README.md`, and figures and the plot of success into `sim/results`."""
 
@@ -70,6 +70,7 @@ class Lab:
         ).run()
 
     def _check(self) -> None:
+        self._kept()
         from sim.lab_methods import contestant_named
         from sim.tasks import TABLE_TASKS
 
@@ -164,31 +165,36 @@ class Lab:
         from sim.lab import rows_of
         from sim.lab_page import to_json, write_html
         from sim.lab_plots import draw_page
+        from sim.lab_scores import beside
 
-        rows = rows_of(cells, results)
+        rows = beside(rows_of(cells, results, command=this_command()), self._kept())
         if not rows:
             return
         self.output.mkdir(parents=True, exist_ok=True)
         self._save_traces()
-        command = shlex.join(["robot-runtime", *sys.argv[1:]])
-        figures = to_json(rows, command=command)
+        figures = to_json(rows)
         (self.output / "lab.json").write_text(figures)
         picture = self.output / "lab.png"
         draw_page(rows, picture, title="How chunks are run under latency")
         notes = [*(str(policy) for policy in missing), *(str(refused) for refused in failed)]
-        write_html(self.output / "lab.html", rows, picture=picture, command=command, notes=notes)
+        write_html(self.output / "lab.html", rows, picture=picture, notes=notes)
         self._print(rows)
         print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
         if self.write_readme:
-            self._write_readme(rows, command, figures)
+            self._write_readme(rows, figures)
 
-    def _write_readme(self, rows: "list[Row]", command: str, figures: str) -> None:
+    def _kept(self) -> "list[Row]":
+        from sim.lab_page import read_json
+
+        return [] if self.keep is None else read_json(self.keep)
+
+    def _write_readme(self, rows: "list[Row]", figures: str) -> None:
         import sim
         from sim.lab_page import markdown, write_readme
         from sim.lab_plots import draw_success
 
         folder = Path(sim.__file__).parent
-        write_readme(folder / "README.md", markdown(rows, command=command))
+        write_readme(folder / "README.md", markdown(rows))
         (folder / "results" / "lab.json").write_text(figures)
         draw_success(rows, folder / "results" / "lab.png")
         print(f"tables: {folder / 'README.md'}")

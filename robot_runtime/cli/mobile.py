@@ -1,12 +1,10 @@
 """`robot-runtime mobile`: labels, policies and splices on the household tasks, under latency."""
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from robot_runtime.cli.comparison import Comparison
+from robot_runtime.cli.comparison import Comparison, this_command
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -108,12 +106,11 @@ class Mobile:
         from sim.lab_page import to_json, write_readme
         from sim.mobile_page import BEGIN, END, averages, draw, markdown
 
-        rows = rows_of(cells, results)
+        rows = rows_of(cells, results, command=this_command())
         if not rows:
             return
-        command = shlex.join(["robot-runtime", *sys.argv[1:]])
         self.output.mkdir(parents=True, exist_ok=True)
-        (self.output / "mobile.json").write_text(to_json(rows, command=command))
+        (self.output / "mobile.json").write_text(to_json(rows))
         draw(rows, self.output / "mobile.png")
         head, *body = averages(rows)
         shown = Table(title="Household tasks, all together: success, with its 95 % interval")
@@ -127,6 +124,6 @@ class Mobile:
             import sim
 
             folder = Path(sim.__file__).parent
-            write_readme(folder / "README.md", markdown(rows, command=command), begin=BEGIN, end=END)
-            (folder / "results" / "mobile.json").write_text(to_json(rows, command=command))
+            write_readme(folder / "README.md", markdown(rows), begin=BEGIN, end=END)
+            (folder / "results" / "mobile.json").write_text(to_json(rows))
             draw(rows, folder / "results" / "mobile.png")

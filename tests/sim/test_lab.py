@@ -15,10 +15,10 @@ from sim import lab
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
 from sim.lab import Cell, ResultsFile, rows_of, run_cells
-from sim.lab_page import BEGIN, END, markdown, table, write_readme
+from sim.lab_page import BEGIN, END, markdown, read_json, table, to_json, write_readme
 from sim.lab_plots import draw_page, draw_success
 from sim.lab_policies import MissingPolicy, TrainedPolicy, find_policy, recipe_needed
-from sim.lab_scores import CellScore, Moments
+from sim.lab_scores import CellScore, Moments, beside
 from sim.lab_style import Style, family
 from sim.lab_training import TrainingError, train_missing
 from sim.task import EpisodeScore
@@ -193,10 +193,13 @@ def test_pooled_moments_are_those_of_all_values(values, cut):
     assert pooled.n == len(values)
     assert pooled.mean == pytest.approx(np.mean(values), abs=1e-9)
     expected = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values))
-    assert pooled.half_width == pytest.approx(expected, abs=1e-6)
+    assert pooled.estimate is not None
+    assert pooled.estimate.half_width == pytest.approx(expected, abs=1e-6)
 
 
-def rows(methods=("naive", "committed-prefix"), traces=("0ms", "400ms", "spikes")):
+def rows(
+    methods=("naive", "committed-prefix"), traces=("0ms", "400ms", "spikes"), command="robot-runtime lab"
+):
     results, cells = {}, []
     for i, method in enumerate(methods):
         for trace in traces:
@@ -208,7 +211,7 @@ def rows(methods=("naive", "committed-prefix"), traces=("0ms", "400ms", "spikes"
         def score(self, one):
             return results[id(one)]
 
-    return rows_of(cells, Results())
+    return rows_of(cells, Results(), command=command)
 
 
 def test_training_seeds_are_pooled_and_their_spread_is_shown(tmp_path):
@@ -218,8 +221,47 @@ def test_training_seeds_are_pooled_and_their_spread_is_shown(tmp_path):
     results.append(second, score(4))
     (row,) = rows_of([cell(), second], results)
     assert (row.episodes, row.success, row.success_by_seed) == (8, 5 / 8, (0.25, 1.0))
+    assert row.completion is not None
     assert row.completion.mean == pytest.approx((2 + 2 + 3 + 4 + 5) / 5)
     assert json.loads(json.dumps(row.as_dict()))["policies"] == ["prefix-0", "prefix-1"]
+
+
+def test_figures_that_were_written_come_back_to_their_digits(tmp_path):
+    path = tmp_path / "lab.json"
+    path.write_text(to_json(rows()))
+    again = read_json(path)
+    assert [row.as_dict() for row in again] == [row.as_dict() for row in rows()]
+    assert (again[0].successes, again[0].success_interval) == (1, rows()[0].success_interval)
+
+
+def test_rows_of_an_earlier_run_stand_beside_new_ones_but_never_in_their_place():
+    older = rows(traces=("spikes", "400ms"), command="older")
+    newer = rows(methods=("naive",), traces=("500ms", "400ms"), command="newer")
+    both = [(row.method, row.trace, row.command) for row in beside(newer, older)]
+    assert both == [
+        ("committed-prefix", "400ms", "older"),
+        ("naive", "400ms", "newer"),
+        ("naive", "500ms", "newer"),
+        ("naive", "spikes", "older"),
+        ("committed-prefix", "spikes", "older"),
+    ]
+    assert markdown(beside(newer, older)).startswith("```bash\nolder\nnewer\n```\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "holds no figures of the lab"),
+        ("no json", "holds no figures of the lab"),
+        ('{"version": 2, "rows": []}', "version 2, and this code makes version 3"),
+    ],
+)
+def test_figures_that_cannot_stand_beside_new_ones_are_refused_before_anything_runs(
+    tmp_path, capsys, text, words
+):
+    (tmp_path / "lab.json").write_text(text)
+    assert main(["lab", "--plan", "--keep", str(tmp_path / "lab.json")]) == 1
+    assert words in capsys.readouterr().err
 
 
 def test_the_table_has_a_place_for_every_trace():
@@ -233,13 +275,13 @@ def test_the_table_has_a_place_for_every_trace():
 def test_the_readme_keeps_what_people_wrote(tmp_path):
     path = tmp_path / "README.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_readme(path, markdown(rows(), command="robot-runtime lab"))
+    write_readme(path, markdown(rows()))
     text = path.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| naive |" in text
-    write_readme(path, markdown(rows(), command="robot-runtime lab"))
+    write_readme(path, markdown(rows()))
     assert path.read_text() == text
 
 

@@ -46,12 +46,13 @@ def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Ro
         episodes=10, successes=successes, digest="", completion=times, figures=figures, reactions_s=(),
         bound=None,
     )  # fmt: skip
-    return Row(
+    return Row.of(
+        [cell],
         task=task,
         method=f"flow base {splice}",
         trace=f"{delay_ms}ms",
         recipes=("flow-base-0",),
-        cells=(cell,),
+        command="robot-runtime mobile",
     )
 
 
@@ -71,7 +72,7 @@ def test_tables_pool_the_tasks_and_leave_a_dash_while_one_is_missing():
     ]  # fmt: skip
     assert aligned == ["flow", "base", "time-aligned", "–", "–", "–", "–", "–", "–"]
     assert by_task(rows, "fetch")[1] == ["flow", "base", "naive", "100% (72%–100%)", "20% (6%–51%)"]
-    assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows, command="x")
+    assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows)
 
 
 def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path, capsys):
