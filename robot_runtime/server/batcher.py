@@ -50,14 +50,15 @@ class BatchTimes:
 
     def __init__(self, measured: Mapping[int, int]) -> None:
         """measured: size of a batch to time [ns], with size 1; larger batches are not to be made."""
-        self._sizes = sorted(measured)
-        self._times = [measured[size] for size in self._sizes]
+        sizes = sorted(measured)
+        every = np.interp(range(sizes[-1] + 1), sizes, [measured[size] for size in sizes])
+        self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
         self._paces: dict[SamplerPart, _Pace] = {}
 
     @property
     def max_size(self) -> int:
         """The largest batch."""
-        return self._sizes[-1]
+        return len(self._times) - 1
 
     def expected_ns(self, size: int, sampler: SamplerPart) -> int:
         """What a batch of `size` will take [ns]."""
@@ -84,7 +85,7 @@ class BatchTimes:
         return self._paces.get(sampler, _AS_MEASURED)
 
     def _measured_ns(self, size: int) -> float:
-        return float(np.interp(size, self._sizes, self._times))
+        return self._times[min(size, self.max_size)]
 
 
 _AS_MEASURED = _Pace(1.0)
