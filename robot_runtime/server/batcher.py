@@ -133,6 +133,8 @@ class Batcher:
 
     def choose(self, waiting: Sequence[Job], now_ns: int) -> Choice:
         """What an idle policy is to do. waiting: one request of each robot, most urgent first."""
+        if len(waiting) == len(self._rhythms) == 1:  # a robot alone: nobody to wait for, nothing to weigh
+            return Choice(batch=tuple(waiting))
         too_late = self._too_late(waiting, now_ns)
         waiting = [job for job in waiting if job not in too_late]
         if not waiting:
