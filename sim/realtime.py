@@ -15,6 +15,7 @@ from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
+from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.probe import choose_for, latency_for, latency_line
 from robot_runtime.runner import Runner, Setting
@@ -70,7 +71,7 @@ def run_real_time(
     with PolicyClient(
         config.server, robot=robot, policy=config.policy, schema=schema, keys=config.keys
     ) as client:
-        welcome = client.wait_until_ready(config.connect_timeout_s)
+        welcome = _welcomed(client, config)
         on_ready(welcome)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
         method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
@@ -96,6 +97,16 @@ def run_real_time(
         )
     result = EpisodeResult.of(config.seed, scorer.score(), record)
     return Episode(result=result, record=record, snapshots=snapshots)
+
+
+def _welcomed(client: PolicyClient, config: RealTimeConfig) -> Welcome:
+    try:
+        return client.wait_until_ready(config.connect_timeout_s)
+    except SchemaMismatchError as error:
+        if "; camera " not in str(error) and ": camera " not in str(error):
+            raise
+        hint = "simulated cameras take pictures of any size: --picture-size HEIGHT WIDTH"
+        raise SchemaMismatchError(f"{error} ({hint})") from error
 
 
 def _measured(

@@ -102,6 +102,13 @@ def test_a_policy_for_another_robot_is_refused_before_anything_moves(capsys):
     assert "mobile base: the robot has True, the policy needs False" in error
 
 
+def test_a_policy_that_wants_pictures_of_another_size_is_told_how_to_get_them(start_server, capsys):
+    assert main(["run", "--task", "track", "--server", start_server().address]) == 1
+    error = capsys.readouterr().err
+    assert "camera 'wrist': the robot has (224, 224), the policy needs (48, 64)" in error
+    assert "--picture-size HEIGHT WIDTH" in error
+
+
 def test_a_policy_that_does_without_the_scene_runs_on_a_robot_that_knows_it(capsys):
     with ServerProcess("sine") as server:
         code = main(["run", "--task", "track", "--server", server.address, "--duration-s", "1"])
