@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from policies.flow import inference, sampler
+from policies.flow import inference, sampler, transfers
 from policies.flow.inference import Batch, ChunkSampler
 from policies.flow.model import FlowTransformer, ModelConfig
-from policies.flow.transfers import on_host, to_device
+from policies.flow.transfers import MAX_AHEAD, on_host, to_device
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -147,3 +147,46 @@ def test_on_a_gpu_rows_are_those_of_their_step_though_later_ones_have_been_launc
     assert [(tag, tensor.unique().tolist()) for tag, tensor in rows] == [
         (k, [k + 2.0]) for k in (0, 1, 3, 4, 5)
     ]
+
+
+class Device:
+    """Does what it was given when somebody waits for it, in order; `finishes` of it by itself."""
+
+    def __init__(self, finishes: int = 0) -> None:
+        self.launched = self.done = 0
+        self.finishes = finishes
+
+    def start(self, tensor: Tensor | None) -> tuple[Tensor | None, "Device.Event"]:
+        self.launched += 1
+        return tensor, Device.Event(self, self.launched)
+
+    class Event:
+        def __init__(self, device: "Device", number: int) -> None:
+            self.device, self.number = device, number
+
+        def query(self) -> bool:
+            return self.number <= max(self.device.done, self.device.finishes)
+
+        def synchronize(self) -> None:
+            self.device.done = max(self.device.done, self.number)
+
+
+@pytest.mark.parametrize(("finishes", "ahead"), [(0, MAX_AHEAD), (8, 0)])
+def test_a_device_is_given_steps_ahead_but_not_all_of_them(
+    finishes: int, ahead: int, monkeypatch: pytest.MonkeyPatch
+):
+    device = Device(finishes)
+    monkeypatch.setattr(transfers, "_Copies", lambda _: device)
+    steps = ((k, None if k == 3 else torch.tensor(k)) for k in range(8))
+    seen = [(tag, int(rows), device.launched) for tag, rows in on_host(steps, GPU)]
+    assert [(tag, rows) for tag, rows, _ in seen] == [(k, k) for k in (0, 1, 2, 4, 5, 6, 7)]
+    assert [launched for *_, launched in seen] == [min(8, k + 1 + ahead) for k in (0, 1, 2, 4, 5, 6, 7)]
+
+
+def test_of_a_chunk_that_nobody_wants_any_more_no_further_step_is_launched(monkeypatch: pytest.MonkeyPatch):
+    device = Device()
+    monkeypatch.setattr(transfers, "_Copies", lambda _: device)
+    rows = on_host(((k, torch.tensor(k)) for k in range(8)), GPU)
+    next(rows)
+    rows.close()
+    assert device.launched == 1 + MAX_AHEAD
