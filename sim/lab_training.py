@@ -39,10 +39,11 @@ def train_missing[T: Trainable](
     workers: int,
     options: Sequence[str] = (),
     on_policy: Callable[[T], None] = lambda policy: None,
-) -> None:
+) -> list[T]:
     """Train them in the order given, at most `workers` at a time, each after the one it goes on from.
 
-    The first policy of a task also collects the demonstrations, which the others of the task wait for.
+    Returns those that lack what they would learn from. The first policy of a task also collects the
+    demonstrations, which the others of the task wait for.
 
     options: further ones of `robot-runtime train`, for all of them.
     on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
@@ -54,11 +55,14 @@ def train_missing[T: Trainable](
                 if len(running) < workers and _can_start(policy, list(running.values())):
                     waiting.remove(policy)
                     running[pool.submit(_train, policy, options)] = policy
+            if not running:
+                break
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 policy = running.pop(future)
                 future.result()
                 on_policy(policy)
+    return waiting
 
 
 def _can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:

@@ -1,31 +1,56 @@
 """The comparison of Mobile UMI in simulation: how the hand is told, by which policy, spliced how, how late.
 
     labels     base    the base from where it is, the hand in it        world    both in odometry's world
-    network    flow    ours        act, diffusion    LeRobot's own
+    network    flow    ours        seeing    ours behind an estimator, from pictures alone
+               act, diffusion    LeRobot's own
     splice     naive, time-aligned, state-matching; for ours also the default method, its rows under way given
+               state-matching-faded, state-matching-untimed    only where they are named
 
-A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped one of the task counts
-as flow-base-0; all of a task learn from the same demonstrations.
+A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped ones of the task count
+as flow-base-0 and seeing-base-0; but for those that see, all of a task learn from the same demonstrations.
 """
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from policies.shipped import find_checkpoint, shipped_checkpoints
-from robot_runtime.core.method import METHODS
+from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.request_parts import PlainObservation
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.splice_parts import CrossFade, StateMatched
 from sim.evaluation import EvaluationConfig
 from sim.lab import CONTROL_PERIOD_NS, Cell
 from sim.lab_policies import TrainedPolicy, trained_policy
 from sim.traces import LatencyTrace
 
 Labels = Literal["base", "world"]
-Network = Literal["flow", "act", "diffusion"]
+Network = Literal["flow", "seeing", "act", "diffusion"]
 LABELS, NETWORKS = get_args(Labels), get_args(Network)
-SHIPPED_MOBILE = "flow-base-0"
-"""What the shipped policies count as."""
+SHIPPED_MOBILE, SHIPPED_SEEING = "flow-base-0", "seeing-base-0"
+"""What the shipped policies `<task>` and `<task>-seeing` count as."""
+SEEING_EPISODES = 250
+"""Recorded for each policy that sees, the failed ones included."""
 SPLICES = ("naive", "time-aligned", "state-matching", "pipelined-prefix")
+_HORIZON = 32
+VARIANTS = MappingProxyType(
+    {
+        "state-matching-faded": Method(
+            request=PlainObservation(),
+            sampler=ConstantSchedule(),
+            splice=StateMatched(),
+            blend=CrossFade(duration_s=0.2),
+        ),
+        "state-matching-untimed": Method(
+            request=PlainObservation(),
+            sampler=ConstantSchedule(),
+            splice=StateMatched(window_rows=_HORIZON, time_weight=0.0),
+        ),
+    }
+)
+"""Of state matching: led into the new plan in 0.2 s; without any idea of what is due by time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +62,33 @@ class MissingMobilePolicy:
     labels: Labels
     training_seed: int
     folder: Path
-    can_train: bool = True
-    """It goes on from no other."""
+
+    @property
+    def can_train(self) -> bool:
+        """It goes on from no other policy, but what sees learns from pictures that somebody has recorded."""
+        return self.network != "seeing" or self._dataset.is_dir()
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command that makes it."""
-        demonstrations = self.folder.parent / "demonstrations.npz"
+        demonstrations = str(self.folder.parent / "demonstrations.npz")
+        told = ("--network", self.network, "--labels", self.labels, "--demonstrations", demonstrations)
+        seen = ("--dataset", str(self._dataset))
         return (
-            *("robot-runtime", "train", "--task", self.task, "--network", self.network),
-            *("--labels", self.labels, "--seed", str(self.training_seed)),
-            *("--demonstrations", str(demonstrations), "--output", str(self.folder)),
+            *("robot-runtime", "train", "--task", self.task, "--seed", str(self.training_seed)),
+            *(seen if self.network == "seeing" else told),
+            *("--output", str(self.folder)),
         )
 
+    @property
+    def _dataset(self) -> Path:
+        return self.folder.parent / "dataset"
+
     def __str__(self) -> str:
-        return shlex.join(self.command)
+        if self.can_train:
+            return shlex.join(self.command)
+        record = ("robot-runtime", "record", "--task", self.task, "--episodes", str(SEEING_EPISODES))
+        return f"{shlex.join((*record, '--output', str(self._dataset)))} && {shlex.join(self.command)}"
 
 
 def find_mobile_policy(
@@ -62,8 +99,9 @@ def find_mobile_policy(
     kind = f"{network}-{labels}"
     if folder.is_dir():
         return trained_policy(kind, training_seed, str(folder), folder)
-    if folder.name == SHIPPED_MOBILE and task in shipped_checkpoints():
-        return trained_policy(kind, training_seed, task, find_checkpoint(task))
+    shipped = {SHIPPED_MOBILE: task, SHIPPED_SEEING: f"{task}-seeing"}.get(folder.name)
+    if shipped in shipped_checkpoints():
+        return trained_policy(kind, training_seed, shipped, find_checkpoint(shipped))
     return MissingMobilePolicy(
         task=task,
         network=network,
@@ -74,8 +112,8 @@ def find_mobile_policy(
 
 
 def splices_of(network: Network) -> tuple[str, ...]:
-    """Those that a network can be run with: only ours knows committed rows."""
-    return SPLICES if network == "flow" else SPLICES[:-1]
+    """Those that a network is run with: only ours know committed rows."""
+    return SPLICES if network in ("flow", "seeing") else SPLICES[:-1]
 
 
 def mobile_cells(
@@ -94,7 +132,7 @@ def mobile_cells(
             config=EvaluationConfig(
                 policy=policy.name_or_path,
                 task=task,
-                method=METHODS[splice],
+                method=VARIANTS[splice] if splice in VARIANTS else METHODS[splice],
                 trace=trace,
                 episodes=episodes,
                 control_period_ns=CONTROL_PERIOD_NS,

@@ -92,11 +92,13 @@ class Comparison:
 
         with counted() as progress:
             bar = progress.add_task("policies", total=len(missing))
-            train_missing(
+            left_out = train_missing(
                 missing,
                 workers=self.workers,
                 on_policy=lambda policy: progress.update(bar, advance=1, description=policy.folder.name),
             )
+        for policy in left_out:
+            print(f"left out, its demonstrations are missing: {policy}", file=sys.stderr)
 
     def _run(self, cells: "Sequence[Cell]", results: "ResultsFile") -> "list[FailedCell]":
         from sim.lab import run_cells

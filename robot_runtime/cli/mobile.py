@@ -10,6 +10,7 @@ from robot_runtime.errors import InvalidValueError, UnknownNameError
 if TYPE_CHECKING:
     from sim.lab import Cell, FailedCell, ResultsFile
     from sim.lab_training import Trainable
+    from sim.mobile_lab import Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,15 @@ class Mobile:
     """Which household tasks; all if none is named."""
     labels: tuple[Literal["base", "world"], ...] = ("base", "world")
     """The hand in the base and the base from where it is, or both in odometry's world."""
-    networks: tuple[Literal["flow", "act", "diffusion"], ...] = ("flow", "act", "diffusion")
-    """Ours, and LeRobot's own."""
+    networks: tuple[Literal["flow", "seeing", "act", "diffusion"], ...] = (
+        "flow",
+        "seeing",
+        "act",
+        "diffusion",
+    )
+    """Ours from where things are, ours from pictures alone, and LeRobot's own."""
     splices: tuple[str, ...] = ()
-    """Methods; all of the comparison if none is named."""
+    """Methods, also state-matching-faded and state-matching-untimed; the other four if none is named."""
     delays: tuple[float, ...] = (0.0, 300.0, 600.0)
     """Capture to answer [ms]."""
     seeds: tuple[int, ...] = (0,)
@@ -44,6 +50,8 @@ class Mobile:
     """First train the policies that are missing."""
     plan: bool = False
     """Only say what would run and which policies are missing."""
+    keep: Path | None = None
+    """A mobile.json of an earlier run: what it has and this run has not stands beside it."""
     write_readme: bool = False
     """Also put the tables into `sim/README.md`, and figures and plot into `sim/results`."""
 
@@ -60,20 +68,20 @@ class Mobile:
         ).run()
 
     def _check(self) -> None:
-        from sim.mobile_lab import SPLICES
+        from sim.mobile_lab import SPLICES, VARIANTS
         from sim.tasks import HOUSEHOLD_TASKS
 
         for task in self.tasks:
             if task not in HOUSEHOLD_TASKS:
                 raise UnknownNameError("household task", task, HOUSEHOLD_TASKS)
         for splice in self.splices:
-            if splice not in SPLICES:
-                raise UnknownNameError("splice of the comparison", splice, SPLICES)
+            if splice not in (known := (*SPLICES, *VARIANTS)):
+                raise UnknownNameError("splice of the comparison", splice, known)
         if min(self.delays, default=-1.0) < 0:
             raise InvalidValueError(f"need delays, and none below 0 ms, got {self.delays}")
 
     def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
-        from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
+        from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells
         from sim.tasks import HOUSEHOLD_TASKS
         from sim.traces import constant
 
@@ -82,15 +90,25 @@ class Mobile:
         traces = tuple(constant(delay_ms) for delay_ms in self.delays)
         for seed in self.seeds:
             for network in self.networks:
-                splices = tuple(s for s in splices_of(network) if s in (self.splices or splices_of(network)))
-                for labels in self.labels:
+                for labels in self._labels(network):
                     for task in self.tasks or sorted(HOUSEHOLD_TASKS):
                         policy = find_mobile_policy(self.checkpoints, task, network, labels, seed)
                         if isinstance(policy, MissingMobilePolicy):
                             missing.append(policy)
                         else:
+                            splices = self._splices(network)
                             cells += mobile_cells(policy, task, splices, traces, self.episodes)
         return cells, missing
+
+    def _labels(self, network: str) -> "tuple[Literal['base', 'world'], ...]":
+        """What sees tells the hand in the base."""
+        return tuple(labels for labels in self.labels if network != "seeing" or labels == "base")
+
+    def _splices(self, network: "Network") -> tuple[str, ...]:
+        from sim.mobile_lab import VARIANTS, splices_of
+
+        has = splices_of(network)
+        return tuple(s for s in (*has, *VARIANTS) if s in (self.splices or has))
 
     def _write(
         self,
@@ -103,12 +121,14 @@ class Mobile:
         from rich.table import Table
 
         from sim.lab import rows_of
-        from sim.lab_page import to_json, write_readme
+        from sim.lab_page import read_json, to_json, write_readme
+        from sim.lab_scores import beside
         from sim.mobile_page import BEGIN, END, averages, draw, markdown
 
         rows = rows_of(cells, results, command=this_command())
         if not rows:
             return
+        rows = beside(rows, [] if self.keep is None else read_json(self.keep))
         self.output.mkdir(parents=True, exist_ok=True)
         (self.output / "mobile.json").write_text(to_json(rows))
         draw(rows, self.output / "mobile.png")

@@ -77,8 +77,8 @@ class Train:
     """Processes that collect demonstrations."""
     threads: int = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
-    dataset: Path | None = None
-    """A LeRobot dataset with pictures, made by `record`: the policy then sees the scene by itself."""
+    dataset: tuple[Path, ...] = ()
+    """LeRobot datasets with pictures, made by `record`: the policy then sees the scene by itself."""
     estimator_steps: int | None = None
     """With --dataset, gradient steps of what tells the scene from pictures."""
     demonstrations: Path | None = None
@@ -139,11 +139,11 @@ class Train:
         if self._recipe_name == "residual" and self.width is not None:
             options["width"] = self.width
         recipe = make_recipe(self._recipe_name, **options)
-        if self.dataset is not None and (self.network, self.labels) != ("flow", "base"):
+        if self.dataset and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
         if self.network != "flow" and self.init is not None:
             raise InvalidValueError(f"--init goes with --network flow, {self.network} starts anew")
-        if self.estimator_steps is not None and self.dataset is None:
+        if self.estimator_steps is not None and not self.dataset:
             raise InvalidValueError("--estimator-steps goes with --dataset: only pictures need an estimator")
         if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
             raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
@@ -227,7 +227,7 @@ class Train:
         from policies.estimator_train import EstimatorTrainConfig
         from sim.training_data import by_labels, by_pictures
 
-        if self.dataset is None:
+        if not self.dataset:
             return by_labels(self.task[0], demonstrations, self.labels)
         config = EstimatorTrainConfig(seed=self.seed)
         if self.estimator_steps is not None:
@@ -240,11 +240,11 @@ class Train:
         return data
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
-        """From the dataset or the file if there is one, else collected, and kept if a file is named."""
-        if self.dataset is not None:
+        """From the datasets or the file if there are any, else collected, and kept if a file is named."""
+        if self.dataset:
             from policies.lerobot_data import load_dataset
 
-            return load_dataset(self.dataset)
+            return [d for folder in self.dataset for d in load_dataset(folder)]
         from policies.flow.demonstrations import load_demonstrations, save_demonstrations
         from sim.demonstrations import collect
 

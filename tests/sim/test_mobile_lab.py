@@ -7,7 +7,8 @@ import pytest
 from robot_runtime.cli import main
 from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import CellScore, Moments, Row
-from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
+from sim.lab_training import train_missing
+from sim.mobile_lab import VARIANTS, MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
 from sim.mobile_page import averages, by_task, markdown
 from sim.traces import constant
 
@@ -16,9 +17,22 @@ def test_a_policy_that_is_missing_comes_with_the_command_that_makes_it(tmp_path)
     missing = find_mobile_policy(tmp_path, "wipe", "act", "world", 2)
     assert isinstance(missing, MissingMobilePolicy)
     assert str(missing) == (
-        "robot-runtime train --task wipe --network act --labels world --seed 2 "
+        "robot-runtime train --task wipe --seed 2 --network act --labels world "
         f"--demonstrations {tmp_path}/wipe/demonstrations.npz --output {tmp_path}/wipe/act-world-2"
     )
+
+
+def test_a_policy_that_sees_is_missing_with_its_recording_first(tmp_path):
+    missing = find_mobile_policy(tmp_path, "wipe", "seeing", "base", 2)
+    assert isinstance(missing, MissingMobilePolicy)
+    dataset = tmp_path / "wipe" / "dataset"
+    train = (
+        f"robot-runtime train --task wipe --seed 2 --dataset {dataset} --output {tmp_path}/wipe/seeing-base-2"
+    )
+    assert str(missing) == (f"robot-runtime record --task wipe --episodes 250 --output {dataset} && {train}")
+    assert train_missing([missing], workers=1) == [missing]  # nobody records on the quiet
+    dataset.mkdir(parents=True)
+    assert str(missing) == train
 
 
 def test_the_shipped_policy_counts_as_ours(tmp_path):
@@ -29,6 +43,7 @@ def test_the_shipped_policy_counts_as_ours(tmp_path):
 
 def test_only_a_policy_that_knows_committed_rows_is_shown_them():
     assert "pipelined-prefix" in splices_of("flow")
+    assert splices_of("seeing") == splices_of("flow")
     assert splices_of("act") == splices_of("diffusion") == ("naive", "time-aligned", "state-matching")
 
 
@@ -37,6 +52,12 @@ def test_cells_differ_in_everything_that_matters(tmp_path):
     cells = mobile_cells(policy, "fetch", ("naive", "state-matching"), (constant(0.0), constant(300.0)), 10)
     assert [cell.method_name for cell in cells] == ["flow base naive"] * 2 + ["flow base state-matching"] * 2
     assert len({json.dumps(cell.key, sort_keys=True) for cell in cells}) == 4
+
+
+def test_variants_of_state_matching_differ_from_it():
+    policy = TrainedPolicy(recipe="flow-base", training_seed=0, name_or_path="x", fingerprint="0")
+    cells = mobile_cells(policy, "fetch", ("state-matching", *VARIANTS), (constant(0.0),), 10)
+    assert len({json.dumps(cell.key["method"], sort_keys=True) for cell in cells}) == 3
 
 
 def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Row:
