@@ -65,7 +65,7 @@ class _Eye(nn.Module):
         layers: list[nn.Module] = []
         for i, (n, m) in enumerate(pairwise(sizes)):
             stride = 1 if i + 1 == len(config.channels) else 2
-            layers += [nn.Conv2d(n, m, 3 if i else 5, stride, 1 if i else 2), nn.GroupNorm(8, m), nn.SiLU()]
+            layers += [nn.Conv2d(n, m, 3 if i else 5, stride, 1 if i else 2), nn.BatchNorm2d(m), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.maps = nn.Conv2d(sizes[-1], config.num_keypoints, 1)
         shrink = 2 ** (len(config.channels) - 1)

@@ -12,6 +12,7 @@ from torch import Tensor, from_numpy
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
+from policies.loading import ESTIMATOR
 from policies.shipped import find_checkpoint
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
@@ -137,8 +138,8 @@ def write_card(
         "",
         *(f"- {task}" for task in checkpoint.tasks),
         "",
-        f"It sees joints, gripper and {checkpoint.schema.environment_state_dim} numbers of scene state, no "
-        f"images, and predicts {spec.horizon} rows of {spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
+        f"It sees joints, gripper and {_scene(checkpoint, folder)}, and predicts {spec.horizon} rows of "
+        f"{spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
         "",
         "## Training",
         "",
@@ -154,6 +155,19 @@ def write_card(
         "",
     ]
     (folder / CARD).write_text("\n".join(lines))
+
+
+def _scene(checkpoint: Checkpoint, folder: Path) -> str:
+    """Through what it knows of the scene."""
+    num_numbers = checkpoint.schema.environment_state_dim
+    if not (folder / ESTIMATOR).is_file():
+        return f"{num_numbers} numbers of scene state, no images"
+    eyes = json.loads((folder / ESTIMATOR).read_text())
+    height, width = eyes["size"]
+    return (
+        f"pictures of {' and '.join(eyes['cameras'])} ({width} x {height} pixels), by way of {num_numbers} "
+        "numbers that an estimator tells of the scene, half of them how surely"
+    )
 
 
 def _table(results: Mapping[str, Mapping[str, object]]) -> list[str]:

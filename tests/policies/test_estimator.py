@@ -10,7 +10,7 @@ import torch
 
 from policies.estimator import Estimator, SceneEstimator, nll
 from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
-from policies.flow.checkpoint import load
+from policies.flow.checkpoint import load, write_card
 from policies.flow.features import FeatureConfig
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
@@ -120,6 +120,12 @@ def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
         goals.append(observation(seed).environment_state[:2])
         ends.append(rows[-1, :2])
     assert np.corrcoef(np.ravel(goals), np.ravel(ends))[0, 1] > 0.8
+
+
+def test_the_model_card_says_through_what_it_sees(folder):
+    write_card(load(folder), folder)
+    card = (folder / "README.md").read_text()
+    assert "pictures of eye (24 x 24 pixels), by way of 12 numbers that an estimator tells" in card
 
 
 def test_batches_change_nothing(folder):
