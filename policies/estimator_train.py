@@ -31,7 +31,7 @@ class EstimatorTrainConfig:
     """How to train."""
 
     seed: int = 0
-    steps: int = 4000
+    steps: int = 3000
     batch_size: int = 64
     learning_rate: float = 1e-3
     warmup_steps: int = 200

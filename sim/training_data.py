@@ -1,7 +1,7 @@
 """Demonstrations as a network is to learn them: by which labels, and what of the scene it is shown."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,8 @@ class TrainingData:
     schema: Schema
     spec: ActionSpec
     features: FeatureConfig
+    notes: Mapping[str, object] = field(default_factory=dict)
+    """What a checkpoint should say of how it came to them."""
 
 
 def by_labels(
@@ -64,5 +66,6 @@ def by_pictures(
         schema=estimated_schema(schema, estimator),
         spec=action_spec_of(task_name),
         features=FeatureConfig(),
+        notes={"estimator_steps": config.steps, **{f"estimator_{k}": round(v, 3) for k, v in errors.items()}},
     )
     return data, errors

@@ -192,7 +192,7 @@ class Train:
             folder=self.output,
             init=init,
             hand_pose=hand_pose_of(self.task[0]),
-            notes={"tasks": ", ".join(self.task)},
+            notes={"tasks": ", ".join(self.task), **told.notes},
             on_step=on_step,
         )
         return config.steps

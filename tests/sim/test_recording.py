@@ -1,9 +1,15 @@
 """The scripted experts' demonstrations as a dataset."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
+from policies.loading import load_policy
+from robot_runtime.cli import main
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from sim.recording import record_expert
 from sim.render import Renderer, RenderingUnavailableError
 from sim.tasks import make_task
@@ -12,20 +18,50 @@ from sim.world import World
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 
 
-def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_path, capfd):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("recorded") / "fetch"
+
+
+@pytest.fixture
+def recorded(folder, capfd) -> Path:
+    """One episode of fetch, with nothing said about it."""
+    if not folder.exists():
+        try:
+            Renderer(World(make_task("fetch")).model, size=(48, 48)).close()
+        except RenderingUnavailableError as error:
+            pytest.skip(str(error))
+        cameras = ("chest", "wrist")
+        kept = record_expert("fetch", folder, num_episodes=1, seed=1, cameras=cameras, size=(48, 48))
+        assert kept == 1
+        said = "".join(capfd.readouterr())
+        assert "libx264" not in said
+        assert "Map:" not in said
+    return folder
+
+
+def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(recorded, tmp_path, capfd):
+    folder = tmp_path / "seeing"
+    few = ("--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
+    datasets = ("--dataset", str(recorded), str(recorded))
+    assert main(["train", "--task", "fetch", "--output", str(folder), *datasets, *few]) == 0
+    num_frames = len(load_dataset(recorded))
+    assert f"2 steps on {2 * num_frames} samples" in capfd.readouterr().out
+    training = json.loads((folder / "config.json").read_text())["training"]
+    assert training["estimator_steps"] == 2
+    assert training["estimator_rms"] > 0.0
+    policy = load_policy(folder)
+    assert policy.schema.cameras == {"chest": (48, 48), "wrist": (48, 48)}
+    seen = load_dataset(recorded)[0].observation
+    rows = np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=0)))
+    assert rows.shape == (32, 13)
+    assert np.isfinite(rows).all()
+
+
+def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recorded):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    try:
-        Renderer(World(make_task("fetch")).model, size=(48, 48)).close()
-    except RenderingUnavailableError as error:
-        pytest.skip(str(error))
-    folder = tmp_path / "fetch"
-    kept = record_expert("fetch", folder, num_episodes=1, seed=1, cameras=("chest", "wrist"), size=(48, 48))
-    assert kept == 1
-    said = "".join(capfd.readouterr())
-    assert "libx264" not in said
-    assert "Map:" not in said
-    dataset = LeRobotDataset("fetch", root=folder)
+    dataset = LeRobotDataset("fetch", root=recorded)
     frames = [dataset[i] for i in range(0, len(dataset), 40)]
     assert len(frames) >= 5
     for frame in frames:
@@ -38,7 +74,7 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(tmp_p
             assert np.ptp(frame[f"observation.images.{camera}"].numpy()) > 0.2  # a picture, not a blank
     x = np.array([frame["observation.pose_world_base"].numpy() for frame in frames])
     assert np.ptp(x[:, 0]) > 1.0  # from one room to the other
-    demonstrations = load_dataset(folder)
+    demonstrations = load_dataset(recorded)
     assert len(demonstrations) == len(dataset)
     for i, frame in zip(range(0, len(dataset), 40), frames, strict=True):
         seen = demonstrations[i].observation
