@@ -1,20 +1,26 @@
 """Seeing the scene: `SceneEstimator` tells from pictures what a tracker would have measured, and how surely.
 
-    pictures ─► convolutions ─► where each feature map is hottest ─┐
-    joints, hand, gripper, base ───────────────────────────────────┴─► mean and deviation of every number
+    chest  ─► convolutions ─► where each feature map is hottest ─► the scene from the base ──────────┐
+    wrist  ─► convolutions ─► where each feature map is hottest ─► points from the hand ─ turned by ─┴─► both,
+                                                                                          kinematics     fused
+
+Every number comes with a deviation, and what two cameras say of a point is weighed by theirs. No camera is
+told where the robot is: in demonstrations the hand goes to where the cup is, and what has learnt to tell the
+one from the other is never wrong on its own. Where the hand is comes in by kinematics alone.
 
 A flow policy behind it is trained on estimates, so it knows how far they err, and a thing that no camera
-shows comes with a large deviation. What is estimated is the scene as seen from the base, and its points as
-seen from the hand (`policies.flow.features`), which is where millimetres matter.
+shows comes with a large deviation.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from functools import reduce
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
+import pinocchio as pin
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
@@ -22,14 +28,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from policies.flow.features import FeatureConfig, Normaliser, state_features
+from policies.flow.features import NEAR, Normaliser, points_from_hand
 from policies.loading import ESTIMATOR
-from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import CheckpointError
 
 WEIGHTS = "estimator.safetensors"
-MIN_LOG_STD, MAX_LOG_STD = -5.0, 1.0
+MIN_LOG_STD, MAX_LOG_STD = -6.0, 1.0
+_EDGE, _LEAST_VARIANCE = 0.98, 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +43,15 @@ class EstimatorConfig:
     """Sizes of the network, and what it looks at."""
 
     cameras: tuple[str, ...]
+    on_hand: tuple[str, ...] = ()
+    """Those that the hand carries: they tell points from the hand. The others are fixed to the base and tell
+    the scene from there."""
     size: tuple[int, int]
     """Height and width of every picture [pixels]."""
-    robot_dim: int
-    """Numbers of the robot's own state."""
     scene_dim: int
-    """Numbers that are estimated."""
+    """Numbers of the scene, as the environment state has them."""
+    points: tuple[int, ...] = ()
+    """Sizes of the points in B that they begin with; those of three are seen from the hand as well."""
     channels: tuple[int, ...] = (24, 48, 64)
     """Of the convolutions; each but the last halves the picture."""
     num_keypoints: int = 32
@@ -50,8 +59,18 @@ class EstimatorConfig:
     width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("cameras", "size", "channels"):
+        for name in ("cameras", "on_hand", "size", "points", "channels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @property
+    def in_space(self) -> list[slice]:
+        """Where in the scene its points of three numbers are."""
+        ends = [0, *accumulate(self.points)]
+        return [slice(a, b) for a, b in pairwise(ends) if b - a == 3]
+
+    def num_told(self, camera: str) -> int:
+        """How many numbers one camera tells."""
+        return 3 * len(self.in_space) if camera in self.on_hand else self.scene_dim
 
 
 class _Eye(nn.Module):
@@ -83,33 +102,46 @@ class _Eye(nn.Module):
 
 
 class SceneEstimator(nn.Module):
-    """Pictures and the robot's own state to mean and logarithm of the deviation of every scene number.
-
-    All numbers are normalised.
-    """
+    """Each camera's picture to mean and log deviation of every number that it tells, normalised."""
 
     def __init__(self, config: EstimatorConfig) -> None:
         super().__init__()
         self.config = config
         self.eyes = nn.ModuleList(_Eye(config) for _ in config.cameras)
-        seen = len(config.cameras) * (3 * config.num_keypoints + config.channels[-1])
-        self.head = nn.Sequential(
-            nn.Linear(seen + config.robot_dim, config.width),
-            nn.SiLU(),
-            nn.Linear(config.width, config.width),
-            nn.SiLU(),
-            nn.Linear(config.width, 2 * config.scene_dim),
+        seen = 3 * config.num_keypoints + config.channels[-1]
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(seen, config.width),
+                nn.ReLU(),
+                nn.Linear(config.width, config.width),
+                nn.ReLU(),
+                nn.Linear(config.width, 2 * config.num_told(camera)),
+            )
+            for camera in config.cameras
         )
 
-    def forward(self, pictures: Tensor, robot: Tensor) -> tuple[Tensor, Tensor]:
-        """Pictures (B, cameras, h, w, 3) uint8 and robot (B, R) to mean and log deviation (B, S)."""
-        x = pictures.permute(1, 0, 4, 2, 3).to(robot.dtype) / 127.5 - 1.0
-        seen = [
-            eye(one.contiguous(memory_format=torch.channels_last))
-            for eye, one in zip(self.eyes, x, strict=True)
-        ]
-        mean, log_std = self.head(torch.cat([*seen, robot], dim=1)).chunk(2, dim=1)
-        return mean, MIN_LOG_STD + (MAX_LOG_STD - MIN_LOG_STD) * torch.sigmoid(log_std)
+    def forward(self, pictures: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Pictures (B, cameras, h, w, 3) uint8 to mean and log deviation (B, N), for each camera."""
+        x = pictures.permute(1, 0, 4, 2, 3).float() / 127.5 - 1.0
+        out = []
+        for eye, head, one in zip(self.eyes, self.heads, x, strict=True):
+            mean, log_std = head(eye(one.contiguous(memory_format=torch.channels_last))).chunk(2, dim=1)
+            out.append((mean, MIN_LOG_STD + (MAX_LOG_STD - MIN_LOG_STD) * torch.sigmoid(log_std)))
+        return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Told:
+    """Numbers and their variances."""
+
+    mean: Float[np.ndarray, "b n"]
+    variance: Float[np.ndarray, "b n"]
+
+    def fused(self, other: "Told") -> "Told":
+        """Both weighed by how sure they are."""
+        variance = 1.0 / (1.0 / self.variance + 1.0 / other.variance)
+        mean = variance * (self.mean / self.variance + other.mean / other.variance)
+        return Told(mean=mean, variance=variance)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,30 +149,42 @@ class Estimator:
     """A trained network with what normalises its numbers."""
 
     network: SceneEstimator
-    robot: Normaliser
-    """(R,)"""
     scene: Normaliser
-    """(S,)"""
+    """(K,)"""
 
-    def estimate(self, observations: Sequence[Observation], schema: Schema) -> Float[np.ndarray, "b n"]:
-        """For each observation the scene's numbers (S) in their own units, then their deviations (S).
+    def estimate(self, observations: Sequence[Observation]) -> Float[np.ndarray, "b n"]:
+        """What is seen: points from the hand (`policies.flow.features`) and the scene, then their deviations.
 
-        schema: of the robot; only its own state and its pictures are looked at.
+        Only pictures and the hand's pose are looked at. ValueError: one of them is missing.
         """
         config, device = self.network.config, next(self.network.parameters()).device
-        robot = self.robot.features(np.array([robot_features(o, schema) for o in observations]))
         pictures = np.stack([stack_pictures(o, config) for o in observations])
+        hands = [_hand(o) for o in observations] if config.in_space else []
         with torch.no_grad():
-            mean, log_std = self.network(
-                torch.from_numpy(pictures).to(device),
-                torch.tensor(robot, dtype=torch.float32, device=device),
-            )
-        scene = self.scene.mean + self.scene.std * mean.double().cpu().numpy()
-        return np.concatenate([scene, self.scene.std * log_std.exp().double().cpu().numpy()], axis=1)
+            told = [_numbers(*each) for each in self.network(torch.from_numpy(pictures).to(device))]
+        scene = Told(mean=np.zeros(self.scene.mean.shape), variance=np.ones(self.scene.mean.shape))
+        by_base = [t for t, name in zip(told, config.cameras, strict=True) if name not in config.on_hand]
+        if by_base:
+            scene = reduce(Told.fused, by_base)
+        shape = (len(observations), config.scene_dim)
+        mean = np.array(np.broadcast_to(self.scene.mean + self.scene.std * scene.mean, shape))
+        variance = np.array(np.broadcast_to(self.scene.std**2 * scene.variance, shape))
+        by_hand = [t for t, name in zip(told, config.cameras, strict=True) if name in config.on_hand]
+        near = []
+        for i, point in enumerate(config.in_space):
+            p_BE = np.array([X_BE.translation for X_BE in hands])
+            r = Told(mean=mean[:, point] - p_BE, variance=variance[:, point])
+            for each in by_hand:
+                r = r.fused(_from_hand_in_base(each, slice(3 * i, 3 * i + 3), hands))
+            mean[:, point], variance[:, point] = p_BE + r.mean, r.variance
+            near.append(_saturated(r))
+        means = [*(t.mean for t in near), mean]
+        stds = [np.sqrt(v) for v in (*(t.variance for t in near), variance)]
+        return np.concatenate([*means, *stds], axis=1)
 
-    def see(self, observations: Sequence[Observation], schema: Schema) -> list[Observation]:
+    def see(self, observations: Sequence[Observation]) -> list[Observation]:
         """Observations with estimates in place of pictures."""
-        scenes = self.estimate(observations, schema)
+        scenes = self.estimate(observations)
         return [
             replace(o, images={}, environment_state=scene)
             for o, scene in zip(observations, scenes, strict=True)
@@ -149,7 +193,8 @@ class Estimator:
     @property
     def num_estimates(self) -> int:
         """How many numbers take the scene's place."""
-        return 2 * self.network.config.scene_dim
+        config = self.network.config
+        return 2 * (3 * len(config.in_space) + config.scene_dim)
 
     @property
     def cameras(self) -> dict[str, tuple[int, int]]:
@@ -162,10 +207,8 @@ class Estimator:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ESTIMATOR).write_text(json.dumps(asdict(self.network.config), indent=2) + "\n")
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        for name in ("robot", "scene"):
-            normaliser: Normaliser = getattr(self, name)
-            tensors[f"{name}.mean"] = torch.from_numpy(normaliser.mean.copy())
-            tensors[f"{name}.std"] = torch.from_numpy(normaliser.std.copy())
+        for name in ("mean", "std"):
+            tensors[f"scene.{name}"] = torch.from_numpy(getattr(self.scene, name).copy())
         save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
 
     @classmethod
@@ -177,27 +220,52 @@ class Estimator:
             network = SceneEstimator(config)
             weights = {name[8:]: value for name, value in tensors.items() if name.startswith("network.")}
             network.load_state_dict(weights)
-            parts = {
-                name: Normaliser(mean=tensors[f"{name}.mean"].numpy(), std=tensors[f"{name}.std"].numpy())
-                for name in ("robot", "scene")
-            }
+            scene = Normaliser(mean=tensors["scene.mean"].numpy(), std=tensors["scene.std"].numpy())
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise CheckpointError(f"{folder} holds no scene estimator: {error}") from error
-        return cls(network=network.eval().requires_grad_(False).to(device), **parts)
+        return cls(network=network.eval().requires_grad_(False).to(device), scene=scene)
 
 
-def robot_features(observation: Observation, schema: Schema) -> Float[np.ndarray, " R"]:
-    """The robot's own numbers, whatever the scene."""
-    alone = replace(observation, environment_state=np.zeros(0))
-    return state_features(alone, replace(schema, environment_state_dim=0), FeatureConfig())
+def scene_numbers(observation: Observation, points: tuple[int, ...]) -> Float[np.ndarray, " S"]:
+    """What `Estimator.estimate` would tell if it knew, without the deviations."""
+    scene = observation.environment_state
+    return np.concatenate([*points_from_hand(observation.state, scene, points), scene])
 
 
-def scene_numbers(
-    observation: Observation, schema: Schema, points: tuple[int, ...]
-) -> Float[np.ndarray, " S"]:
-    """What is estimated: points from the hand, then the scene; of an observation that has them."""
-    features = state_features(observation, schema, FeatureConfig(points=points))
-    return features[len(robot_features(observation, schema)) :]
+def hand_numbers(observation: Observation, config: EstimatorConfig) -> Float[np.ndarray, " H"]:
+    """What a camera on the hand tells: each point of three numbers in E, saturating at `NEAR`, -1 to 1."""
+    X_EB = _hand(observation).inverse()
+    scene = observation.environment_state
+    return np.tanh(
+        np.concatenate([np.zeros(0), *(X_EB.act(scene[point]) for point in config.in_space)]) / NEAR
+    )
+
+
+def _hand(observation: Observation) -> pin.SE3:
+    if observation.state.X_BE is None:
+        raise ValueError("the policy needs the hand pose X_BE, the state has none")
+    return observation.state.X_BE
+
+
+def _numbers(mean: Tensor, log_std: Tensor) -> Told:
+    variance = (2.0 * log_std).exp().double().cpu().numpy()
+    return Told(mean=mean.double().cpu().numpy(), variance=variance)
+
+
+def _from_hand_in_base(told: Told, point: slice, hands: Sequence[pin.SE3]) -> Told:
+    """A point as a camera on the hand tells it: from the hand, axes of B [m]. The farther, the less sure."""
+    share = np.clip(told.mean[:, point], -_EDGE, _EDGE)
+    p_E = NEAR * np.arctanh(share)
+    variance_E = told.variance[:, point] * (NEAR / (1.0 - share**2)) ** 2
+    R_BE = np.array([X_BE.rotation for X_BE in hands])
+    mean = np.einsum("bij,bj->bi", R_BE, p_E)
+    return Told(mean=mean, variance=np.einsum("bij,bj->bi", R_BE**2, variance_E) + _LEAST_VARIANCE)
+
+
+def _saturated(r: Told) -> Told:
+    """Points from the hand as the network is told them."""
+    share = np.tanh(r.mean / NEAR)
+    return Told(mean=NEAR * share, variance=r.variance * (1.0 - share**2) ** 2 + _LEAST_VARIANCE)
 
 
 def stack_pictures(observation: Observation, config: EstimatorConfig) -> UInt8[np.ndarray, "c h w 3"]:

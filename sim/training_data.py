@@ -11,9 +11,14 @@ from policies.flow.features import FeatureConfig
 from policies.flow.labels import relabelled
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation
 from sim.experts import action_spec_of
 from sim.experts.mobile import WORLD_SPEC
+from sim.glimpses import glimpses
 from sim.tasks import make_task
+
+HAND_CAMERAS = ("wrist",)
+"""Those that the hand carries; the others are fixed to the base."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,24 +53,43 @@ def by_pictures(
     config: EstimatorTrainConfig,
     *,
     folder: Path,
+    num_glimpses: int,
+    on_glimpse: Callable[[int], None],
     on_step: Callable[[int, float], None],
 ) -> tuple[TrainingData, dict[str, float]]:
     """The scene as an estimator sees it, which is trained and written to the folder; and its held-out errors.
 
-    demonstrations: with pictures of all cameras, of one size.
+    demonstrations: with pictures of all cameras, of one size. num_glimpses: see `sim.glimpses`; on_glimpse
+    is told how many there are.
     """
     task = make_task(task_name)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
     cameras = {name: (height, width) for name, (height, width, _) in sizes.items()}
     schema = replace(task.schema, cameras=cameras)
     points = () if task.tracker is None else task.tracker.points
-    estimator, errors = train_estimator(demonstrations, config, schema=schema, points=points, on_step=on_step)
+    demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
+    for glimpse in glimpses(task_name, demonstrated, num=num_glimpses, seed=config.seed, cameras=cameras):
+        seen.append(glimpse)
+        on_glimpse(len(seen))
+    estimator, errors = train_estimator(
+        demonstrated,
+        config,
+        cameras=cameras,
+        on_hand=[name for name in cameras if name in HAND_CAMERAS],
+        points=points,
+        glimpses=seen,
+        on_step=on_step,
+    )
     estimator.save(folder)
     data = TrainingData(
-        demonstrations=with_estimates(demonstrations, estimator, schema),
+        demonstrations=with_estimates(demonstrations, estimator),
         schema=estimated_schema(schema, estimator),
         spec=action_spec_of(task_name),
         features=FeatureConfig(),
-        notes={"estimator_steps": config.steps, **{f"estimator_{k}": round(v, 3) for k, v in errors.items()}},
+        notes={
+            "glimpses": num_glimpses,
+            "estimator_steps": config.steps,
+            **{f"estimator_{name}": round(value, 4) for name, value in errors.items()},
+        },
     )
     return data, errors

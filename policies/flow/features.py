@@ -79,13 +79,13 @@ def state_features(
         parts.append(state.V_WB_B)
         if config.use_world_pose:
             parts.append(_world_pose(state))
-    features = np.concatenate([*parts, *_from_hand(state, environment, config.points), environment])
+    features = np.concatenate([*parts, *points_from_hand(state, environment, config.points), environment])
     if not np.isfinite(features).all():
         raise ValueError("the observation holds NaN or infinite numbers")
     return features
 
 
-def _from_hand(
+def points_from_hand(
     state: RobotState, environment: Float[np.ndarray, " K"], points: tuple[int, ...]
 ) -> list[Float[np.ndarray, "3"]]:
     """Points as the hand sees them, axes of B, saturating at `NEAR` [m]."""

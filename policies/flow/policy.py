@@ -69,7 +69,7 @@ class FlowPolicy(SampledPolicy):
         config, schema = self._checkpoint.feature_config, self._checkpoint.schema
         seen = observations
         if self._estimator is not None:
-            seen = self._estimator.see(observations, self.schema)
+            seen = self._estimator.see(observations)
         features = [state_features(observation, schema, config) for observation in seen]
         return np.array(features), [self._task_index(observation.task) for observation in observations]
 

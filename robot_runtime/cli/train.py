@@ -32,6 +32,7 @@ EPISODES = MappingProxyType(
     }
 )
 """Demonstrated episodes that a policy of each task is trained on."""
+GLIMPSES = 20_000
 MOBILE_STEPS = 8000
 """Gradient steps of a policy for a mobile robot: drawer and fetch are learned better than in 4000."""
 
@@ -79,6 +80,9 @@ class Train:
     """Threads that train; another number rounds differently and gives slightly different weights."""
     dataset: tuple[Path, ...] = ()
     """LeRobot datasets with pictures, made by `record`: the policy then sees the scene by itself."""
+    glimpses: int | None = None
+    """With --dataset, pictures of scenes drawn anew with the robot anywhere, so that its place tells nothing
+    of where things are; None: 20,000 for a mobile robot, whose scenes can be drawn so."""
     estimator_steps: int | None = None
     """With --dataset, gradient steps of what tells the scene from pictures."""
     demonstrations: Path | None = None
@@ -143,8 +147,12 @@ class Train:
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
         if self.network != "flow" and self.init is not None:
             raise InvalidValueError(f"--init goes with --network flow, {self.network} starts anew")
-        if self.estimator_steps is not None and not self.dataset:
-            raise InvalidValueError("--estimator-steps goes with --dataset: only pictures need an estimator")
+        if not self.dataset and (self.estimator_steps is not None or self.glimpses is not None):
+            raise InvalidValueError(
+                "--estimator-steps and --glimpses go with --dataset: only pictures need an estimator"
+            )
+        if self.glimpses and not self._is_mobile:
+            raise InvalidValueError("--glimpses are of mobile robots")
         if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
             raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
         if isinstance(recipe, NEEDS_INIT) and self.init is None:
@@ -232,9 +240,17 @@ class Train:
         config = EstimatorTrainConfig(seed=self.seed)
         if self.estimator_steps is not None:
             config = replace(config, steps=self.estimator_steps)
+        num_glimpses = self.glimpses if self.glimpses is not None else GLIMPSES * self._is_mobile
+        looked = progress.add_task("glimpses", note="", total=num_glimpses)
         bar = progress.add_task("learn to see", note="", total=config.steps)
         data, errors = by_pictures(
-            self.task[0], demonstrations, config, folder=self.output, on_step=_report_steps(progress, bar)
+            self.task[0],
+            demonstrations,
+            config,
+            folder=self.output,
+            num_glimpses=num_glimpses,
+            on_glimpse=lambda num: progress.update(looked, completed=num),
+            on_step=_report_steps(progress, bar),
         )
         progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
         return data

@@ -134,7 +134,7 @@ def test_what_cannot_be_compared_is_refused(option, message, capsys):
     ("options", "message"),
     [
         (("--network", "act", "--init", "fetch"), "--init goes with --network flow, act starts anew"),
-        (("--estimator-steps", "5"), "--estimator-steps goes with --dataset"),
+        (("--estimator-steps", "5"), "--estimator-steps and --glimpses go with --dataset"),
         (("--dataset", "x", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
     ],
 )

@@ -42,14 +42,16 @@ def recorded(folder, capfd) -> Path:
 
 def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(recorded, tmp_path, capfd):
     folder = tmp_path / "seeing"
-    few = ("--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
+    few = ("--glimpses", "20", "--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
     datasets = ("--dataset", str(recorded), str(recorded))
     assert main(["train", "--task", "fetch", "--output", str(folder), *datasets, *few]) == 0
     num_frames = len(load_dataset(recorded))
     assert f"2 steps on {2 * num_frames} samples" in capfd.readouterr().out
     training = json.loads((folder / "config.json").read_text())["training"]
     assert training["estimator_steps"] == 2
-    assert training["estimator_rms"] > 0.0
+    assert training["glimpses"] == 20
+    assert training["estimator_demonstrations_z"] > 0.0
+    assert training["estimator_glimpses_z"] > 0.0
     policy = load_policy(folder)
     assert policy.schema.cameras == {"chest": (48, 48), "wrist": (48, 48)}
     seen = load_dataset(recorded)[0].observation

@@ -1,0 +1,74 @@
+"""Glimpses: the robot anywhere in scenes drawn anew, with pictures and the truth, for what has to see.
+
+In demonstrations the hand goes to where the cup is, so what learns from them alone can tell the cup from the
+hand. On its own it is then never wrong: the hand goes to where it says that the cup is, and it says that the
+cup is where the hand went. In a glimpse neither arm nor base say anything of where things are.
+
+    half       a point of the scene where a demonstration had it from its base, the arm like in another
+    half       a point near the hand, wherever the arm is
+    all        the base turned by any angle
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.state import Observation
+from robot_runtime.core.transforms import turn_planar
+from sim.render import take_pictures
+from sim.tasks import make_task
+from sim.world import World
+
+ASIDE, ASIDE_OF_HAND = 0.1, 0.06
+"""How far off a point is from where a demonstration had it, and from the hand [m]."""
+ARM_STD = 0.05
+"""Of every joint, from a demonstration's [rad]."""
+
+
+def glimpses(
+    task_name: str,
+    demonstrated: Sequence[Observation],
+    *,
+    num: int,
+    seed: int,
+    cameras: Mapping[str, tuple[int, int]],
+) -> Iterator[Observation]:
+    """Observations of a mobile robot with the exact scene; the same for the same arguments.
+
+    demonstrated: arms and distances are drawn from these. cameras: (height, width) by name [pixels].
+    """
+    world = World(make_task(task_name))
+    assert world.task.tracker is not None
+    ends = [0, *accumulate(world.task.tracker.points)]
+    points = [slice(a, b) for a, b in pairwise(ends)]
+    for i in range(num):
+        rng = np.random.default_rng([seed, 0x617, i])
+        world.reset(int(rng.integers(2**31)))
+        there, arm = (demonstrated[int(k)] for k in rng.integers(len(demonstrated), size=2))
+        world.place_robot(arm.state.q + ARM_STD * rng.standard_normal(arm.state.q.size), _width(arm))
+        if rng.random() < 0.5:
+            point = points[int(rng.integers(len(points)))]
+            p_B = there.environment_state[point][:2] + ASIDE * rng.standard_normal(2)
+        else:
+            in_hand = [point for point in points if point.stop - point.start == 3]
+            point = in_hand[int(rng.integers(len(in_hand)))]
+            p_BE = world.kinematics.forward(world.q).translation
+            p_B = p_BE[:2] + ASIDE_OF_HAND * rng.standard_normal(2)
+        _place_base(world, point, p_B, yaw=rng.uniform(-np.pi, np.pi))
+        mujoco.mj_forward(world.model, world.data)
+        yield replace(world.observe(exact=True), images=take_pictures(world, cameras))
+
+
+def _width(observation: Observation) -> float:
+    return float(observation.state.gripper_width or 0.0)
+
+
+def _place_base(world: World, point: slice, p_B: Float[np.ndarray, "2"], *, yaw: float) -> None:
+    """Where the point of the scene is seen at `p_B`, at an angle in the world."""
+    x_WB = world.x_WB
+    p_W = x_WB[:2] + turn_planar(world.task.environment_state(world)[point][:2], x_WB[2])
+    world.place_base(np.array([*(p_W - turn_planar(p_B, yaw)), yaw]))

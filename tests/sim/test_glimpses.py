@@ -1,0 +1,59 @@
+"""Glimpses: scenes in which the robot says nothing of where things are."""
+
+import numpy as np
+import pytest
+
+from robot_runtime.core.state import Observation
+from sim.demonstrations import disturbed_episode
+from sim.glimpses import ARM_STD, glimpses
+from sim.tasks import HOUSEHOLD_TASKS, make_task
+from sim.world import World
+
+
+@pytest.fixture(scope="module")
+def demonstrated() -> list[Observation]:
+    kept = disturbed_episode(World(make_task("fetch")), seed=1, episode=0)
+    assert kept is not None
+    return [d.observation for d in kept]
+
+
+def look(demonstrated: list[Observation], num: int, seed: int = 0) -> list[Observation]:
+    return list(glimpses("fetch", demonstrated, num=num, seed=seed, cameras={}))
+
+
+def to_cup(seen: Observation) -> np.ndarray:
+    assert seen.state.X_BE is not None
+    return seen.environment_state[:3] - seen.state.X_BE.translation
+
+
+def test_the_same_arguments_give_the_same_glimpses(demonstrated):
+    for one, other in zip(look(demonstrated, 4), look(demonstrated, 6), strict=False):
+        np.testing.assert_array_equal(one.environment_state, other.environment_state)
+        np.testing.assert_array_equal(one.state.q, other.state.q)
+    assert not np.array_equal(
+        look(demonstrated, 1)[0].environment_state, look(demonstrated, 1, seed=1)[0].environment_state
+    )
+
+
+def test_things_are_near_the_hand_but_the_arm_does_not_say_where(demonstrated):
+    seen = look(demonstrated, 300)
+    near = [o for o in seen if np.hypot(*to_cup(o)[:2]) < 0.2]
+    assert len(near) > 40
+    q0, bearing = np.array([(o.state.q[0], np.arctan2(*to_cup(o)[1::-1])) for o in near]).T
+    assert np.ptp(bearing) > 5.0  # all around it
+    assert abs(np.corrcoef(q0, np.sin(bearing))[0, 1]) < 0.35
+
+
+def test_arms_are_like_the_demonstrated_ones(demonstrated):
+    q = np.array([o.state.q for o in demonstrated])
+    for seen in look(demonstrated, 20):
+        assert np.abs(q - seen.state.q).max(axis=1).min() < 5 * ARM_STD
+
+
+@pytest.mark.parametrize("task", sorted(HOUSEHOLD_TASKS))
+def test_every_household_task_can_be_glimpsed(task):
+    world = World(make_task(task))
+    world.reset(3)
+    (seen,) = glimpses(task, [world.observe()], num=1, seed=0, cameras={})
+    assert seen.environment_state.shape == (world.task.schema.environment_state_dim,)
+    assert np.isfinite(seen.environment_state).all()
