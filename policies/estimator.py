@@ -35,7 +35,7 @@ from robot_runtime.errors import CheckpointError
 
 WEIGHTS = "estimator.safetensors"
 MIN_LOG_STD, MAX_LOG_STD = -6.0, 1.0
-_EDGE, _LEAST_VARIANCE = 0.98, 1e-8
+_EDGE, _LEAST_VARIANCE, _UNKNOWN = 0.95, 1e-8, 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,19 +253,26 @@ def _numbers(mean: Tensor, log_std: Tensor) -> Told:
 
 
 def _from_hand_in_base(told: Told, point: slice, hands: Sequence[pin.SE3]) -> Told:
-    """A point as a camera on the hand tells it: from the hand, axes of B [m]. The farther, the less sure."""
-    share = np.clip(told.mean[:, point], -_EDGE, _EDGE)
+    """A point as a camera on the hand tells it: from the hand, axes of B [m].
+
+    The farther, the less sure; along an axis on which it may be beyond half a metre, nothing is known.
+    """
+    share, variance = told.mean[:, point], told.variance[:, point]
+    is_known = np.abs(share) + 2.0 * np.sqrt(variance) < _EDGE
+    share = np.where(is_known, share, 0.0)
     p_E = NEAR * np.arctanh(share)
-    variance_E = told.variance[:, point] * (NEAR / (1.0 - share**2)) ** 2
+    variance_E = np.where(is_known, variance * (NEAR / (1.0 - share**2)) ** 2, _UNKNOWN)
     R_BE = np.array([X_BE.rotation for X_BE in hands])
     mean = np.einsum("bij,bj->bi", R_BE, p_E)
     return Told(mean=mean, variance=np.einsum("bij,bj->bi", R_BE**2, variance_E) + _LEAST_VARIANCE)
 
 
 def _saturated(r: Told) -> Told:
-    """Points from the hand as the network is told them."""
-    share = np.tanh(r.mean / NEAR)
-    return Told(mean=NEAR * share, variance=r.variance * (1.0 - share**2) ** 2 + _LEAST_VARIANCE)
+    """Points from the hand as the network is told them; sure only as far as a deviation to either side is."""
+    std = np.sqrt(r.variance)
+    low, high = NEAR * np.tanh((r.mean - std) / NEAR), NEAR * np.tanh((r.mean + std) / NEAR)
+    mean = NEAR * np.tanh(r.mean / NEAR)
+    return Told(mean=mean, variance=(0.5 * (high - low)) ** 2 + _LEAST_VARIANCE)
 
 
 def stack_pictures(observation: Observation, config: EstimatorConfig) -> UInt8[np.ndarray, "c h w 3"]:
