@@ -35,6 +35,9 @@ from robot_runtime.errors import CheckpointError
 
 WEIGHTS = "estimator.safetensors"
 MIN_LOG_STD, MAX_LOG_STD = -6.0, 1.0
+_TO_YCBCR = torch.tensor([[0.299, 0.587, 0.114], [-0.1687, -0.3313, 0.5], [0.5, -0.4187, -0.0813]])
+"""ITU-R BT.601."""
+_TO_RGB = torch.linalg.inv(_TO_YCBCR)
 _EDGE, _LEAST_VARIANCE, _UNKNOWN = 0.95, 1e-8, 1e4
 
 
@@ -122,12 +125,24 @@ class SceneEstimator(nn.Module):
 
     def forward(self, pictures: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Pictures (B, cameras, h, w, 3) uint8 to mean and log deviation (B, N), for each camera."""
-        x = pictures.permute(1, 0, 4, 2, 3).float() / 127.5 - 1.0
         out = []
-        for eye, head, one in zip(self.eyes, self.heads, x, strict=True):
+        for eye, head, x in zip(self.eyes, self.heads, pictures.permute(1, 0, 4, 2, 3).float(), strict=True):
+            one = as_recorded(x) / 127.5 - 1.0
             mean, log_std = head(eye(one.contiguous(memory_format=torch.channels_last))).chunk(2, dim=1)
             out.append((mean, MIN_LOG_STD + (MAX_LOG_STD - MIN_LOG_STD) * torch.sigmoid(log_std)))
         return out
+
+
+def as_recorded(pictures: Tensor) -> Tensor:
+    """Colour at half the resolution of brightness, as videos have it (4:2:0): (B, 3, h, w) to the same.
+
+    Datasets are videos and cameras are not: told apart by that alone, the same scene was seen in two ways.
+    """
+    height, width = pictures.shape[2:]
+    y_cb_cr = torch.einsum("ij,bjhw->bihw", _TO_YCBCR.to(pictures.device), pictures)
+    colour = F.avg_pool2d(y_cb_cr[:, 1:], 2, ceil_mode=True).repeat_interleave(2, 2).repeat_interleave(2, 3)
+    y_cb_cr = torch.cat([y_cb_cr[:, :1], colour[:, :, :height, :width]], dim=1)
+    return torch.einsum("ij,bjhw->bihw", _TO_RGB.to(pictures.device), y_cb_cr)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

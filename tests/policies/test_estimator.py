@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.estimator import Estimator, SceneEstimator, Told, nll, scene_numbers
+from policies.estimator import Estimator, SceneEstimator, Told, as_recorded, nll, scene_numbers
 from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
 from policies.flow.checkpoint import load, write_card
 from policies.flow.features import FeatureConfig
@@ -160,6 +160,19 @@ def test_two_that_tell_the_same_number_are_weighed_by_how_sure_they_are(pairs):
     np.testing.assert_allclose(both.mean, other.fused(one).mean, atol=1e-9)
     least = (both.mean - a) / va + (both.mean - b) / vb  # derivative of the summed squares
     np.testing.assert_allclose(least * both.variance, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(24, 24), (7, 10)])
+def test_colour_is_seen_at_half_resolution_whether_it_was_recorded_so_or_not(size):
+    raw = 255.0 * torch.rand(3, 3, *size, generator=torch.Generator().manual_seed(0))
+    seen = as_recorded(raw)
+    assert seen.shape == raw.shape
+    torch.testing.assert_close(as_recorded(seen), seen, atol=1e-3, rtol=0.0)  # a recording is seen as it is
+    brightness = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+    torch.testing.assert_close((seen * brightness).sum(1), (raw * brightness).sum(1), atol=1e-3, rtol=0.0)
+    red = torch.tensor([200.0, 30.0, 40.0])[None, :, None, None].expand(1, 3, *size)
+    torch.testing.assert_close(as_recorded(red), red, atol=1e-3, rtol=0.0)
+    assert not torch.allclose(seen, raw, atol=10.0)
 
 
 def test_glimpses_have_half_of_every_batch_and_are_told_apart_in_the_errors():
