@@ -14,6 +14,8 @@ _COLOURS = {
     "naive": "#b0413e",
     "time-aligned": "#d98c3f",
     "state-matching": "#3b7ea1",
+    "state-matching-faded": "#7fb8d6",
+    "state-matching-untimed": "#8e7cc3",
     "pipelined-prefix": "#2d6a4f",
 }
 
@@ -102,7 +104,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
     kinds = list(dict.fromkeys(row.method.rsplit(" ", 1)[0] for row in rows))
     figure, axes = plt.subplots(
-        2, len(kinds), figsize=(2.9 * len(kinds), 5.4), sharex=True, sharey="row", squeeze=False
+        2, len(kinds), figsize=(max(4.4, 2.9 * len(kinds)), 5.4), sharex=True, sharey="row", squeeze=False
     )
     for j, kind in enumerate(kinds):
         axes[0, j].set_title(kind.replace(" ", ", ") + " labels", fontsize=10)

@@ -134,10 +134,11 @@ class Mobile:
         draw(rows, self.output / "mobile.png")
         head, *body = averages(rows)
         shown = Table(title="Household tasks, all together: success, with its 95 % interval")
-        for name in head[: 3 + len(self.delays)]:
+        num_columns = 3 + len({row.trace for row in rows})
+        for name in head[:num_columns]:
             shown.add_column(name, no_wrap=True)
         for line in body:
-            shown.add_row(*line[: 3 + len(self.delays)])
+            shown.add_row(*line[:num_columns])
         Console().print(shown)
         print(f"figures: {self.output / 'mobile.json'}, picture: {self.output / 'mobile.png'}")
         if self.write_readme:
