@@ -6,7 +6,7 @@ import pytest
 
 from robot_runtime.cli import main
 from sim.lab_policies import TrainedPolicy
-from sim.lab_scores import CellScore, Moments, Row
+from sim.lab_scores import RESULTS_VERSION, CellScore, Moments, Row
 from sim.lab_training import train_missing
 from sim.mobile_lab import VARIANTS, MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
 from sim.mobile_page import averages, by_task, markdown
@@ -112,9 +112,17 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     (figures,) = json.loads((tmp_path / "out" / "mobile.json").read_text())["rows"]
     assert figures["method"] == "flow world time-aligned"
     assert figures["success"] == 0.0  # after two steps of training
+    kept = tmp_path / "kept.json"
+    older = {**figures, "trace": "600ms"}
+    kept.write_text(json.dumps({"version": RESULTS_VERSION, "rows": [older]}))
     capsys.readouterr()
-    assert main(command) == 0
-    assert "1 cells, 1 of them done before; 0 episodes" in capsys.readouterr().out
+    assert main([*command, "--keep", str(kept)]) == 0
+    said = capsys.readouterr().out
+    assert "1 cells, 1 of them done before; 0 episodes" in said
+    assert "300ms" in said
+    assert "600ms" in said  # what is kept is shown beside it
+    beside = json.loads((tmp_path / "out" / "mobile.json").read_text())["rows"]
+    assert [row["trace"] for row in beside] == ["300ms", "600ms"]
 
 
 @pytest.mark.parametrize(
