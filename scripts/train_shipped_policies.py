@@ -18,6 +18,7 @@ from pathlib import Path
 import tyro
 
 from policies.flow.checkpoint import load, write_card
+from policies.shipped import shipped_checkpoints
 from sim.lab_policies import PREFIX, SHIPPED
 from sim.mobile_lab import SEEING_EPISODES, SHIPPED_MOBILE, SHIPPED_SEEING
 from sim.statistics import wilson_interval
@@ -36,7 +37,7 @@ class Args:
     )
     """Which ones."""
     train: bool = True
-    """Train; otherwise take the checkpoints that are there."""
+    """Train; otherwise take those that are there."""
 
 
 def train(name: str) -> None:
@@ -90,6 +91,8 @@ def main(args: Args) -> None:
     for name in args.checkpoints:
         if args.train:
             train(name)
+        elif name not in shipped_checkpoints():
+            continue
         write_card(load(name), CHECKPOINTS / name, results(name))
 
 
