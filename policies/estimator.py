@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from policies.flow.features import NEAR, Normaliser, points_from_hand
+from policies.flow.features import NEAR, Normaliser, points_from_hand, points_in_space
 from policies.loading import ESTIMATOR
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import CheckpointError
@@ -68,8 +68,7 @@ class EstimatorConfig:
     @property
     def in_space(self) -> list[slice]:
         """Where in the scene its points of three numbers are."""
-        ends = [0, *accumulate(self.points)]
-        return [slice(a, b) for a, b in pairwise(ends) if b - a == 3]
+        return points_in_space(self.points)
 
     def num_told(self, camera: str) -> int:
         """How many numbers one camera tells."""
@@ -177,14 +176,13 @@ class Estimator:
         hands = [_hand(o) for o in observations] if config.in_space else []
         with torch.no_grad():
             told = [_numbers(*each) for each in self.network(torch.from_numpy(pictures).to(device))]
-        scene = Told(mean=np.zeros(self.scene.mean.shape), variance=np.ones(self.scene.mean.shape))
         by_base = [t for t, name in zip(told, config.cameras, strict=True) if name not in config.on_hand]
-        if by_base:
-            scene = reduce(Told.fused, by_base)
-        shape = (len(observations), config.scene_dim)
-        mean = np.array(np.broadcast_to(self.scene.mean + self.scene.std * scene.mean, shape))
-        variance = np.array(np.broadcast_to(self.scene.std**2 * scene.variance, shape))
         by_hand = [t for t, name in zip(told, config.cameras, strict=True) if name in config.on_hand]
+        shape = (len(observations), config.scene_dim)
+        nothing = Told(mean=np.zeros(shape), variance=np.ones(shape))
+        scene = reduce(Told.fused, by_base) if by_base else nothing
+        mean = self.scene.mean + self.scene.std * scene.mean
+        variance = self.scene.std**2 * scene.variance
         near = []
         for i, point in enumerate(config.in_space):
             p_BE = np.array([X_BE.translation for X_BE in hands])

@@ -11,12 +11,12 @@ cup is where the hand went. In a glimpse neither arm nor base say anything of wh
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
 
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from policies.flow.features import points_in_space, slices_of_points
 from robot_runtime.core.state import Observation
 from robot_runtime.core.transforms import turn_planar
 from sim.render import take_pictures
@@ -43,8 +43,8 @@ def glimpses(
     """
     world = World(make_task(task_name))
     assert world.task.tracker is not None
-    ends = [0, *accumulate(world.task.tracker.points)]
-    points = [slice(a, b) for a, b in pairwise(ends)]
+    points = slices_of_points(world.task.tracker.points)
+    in_space = points_in_space(world.task.tracker.points)
     for i in range(num):
         rng = np.random.default_rng([seed, 0x617, i])
         world.reset(int(rng.integers(2**31)))
@@ -54,8 +54,7 @@ def glimpses(
             point = points[int(rng.integers(len(points)))]
             p_B = there.environment_state[point][:2] + ASIDE * rng.standard_normal(2)
         else:
-            in_hand = [point for point in points if point.stop - point.start == 3]
-            point = in_hand[int(rng.integers(len(in_hand)))]
+            point = in_space[int(rng.integers(len(in_space)))]
             p_BE = world.kinematics.forward(world.q).translation
             p_B = p_BE[:2] + ASIDE_OF_HAND * rng.standard_normal(2)
         _place_base(world, point, p_B, yaw=rng.uniform(-np.pi, np.pi))

@@ -25,7 +25,7 @@ class Trainable(Protocol):
 
     @property
     def can_train(self) -> bool:
-        """Whether the policy that it goes on from is there, or it goes on from none."""
+        """Whether what it goes on from is there: a policy, a recording, or nothing at all."""
         ...
 
 

@@ -22,6 +22,7 @@ from robot_runtime.core.request_parts import PlainObservation
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.splice_parts import CrossFade, StateMatched
 from sim.evaluation import EvaluationConfig
+from sim.experts.motion import HORIZON
 from sim.lab import CONTROL_PERIOD_NS, Cell
 from sim.lab_policies import TrainedPolicy, trained_policy
 from sim.traces import LatencyTrace
@@ -34,7 +35,6 @@ SHIPPED_MOBILE, SHIPPED_SEEING = "flow-base-0", "seeing-base-0"
 SEEING_EPISODES = 250
 """Recorded for each policy that sees, the failed ones included."""
 SPLICES = ("naive", "time-aligned", "state-matching", "pipelined-prefix")
-_HORIZON = 32
 VARIANTS = MappingProxyType(
     {
         "state-matching-faded": Method(
@@ -46,7 +46,7 @@ VARIANTS = MappingProxyType(
         "state-matching-untimed": Method(
             request=PlainObservation(),
             sampler=ConstantSchedule(),
-            splice=StateMatched(window_rows=_HORIZON, time_weight=0.0),
+            splice=StateMatched(window_rows=HORIZON, time_weight=0.0),
         ),
     }
 )
@@ -132,7 +132,7 @@ def mobile_cells(
             config=EvaluationConfig(
                 policy=policy.name_or_path,
                 task=task,
-                method=VARIANTS[splice] if splice in VARIANTS else METHODS[splice],
+                method={**METHODS, **VARIANTS}[splice],
                 trace=trace,
                 episodes=episodes,
                 control_period_ns=CONTROL_PERIOD_NS,

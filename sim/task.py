@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from policies.flow.features import slices_of_points
 from robot_runtime.core.action import Command, GripperWidth, JointPosition
 from robot_runtime.core.schema import Schema
 
@@ -71,11 +72,10 @@ class Tracker:
         self, environment_state: Float[np.ndarray, " K"], rng: np.random.Generator
     ) -> Float[np.ndarray, " K"]:
         """The scene with noise."""
-        std, first = np.full(len(environment_state), self.other_std), 0
-        for size in self.points:
-            distance = float(np.hypot(*environment_state[first : first + 2]))
-            std[first : first + size] = self.point_std + self.distance_share * distance
-            first += size
+        std = np.full(len(environment_state), self.other_std)
+        for point in slices_of_points(self.points):
+            distance = float(np.hypot(*environment_state[point][:2]))
+            std[point] = self.point_std + self.distance_share * distance
         return environment_state + std * rng.standard_normal(len(std))
 
 

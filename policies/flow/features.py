@@ -9,7 +9,9 @@ Statistics are per row and column, because row 0 hardly leaves the measured join
 most.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -89,14 +91,23 @@ def points_from_hand(
     state: RobotState, environment: Float[np.ndarray, " K"], points: tuple[int, ...]
 ) -> list[Float[np.ndarray, "3"]]:
     """Points as the hand sees them, axes of B, saturating at `NEAR` [m]."""
-    out, first = [], 0
-    for size in points:
-        if size == 3:
-            if state.X_BE is None:
-                raise ValueError("the policy needs the hand pose X_BE, the state has none")
-            out.append(NEAR * np.tanh((environment[first : first + 3] - state.X_BE.translation) / NEAR))
-        first += size
-    return out
+    in_space = points_in_space(points)
+    if not in_space:
+        return []
+    if state.X_BE is None:
+        raise ValueError("the policy needs the hand pose X_BE, the state has none")
+    p_BE = state.X_BE.translation
+    return [NEAR * np.tanh((environment[point] - p_BE) / NEAR) for point in in_space]
+
+
+def slices_of_points(points: Sequence[int]) -> list[slice]:
+    """Where points of these sizes are in the environment state, which begins with them."""
+    return [slice(a, b) for a, b in pairwise([0, *accumulate(points)])]
+
+
+def points_in_space(points: Sequence[int]) -> list[slice]:
+    """Those of three numbers."""
+    return [point for point in slices_of_points(points) if point.stop - point.start == 3]
 
 
 def _world_pose(state: RobotState) -> Float[np.ndarray, "7"]:
