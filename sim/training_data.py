@@ -12,6 +12,7 @@ from policies.flow.labels import relabelled
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
+from robot_runtime.errors import InvalidValueError
 from sim.experts import action_spec_of
 from sim.experts.mobile import WORLD_SPEC
 from sim.glimpses import glimpses
@@ -60,7 +61,7 @@ def by_pictures(
     """The scene as an estimator sees it, which is trained and written to the folder; and its held-out errors.
 
     demonstrations: with pictures of all cameras, of one size. num_glimpses: see `sim.glimpses`; on_glimpse
-    is told how many there are.
+    is told how many there are. InvalidValueError: they are of another task.
     """
     task = make_task(task_name)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
@@ -68,9 +69,16 @@ def by_pictures(
     schema = replace(task.schema, cameras=cameras)
     points = () if task.tracker is None else task.tracker.points
     demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
-    for glimpse in glimpses(task_name, demonstrated, num=num_glimpses, seed=config.seed, cameras=cameras):
-        seen.append(glimpse)
-        on_glimpse(len(seen))
+    shown = sorted({o.task for o in demonstrated})
+    if shown != [task.instruction]:
+        raise InvalidValueError(
+            f"the datasets show {', '.join(map(repr, shown))}, {task_name} is {task.instruction!r}"
+        )
+    if num_glimpses:
+        drawn = glimpses(task_name, demonstrated, num=num_glimpses, seed=config.seed, cameras=cameras)
+        for glimpse in drawn:
+            seen.append(glimpse)
+            on_glimpse(len(seen))
     estimator, errors = train_estimator(
         demonstrated,
         config,

@@ -60,6 +60,22 @@ def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(r
     assert np.isfinite(rows).all()
 
 
+def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded):
+    dataset, few = tmp_path / "track", ("--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
+    record_expert("track", dataset, num_episodes=1, seed=0, cameras=("overview",), size=(48, 48))
+    command = ["train", "--task", "track", "--dataset", str(dataset), "--recipe", "prefix", *few]
+    assert main([*command, "--output", str(tmp_path / "seeing")]) == 0
+    assert load_policy(tmp_path / "seeing").schema.cameras == {"overview": (48, 48)}
+
+
+def test_a_recording_of_another_task_is_refused(recorded, tmp_path, capfd):
+    output = str(tmp_path / "x")
+    assert main(["train", "--task", "wipe", "--dataset", str(recorded), "--output", output]) == 1
+    error = capfd.readouterr().err
+    assert "the datasets show 'bring the cup from the table to the tray in the other room'" in error
+    assert f"wipe is '{make_task('wipe').instruction}'" in error
+
+
 def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recorded):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
