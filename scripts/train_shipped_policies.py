@@ -1,9 +1,8 @@
 """Train the shipped checkpoints: with prefixes, and those of the table then on with FASTER's mixed schedule.
 
-Those that see learn from pictures that are recorded first.
-
-python scripts/train_shipped_policies.py                # eight hours of one core
+python scripts/train_shipped_policies.py                # three hours of one core
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
+python scripts/train_shipped_policies.py --checkpoints fetch-seeing     # from pictures, recorded first
 
 The cards say what `robot-runtime lab` and `robot-runtime mobile` found (`sim/results`).
 """
@@ -18,32 +17,27 @@ from pathlib import Path
 import tyro
 
 from policies.flow.checkpoint import load, write_card
-from policies.shipped import shipped_checkpoints
 from sim.lab_policies import PREFIX, SHIPPED
-from sim.mobile_lab import SEEING_EPISODES, SHIPPED_MOBILE, SHIPPED_SEEING
+from sim.mobile_lab import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
 from sim.statistics import wilson_interval
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results"
-SEEING = "-seeing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    checkpoints: tuple[str, ...] = (
-        *(*TABLE_TASKS, *HOUSEHOLD_TASKS),
-        *(f"{task}{SEEING}" for task in HOUSEHOLD_TASKS),
-    )
-    """Which ones."""
+    checkpoints: tuple[str, ...] = (*TABLE_TASKS, *HOUSEHOLD_TASKS)
+    """Which ones: a task, or a household task and -seeing."""
     train: bool = True
-    """Train; otherwise take those that are there."""
+    """Train; otherwise take the checkpoints that are there."""
 
 
 def train(name: str) -> None:
     """A mobile robot's in one step, from pictures where it sees; the table's in two on one collection."""
     runtime = [sys.executable, "-m", "robot_runtime.cli"]
-    task = name.removesuffix(SEEING)
+    task = name.removesuffix(SEEING_SUFFIX)
     command = [*runtime, "train", "--task", task]
     if name in HOUSEHOLD_TASKS:
         subprocess.run([*command, "--output", str(CHECKPOINTS / name)], check=True)
@@ -65,7 +59,7 @@ def train(name: str) -> None:
 def results(checkpoint: str) -> dict[str, dict[str, object]]:
     """What the comparisons found with the shipped policy: for every method, success under every trace."""
     out: dict[str, dict[str, object]] = {}
-    task = checkpoint.removesuffix(SEEING)
+    task = checkpoint.removesuffix(SEEING_SUFFIX)
     is_mobile = task in HOUSEHOLD_TASKS
     path = RESULTS / ("mobile.json" if is_mobile else "lab.json")
     mobile = SHIPPED_MOBILE if checkpoint == task else SHIPPED_SEEING
@@ -91,8 +85,6 @@ def main(args: Args) -> None:
     for name in args.checkpoints:
         if args.train:
             train(name)
-        elif name not in shipped_checkpoints():
-            continue
         write_card(load(name), CHECKPOINTS / name, results(name))
 
 

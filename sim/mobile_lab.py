@@ -30,7 +30,7 @@ from sim.traces import LatencyTrace
 Labels = Literal["base", "world"]
 Network = Literal["flow", "seeing", "act", "diffusion"]
 LABELS, NETWORKS = get_args(Labels), get_args(Network)
-SHIPPED_MOBILE, SHIPPED_SEEING = "flow-base-0", "seeing-base-0"
+SHIPPED_MOBILE, SHIPPED_SEEING, SEEING_SUFFIX = "flow-base-0", "seeing-base-0", "-seeing"
 """What the shipped policies `<task>` and `<task>-seeing` count as."""
 SEEING_EPISODES = 250
 """Recorded for each policy that sees, the failed ones included."""
@@ -99,7 +99,7 @@ def find_mobile_policy(
     kind = f"{network}-{labels}"
     if folder.is_dir():
         return trained_policy(kind, training_seed, str(folder), folder)
-    shipped = {SHIPPED_MOBILE: task, SHIPPED_SEEING: f"{task}-seeing"}.get(folder.name)
+    shipped = {SHIPPED_MOBILE: task, SHIPPED_SEEING: task + SEEING_SUFFIX}.get(folder.name)
     if shipped in shipped_checkpoints():
         return trained_policy(kind, training_seed, shipped, find_checkpoint(shipped))
     return MissingMobilePolicy(

@@ -1,5 +1,6 @@
 """One episode in real time: the simulated robot in this process, the server in another."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -103,7 +104,7 @@ def _welcomed(client: PolicyClient, config: RealTimeConfig) -> Welcome:
     try:
         return client.wait_until_ready(config.connect_timeout_s)
     except SchemaMismatchError as error:
-        if "; camera " not in str(error) and ": camera " not in str(error):
+        if re.search(r"camera '\w+': the robot has \(", str(error)) is None:  # of another size
             raise
         hint = "simulated cameras take pictures of any size: --picture-size HEIGHT WIDTH"
         raise SchemaMismatchError(f"{error} ({hint})") from error
