@@ -5,8 +5,9 @@ import pytest
 
 from robot_runtime.core.state import Observation
 from sim.demonstrations import disturbed_episode
-from sim.glimpses import ARM_STD, glimpses
+from sim.glimpses import ARM_STD, REACH, glimpses
 from sim.tasks import HOUSEHOLD_TASKS, make_task
+from sim.tasks.household import CUP_HALF_HEIGHT, TABLE_Z
 from sim.world import World
 
 
@@ -42,6 +43,21 @@ def test_things_are_near_the_hand_but_the_arm_does_not_say_where(demonstrated):
     q0, bearing = np.array([(o.state.q[0], np.arctan2(*to_cup(o)[1::-1])) for o in near]).T
     assert np.ptp(bearing) > 5.0  # all around it
     assert abs(np.corrcoef(q0, np.sin(bearing))[0, 1]) < 0.35
+
+
+def test_the_hand_reaches_for_what_stands(demonstrated):
+    within_reach = [o for o in look(demonstrated, 100) if np.linalg.norm(to_cup(o)) < REACH]
+    assert len(within_reach) > 12
+    on_table = TABLE_Z + CUP_HALF_HEIGHT
+    for seen in within_reach:
+        assert seen.environment_state[2] == pytest.approx(on_table, abs=1e-3)
+
+
+def test_demonstrations_that_never_reach_have_glimpses_too():
+    world = World(make_task("fetch"))
+    world.reset(3)
+    seen = look([world.observe()], 2)
+    assert all(np.linalg.norm(to_cup(o)) > REACH for o in seen)
 
 
 def test_arms_are_like_the_demonstrated_ones(demonstrated):
