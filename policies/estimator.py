@@ -35,10 +35,11 @@ from robot_runtime.errors import CheckpointError
 
 WEIGHTS = "estimator.safetensors"
 MIN_LOG_STD, MAX_LOG_STD = -6.0, 1.0
+_NUM_HALVING = 2
 _TO_YCBCR = torch.tensor([[0.299, 0.587, 0.114], [-0.1687, -0.3313, 0.5], [0.5, -0.4187, -0.0813]])
 """ITU-R BT.601."""
 _TO_RGB = torch.linalg.inv(_TO_YCBCR)
-_EDGE, _LEAST_VARIANCE, _UNKNOWN = 0.95, 1e-8, 1e4
+_EDGE, _LEAST_VARIANCE, _UNKNOWN = 0.95, 1e-6, 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,11 @@ class EstimatorConfig:
     """Numbers of the scene, as the environment state has them."""
     points: tuple[int, ...] = ()
     """Sizes of the points in B that they begin with; those of three are seen from the hand as well."""
-    channels: tuple[int, ...] = (24, 48, 64)
-    """Of the convolutions; each but the last halves the picture."""
+    points_alike: bool = False
+    """Whether what is at those of three looks alike: a camera on the hand then tells the nearest alone, and
+    which it is follows from where the others see them."""
+    channels: tuple[int, ...] = (24, 48, 48, 64)
+    """Of the convolutions: the first two halve the picture, those after the third look twice as far."""
     num_keypoints: int = 32
     """Feature maps whose hottest places are told."""
     width: int = 256
@@ -72,7 +76,10 @@ class EstimatorConfig:
 
     def num_told(self, camera: str) -> int:
         """How many numbers one camera tells."""
-        return 3 * len(self.in_space) if camera in self.on_hand else self.scene_dim
+        if camera not in self.on_hand:
+            return self.scene_dim
+        num_points = len(self.in_space)
+        return 3 * (min(1, num_points) if self.points_alike else num_points)
 
 
 class _Eye(nn.Module):
@@ -85,11 +92,12 @@ class _Eye(nn.Module):
         sizes = (3, *config.channels)
         layers: list[nn.Module] = []
         for i, (n, m) in enumerate(pairwise(sizes)):
-            stride = 1 if i + 1 == len(config.channels) else 2
-            layers += [nn.Conv2d(n, m, 3 if i else 5, stride, 1 if i else 2), nn.BatchNorm2d(m), nn.ReLU()]
+            stride, far = 2 if i < _NUM_HALVING else 1, 2 if i > _NUM_HALVING else 1
+            size = 3 if i else 5
+            layers += [nn.Conv2d(n, m, size, stride, far * (size // 2), far), nn.BatchNorm2d(m), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.maps = nn.Conv2d(sizes[-1], config.num_keypoints, 1)
-        shrink = 2 ** (len(config.channels) - 1)
+        shrink = 2 ** min(_NUM_HALVING, len(config.channels))
         h, w = -(-config.size[0] // shrink), -(-config.size[1] // shrink)
         y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
         self.register_buffer("grid", torch.stack([x.ravel(), y.ravel()]), persistent=False)
@@ -183,21 +191,21 @@ class Estimator:
         scene = reduce(Told.fused, by_base) if by_base else nothing
         mean = self.scene.mean + self.scene.std * scene.mean
         variance = self.scene.std**2 * scene.variance
-        near = []
-        for i, point in enumerate(config.in_space):
-            p_BE = np.array([X_BE.translation for X_BE in hands])
-            r = Told(mean=mean[:, point] - p_BE, variance=variance[:, point])
-            for each in by_hand:
-                r = r.fused(_from_hand_in_base(each, slice(3 * i, 3 * i + 3), hands))
-            mean[:, point], variance[:, point] = p_BE + r.mean, r.variance
-            near.append(_saturated(r))
+        p_BE = np.array([X_BE.translation for X_BE in hands])
+        points = [Told(mean=mean[:, p] - p_BE, variance=variance[:, p]) for p in config.in_space]
+        for each in by_hand:
+            points = _fuse_from_hand(points, each, hands, config)
+        for p, r in zip(config.in_space, points, strict=True):
+            mean[:, p], variance[:, p] = p_BE + r.mean, r.variance
+        near = [_saturated(r) for r in points]
         means = [*(t.mean for t in near), mean]
         stds = [np.sqrt(v) for v in (*(t.variance for t in near), variance)]
         return np.concatenate([*means, *stds], axis=1)
 
     def see(self, observations: Sequence[Observation]) -> list[Observation]:
-        """Observations with estimates in place of pictures."""
-        scenes = self.estimate(observations)
+        """Observations with estimates in place of pictures; of the deviations, the logarithms."""
+        mean, std = np.split(self.estimate(observations), 2, axis=1)
+        scenes = np.concatenate([mean, np.log(std)], axis=1)
         return [
             replace(o, images={}, environment_state=scene)
             for o, scene in zip(observations, scenes, strict=True)
@@ -246,12 +254,15 @@ def scene_numbers(observation: Observation, points: tuple[int, ...]) -> Float[np
 
 
 def hand_numbers(observation: Observation, config: EstimatorConfig) -> Float[np.ndarray, " H"]:
-    """What a camera on the hand tells: each point of three numbers in E, saturating at `NEAR`, -1 to 1."""
+    """What a camera on the hand tells: each point of three numbers in E, saturating at `NEAR`, -1 to 1.
+
+    Of points that look alike it is the nearest alone.
+    """
     X_EB = _hand(observation).inverse()
-    scene = observation.environment_state
-    return np.tanh(
-        np.concatenate([np.zeros(0), *(X_EB.act(scene[point]) for point in config.in_space)]) / NEAR
-    )
+    points = [X_EB.act(observation.environment_state[point]) for point in config.in_space]
+    if config.points_alike and points:
+        points = [min(points, key=lambda p_E: float(np.linalg.norm(p_E)))]
+    return np.tanh(np.concatenate([np.zeros(0), *points]) / NEAR)
 
 
 def _hand(observation: Observation) -> pin.SE3:
@@ -263,6 +274,34 @@ def _hand(observation: Observation) -> pin.SE3:
 def _numbers(mean: Tensor, log_std: Tensor) -> Told:
     variance = (2.0 * log_std).exp().double().cpu().numpy()
     return Told(mean=mean.double().cpu().numpy(), variance=variance)
+
+
+def _fuse_from_hand(
+    points: list[Told], told: Told, hands: Sequence[pin.SE3], config: EstimatorConfig
+) -> list[Told]:
+    """Points from the hand, with what a camera on the hand tells of them.
+
+    The one point that it tells of those that look alike is the likeliest one: data association by likelihood.
+    """
+    if not config.points_alike:
+        return [
+            r.fused(_from_hand_in_base(told, slice(3 * i, 3 * i + 3), hands)) for i, r in enumerate(points)
+        ]
+    one = _from_hand_in_base(told, slice(0, 3), hands)
+    fits = [
+        ((r.mean - one.mean) ** 2 / (s := r.variance + one.variance) + np.log(s)).sum(axis=1) for r in points
+    ]
+    likeliest = np.argmin(fits, axis=0)
+    out = []
+    for i, r in enumerate(points):
+        is_it, fused = (likeliest == i)[:, None], r.fused(one)
+        out.append(
+            Told(
+                mean=np.where(is_it, fused.mean, r.mean),
+                variance=np.where(is_it, fused.variance, r.variance),
+            )
+        )
+    return out
 
 
 def _from_hand_in_base(told: Told, point: slice, hands: Sequence[pin.SE3]) -> Told:

@@ -1,7 +1,7 @@
 """Trains a `SceneEstimator` on pictures, those of demonstrations and glimpses: `train_estimator`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,11 +17,8 @@ from policies.estimator import (
     scene_numbers,
     stack_pictures,
 )
-from policies.flow.dataset import Demonstration
-from policies.flow.demonstrations import StoredDemonstration
 from policies.flow.features import Normaliser
 from policies.flow.train import learning_rate
-from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError
 
@@ -66,13 +63,15 @@ def train_estimator(
     cameras: Mapping[str, tuple[int, int]],
     on_hand: Sequence[str] = (),
     points: tuple[int, ...] = (),
+    points_alike: bool = False,
     glimpses: Sequence[Observation] = (),
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> tuple[Estimator, dict[str, float]]:
     """The estimator, and how far it errs on what was held out, see `errors`.
 
     cameras: (height, width) of those that are looked at, by name; on_hand: those that the hand carries.
-    points: sizes of the points in B that the scene begins with. on_step: steps done, running mean loss.
+    points: sizes of the points in B that the scene begins with; points_alike: see `EstimatorConfig`.
+    on_step: steps done, running mean loss.
     InvalidValueError: there is no camera, pictures differ in size, one is missing, or a camera on the hand
     has no point to see.
     """
@@ -82,6 +81,7 @@ def train_estimator(
         size=_one_size(cameras),
         scene_dim=len(demonstrated[0].environment_state),
         points=points,
+        points_alike=points_alike,
     )
     if sizes.on_hand and not sizes.in_space:
         raise InvalidValueError(
@@ -117,23 +117,6 @@ def errors(estimator: Estimator, seen: Sequence[Observation], name: str) -> dict
     if is_near.any():
         out[f"{name}_near_m"] = float(np.median(distance[is_near]))
     return out
-
-
-def with_estimates(
-    demonstrations: Sequence[Demonstration], estimator: Estimator, *, batch_size: int = 256
-) -> list[StoredDemonstration]:
-    """The demonstrations as a flow policy behind the estimator sees them."""
-    out: list[StoredDemonstration] = []
-    for first in range(0, len(demonstrations), batch_size):
-        batch = demonstrations[first : first + batch_size]
-        for d, seen in zip(batch, estimator.see([d.observation for d in batch]), strict=True):
-            out.append(StoredDemonstration(observation=seen, rows=d.rows, num_committed=d.num_committed))
-    return out
-
-
-def estimated_schema(schema: Schema, estimator: Estimator) -> Schema:
-    """Of the flow policy behind it."""
-    return replace(schema, environment_state_dim=estimator.num_estimates, cameras={})
 
 
 def _one_size(cameras: Mapping[str, tuple[int, int]]) -> tuple[int, int]:

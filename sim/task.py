@@ -61,6 +61,8 @@ class Tracker:
 
     points: tuple[int, ...]
     """How many numbers each point has."""
+    points_alike: bool = False
+    """Whether what is at those of three numbers looks alike, for who sees them."""
     point_std: float = 0.0015
     """Of each coordinate of a point [m], to which comes ..."""
     distance_share: float = 0.004

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
+from policies.estimated import behind_estimator, estimated_schema, with_errors, with_estimates
+from policies.estimator_train import EstimatorTrainConfig, train_estimator
+from policies.flow.checkpoint import Checkpoint
 from policies.flow.dataset import Demonstration
 from policies.flow.features import FeatureConfig
 from policies.flow.labels import relabelled
@@ -32,6 +34,8 @@ class TrainingData:
     features: FeatureConfig
     notes: Mapping[str, object] = field(default_factory=dict)
     """What a checkpoint should say of how it came to them."""
+    init: Checkpoint | None = None
+    """The policy to go on from, told as they are."""
 
 
 def by_labels(
@@ -54,14 +58,18 @@ def by_pictures(
     config: EstimatorTrainConfig,
     *,
     folder: Path,
+    more: Sequence[Demonstration] = (),
+    init: Checkpoint | None = None,
     num_glimpses: int,
     on_glimpse: Callable[[int], None],
     on_step: Callable[[int, float], None],
 ) -> tuple[TrainingData, dict[str, float]]:
     """The scene as an estimator sees it, which is trained and written to the folder; and its held-out errors.
 
-    demonstrations: with pictures of all cameras, of one size. num_glimpses: see `sim.glimpses`; on_glimpse
-    is told how many there are. InvalidValueError: they are of another task.
+    demonstrations: with pictures of all cameras, of one size; more: without, see `with_errors`.
+    init: a policy of the task that is told the scene, to go on from.
+    num_glimpses: see `sim.glimpses`; on_glimpse is told how many there are.
+    InvalidValueError: the demonstrations, or the policy, are of another task.
     """
     task = make_task(task_name)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
@@ -85,16 +93,26 @@ def by_pictures(
         cameras=cameras,
         on_hand=[name for name in cameras if name in HAND_CAMERAS],
         points=points,
+        points_alike=task.tracker is not None and task.tracker.points_alike,
         glimpses=seen,
         on_step=on_step,
     )
     estimator.save(folder)
+    told = with_estimates(demonstrations, estimator)
+    schema = estimated_schema(schema, estimator)
+    start = None if init is None else behind_estimator(init, told, schema)
+    if more:
+        told += with_errors(
+            more, demonstrated, [d.observation for d in told], points=points, seed=config.seed
+        )
     data = TrainingData(
-        demonstrations=with_estimates(demonstrations, estimator),
-        schema=estimated_schema(schema, estimator),
+        demonstrations=told,
+        schema=schema,
         spec=action_spec_of(task_name),
-        features=FeatureConfig(),
+        features=FeatureConfig() if start is None else start.feature_config,
+        init=start,
         notes={
+            "recorded": len(demonstrations),
             "glimpses": num_glimpses,
             "estimator_steps": config.steps,
             **{f"estimator_{name}": round(value, 4) for name, value in errors.items()},

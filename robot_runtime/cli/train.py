@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from policies.flow.checkpoint import Checkpoint
     from policies.flow.dataset import Demonstration
     from policies.flow.recipes import Recipe
     from sim.training_data import TrainingData
@@ -61,11 +62,13 @@ class Train:
     labels: Literal["base", "world"] = "base"
     """Of a mobile robot: the hand in the base and the base from where it is, or both in the world."""
     init: Path | None = None
-    """Checkpoint to start from: a folder, or a shipped one's name."""
+    """Checkpoint to start from: a folder, or a shipped one's name. With --dataset one that is told the scene:
+    then it need not learn the task from what is seen."""
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
-    """Demonstrated episodes per task; None takes the task's own number."""
+    """Demonstrated episodes per task; None takes the task's own number. With --dataset, beside it and without
+    pictures: their scenes are told with the errors of recorded ones like them; None takes none."""
     steps: int | None = None
     """Gradient steps; None takes the default of the training code, as do the next three."""
     batch_size: int | None = None
@@ -101,14 +104,15 @@ class Train:
             collect_s = time.perf_counter() - t_start
             cpu_start_s = time.process_time()
             if self.network == "flow":
-                num_steps = self._train(recipe, demonstrations, progress)
+                num_steps, num_samples = self._train(recipe, demonstrations, progress)
             else:
                 num_steps = self._train_lerobot(self.network, demonstrations, progress)
+                num_samples = len(demonstrations)
         train_s = time.perf_counter() - t_start - collect_s
         cpu_s = time.process_time() - cpu_start_s
         what = f"recipe {self._recipe_name}" if self.network == "flow" else self.network
         print(
-            f"{self.output}: {what}, {num_steps} steps on {len(demonstrations)} samples in "
+            f"{self.output}: {what}, {num_steps} steps on {num_samples} samples in "
             f"{train_s:.0f} s ({cpu_s:.0f} s of CPU)"
         )
         if self.json is not None:
@@ -161,8 +165,10 @@ class Train:
             )
         return recipe
 
-    def _train(self, recipe: "Recipe", demonstrations: "Sequence[Demonstration]", progress: Progress) -> int:
-        """Write the checkpoint; returns the number of steps."""
+    def _train(
+        self, recipe: "Recipe", demonstrations: "Sequence[Demonstration]", progress: Progress
+    ) -> tuple[int, int]:
+        """Write the checkpoint; returns the numbers of steps and of samples."""
         from policies.flow.checkpoint import load
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
@@ -179,7 +185,7 @@ class Train:
             head = replace(ResidualConfig(recipe=recipe, seed=self.seed), **given)
             progress.update(bar, total=head.steps)
             train_residual(demonstrations, head, init=init, folder=self.output, on_step=on_step)
-            return head.steps
+            return head.steps, len(demonstrations)
         if self.width is not None:
             given["width"] = self.width
         if self._is_mobile and init is None:
@@ -189,7 +195,7 @@ class Train:
             if init is None
             else fine_tuning(recipe, seed=self.seed)
         )
-        told = self._data(demonstrations, progress)
+        told = self._data(demonstrations, init, progress)
         config = replace(start, features=told.features, **given)
         progress.update(bar, total=config.steps)
         train(
@@ -198,12 +204,12 @@ class Train:
             schema=told.schema,
             action_spec=told.spec,
             folder=self.output,
-            init=init,
+            init=init if told.init is None else told.init,
             hand_pose=hand_pose_of(self.task[0]),
             notes={"tasks": ", ".join(self.task), **told.notes},
             on_step=on_step,
         )
-        return config.steps
+        return config.steps, len(told.demonstrations)
 
     def _train_lerobot(
         self,
@@ -217,7 +223,7 @@ class Train:
         given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "width")}
         given = {name: value for name, value in given.items() if value is not None}
         config = LeRobotTrainConfig(network=network, seed=self.seed, **given)
-        told = self._data(demonstrations, progress)
+        told = self._data(demonstrations, None, progress)
         bar = progress.add_task(f"train {network}", note="", total=config.steps)
         train_lerobot(
             told.demonstrations,
@@ -230,13 +236,16 @@ class Train:
         )
         return config.steps
 
-    def _data(self, demonstrations: "Sequence[Demonstration]", progress: Progress) -> "TrainingData":
+    def _data(
+        self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
+    ) -> "TrainingData":
         """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
         from policies.estimator_train import EstimatorTrainConfig
         from sim.training_data import by_labels, by_pictures
 
         if not self.dataset:
             return by_labels(self.task[0], demonstrations, self.labels)
+        more = self._without_pictures(progress) if self.episodes or self.demonstrations else ()
         config = EstimatorTrainConfig(seed=self.seed)
         if self.estimator_steps is not None:
             config = replace(config, steps=self.estimator_steps)
@@ -248,6 +257,8 @@ class Train:
             demonstrations,
             config,
             folder=self.output,
+            more=more,
+            init=init,
             num_glimpses=num_glimpses,
             on_glimpse=lambda num: progress.update(looked, completed=num),
             on_step=_report_steps(progress, bar),
@@ -256,11 +267,15 @@ class Train:
         return data
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
-        """From the datasets or the file if there are any, else collected, and kept if a file is named."""
+        """From the datasets if there are any."""
         if self.dataset:
             from policies.lerobot_data import load_dataset
 
             return [d for folder in self.dataset for d in load_dataset(folder)]
+        return self._without_pictures(progress)
+
+    def _without_pictures(self, progress: Progress) -> "Sequence[Demonstration]":
+        """From the file if it is there, else collected, and kept if a file is named."""
         from policies.flow.demonstrations import load_demonstrations, save_demonstrations
         from sim.demonstrations import collect
 

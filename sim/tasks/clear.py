@@ -44,7 +44,7 @@ class Clear:
 
     name = "clear"
     instruction = "clear the cups from the counter into your bin"
-    tracker, work_z = Tracker(points=(3, 3, 3)), TABLE_Z
+    tracker, work_z = Tracker(points=(3, 3, 3), points_alike=True), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=11)
     episode_s = 40.0
     num_stages = len(CUPS)

@@ -10,10 +10,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.estimator import Estimator, SceneEstimator, Told, as_recorded, nll, scene_numbers
-from policies.estimator_train import EstimatorTrainConfig, estimated_schema, train_estimator, with_estimates
+from policies.estimated import estimated_schema, with_estimates
+from policies.estimator import (
+    Estimator,
+    EstimatorConfig,
+    SceneEstimator,
+    Told,
+    as_recorded,
+    hand_numbers,
+    nll,
+    scene_numbers,
+)
+from policies.estimator_train import EstimatorTrainConfig, train_estimator
 from policies.flow.checkpoint import load, write_card
-from policies.flow.features import FeatureConfig
+from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
 from policies.flow.train import TrainConfig, train
@@ -160,6 +170,39 @@ def test_two_that_tell_the_same_number_are_weighed_by_how_sure_they_are(pairs):
     np.testing.assert_allclose(both.mean, other.fused(one).mean, atol=1e-9)
     least = (both.mean - a) / va + (both.mean - b) / vb  # derivative of the summed squares
     np.testing.assert_allclose(least * both.variance, 0.0, atol=1e-6)
+
+
+class Telling(SceneEstimator):
+    """Tells what it is told to tell, of two points that look alike."""
+
+    def __init__(self, **told: tuple[np.ndarray, float]) -> None:
+        config = EstimatorConfig(
+            cameras=tuple(told), on_hand=("palm",), size=SIZE, scene_dim=6, points=(3, 3), points_alike=True
+        )
+        super().__init__(config)
+        self.told = [
+            (torch.tensor(mean)[None], torch.full((1, len(mean)), np.log(std))) for mean, std in told.values()
+        ]
+
+    def forward(self, pictures: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return self.told
+
+
+@given(st.integers(0, 1), st.floats(0.2, 0.5), st.lists(st.floats(-0.1, 0.1), min_size=3, max_size=3))
+def test_of_two_alike_the_hand_tells_the_one_that_it_is_likeliest_to_see(which, apart, p_E):
+    seen = observation(1)
+    assert seen.state.X_BE is not None
+    seen_by_hand = seen.state.X_BE.act(np.array(p_E))
+    farther = seen.state.X_BE.act(np.array(p_E) + np.copysign(apart, p_E))
+    scene = np.concatenate([seen_by_hand, farther] if which == 0 else [farther, seen_by_hand])
+    truth = replace(seen, environment_state=scene)
+    off = 0.03 * np.array([1.0, -1.0, 1.0, 1.0, 1.0, -1.0])  # as the base's camera has it
+    network = Telling(eye=(scene + off, 0.05), palm=(np.zeros(3), 0.001))
+    network.told[1] = (torch.tensor(hand_numbers(truth, network.config))[None], network.told[1][1])
+    estimator = Estimator(network=network, scene=Normaliser(mean=np.zeros(6), std=np.ones(6)))
+    told = estimator.estimate([seen])[0, 6:12].reshape(2, 3)
+    np.testing.assert_allclose(told[which], seen_by_hand, atol=1e-3)
+    np.testing.assert_allclose(told[1 - which], (scene + off).reshape(2, 3)[1 - which], atol=1e-9)
 
 
 @pytest.mark.parametrize("size", [(24, 24), (7, 10)])

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policies.flow.checkpoint import load
+from policies.flow.demonstrations import load_demonstrations
 from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
 from policies.loading import load_policy
 from robot_runtime.cli import main
@@ -58,6 +60,25 @@ def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(r
     rows = np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=0)))
     assert rows.shape == (32, 13)
     assert np.isfinite(rows).all()
+
+
+def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_without_pictures(
+    recorded, tmp_path, capfd
+):
+    folder = tmp_path / "seeing"
+    few = ("--glimpses", "0", "--estimator-steps", "2", "--steps", "1", "--batch-size", "8")
+    more = ("--init", "fetch", "--episodes", "1", "--demonstrations", str(tmp_path / "more.npz"))
+    command = ["train", "--task", "fetch", "--output", str(folder), "--dataset", str(recorded)]
+    assert main([*command, *few, *more]) == 0
+    num_frames, num_more = len(load_dataset(recorded)), len(load_demonstrations(tmp_path / "more.npz"))
+    assert num_more > 100
+    assert f"1 steps on {num_frames + num_more} samples" in capfd.readouterr().out
+    training = json.loads((folder / "config.json").read_text())["training"]
+    assert (training["init"], training["recorded"]) == ("fetch", num_frames)
+    seeing, told = load(folder), load("fetch")
+    assert seeing.schema.environment_state_dim == 40
+    for one, other in zip(seeing.model.blocks.parameters(), told.model.blocks.parameters(), strict=True):
+        assert float((one - other).abs().max()) < 0.05  # after one step
 
 
 def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded):
