@@ -207,9 +207,9 @@ class Lab:
 
         for task in dict.fromkeys(row.task for row in rows):
             head, *body = success_table(rows, task)
-            shown = Table(title=f"{task}: success, with its 95 % interval")
-            for name in head:
-                shown.add_column(name, no_wrap=name in head[:2])
+            shown = Table(title=f"{task}: success; its 95 % intervals and the policies are on the page")
+            for name in (head[0], *head[2:]):
+                shown.add_column(name, no_wrap=name == head[0], overflow="fold")
             for line in body:
-                shown.add_row(*line)
+                shown.add_row(line[0], *(cell.partition(" (")[0] for cell in line[2:]))
             Console().print(shown)
