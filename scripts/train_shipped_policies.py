@@ -46,7 +46,8 @@ def train(name: str) -> None:
         if name != task:
             record = ["record", "--task", task, "--episodes", str(SEEING_EPISODES)]
             subprocess.run([*runtime, *record, "--output", f"{scratch}/dataset"], check=True)
-            command += ["--dataset", f"{scratch}/dataset", "--output", str(CHECKPOINTS / name)]
+            command += ["--dataset", f"{scratch}/dataset", "--init", task]
+            command += ["--output", str(CHECKPOINTS / name)]
             subprocess.run(command, check=True)
             return
         start = Path(scratch) / f"{PREFIX}-0"

@@ -73,7 +73,7 @@ class MissingMobilePolicy:
         """The command that makes it."""
         demonstrations = str(self.folder.parent / "demonstrations.npz")
         told = ("--network", self.network, "--labels", self.labels, "--demonstrations", demonstrations)
-        seen = ("--dataset", str(self._dataset))
+        seen = ("--dataset", str(self._dataset), "--init", self.task)
         return (
             *("robot-runtime", "train", "--task", self.task, "--seed", str(self.training_seed)),
             *(seen if self.network == "seeing" else told),

@@ -34,6 +34,8 @@ EPISODES = MappingProxyType(
 )
 """Demonstrated episodes that a policy of each task is trained on."""
 GLIMPSES = 20_000
+SEEING_STEPS = 4000
+"""Gradient steps from a policy that is told the scene to one that sees it."""
 MOBILE_STEPS = 8000
 """Gradient steps of a policy for a mobile robot: drawer and fetch are learned better than in 4000."""
 
@@ -190,6 +192,8 @@ class Train:
             given["width"] = self.width
         if self._is_mobile and init is None:
             given.setdefault("steps", MOBILE_STEPS)
+        if self.dataset and init is not None:
+            given.setdefault("steps", SEEING_STEPS)
         start = (
             TrainConfig(recipe=recipe, seed=self.seed)
             if init is None

@@ -27,7 +27,8 @@ def test_a_policy_that_sees_is_missing_with_its_recording_first(tmp_path):
     assert isinstance(missing, MissingMobilePolicy)
     dataset = tmp_path / "wipe" / "dataset"
     train = (
-        f"robot-runtime train --task wipe --seed 2 --dataset {dataset} --output {tmp_path}/wipe/seeing-base-2"
+        f"robot-runtime train --task wipe --seed 2 --dataset {dataset} --init wipe "
+        f"--output {tmp_path}/wipe/seeing-base-2"
     )
     assert str(missing) == (f"robot-runtime record --task wipe --episodes 250 --output {dataset} && {train}")
     assert train_missing([missing], workers=1) == [missing]  # nobody records on the quiet
