@@ -5,7 +5,7 @@ from pathlib import Path
 
 from policies.policy import Policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
-from policies.shipped import shipped_checkpoints
+from policies.shipped import find_checkpoint, shipped_checkpoints
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
 
@@ -106,6 +106,6 @@ def load_policy(
     from policies.flow.checkpoint import load
     from policies.flow.policy import FlowPolicy
 
-    folder = Path(name)
+    folder = find_checkpoint(name)
     estimator = Estimator.load(folder, device=device) if (folder / ESTIMATOR).is_file() else None
-    return FlowPolicy(load(name), device=device, estimator=estimator)
+    return FlowPolicy(load(folder), device=device, estimator=estimator)

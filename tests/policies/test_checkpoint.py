@@ -93,6 +93,13 @@ def test_every_shipped_checkpoint_loads() -> None:
         assert load_policy(name).name == name
 
 
+def test_shipped_policies_that_see_come_with_their_eyes() -> None:
+    seeing = [name for name in shipped_checkpoints() if name.endswith("-seeing")]
+    assert seeing
+    for name in seeing:
+        assert load_policy(name).schema.cameras == {"chest": (96, 96), "wrist": (96, 96)}
+
+
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="'wave'; valid: clear, conveyor, drawer, fetch, hold, "):
         load_policy("wave")
