@@ -103,11 +103,14 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     kinds = list(dict.fromkeys(row.method.rsplit(" ", 1)[0] for row in rows))
+    all_tasks = {row.task for row in rows}
     figure, axes = plt.subplots(
         2, len(kinds), figsize=(max(4.4, 2.9 * len(kinds)), 5.4), sharex=True, sharey="row", squeeze=False
     )
     for j, kind in enumerate(kinds):
-        axes[0, j].set_title(kind.replace(" ", ", ") + " labels", fontsize=10)
+        tasks = sorted({row.task for row in rows if row.method.startswith(f"{kind} ")})
+        which = "" if len(tasks) == len(all_tasks) else f"\n({', '.join(tasks)} alone)"
+        axes[0, j].set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
         axes[1, j].set_xlabel("capture to answer [ms]")
         for splice, colour in _COLOURS.items():
             line = [row for row in rows if row.method == f"{kind} {splice}" and row.delay_ms is not None]

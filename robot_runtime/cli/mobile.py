@@ -133,12 +133,12 @@ class Mobile:
         (self.output / "mobile.json").write_text(to_json(rows))
         draw(rows, self.output / "mobile.png")
         head, *body = averages(rows)
-        shown = Table(title="Household tasks, all together: success, with its 95 % interval")
+        shown = Table(title="All household tasks: success (95 % intervals: README)")
         num_columns = 3 + len({row.trace for row in rows})
         for name in head[:num_columns]:
             shown.add_column(name, no_wrap=True)
         for line in body:
-            shown.add_row(*line[:num_columns])
+            shown.add_row(*(cell.partition(" (")[0] for cell in line[:num_columns]))
         Console().print(shown)
         print(f"figures: {self.output / 'mobile.json'}, picture: {self.output / 'mobile.png'}")
         if self.write_readme:
