@@ -101,7 +101,7 @@ def test_shipped_policies_that_see_come_with_their_eyes() -> None:
 
 
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="'wave'; valid: clear, conveyor, drawer, fetch, hold, "):
+    with pytest.raises(UnknownNameError, match=r"'wave'; valid: clear, .*conveyor, drawer, fetch, .*hold, "):
         load_policy("wave")
 
 

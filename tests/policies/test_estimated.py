@@ -1,6 +1,7 @@
 """Behind an estimator: who goes on from a policy that was told, and who errs like what was recorded."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,10 +26,14 @@ def told() -> Checkpoint:
     return load("fetch")
 
 
+@cache
+def world() -> World:
+    return World(make_task("fetch"))
+
+
 def looked(seed: int) -> Observation:
-    world = World(make_task("fetch"))
-    world.reset(seed)
-    return world.observe(exact=True)
+    world().reset(seed)
+    return world().observe(exact=True)
 
 
 def demonstration(observation: Observation) -> StoredDemonstration:
