@@ -1,5 +1,8 @@
 """Train the shipped checkpoints: with prefixes, and those of the table then on with FASTER's mixed schedule.
 
+Those that see were trained by the same parts from fewer recordings, and fetch-seeing from episodes without
+pictures too; their cards say from how much.
+
 python scripts/train_shipped_policies.py                # three hours of one core
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
 python scripts/train_shipped_policies.py --checkpoints fetch-seeing     # from pictures, recorded first

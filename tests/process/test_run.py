@@ -173,7 +173,10 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         ),
         (["eval", "--sampling-share", "1.5"], "sampling-share must lie in [0, 1], got 1.5"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
-        (["serve", "--policy", "nowhere"], "'nowhere'; valid: clear, clear-seeing, conveyor, "),
+        (
+            ["serve", "--policy", "nowhere"],
+            "'nowhere'; valid: clear, clear-seeing, conveyor, drawer, fetch, fetch-seeing, hold, ",
+        ),
         (["serve", "--policy", "hold", "--max-batch", "0"], "max_batch is at least 1, got 0"),
         (["serve", "--policy", "hold", "--keys", "nowhere"], "server.key_secret is not a key"),
         (["serve", "--policy", "hold", "--token", "nowhere"], "cannot read the token"),
@@ -181,7 +184,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         (["eval", "--episodes", "0"], "episodes >= 1"),
         (
             ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
-            "'nothing'; valid: clear, clear-seeing, conveyor, ",
+            "'nothing'; valid: clear, clear-seeing, conveyor, drawer, fetch, fetch-seeing, hold, ",
         ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
