@@ -1,18 +1,6 @@
 """Demonstrations: states an expert visits, on course and off, each with what it means to do from there.
 
-An episode on the virtual clock is a row of short spells, each drawn at random:
-
-    follow    execute the first 1 to 12 rows of a fresh plan
-    drift     the same for 2 to 8 rows, while an offset of the hand grows by up to 4 cm
-    hold      stop for 2 to 12 rows, as a robot does that waits for its policy; some episodes begin so
-    late      8 to 24 rows under latency: every s rows a plan is made that takes effect d rows later, under
-              the commitments that the ones before it have left, and is carried out up to 1 cm off
-
-Every 50 ms, in whatever spell, the observation is kept with the expert's clean plan from there: a disturbance
-decides which states get a label, but is never part of one.
-
-Some plans are asked for under a commitment: the next rows that the spell commands, disturbed or standing as
-they are, will run whatever was seen since. That is how a policy is asked that thinks while the robot moves.
+An episode on the virtual clock is a row of short spells, drawn at random: see `sim.spells`.
 """
 
 from collections.abc import Callable
@@ -21,69 +9,19 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from jaxtyping import Float, Float32
 
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.state import Observation, RobotState
 from sim.experts import Expert, make_expert
-from sim.experts.mobile import SQUEEZE
-from sim.experts.motion import DT_NS, HORIZON
-from sim.led_robot import Cameras, LedRobot, execute_row, led_robot
-from sim.task import EpisodeScore, Scorer
+from sim.experts.motion import DT_NS
+from sim.led_robot import Cameras, execute_row, led_robot
+from sim.spells import LEARNER_SHARE, Demonstration, draw_learner_spell, draw_spell, run_spell
+from sim.task import EpisodeScore
 from sim.tasks import hand_pose_of, make_task
-from sim.tasks.household import CUP_RADIUS
 from sim.workers import worker_pool
 from sim.world import World
 
-FOLLOW_ROWS, DRIFT_ROWS, HOLD_ROWS, LATE_ROWS = (1, 12), (2, 8), (2, 12), (8, 24)
-DISTURB_SHARE, HOLD_SHARE, START_HOLD_SHARE = 0.2, 0.4, 0.3
-"""Share of spells that disturb, of those that hold, and of episodes that begin with holding."""
-LATE_SHARE, LATE_ROWS_MAX, LATE_ERROR_MAX = 0.25, 8, 0.01
-"""Share of spells under latency, the most rows from plan to plan in them, and how far off they get [m]."""
-DRIFT_MAX = 0.04
-"""Largest offset of the hand at the end of a drift [m]."""
-BASE_DRIFT_MAX, YAW_DRIFT_MAX = 0.08, 0.12
-"""Of a mobile base, in the same time [m, rad]."""
-FREE_WIDTH, MISS_BELOW, MISS_SHARE = 0.07, 0.15, 0.12
-"""Of a mobile robot's spells with fingers at least so far open and so low [m], the share that miss."""
-MISS_ROWS, MISS_WIDTH, MISS_ASIDE, MISS_RISE = (4, 12), 2 * CUP_RADIUS - SQUEEZE, 0.03, (0.05, 0.15)
-"""How long that takes, what fingers close to that find no cup, and where the hand gets without it [m]. Other
-widths are what fingers are at that hold something, and would be told to open then."""
-COMMITTED_SHARE, COMMITTED_ROWS_MAX = 0.6, 12
-"""Share of the plans made under a commitment (not where a spell begins to move), and its most rows."""
-_LOW_HAND = 0.06
-"""Over what it stands at [m]."""
 _AFTER_SUCCESS_ROWS = 10
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Demonstration:
-    """One state and what the expert would command from there."""
-
-    observation: Observation
-    """As at run time, without images."""
-    rows: Float32[np.ndarray, "32 D"]
-    """Row i is due at `t_obs + i * 50 ms`; columns as in `action_spec_of` the task."""
-    num_committed: int
-    """How many of the first rows were given by an older plan."""
-    led: Float[np.ndarray, " D"] | None = None
-    """What was commanded from here on, as `LedRobot` is led; not kept by `collect`."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Spell:
-    """How some rows of a plan are executed."""
-
-    num_rows: int
-    is_hold: bool = False
-    drift: Float[np.ndarray, " m"] | None = None
-    """Offset at the end of the spell, as `LedRobot.off_course` has it; None: none."""
-    width: float | None = None
-    """What the fingers are told in place of the plan's widths [m]; None: those."""
-    every_rows: int = 0
-    """Rows from one plan to the next, s; 0 for a spell that makes none."""
-    delay_rows: int = 0
-    """Rows until a plan takes effect, d."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,9 +97,17 @@ def _collect_episode(task_name: str, seed: int, episode: int) -> _Samples | None
 
 
 def disturbed_episode(
-    world: World, *, seed: int, episode: int, cameras: Cameras | None = None
+    world: World,
+    *,
+    seed: int,
+    episode: int,
+    cameras: Cameras | None = None,
+    learner: Expert | None = None,
 ) -> list[Demonstration] | None:
-    """One episode as it is described on top, with pictures of cameras if there are any; None if it failed."""
+    """One episode of spells, with pictures of cameras if there are any; None if it failed.
+
+    learner: drives in the spells that are its own; without one there are none of those.
+    """
     task_name = world.task.name
     episode_seed = int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
     world.reset(episode_seed)
@@ -172,120 +118,14 @@ def disturbed_episode(
     while len(kept) < num_rows and num_left > 0:
         hand_z = float(world.kinematics.forward(world.q).translation[2]) - world.task.work_z
         width = world.gripper_width if world.has_base else None
-        spell = _draw_spell(rng, hand_z=hand_z, width=width, is_first=not kept)
-        kept += run_spell(robot, expert, scorer, spell, rng)
+        if learner is not None and rng.random() < LEARNER_SHARE:
+            spell = draw_learner_spell(rng)
+        else:
+            spell = draw_spell(rng, hand_z=hand_z, width=width, is_first=not kept)
+        kept += run_spell(robot, expert, scorer, spell, rng, learner)
         if scorer.is_done:
             num_left -= spell.num_rows
     return kept if scorer.score().success else None
-
-
-def _draw_spell(rng: np.random.Generator, *, hand_z: float, width: float | None, is_first: bool) -> Spell:
-    """The next spell; a low hand is never pushed down into the table.
-
-    hand_z: over what it works at [m]. width: of the fingers of a mobile robot [m]; None on a table.
-    """
-    if width is not None and width > FREE_WIDTH and hand_z < MISS_BELOW and rng.random() < MISS_SHARE:
-        return _draw_miss(rng)
-    if is_first and rng.random() < START_HOLD_SHARE:
-        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True)
-    if rng.random() < LATE_SHARE:
-        return Spell(
-            num_rows=_draw_rows(rng, LATE_ROWS),
-            is_hold=is_first or rng.random() < HOLD_SHARE,
-            every_rows=_draw_rows(rng, (1, LATE_ROWS_MAX)),
-            delay_rows=_draw_committed(rng),
-        )
-    if rng.random() >= DISTURB_SHARE:
-        return Spell(num_rows=_draw_rows(rng, FOLLOW_ROWS))
-    if rng.random() < HOLD_SHARE:
-        return Spell(num_rows=_draw_rows(rng, HOLD_ROWS), is_hold=True)
-    drift = _random_vector(rng, DRIFT_MAX)
-    if hand_z < _LOW_HAND:
-        drift[2] = abs(drift[2])
-    if width is not None:
-        drift = np.concatenate([drift, _random_base(rng, BASE_DRIFT_MAX, YAW_DRIFT_MAX)])
-    return Spell(num_rows=_draw_rows(rng, DRIFT_ROWS), drift=drift)
-
-
-def _draw_miss(rng: np.random.Generator) -> Spell:
-    """Fingers that have closed beside the thing and rise without it: to be seen, and opened again."""
-    aside = _random_vector(rng, MISS_ASIDE)
-    drift = np.array([*aside[:2], rng.uniform(*MISS_RISE), 0.0, 0.0, 0.0])
-    return Spell(num_rows=_draw_rows(rng, MISS_ROWS), drift=drift, width=MISS_WIDTH)
-
-
-def _draw_committed(rng: np.random.Generator) -> int:
-    """Committed rows, 1 to the most, half of the draws within the first quarter.
-
-    Few rows say little of how fast the robot moves, so they are the harder to go on from.
-    """
-    return 1 + int(COMMITTED_ROWS_MAX * rng.random() ** 2)
-
-
-def _draw_rows(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
-    return int(rng.integers(bounds[0], bounds[1] + 1))
-
-
-def run_spell(
-    robot: LedRobot, expert: Expert, scorer: Scorer, spell: Spell, rng: np.random.Generator
-) -> list[Demonstration]:
-    """Execute the plan of now as the spell wants; an observation and its plan at every row."""
-    observation, exact = robot.observe()
-    plan, out = expert.plan(exact), []
-    commanded = _commanded_rows(robot, robot.to_world(plan, observation), spell)
-    for i in range(spell.num_rows):
-        if i > 0:
-            observation, exact = robot.observe()
-        is_planned, d = spell.every_rows > 0 and i % spell.every_rows == 0, 0
-        if is_planned:
-            d = spell.delay_rows
-        elif (i > 0 or spell.is_hold) and rng.random() < COMMITTED_SHARE:
-            d = _draw_committed(rng)
-        if i > 0 or d > 0:
-            plan = expert.plan(exact, robot.from_world(commanded[i : i + d], observation) if d else None)
-        out.append(
-            Demonstration(
-                observation=observation, rows=plan.astype(np.float32), num_committed=d, led=commanded[i]
-            )
-        )
-        if is_planned:
-            error = _random_vector(rng, LATE_ERROR_MAX)
-            if robot.world.has_base:
-                error = np.concatenate([error, _random_base(rng, LATE_ERROR_MAX, LATE_ERROR_MAX)])
-            off = robot.off_course(robot.to_world(plan, observation), error, num_rows=4, first=d)
-            commanded[i + d :] = _going_on(off)[d : len(commanded) - i]
-        execute_row(robot, scorer, commanded[i], commanded[i + 1])
-    return out
-
-
-def _commanded_rows(
-    robot: LedRobot, plan: Float[np.ndarray, "32 D"], spell: Spell
-) -> Float[np.ndarray, "n D"]:
-    """What a spell commands in place of a plan, and would command if it went on."""
-    if spell.is_hold:
-        return _going_on(plan[:1])
-    if spell.drift is None:
-        return _going_on(plan)
-    rows = robot.off_course(plan, spell.drift, num_rows=spell.num_rows)
-    if spell.width is not None:
-        rows[:, -1] = spell.width
-    return _going_on(rows)
-
-
-def _going_on(rows: Float[np.ndarray, "m D"]) -> Float[np.ndarray, "n D"]:
-    """The rows, and the last one held until no spell is that long."""
-    return np.concatenate([rows, np.tile(rows[-1], (2 * HORIZON - len(rows), 1))])
-
-
-def _random_vector(rng: np.random.Generator, longest: float) -> Float[np.ndarray, "3"]:
-    direction = rng.standard_normal(3)
-    return direction * (rng.uniform(0.0, longest) / np.linalg.norm(direction))
-
-
-def _random_base(rng: np.random.Generator, longest: float, turn: float) -> Float[np.ndarray, "3"]:
-    """An offset of a base (x, y, yaw)."""
-    angle, length = rng.uniform(0.0, 2 * np.pi), rng.uniform(0.0, longest)
-    return np.array([length * np.cos(angle), length * np.sin(angle), rng.uniform(-turn, turn)])
 
 
 def _pack(demonstrations: list[Demonstration]) -> _Samples:

@@ -9,11 +9,12 @@ import numpy as np
 
 from policies.lerobot_data import NUM_COMMITTED, ROWS
 from robot_runtime.recorder import DatasetRecorder, Recording
-from sim.demonstrations import Demonstration, disturbed_episode
-from sim.experts import action_spec_of
+from sim.demonstrations import disturbed_episode
+from sim.experts import Expert, action_spec_of
 from sim.experts.motion import DT_NS
 from sim.led_robot import led_robot
 from sim.render import take_pictures
+from sim.spells import Demonstration
 from sim.tasks import make_task
 from sim.world import World
 
@@ -26,11 +27,13 @@ def record_expert(
     seed: int,
     cameras: tuple[str, ...],
     size: tuple[int, int],
+    learner: Expert | None = None,
     progress: Callable[[int, int], None] = lambda done, kept: None,
 ) -> int:
     """Record disturbed episodes, those that succeed; returns how many those are.
 
     cameras: names of the task's; none is fine. size: (height, width) of their pictures [pixels].
+    learner: drives most of the time, while the labels stay the expert's, see `sim.spells`.
     progress: called with (episodes done, episodes kept).
     """
     world = World(make_task(task_name))
@@ -42,7 +45,7 @@ def record_expert(
     with DatasetRecorder(folder, recording) as recorder:
         command = led_robot(world).command
         for episode in range(num_episodes):
-            kept = disturbed_episode(world, seed=seed, episode=episode, cameras=pictures)
+            kept = disturbed_episode(world, seed=seed, episode=episode, cameras=pictures, learner=learner)
             for demonstration in kept or []:
                 _add(recorder, demonstration, command)
             recorder.end_episode(keep=True)

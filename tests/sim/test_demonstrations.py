@@ -3,9 +3,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sim.demonstrations import LATE_ERROR_MAX, MISS_WIDTH, Spell, collect, run_spell
+from sim.demonstrations import collect
 from sim.experts import ACTION_SPEC, make_expert
 from sim.led_robot import led_robot
+from sim.spells import LATE_ERROR_MAX, MISS_WIDTH, Spell, run_spell
 from sim.tasks import make_task
 from sim.tasks.drawer import HANDLE_RADIUS
 from sim.tasks.household import CUP_RADIUS

@@ -1,0 +1,96 @@
+"""What an expert would do where a policy leads."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from policies.flow.checkpoint import load
+from policies.flow.policy import FlowPolicy
+from policies.flow.recipes import Plain
+from policies.loading import load_policy
+from robot_runtime.cli import main
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError
+from sim.experts import make_expert
+from sim.learner import Learner
+from sim.led_robot import led_robot
+from sim.spells import Spell, run_spell
+from sim.tasks import make_task
+from sim.world import World
+
+SPELL = Spell(num_rows=16, every_rows=4, delay_rows=3, is_learners=True)
+
+
+class _Expert:
+    """The expert, and what it was asked."""
+
+    def __init__(self, seed: int) -> None:
+        self._expert, self.asked = make_expert("fetch", seed=seed), []
+
+    def plan(self, observation, committed=None):
+        self.asked.append((observation, committed))
+        return self._expert.plan(observation, committed)
+
+
+def learner(seed: int) -> Learner:
+    return Learner(load_policy("fetch"), robot=make_task("fetch").schema, seed=seed)
+
+
+def test_the_robot_goes_where_the_policy_leads_and_is_told_what_the_expert_would_do_there():
+    world = World(make_task("fetch"), seed=4)
+    expert, rng = _Expert(4), np.random.default_rng(0)
+    samples = run_spell(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, learner(1))
+    assert len(samples) == SPELL.num_rows
+    again = make_expert("fetch", seed=4)
+    for sample, (exact, committed) in zip(samples, expert.asked[1:], strict=True):
+        np.testing.assert_allclose(sample.rows, again.plan(exact, committed), atol=1e-6)
+    drives, other = World(make_task("fetch"), seed=4), Spell(num_rows=16, every_rows=4, delay_rows=3)
+    told = run_spell(led_robot(drives), expert, drives.task.make_scorer(drives), other, rng)
+    assert np.abs(samples[-1].observation.state.q - told[-1].observation.state.q).max() > 1e-3
+
+
+def test_a_learner_is_asked_every_s_rows_and_goes_on_from_what_is_committed():
+    world = World(make_task("fetch"), seed=4)
+    asked, plans = [], learner(1).plan
+
+    class Listening:
+        def plan(self, observation, committed=None):
+            rows = plans(observation, committed)
+            np.testing.assert_allclose(rows[: len(committed)], committed, atol=1e-5)
+            asked.append(observation.state.t_ns)
+            return rows
+
+    expert, rng = make_expert("fetch", seed=4), np.random.default_rng(0)
+    samples = run_spell(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, Listening())
+    assert asked == [sample.observation.state.t_ns for sample in samples[::4]]
+
+
+def test_the_same_seed_gives_the_same_plans():
+    world = World(make_task("fetch"), seed=4)
+    observation, _ = led_robot(world).observe()
+    one, same, other = (learner(seed).plan(observation) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_a_policy_that_cannot_drive_this_robot_or_knows_no_commitments_is_refused():
+    with pytest.raises(SchemaMismatchError, match="cannot drive this robot: environment state size"):
+        Learner(load_policy("fetch"), robot=make_task("wipe").schema, seed=0)
+    blind = replace(make_task("fetch").schema, cameras={})
+    with pytest.raises(SchemaMismatchError, match="camera 'chest': the policy needs it"):
+        Learner(load_policy("fetch-seeing"), robot=blind, seed=0)
+    plain = FlowPolicy(replace(load("fetch"), recipe=Plain()))
+    with pytest.raises(InvalidValueError, match="to go on from committed rows"):
+        Learner(plain, robot=plain.schema, seed=0)
+
+
+def test_a_policys_own_way_is_recorded_as_a_user_asks_for_it(tmp_path, capfd):
+    pytest.importorskip("datasets", reason="writes LeRobot datasets")
+    from policies.lerobot_data import load_dataset
+
+    command = ["record", "--task", "fetch", "--episodes", "1", "--seed", "1", "--cameras", "--output"]
+    assert main([*command, str(tmp_path / "own"), "--policy", "fetch"]) == 0
+    assert main([*command, str(tmp_path / "experts")]) == 0
+    assert "1 of 1 episodes of fetch, no cameras" in capfd.readouterr().out
+    own, experts = load_dataset(tmp_path / "own"), load_dataset(tmp_path / "experts")
+    assert len(own) != len(experts)
