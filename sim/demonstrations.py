@@ -106,7 +106,8 @@ def disturbed_episode(
 ) -> list[Demonstration] | None:
     """One episode of spells, with pictures of cameras if there are any; None if it failed.
 
-    learner: drives in the spells that are its own; without one there are none of those.
+    learner: drives in the spells that are its own; without one there are none of those. What leads it to fail
+    is kept, up to the moment when all is lost: there it has most to learn.
     """
     task_name = world.task.name
     episode_seed = int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
@@ -123,9 +124,11 @@ def disturbed_episode(
         else:
             spell = draw_spell(rng, hand_z=hand_z, width=width, is_first=not kept)
         kept += run_spell(robot, expert, scorer, spell, rng, learner)
+        if scorer.is_done and not scorer.score().success:
+            break
         if scorer.is_done:
             num_left -= spell.num_rows
-    return kept if scorer.score().success else None
+    return kept if scorer.score().success or learner is not None else None
 
 
 def _pack(demonstrations: list[Demonstration]) -> _Samples:

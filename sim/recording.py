@@ -30,10 +30,10 @@ def record_expert(
     learner: Expert | None = None,
     progress: Callable[[int, int], None] = lambda done, kept: None,
 ) -> int:
-    """Record disturbed episodes, those that succeed; returns how many those are.
+    """Record disturbed episodes, those that succeed; returns how many are kept.
 
     cameras: names of the task's; none is fine. size: (height, width) of their pictures [pixels].
-    learner: drives most of the time, while the labels stay the expert's, see `sim.spells`.
+    learner: drives most of the time, while the labels stay the expert's, see `sim.spells`; all are kept.
     progress: called with (episodes done, episodes kept).
     """
     world = World(make_task(task_name))

@@ -155,6 +155,8 @@ def run_spell(
     plan, out = expert.plan(exact), []
     commanded = _commanded_rows(robot, robot.to_world(plan, observation), spell)
     for i in range(spell.num_rows):
+        if spell.is_learners and scorer.is_done:
+            break
         if i > 0:
             observation, exact = robot.observe()
         is_planned, d = spell.every_rows > 0 and i % spell.every_rows == 0, 0

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 from policies.estimated import behind_estimator, estimated_schema, with_errors, with_estimates
+from policies.estimator import Estimator
 from policies.estimator_train import EstimatorTrainConfig, train_estimator
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.dataset import Demonstration
@@ -52,70 +52,81 @@ def by_labels(
     return TrainingData(demonstrations=demonstrations, schema=schema, spec=spec, features=features)
 
 
-def by_pictures(
+def learn_to_see(
     task_name: str,
     demonstrations: Sequence[Demonstration],
     config: EstimatorTrainConfig,
     *,
-    folder: Path,
-    more: Sequence[Demonstration] = (),
-    init: Checkpoint | None = None,
     num_glimpses: int,
     on_glimpse: Callable[[int], None],
     on_step: Callable[[int, float], None],
-) -> tuple[TrainingData, dict[str, float]]:
-    """The scene as an estimator sees it, which is trained and written to the folder; and its held-out errors.
+) -> tuple[Estimator, dict[str, float]]:
+    """An estimator trained on demonstrations with pictures of all cameras, of one size; its held-out errors.
 
-    demonstrations: with pictures of all cameras, of one size; more: without, see `with_errors`.
-    init: a policy of the task that is told the scene, to go on from.
     num_glimpses: see `sim.glimpses`; on_glimpse is told how many there are.
-    InvalidValueError: the demonstrations, or the policy, are of another task.
+    InvalidValueError: the demonstrations are of another task.
     """
     task = make_task(task_name)
+    _refuse_others(task_name, demonstrations)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
     cameras = {name: (height, width) for name, (height, width, _) in sizes.items()}
-    schema = replace(task.schema, cameras=cameras)
-    points = () if task.tracker is None else task.tracker.points
     demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
-    shown = sorted({o.task for o in demonstrated})
-    if shown != [task.instruction]:
-        raise InvalidValueError(
-            f"the datasets show {', '.join(map(repr, shown))}, {task_name} is {task.instruction!r}"
-        )
     if num_glimpses:
         drawn = glimpses(task_name, demonstrated, num=num_glimpses, seed=config.seed, cameras=cameras)
         for glimpse in drawn:
             seen.append(glimpse)
             on_glimpse(len(seen))
-    estimator, errors = train_estimator(
+    return train_estimator(
         demonstrated,
         config,
         cameras=cameras,
         on_hand=[name for name in cameras if name in HAND_CAMERAS],
-        points=points,
+        points=() if task.tracker is None else task.tracker.points,
         points_alike=task.tracker is not None and task.tracker.points_alike,
         glimpses=seen,
         on_step=on_step,
     )
-    estimator.save(folder)
+
+
+def by_estimates(
+    task_name: str,
+    demonstrations: Sequence[Demonstration],
+    estimator: Estimator,
+    *,
+    more: Sequence[Demonstration] = (),
+    init: Checkpoint | None = None,
+    seed: int,
+) -> TrainingData:
+    """The scene as an estimator sees it.
+
+    demonstrations: with pictures; more: without, see `with_errors`, for which the seed is.
+    init: a policy of the task to go on from, told the scene or behind this estimator.
+    InvalidValueError: the demonstrations, or the policy, are of another task.
+    """
+    task = make_task(task_name)
+    _refuse_others(task_name, demonstrations)
     told = with_estimates(demonstrations, estimator)
-    schema = estimated_schema(schema, estimator)
-    start = None if init is None else behind_estimator(init, told, schema)
+    schema = estimated_schema(task.schema, estimator)
+    start = init
+    if init is not None and init.schema.environment_state_dim != schema.environment_state_dim:
+        start = behind_estimator(init, told, schema)
     if more:
-        told += with_errors(
-            more, demonstrated, [d.observation for d in told], points=points, seed=config.seed
-        )
-    data = TrainingData(
+        recorded, points = [d.observation for d in demonstrations], estimator.network.config.points
+        told += with_errors(more, recorded, [d.observation for d in told], points=points, seed=seed)
+    return TrainingData(
         demonstrations=told,
         schema=schema,
         spec=action_spec_of(task_name),
         features=FeatureConfig() if start is None else start.feature_config,
         init=start,
-        notes={
-            "recorded": len(demonstrations),
-            "glimpses": num_glimpses,
-            "estimator_steps": config.steps,
-            **{f"estimator_{name}": round(value, 4) for name, value in errors.items()},
-        },
+        notes={"recorded": len(demonstrations)},
     )
-    return data, errors
+
+
+def _refuse_others(task_name: str, demonstrations: Sequence[Demonstration]) -> None:
+    """InvalidValueError: the demonstrations are of another task."""
+    shown = sorted({d.observation.task for d in demonstrations})
+    if shown != [(instruction := make_task(task_name).instruction)]:
+        raise InvalidValueError(
+            f"the datasets show {', '.join(map(repr, shown))}, {task_name} is {instruction!r}"
+        )

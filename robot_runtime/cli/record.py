@@ -10,8 +10,8 @@ from robot_runtime.cli.progress import counted
 class Record:
     """Record demonstrations of a scripted expert, with pictures, as a LeRobot v3 dataset.
 
-    Episodes are disturbed, as those that `train` collects; those that fail are left out. With --policy they
-    show where a policy leads itself, and what the expert would do there: `train` on them, and on others.
+    Episodes are disturbed, as those that `train` collects; those that fail are left out. With --policy all
+    are kept: they show where a policy leads itself, and what the expert would do there, to `train` on besides.
     """
 
     task: str = "fetch"

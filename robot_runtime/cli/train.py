@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from policies.estimator import Estimator
     from policies.flow.checkpoint import Checkpoint
     from policies.flow.dataset import Demonstration
     from policies.flow.recipes import Recipe
@@ -64,8 +65,8 @@ class Train:
     labels: Literal["base", "world"] = "base"
     """Of a mobile robot: the hand in the base and the base from where it is, or both in the world."""
     init: Path | None = None
-    """Checkpoint to start from: a folder, or a shipped one's name. With --dataset one that is told the scene:
-    then it need not learn the task from what is seen."""
+    """Checkpoint to start from: a folder, or a shipped one's name. With --dataset one that is told the scene,
+    so that it need not learn the task from what is seen, or one that sees, whose eyes are kept."""
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
@@ -244,31 +245,51 @@ class Train:
         self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
     ) -> "TrainingData":
         """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
-        from policies.estimator_train import EstimatorTrainConfig
-        from sim.training_data import by_labels, by_pictures
+        from sim.training_data import by_estimates, by_labels
 
         if not self.dataset:
             return by_labels(self.task[0], demonstrations, self.labels)
         more = self._without_pictures(progress) if self.episodes or self.demonstrations else ()
+        estimator, notes = self._estimator(demonstrations, init, progress)
+        estimator.save(self.output)
+        data = by_estimates(self.task[0], demonstrations, estimator, more=more, init=init, seed=self.seed)
+        return replace(data, notes={**data.notes, **notes})
+
+    def _estimator(
+        self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
+    ) -> "tuple[Estimator, dict[str, object]]":
+        """The one of the policy to start from if that has one, else trained; and what the card says of it."""
+        from policies.estimator import Estimator
+        from policies.estimator_train import EstimatorTrainConfig
+        from policies.loading import ESTIMATOR
+        from policies.shipped import find_checkpoint
+        from sim.training_data import learn_to_see
+
+        folder = None if self.init is None else find_checkpoint(self.init)
+        if init is not None and folder is not None and (folder / ESTIMATOR).is_file():
+            if self.estimator_steps is not None or self.glimpses is not None:
+                raise InvalidValueError(
+                    f"{self.init} sees by itself and keeps its eyes: no --estimator-steps and no --glimpses"
+                )
+            keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]
+            return Estimator.load(folder), {key: init.training[key] for key in keys}
         config = EstimatorTrainConfig(seed=self.seed)
         if self.estimator_steps is not None:
             config = replace(config, steps=self.estimator_steps)
         num_glimpses = self.glimpses if self.glimpses is not None else GLIMPSES * self._is_mobile
         looked = progress.add_task("glimpses", note="", total=num_glimpses)
         bar = progress.add_task("learn to see", note="", total=config.steps)
-        data, errors = by_pictures(
+        estimator, errors = learn_to_see(
             self.task[0],
             demonstrations,
             config,
-            folder=self.output,
-            more=more,
-            init=init,
             num_glimpses=num_glimpses,
             on_glimpse=lambda num: progress.update(looked, completed=num),
             on_step=_report_steps(progress, bar),
         )
         progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
-        return data
+        rounded = {f"estimator_{name}": round(value, 4) for name, value in errors.items()}
+        return estimator, {"glimpses": num_glimpses, "estimator_steps": config.steps, **rounded}
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
         """From the datasets if there are any."""

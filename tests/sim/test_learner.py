@@ -11,9 +11,11 @@ from policies.flow.recipes import Plain
 from policies.loading import load_policy
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
+from sim.demonstrations import disturbed_episode
 from sim.experts import make_expert
 from sim.learner import Learner
 from sim.led_robot import led_robot
+from sim.model import MAX_WIDTH
 from sim.spells import Spell, run_spell
 from sim.tasks import make_task
 from sim.world import World
@@ -94,3 +96,26 @@ def test_a_policys_own_way_is_recorded_as_a_user_asks_for_it(tmp_path, capfd):
     assert "1 of 1 episodes of fetch, no cameras" in capfd.readouterr().out
     own, experts = load_dataset(tmp_path / "own"), load_dataset(tmp_path / "experts")
     assert len(own) != len(experts)
+
+
+class _OpenHanded:
+    """Does what the expert does, but never closes its fingers."""
+
+    def __init__(self) -> None:
+        self._expert = make_expert("fetch", seed=0)
+
+    def plan(self, observation, committed=None):
+        rows = self._expert.plan(observation, committed)
+        rows[0 if committed is None else len(committed) :, 12] = MAX_WIDTH
+        return rows
+
+
+def test_where_a_learner_fails_is_kept_and_where_only_disturbances_lead_is_not():
+    world = World(make_task("fetch"))
+    assert disturbed_episode(world, seed=1, episode=2) is None
+    kept = disturbed_episode(world, seed=1, episode=0, learner=_OpenHanded())
+    cup, tray = np.split(kept[-1].observation.environment_state[:6], 2)
+    assert np.linalg.norm(cup - tray) > 0.3
+    is_open = [sample.observation.state.gripper_width > 0.07 for sample in kept]
+    closes = [sample.rows[-1, 12] < 0.05 for sample in kept]
+    assert np.mean(np.logical_and(is_open, closes)) > 0.05  # it is told what it ought to do

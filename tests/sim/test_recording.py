@@ -81,6 +81,26 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
         assert float((one - other).abs().max()) < 0.05  # after one step
 
 
+def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes(recorded, tmp_path, capfd):
+    one, two = tmp_path / "one", tmp_path / "two"
+    command = ["train", "--task", "fetch", "--dataset", str(recorded), "--steps", "1", "--batch-size", "8"]
+    few = ("--glimpses", "0", "--estimator-steps", "2", "--init", "fetch")
+    assert main([*command, *few, "--output", str(one)]) == 0
+    again = [*command, "--init", str(one), "--output", str(two)]
+    assert main([*again, "--estimator-steps", "2"]) == 1
+    assert "keeps its eyes: no --estimator-steps and no --glimpses" in capfd.readouterr().err
+    assert main(again) == 0
+    eyes = [(folder / "estimator.safetensors").read_bytes() for folder in (one, two)]
+    assert eyes[0] == eyes[1]
+    first, second = load(one), load(two)
+    assert second.training["init"] == "one"
+    assert second.training["estimator_steps"] == 2
+    assert np.array_equal(first.features.mean, second.features.mean)
+    pairs = zip(first.model.parameters(), second.model.parameters(), strict=True)
+    moved = [float((a - b).abs().max()) for a, b in pairs]
+    assert 0.0 < max(moved) < 0.05  # after one step
+
+
 def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded):
     dataset, few = tmp_path / "track", ("--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
     record_expert("track", dataset, num_episodes=1, seed=0, cameras=("overview",), size=(48, 48))
