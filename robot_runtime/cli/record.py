@@ -11,7 +11,7 @@ class Record:
     """Record demonstrations of a scripted expert, with pictures, as a LeRobot v3 dataset.
 
     Episodes are disturbed, as those that `train` collects; those that fail are left out. With --policy all
-    are kept: they show where a policy leads itself, and what the expert would do there, to `train` on besides.
+    are kept: they show where a policy leads itself, and what the expert would do there, to `train` on too.
     """
 
     task: str = "fetch"
