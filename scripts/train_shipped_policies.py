@@ -1,7 +1,7 @@
 """Train the shipped checkpoints: with prefixes, and those of the table then on with FASTER's mixed schedule.
 
 Those that see were trained by the same parts from fewer recordings, and fetch-seeing from episodes without
-pictures too; their cards say from how much.
+pictures too; their cards say from how much, and which of them went on from where they led themselves.
 
 python scripts/train_shipped_policies.py                # three hours of one core
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
@@ -25,6 +25,9 @@ from sim.mobile_lab import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPP
 from sim.statistics import wilson_interval
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
+SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
+"""How often a policy that sees is shown what the expert would do where it leads, and in how many episodes."""
+RUNTIME = (sys.executable, "-m", "robot_runtime.cli")
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results"
 
@@ -39,25 +42,34 @@ class Args:
 
 def train(name: str) -> None:
     """A mobile robot's in one step, from pictures where it sees; the table's in two on one collection."""
-    runtime = [sys.executable, "-m", "robot_runtime.cli"]
     task = name.removesuffix(SEEING_SUFFIX)
-    command = [*runtime, "train", "--task", task]
+    command = [*RUNTIME, "train", "--task", task]
     if name in HOUSEHOLD_TASKS:
         subprocess.run([*command, "--output", str(CHECKPOINTS / name)], check=True)
         return
     with tempfile.TemporaryDirectory() as scratch:
         if name != task:
-            record = ["record", "--task", task, "--episodes", str(SEEING_EPISODES)]
-            subprocess.run([*runtime, *record, "--output", f"{scratch}/dataset"], check=True)
-            command += ["--dataset", f"{scratch}/dataset", "--init", task]
-            command += ["--output", str(CHECKPOINTS / name)]
-            subprocess.run(command, check=True)
+            train_seeing(task, Path(scratch), CHECKPOINTS / name)
             return
         start = Path(scratch) / f"{PREFIX}-0"
         command += ["--demonstrations", f"{scratch}/demonstrations.npz"]
         subprocess.run([*command, "--recipe", PREFIX, "--output", str(start)], check=True)
         command += ["--recipe", SHIPPED, "--init", str(start), "--output", str(CHECKPOINTS / task)]
         subprocess.run(command, check=True)
+
+
+def train_seeing(task: str, scratch: Path, output: Path) -> None:
+    """From where the expert leads, then twice from where the policy leads itself."""
+    record, datasets, policy = [*RUNTIME, "record", "--task", task], list[str](), task
+    for i in range(1 + SEEING_ROUNDS):
+        datasets.append(f"{scratch}/dataset-{i}")
+        drawn = ["--seed", str(1000 * i), "--output", datasets[-1]]
+        own = ["--episodes", str(SEEING_OWN_EPISODES), "--policy", policy]
+        subprocess.run([*record, *drawn, *(own if i else ["--episodes", str(SEEING_EPISODES)])], check=True)
+        to = output if i == SEEING_ROUNDS else scratch / f"{output.name}-{i}"
+        learn = ["train", "--task", task, "--dataset", *datasets, "--init", policy, "--output", str(to)]
+        subprocess.run([*RUNTIME, *learn], check=True)
+        policy = str(to)
 
 
 def results(checkpoint: str) -> dict[str, dict[str, object]]:
