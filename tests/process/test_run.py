@@ -11,6 +11,7 @@ import pytest
 
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
+from policies.loading import policy_names
 from policies.scripted import FRANKA
 from robot_runtime.cli import main
 from robot_runtime.cli.bench_faults import kill_and_restart
@@ -27,6 +28,7 @@ from robot_runtime.server.process import ServerProcess
 from sim.realtime import RealTimeConfig, run_real_time
 
 START_TIMEOUT_S = 60.0
+KNOWN_POLICIES = ", ".join(sorted(policy_names()))
 
 
 def command(*args: str) -> subprocess.Popen:
@@ -175,7 +177,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
         (
             ["serve", "--policy", "nowhere"],
-            "'nowhere'; valid: clear, clear-seeing, conveyor, drawer, fetch, fetch-seeing, hold, ",
+            f"'nowhere'; valid: {KNOWN_POLICIES}",
         ),
         (["serve", "--policy", "hold", "--max-batch", "0"], "max_batch is at least 1, got 0"),
         (["serve", "--policy", "hold", "--keys", "nowhere"], "server.key_secret is not a key"),
@@ -184,7 +186,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         (["eval", "--episodes", "0"], "episodes >= 1"),
         (
             ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
-            "'nothing'; valid: clear, clear-seeing, conveyor, drawer, fetch, fetch-seeing, hold, ",
+            f"'nothing'; valid: {KNOWN_POLICIES}",
         ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
