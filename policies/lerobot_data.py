@@ -19,8 +19,11 @@ ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 def load_dataset(folder: Path) -> list[StoredDemonstration]:
     """Every frame, with its pictures and the expert's plan from there, in order; videos front to back.
 
+    An episode whose saving was interrupted is left out: LeRobot writes its numbers, then its pictures, and
+    only then notes it among the episodes.
     InvalidValueError: what is missing or does not fit.
     """
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     info_path = folder / "meta" / "info.json"
@@ -30,6 +33,8 @@ def load_dataset(folder: Path) -> list[StoredDemonstration]:
     if ROWS not in features:
         raise InvalidValueError(f"{folder} has no column {ROWS}: robot-runtime record makes datasets with it")
     table = pq.read_table(sorted((folder / "data").rglob("*.parquet")))
+    saved = pq.read_table(sorted((folder / "meta" / "episodes").rglob("*.parquet")))["episode_index"]
+    table = table.filter(pc.is_in(table["episode_index"], value_set=saved.combine_chunks()))
     columns = {name: np.array(table[name].to_pylist()) for name in table.column_names if name != "task_index"}
     tasks = pq.read_table(folder / "meta" / "tasks.parquet").to_pandas()
     texts = {int(row["task_index"]): str(text) for text, row in tasks.iterrows()}
@@ -55,7 +60,7 @@ def _decode(folder: Path, num_frames: int, shape: list[int]) -> UInt8[np.ndarray
                 if count < num_frames:
                     out[count] = frame.to_ndarray(format="rgb24")
                 count += 1
-    if count != num_frames:
+    if count < num_frames:
         raise InvalidValueError(f"{folder} has {count} pictures for {num_frames} frames")
     return out
 

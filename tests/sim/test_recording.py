@@ -1,6 +1,7 @@
 """The scripted experts' demonstrations as a dataset."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
 from policies.loading import load_policy
 from robot_runtime.cli import main
 from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.errors import InvalidValueError
 from sim.recording import record_expert
 from sim.render import Renderer, RenderingUnavailableError
 from sim.tasks import make_task
@@ -147,6 +149,34 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recor
         for camera in ("chest", "wrist"):
             theirs = frame[f"observation.images.{camera}"].numpy().transpose(1, 2, 0) * 255
             assert np.abs(seen.images[camera].pixels - theirs).max() < 3.0
+
+
+def test_an_episode_whose_saving_was_interrupted_is_left_out(recorded, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "interrupted"
+    shutil.copytree(recorded, folder)
+    (path,) = (folder / "data").rglob("*.parquet")
+    table = pq.read_table(path)
+    column = table.schema.get_field_index("episode_index")
+    others = pa.array([1] * 30, type=table.schema.field(column).type)
+    rest = table.slice(0, 30).set_column(column, table.schema.field(column), others)
+    pq.write_table(pa.concat_tables([table, rest]), path)  # its numbers are there, its pictures are not
+    demonstrations = load_dataset(folder)
+    assert len(demonstrations) == len(load_dataset(recorded)) == table.num_rows
+
+
+def test_a_video_that_is_too_short_is_refused(recorded, tmp_path):
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "short"
+    shutil.copytree(recorded, folder)
+    (path,) = (folder / "data").rglob("*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.take([*range(table.num_rows), 0]), path)
+    with pytest.raises(InvalidValueError, match=f"has {table.num_rows} pictures for {table.num_rows + 1}"):
+        load_dataset(folder)
 
 
 def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
