@@ -9,12 +9,12 @@ import pytest
 from robot_runtime.core.action import Command
 from robot_runtime.core.method import METHODS
 from robot_runtime.core.transforms import pose_from_planar
-from sim.demonstrations import Spell, run_spell
 from sim.evaluate import run_episode
 from sim.experts import make_expert
 from sim.experts.mobile import MOBILE_SPEC, Deck, Thing, advance, see
 from sim.experts.policy import ExpertPolicy
 from sim.led_robot import led_robot
+from sim.spells import Spell, run_spell
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 from sim.tasks.clear import BIN_P, CUPS
 from sim.tasks.drawer import DRAWER_FLOOR, HANDLE_X
