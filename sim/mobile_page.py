@@ -95,6 +95,14 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in out)
 
 
+def points(line: Sequence[Row], tasks: Sequence[str]) -> dict[float, list[Row]]:
+    """The rows at each delay [ms] at which all tasks have been run: a curve over some here and others there
+    would show the tasks and not the delay."""
+    delays = sorted({row.delay_ms for row in line if row.delay_ms is not None})
+    at = {delay: [row for row in line if row.delay_ms == delay] for delay in delays}
+    return {delay: rows for delay, rows in at.items() if {row.task for row in rows} == set(tasks)}
+
+
 def draw(rows: Sequence[Row], path: Path) -> None:
     """A column for each policy and its labels: success over delay, and how far the base is led back."""
     import matplotlib
@@ -113,13 +121,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         axes[0, j].set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
         axes[1, j].set_xlabel("capture to answer [ms]")
         for splice, colour in _COLOURS.items():
-            line = [row for row in rows if row.method == f"{kind} {splice}" and row.delay_ms is not None]
-            if not line:
+            at = points([row for row in rows if row.method == f"{kind} {splice}"], tasks)
+            if not at:
                 continue
-            delays = sorted({row.delay_ms for row in line if row.delay_ms is not None})
-            at = [[row for row in line if row.delay_ms == delay] for delay in delays]
-            success = [100 * sum(r.successes for r in rs) / sum(r.episodes for r in rs) for rs in at]
-            led = [float(np.mean([r.figures["led_backward_m"].mean for r in rs])) for rs in at]
+            delays = list(at)
+            success = [100 * sum(r.successes for r in rs) / sum(r.episodes for r in rs) for rs in at.values()]
+            led = [float(np.mean([r.figures["led_backward_m"].mean for r in rs])) for rs in at.values()]
             axes[0, j].plot(delays, success, "o-", color=colour, label=splice, markersize=4)
             axes[1, j].plot(delays, led, "o-", color=colour, markersize=4)
         for axis in axes[:, j]:

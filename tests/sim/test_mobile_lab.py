@@ -9,7 +9,7 @@ from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import RESULTS_VERSION, CellScore, Moments, Row
 from sim.lab_training import train_missing
 from sim.mobile_lab import VARIANTS, MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
-from sim.mobile_page import averages, by_task, markdown
+from sim.mobile_page import averages, by_task, markdown, points
 from sim.traces import constant
 
 
@@ -95,6 +95,14 @@ def test_tables_pool_the_tasks_and_leave_a_dash_while_one_is_missing():
     assert aligned == ["flow", "base", "time-aligned", "–", "–", "–", "–", "–", "–"]
     assert by_task(rows, "fetch")[1] == ["flow", "base", "naive", "100% (72%–100%)", "20% (6%–51%)"]
     assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows)
+
+
+def test_a_curve_has_points_only_where_all_its_tasks_were_run():
+    here = row("fetch", "naive", 300, 8, 0.1)
+    there = row("wipe", "naive", 300, 4, 0.1)
+    alone = row("fetch", "naive", 0, 9, 0.1)
+    assert points([there, alone, here], ["fetch", "wipe"]) == {300: [there, here]}
+    assert list(points([alone, here], ["fetch"])) == [0, 300]
 
 
 def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path, capsys):
