@@ -34,6 +34,7 @@ def load_dataset(folder: Path) -> list[StoredDemonstration]:
         raise InvalidValueError(f"{folder} has no column {ROWS}: robot-runtime record makes datasets with it")
     table = pq.read_table(sorted((folder / "data").rglob("*.parquet")))
     saved = pq.read_table(sorted((folder / "meta" / "episodes").rglob("*.parquet")))["episode_index"]
+    num_written = table.num_rows
     table = table.filter(pc.is_in(table["episode_index"], value_set=saved.combine_chunks()))
     columns = {name: np.array(table[name].to_pylist()) for name in table.column_names if name != "task_index"}
     tasks = pq.read_table(folder / "meta" / "tasks.parquet").to_pandas()
@@ -44,12 +45,17 @@ def load_dataset(folder: Path) -> list[StoredDemonstration]:
     for name in features:
         if name.startswith(prefix):
             camera = name.removeprefix(prefix)
-            pictures[camera] = _decode(folder / "videos" / name, len(task_of), features[name]["shape"])
+            pictures[camera] = _decode(
+                folder / "videos" / name, len(task_of), features[name]["shape"], num_written=num_written
+            )
     names = features["observation.state"]["names"]
     return [_frame(i, columns, names, pictures, task_of[i]) for i in range(len(task_of))]
 
 
-def _decode(folder: Path, num_frames: int, shape: list[int]) -> UInt8[np.ndarray, "n h w 3"]:
+def _decode(
+    folder: Path, num_frames: int, shape: list[int], *, num_written: int
+) -> UInt8[np.ndarray, "n h w 3"]:
+    """The first pictures; of the frames that an interrupted episode has written, some may follow."""
     import av
 
     out = np.empty((num_frames, *shape), dtype=np.uint8)
@@ -60,7 +66,7 @@ def _decode(folder: Path, num_frames: int, shape: list[int]) -> UInt8[np.ndarray
                 if count < num_frames:
                     out[count] = frame.to_ndarray(format="rgb24")
                 count += 1
-    if count < num_frames:
+    if not num_frames <= count <= num_written:
         raise InvalidValueError(f"{folder} has {count} pictures for {num_frames} frames")
     return out
 

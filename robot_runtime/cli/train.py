@@ -166,6 +166,8 @@ class Train:
             raise InvalidValueError(
                 f"recipe {self._recipe_name} adds to a trained policy: name one with --init"
             )
+        if self.init is not None:
+            _refuse_unknown_tasks(self.init, self.task)
         return recipe
 
     def _train(
@@ -319,6 +321,19 @@ class Train:
         if self.demonstrations is not None:
             save_demonstrations(self.demonstrations, out)
         return out
+
+
+def _refuse_unknown_tasks(init: str, tasks: Sequence[TaskName]) -> None:
+    """InvalidValueError: the policy to start from has not learned them."""
+    from policies.flow.checkpoint import load
+    from sim.tasks import make_task
+
+    known, wanted = load(init).tasks, tuple(make_task(task).instruction for task in tasks)
+    if not set(wanted) <= set(known):
+        raise InvalidValueError(
+            f"--init {init} has learned {', '.join(map(repr, known))}, {' and '.join(tasks)} "
+            f"wants {', '.join(map(repr, wanted))}: a policy goes on with its own tasks"
+        )
 
 
 def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:

@@ -119,6 +119,18 @@ def test_a_recording_of_another_task_is_refused(recorded, tmp_path, capfd):
     assert f"wipe is '{make_task('wipe').instruction}'" in error
 
 
+def test_a_policy_of_another_task_to_go_on_from_is_refused_before_anything_is_learned(
+    recorded, tmp_path, capfd
+):
+    output = tmp_path / "x"
+    command = ["train", "--task", "fetch", "--dataset", str(recorded), "--output", str(output)]
+    assert main([*command, "--init", "drawer-seeing"]) == 1
+    error = capfd.readouterr().err
+    assert f"drawer-seeing has learned {make_task('drawer').instruction!r}" in error
+    assert f"fetch wants {make_task('fetch').instruction!r}" in error
+    assert not output.exists()
+
+
 def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recorded):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -167,15 +179,17 @@ def test_an_episode_whose_saving_was_interrupted_is_left_out(recorded, tmp_path)
     assert len(demonstrations) == len(load_dataset(recorded)) == table.num_rows
 
 
-def test_a_video_that_is_too_short_is_refused(recorded, tmp_path):
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_video_that_is_too_short_or_too_long_is_refused(recorded, tmp_path, more):
     import pyarrow.parquet as pq
 
-    folder = tmp_path / "short"
+    folder = tmp_path / "other"
     shutil.copytree(recorded, folder)
     (path,) = (folder / "data").rglob("*.parquet")
     table = pq.read_table(path)
-    pq.write_table(table.take([*range(table.num_rows), 0]), path)
-    with pytest.raises(InvalidValueError, match=f"has {table.num_rows} pictures for {table.num_rows + 1}"):
+    num_frames = table.num_rows + more
+    pq.write_table(table.take([*range(table.num_rows), 0][:num_frames]), path)
+    with pytest.raises(InvalidValueError, match=f"has {table.num_rows} pictures for {num_frames} frames"):
         load_dataset(folder)
 
 
