@@ -323,7 +323,7 @@ class Train:
         return out
 
 
-def _refuse_unknown_tasks(init: str, tasks: Sequence[TaskName]) -> None:
+def _refuse_unknown_tasks(init: Path, tasks: Sequence[TaskName]) -> None:
     """InvalidValueError: the policy to start from has not learned them."""
     from policies.flow.checkpoint import load
     from sim.tasks import make_task
