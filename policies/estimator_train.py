@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 from policies.estimator import (
@@ -43,10 +42,10 @@ class EstimatorTrainConfig:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Seen:
-    """Observations as tensors."""
+    """Observations of one kind, and their targets as tensors."""
 
-    pictures: Tensor
-    """(n, cameras, h, w, 3) uint8"""
+    observations: Sequence[Observation]
+    """Their pictures are stacked when they are drawn: all of them at once would be held twice."""
     scene: Tensor
     """(n, K), normalised."""
     hand: Tensor
@@ -65,15 +64,16 @@ def train_estimator(
     points: tuple[int, ...] = (),
     points_alike: bool = False,
     glimpses: Sequence[Observation] = (),
+    init: Estimator | None = None,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> tuple[Estimator, dict[str, float]]:
     """The estimator, and how far it errs on what was held out, see `errors`.
 
     cameras: (height, width) of those that are looked at, by name; on_hand: those that the hand carries.
     points: sizes of the points in B that the scene begins with; points_alike: see `EstimatorConfig`.
-    on_step: steps done, running mean loss.
-    InvalidValueError: there is no camera, pictures differ in size, one is missing, or a camera on the hand
-    has no point to see.
+    init: one to go on from, of the same sizes, which stays as it is. on_step: steps done, running mean loss.
+    InvalidValueError: there is no camera, pictures differ in size, one is missing, a camera on the hand has
+    no point to see, or the one to go on from looks at other things.
     """
     sizes = EstimatorConfig(
         cameras=tuple(cameras),
@@ -87,14 +87,22 @@ def train_estimator(
         raise InvalidValueError(
             f"camera {sizes.on_hand[0]!r} is on the hand and sees points near it, the scene has none in space"
         )
+    if init is not None and init.network.config != sizes:
+        raise InvalidValueError(
+            f"the estimator to go on from has {init.network.config}, the demonstrations want {sizes}"
+        )
     with torch.random.fork_rng(devices=[]):  # initial weights
         torch.manual_seed(config.seed)
         network = SceneEstimator(sizes)
-    scene = Normaliser.fit(np.array([o.environment_state for o in (*demonstrated, *glimpses)]))
+    if init is None:
+        scene = Normaliser.fit(np.array([o.environment_state for o in (*demonstrated, *glimpses)]))
+    else:
+        network.load_state_dict(init.network.state_dict())
+        scene = init.scene
     estimator = Estimator(network=network, scene=scene)
     kinds = [kind for kind in (demonstrated, glimpses) if len(kind)]
     num_train = [max(1, round(len(kind) * (1.0 - config.held_out))) for kind in kinds]
-    data = [_Seen(**_tensors(kind[:n], estimator)) for kind, n in zip(kinds, num_train, strict=True)]
+    data = [_targets(kind[:n], estimator) for kind, n in zip(kinds, num_train, strict=True)]
     _fit(network, data, config, on_step)
     held_out = zip(("demonstrations", "glimpses"), kinds, num_train, strict=False)
     figures = [errors(estimator, kind[n:], name) for name, kind, n in held_out]
@@ -128,27 +136,21 @@ def _one_size(cameras: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     return sizes.pop()
 
 
-def _tensors(seen: Sequence[Observation], estimator: Estimator) -> dict[str, Tensor]:
-    """Pictures and targets of all; InvalidValueError."""
+def _targets(seen: Sequence[Observation], estimator: Estimator) -> _Seen:
+    """Of all; InvalidValueError: a picture is missing or has another size."""
     config = estimator.network.config
-    scene = estimator.scene.features(np.array([o.environment_state for o in seen]))
-    hand = np.array([hand_numbers(o, config) for o in seen])
-    return {
-        "pictures": torch.from_numpy(_all_pictures(seen, config)),
-        "scene": torch.tensor(scene, dtype=torch.float32),
-        "hand": torch.tensor(hand, dtype=torch.float32),
-    }
-
-
-def _all_pictures(seen: Sequence[Observation], config: EstimatorConfig) -> UInt8[np.ndarray, "n c h w 3"]:
-    """Of all demonstrations; InvalidValueError."""
-    out = np.empty((len(seen), len(config.cameras), *config.size, 3), dtype=np.uint8)
     for i, observation in enumerate(seen):
         try:
-            out[i] = stack_pictures(observation, config)
+            stack_pictures(observation, config)
         except ValueError as error:
             raise InvalidValueError(f"observation {i}: {error}") from error
-    return out
+    scene = estimator.scene.features(np.array([o.environment_state for o in seen]))
+    hand = np.array([hand_numbers(o, config) for o in seen])
+    return _Seen(
+        observations=seen,
+        scene=torch.tensor(scene, dtype=torch.float32),
+        hand=torch.tensor(hand, dtype=torch.float32),
+    )
 
 
 def _fit(
@@ -166,8 +168,9 @@ def _fit(
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step, config)
         batch = _draw(data, config.batch_size, draw)
+        pictures = np.stack([stack_pictures(o, network.config) for o in batch.observations])
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bfloat16):
-            told = network(_augmented(batch.pictures, draw))
+            told = network(_augmented(torch.from_numpy(pictures), draw))
         loss = _loss(network.config, told, batch)
         optimiser.zero_grad()
         loss.backward()
@@ -181,9 +184,12 @@ def _fit(
 def _draw(data: Sequence[_Seen], batch_size: int, draw: torch.Generator) -> _Seen:
     num = batch_size // len(data)
     index = [torch.randint(len(kind), (num,), generator=draw) for kind in data]
-    parts = [(k.pictures[i], k.scene[i], k.hand[i]) for k, i in zip(data, index, strict=True)]
-    pictures, scene, hand = (torch.cat(part) for part in zip(*parts, strict=True))
-    return _Seen(pictures=pictures, scene=scene, hand=hand)
+    drawn = list(zip(data, index, strict=True))
+    return _Seen(
+        observations=[kind.observations[k] for kind, i in drawn for k in i.tolist()],
+        scene=torch.cat([kind.scene[i] for kind, i in drawn]),
+        hand=torch.cat([kind.hand[i] for kind, i in drawn]),
+    )
 
 
 def _loss(config: EstimatorConfig, told: list[tuple[Tensor, Tensor]], batch: _Seen) -> Tensor:

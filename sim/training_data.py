@@ -57,13 +57,14 @@ def learn_to_see(
     demonstrations: Sequence[Demonstration],
     config: EstimatorTrainConfig,
     *,
+    init: Estimator | None = None,
     num_glimpses: int,
     on_glimpse: Callable[[int], None],
     on_step: Callable[[int, float], None],
 ) -> tuple[Estimator, dict[str, float]]:
     """An estimator trained on demonstrations with pictures of all cameras, of one size; its held-out errors.
 
-    num_glimpses: see `sim.glimpses`; on_glimpse is told how many there are.
+    init: one to go on from. num_glimpses: see `sim.glimpses`; on_glimpse is told how many there are.
     InvalidValueError: the demonstrations are of another task.
     """
     task = make_task(task_name)
@@ -84,6 +85,7 @@ def learn_to_see(
         points=() if task.tracker is None else task.tracker.points,
         points_alike=task.tracker is not None and task.tracker.points_alike,
         glimpses=seen,
+        init=init,
         on_step=on_step,
     )
 

@@ -66,7 +66,7 @@ class Train:
     """Of a mobile robot: the hand in the base and the base from where it is, or both in the world."""
     init: Path | None = None
     """Checkpoint to start from: a folder, or a shipped one's name. With --dataset one that is told the scene,
-    so that it need not learn the task from what is seen, or one that sees, whose eyes are kept."""
+    so that it need not learn the task from what is seen, or one that sees."""
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
@@ -90,7 +90,8 @@ class Train:
     """With --dataset, pictures of scenes drawn anew with the robot anywhere, so that its place tells nothing
     of where things are; None: 20,000 for a mobile robot, whose scenes can be drawn so."""
     estimator_steps: int | None = None
-    """With --dataset, gradient steps of what tells the scene from pictures."""
+    """With --dataset, gradient steps of what tells the scene from pictures. If the policy to start from sees
+    already, its eyes learn on so long; None keeps them as they are."""
     demonstrations: Path | None = None
     """An .npz file to take the demonstrations from, or to keep them in if it is not there yet."""
     json: Path | None = None
@@ -260,21 +261,27 @@ class Train:
     def _estimator(
         self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
     ) -> "tuple[Estimator, dict[str, object]]":
-        """The one of the policy to start from if that has one, else trained; and what the card says of it."""
+        """Trained, from the one of the policy to start from if that has one; and what the card says of it.
+
+        That one is kept as it is if no number of steps is given.
+        """
         from policies.estimator import Estimator
         from policies.estimator_train import EstimatorTrainConfig
         from policies.loading import ESTIMATOR
         from policies.shipped import find_checkpoint
         from sim.training_data import learn_to_see
 
-        folder = None if self.init is None else find_checkpoint(self.init)
+        folder, start, num_before = None if self.init is None else find_checkpoint(self.init), None, 0
         if init is not None and folder is not None and (folder / ESTIMATOR).is_file():
-            if self.estimator_steps is not None or self.glimpses is not None:
+            start = Estimator.load(folder)
+            if self.estimator_steps is None and self.glimpses is not None:
                 raise InvalidValueError(
-                    f"{self.init} sees by itself and keeps its eyes: no --estimator-steps and no --glimpses"
+                    f"{self.init} keeps its eyes, which look at no --glimpses without --estimator-steps"
                 )
-            keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]
-            return Estimator.load(folder), {key: init.training[key] for key in keys}
+            if self.estimator_steps is None:
+                keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]
+                return start, {key: init.training[key] for key in keys}
+            num_before = int(str(init.training.get("estimator_steps", 0)))
         config = EstimatorTrainConfig(seed=self.seed)
         if self.estimator_steps is not None:
             config = replace(config, steps=self.estimator_steps)
@@ -285,13 +292,15 @@ class Train:
             self.task[0],
             demonstrations,
             config,
+            init=start,
             num_glimpses=num_glimpses,
             on_glimpse=lambda num: progress.update(looked, completed=num),
             on_step=_report_steps(progress, bar),
         )
         progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
         rounded = {f"estimator_{name}": round(value, 4) for name, value in errors.items()}
-        return estimator, {"glimpses": num_glimpses, "estimator_steps": config.steps, **rounded}
+        num_steps = num_before + config.steps
+        return estimator, {"glimpses": num_glimpses, "estimator_steps": num_steps, **rounded}
 
     def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
         """From the datasets if there are any."""

@@ -322,6 +322,21 @@ def test_pictures_it_cannot_learn_from_are_refused(cameras, message):
         train_estimator([s.observation for s in SAMPLES[:8]], SHORT, cameras=cameras, points=(3,))
 
 
+def test_an_estimator_learns_on_from_one_that_stays_as_it_is(trained):
+    start, seen = trained[0], [sample.observation for sample in SAMPLES]
+    before = {name: value.clone() for name, value in start.network.state_dict().items()}
+    again, _ = train_estimator(seen[:400], SHORT, cameras=EYES, on_hand=("palm",), points=(3,), init=start)
+    assert all(torch.equal(value, before[name]) for name, value in start.network.state_dict().items())
+    assert np.array_equal(again.scene.mean, start.scene.mean)  # of 800 others, which its numbers are told in
+    far = [
+        float((p - q).abs().max())
+        for p, q in zip(again.network.parameters(), start.network.parameters(), strict=True)
+    ]
+    assert 0.0 < max(far) < 0.01  # after two steps
+    with pytest.raises(InvalidValueError, match=r"go on from has .*points=\(3,\).* want .*points=\(\)"):
+        train_estimator(seen[:8], SHORT, cameras={"eye": SIZE}, points=(), init=start)
+
+
 def test_a_camera_on_the_hand_needs_a_point_to_see():
     with pytest.raises(InvalidValueError, match="camera 'palm' is on the hand and sees points near it"):
         train_estimator([SAMPLES[0].observation], SHORT, cameras=EYES, on_hand=("palm",), points=(2,))

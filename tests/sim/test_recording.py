@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policies.estimator import Estimator
 from policies.flow.checkpoint import load
 from policies.flow.demonstrations import load_demonstrations
 from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
@@ -83,14 +84,16 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
         assert float((one - other).abs().max()) < 0.05  # after one step
 
 
-def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes(recorded, tmp_path, capfd):
+def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_teaches_them_more(
+    recorded, tmp_path, capfd
+):
     one, two = tmp_path / "one", tmp_path / "two"
     command = ["train", "--task", "fetch", "--dataset", str(recorded), "--steps", "1", "--batch-size", "8"]
     few = ("--glimpses", "0", "--estimator-steps", "2", "--init", "fetch")
     assert main([*command, *few, "--output", str(one)]) == 0
     again = [*command, "--init", str(one), "--output", str(two)]
-    assert main([*again, "--estimator-steps", "2"]) == 1
-    assert "keeps its eyes: no --estimator-steps and no --glimpses" in capfd.readouterr().err
+    assert main([*again, "--glimpses", "10"]) == 1
+    assert "keeps its eyes, which look at no --glimpses without --estimator-steps" in capfd.readouterr().err
     assert main(again) == 0
     eyes = [(folder / "estimator.safetensors").read_bytes() for folder in (one, two)]
     assert eyes[0] == eyes[1]
@@ -101,6 +104,13 @@ def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes(record
     pairs = zip(first.model.parameters(), second.model.parameters(), strict=True)
     moved = [float((a - b).abs().max()) for a, b in pairs]
     assert 0.0 < max(moved) < 0.05  # after one step
+    three = tmp_path / "three"
+    taught = ("--output", str(three), "--estimator-steps", "1", "--glimpses", "0")
+    assert main([*again, *taught]) == 0
+    assert load(three).training["estimator_steps"] == 3
+    before, after = (Estimator.load(folder).network.parameters() for folder in (one, three))
+    moved = [float((a - b).abs().max()) for a, b in zip(before, after, strict=True)]
+    assert 0.0 < max(moved) < 0.01  # after one step
 
 
 def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded):
