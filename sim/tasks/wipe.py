@@ -30,7 +30,9 @@ SPONGE_BELOW = 0.045
 CELL = 0.02
 _TOUCH = 0.004
 _WIPE_EVERY_NS = 10 * DT_NS
-_NUM_MARKS = 20
+_PATCH = 2 * CELL, AREA_WIDTH / 2
+"""What one mark shows, along and across [m]."""
+_NUM_PATCHES = 38, 2
 
 
 class Wipe:
@@ -51,11 +53,11 @@ class Wipe:
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         add_table(spec, "counter", half=COUNTER_HALF)
-        for i in range(_NUM_MARKS):
-            mark = spec.worldbody.add_body(name=f"mark_{i}", mocap=True)
+        for i, j in np.ndindex(_NUM_PATCHES):
+            mark = spec.worldbody.add_body(name=f"mark_{i}_{j}", mocap=True)
             mark.add_geom(
                 type=mujoco.mjtGeom.mjGEOM_BOX,
-                size=[0.5 * 1.5 / _NUM_MARKS, AREA_WIDTH / 2, 0.0005],
+                size=[0.5 * _PATCH[0], 0.5 * _PATCH[1], 0.0005],
                 rgba=[0.75, 0.35, 0.55, 1.0],
                 contype=0,
                 conaffinity=0,
@@ -100,13 +102,14 @@ class Wipe:
         return np.array([0.0, self._side])
 
     def update(self, world: World) -> None:
-        """Show the marks that are left."""
-        for i in range(_NUM_MARKS):
-            at = (i + 0.5) / _NUM_MARKS
-            column = min(int(at * len(self._wiped)), len(self._wiped) - 1)
-            p = self._corner + at * self._length * self._along + 0.5 * AREA_WIDTH * self._across
-            z = -1.0 if self._wiped[column].mean() > 0.9 else TABLE_Z
-            world.data.mocap_pos[world.model.body(f"mark_{i}").mocapid[0]] = *p, z
+        """Show a mark wherever a cell under it is left."""
+        num, rows = round(_PATCH[0] / CELL), np.arange(_NUM_PATCHES[1])
+        first = np.minimum(num * np.arange(_NUM_PATCHES[0]), len(self._wiped) - num)  # the last ones coincide
+        cells = self._wiped[first[:, None] + np.arange(num)].reshape(len(first), num, len(rows), -1)
+        z = np.where(cells.all(axis=(1, 3)), -1.0, TABLE_Z)
+        p = self._points(CELL * (first + num / 2), _PATCH[1] * (rows + 0.5))
+        begin = world.model.body("mark_0_0").mocapid[0]
+        world.data.mocap_pos[begin : begin + z.size] = np.dstack([p, z]).reshape(-1, 3)
 
     def impose(self, world: World) -> int:
         """Wipe what the sponge touches."""
@@ -118,10 +121,12 @@ class Wipe:
     def _under(self, p: Float[np.ndarray, "2"], turn: Float[np.ndarray, "2 2"]) -> Bool[np.ndarray, "n m"]:
         """Cells whose middle lies under the sponge."""
         n, m = self._wiped.shape
-        s, t = CELL * (np.arange(n) + 0.5), CELL * (np.arange(m) + 0.5)
-        middle = self._corner + s[:, None, None] * self._along + t[None, :, None] * self._across
-        off = np.abs((middle - p) @ turn)
+        off = np.abs((self._points(CELL * (np.arange(n) + 0.5), CELL * (np.arange(m) + 0.5)) - p) @ turn)
         return (off[..., 0] < SPONGE_HALF[0]) & (off[..., 1] < SPONGE_HALF[1])
+
+    def _points(self, s: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m 2"]:
+        """Where they are that lie so far along and across the area from its corner [m]."""
+        return self._corner + s[:, None, None] * self._along + t[None, :, None] * self._across
 
     @property
     def frontier(self) -> float:

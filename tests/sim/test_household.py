@@ -5,6 +5,8 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robot_runtime.core.action import Command
 from robot_runtime.core.method import METHODS
@@ -193,6 +195,25 @@ def test_the_sponge_wipes_what_it_touches_and_nothing_from_above(counter):
     assert not task.is_done(counter)
     task._wiped[:] = True
     assert task.is_done(counter)
+
+
+@given(st.integers(0, 74), st.integers(0, 7), st.integers(0, 5))
+def test_what_is_left_to_wipe_is_shown_where_it_is_and_nothing_else(column, row, seed):
+    counter = World(make_task("wipe"))
+    counter.reset(seed)
+    task = counter.task
+    task._wiped[:] = True
+    column = min(column, len(task._wiped) - 1)
+    task._wiped[column, row] = False
+    task.update(counter)
+    cell = task._corner + CELL * ((column + 0.5) * task._along + (row + 0.5) * task._across)
+    shown = [p for p in counter.data.mocap_pos if p[2] == TABLE_Z]
+    assert len(shown) >= 1
+    for p in shown:  # marks are 4 cm by 8
+        assert (np.abs(cell - p[:2]) <= np.array([0.02, 0.04]) + 1e-9).all()
+    task._wiped[:] = True
+    task.update(counter)
+    assert not [p for p in counter.data.mocap_pos if p[2] == TABLE_Z]
 
 
 def test_a_drawer_is_done_with_the_cup_inside_and_closed(cabinet):
