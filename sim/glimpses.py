@@ -6,7 +6,7 @@ cup is where the hand went. In a glimpse neither arm nor base say anything of wh
 
     half       a point of the scene where a demonstration had it from its base, the arm like in another
     half       a point about where a demonstration had it from the hand, at the height it stands at
-    all        the base turned by any angle
+    all        the base turned by any angle, and whatever can be done in parts done in part
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ from policies.flow.features import points_in_space, slices_of_points
 from robot_runtime.core.state import Observation
 from robot_runtime.core.transforms import turn_planar
 from sim.render import take_pictures
+from sim.task import DoneInParts
 from sim.tasks import make_task
 from sim.world import World
 
@@ -52,6 +53,8 @@ def glimpses(
     for i in range(num):
         rng = np.random.default_rng([seed, 0x617, i])
         world.reset(int(rng.integers(2**31)))
+        if isinstance(world.task, DoneInParts):
+            world.task.do_some(world, rng)
         if reaching and rng.random() < 0.5:
             _reach_again(world, rng, reaching, in_space)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import mujoco
 import numpy as np
@@ -118,6 +118,15 @@ class Scorer(Protocol):
         ...
 
     def score(self) -> EpisodeScore: ...
+
+
+@runtime_checkable
+class DoneInParts(Protocol):
+    """A task in which the robot changes more of the scene than where things are."""
+
+    def do_some(self, world: World, rng: np.random.Generator) -> None:
+        """Right after `reset`: change it as it may be anywhere in an episode."""
+        ...
 
 
 class Task(Protocol):

@@ -80,6 +80,10 @@ class Drawer:
         world.place_base(np.array([rng.uniform(-0.8, 0.8), -side * rng.uniform(0.1, 0.4), yaw]))
         world.place_robot(np.array(Q_HOME), MAX_WIDTH)
 
+    def do_some(self, world: World, rng: np.random.Generator) -> None:
+        """Open by anything, half of the time."""
+        world.data.joint("drawer").qpos[0] = max(0.0, rng.uniform(-1.0, 1.0)) * DRAWER_TRAVEL
+
     def update(self, world: World) -> None:
         """Nothing moves by itself."""
 

@@ -93,6 +93,16 @@ class Wipe:
         world.place_base(np.array([start_x, -self._side * rng.uniform(0.0, 0.4), yaw]))
         world.place_robot(np.array(Q_HOME), 0.03)
 
+    def do_some(self, world: World, rng: np.random.Generator) -> None:
+        """Wiped up to anywhere, half of the time with bits left on the way."""
+        n, m = self._wiped.shape
+        up_to = int(rng.integers(n))
+        self._wiped[:up_to] = True
+        for _ in range(rng.integers(1, 4) if rng.random() < 0.5 else 0):
+            column, row = rng.integers(n), rng.integers(m)
+            self._wiped[column : column + rng.integers(1, 5), row : row + rng.integers(1, 4)] = False
+        self.update(world)
+
     @property
     def _along(self) -> Float[np.ndarray, "2"]:
         return np.array([self._end, 0.0])

@@ -53,6 +53,22 @@ def test_the_hand_reaches_for_what_stands(demonstrated):
         assert seen.environment_state[2] == pytest.approx(on_table, abs=1e-3)
 
 
+@pytest.mark.parametrize("task_name", ["drawer", "wipe"])
+def test_what_is_done_in_parts_is_seen_begun_and_not(task_name):
+    world = World(make_task(task_name))
+    world.reset(0)
+    seen = list(glimpses(task_name, [world.observe()], num=100, seed=0, cameras={}))
+    scenes = np.array([o.environment_state for o in seen])
+    if task_name == "drawer":
+        done = scenes[:, 6]  # how far it is open [m]
+        assert 30 < np.sum(done == 0.0) < 70
+        assert np.ptp(done) > 0.2
+    else:
+        left = np.linalg.norm(scenes[:, 3:5] - scenes[:, :2], axis=1)
+        assert left.min() < 0.2
+        assert 10 < np.sum(left > 0.9) < 90
+
+
 def test_demonstrations_that_never_reach_have_glimpses_too():
     world = World(make_task("fetch"))
     world.reset(3)
