@@ -27,6 +27,8 @@ from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
 SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
 """How often a policy that sees is shown what the expert would do where it leads, and in how many episodes."""
+MORE_ESTIMATOR_STEPS = 2500
+"""Of its eyes, every time."""
 RUNTIME = (sys.executable, "-m", "robot_runtime.cli")
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results"
@@ -68,7 +70,8 @@ def train_seeing(task: str, scratch: Path, output: Path) -> None:
         subprocess.run([*record, *drawn, *(own if i else ["--episodes", str(SEEING_EPISODES)])], check=True)
         to = output if i == SEEING_ROUNDS else scratch / f"{output.name}-{i}"
         learn = ["train", "--task", task, "--dataset", *datasets, "--init", policy, "--output", str(to)]
-        subprocess.run([*RUNTIME, *learn], check=True)
+        more = ["--estimator-steps", str(MORE_ESTIMATOR_STEPS)] if i else []
+        subprocess.run([*RUNTIME, *learn, *more], check=True)
         policy = str(to)
 
 
