@@ -68,7 +68,7 @@ def learn_to_see(
     InvalidValueError: the demonstrations are of another task.
     """
     task = make_task(task_name)
-    _refuse_others(task_name, demonstrations)
+    refuse_others(task_name, demonstrations)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
     cameras = {name: (height, width) for name, (height, width, _) in sizes.items()}
     demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
@@ -106,7 +106,7 @@ def by_estimates(
     InvalidValueError: the demonstrations, or the policy, are of another task.
     """
     task = make_task(task_name)
-    _refuse_others(task_name, demonstrations)
+    refuse_others(task_name, demonstrations)
     told = with_estimates(demonstrations, estimator)
     schema = estimated_schema(task.schema, estimator)
     start = init
@@ -125,7 +125,7 @@ def by_estimates(
     )
 
 
-def _refuse_others(task_name: str, demonstrations: Sequence[Demonstration]) -> None:
+def refuse_others(task_name: str, demonstrations: Sequence[Demonstration]) -> None:
     """InvalidValueError: the demonstrations are of another task."""
     shown = sorted({d.observation.task for d in demonstrations})
     if shown != [(instruction := make_task(task_name).instruction)]:

@@ -71,7 +71,7 @@ class Train:
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
     """Demonstrated episodes per task; None takes the task's own number. With --dataset, beside it and without
-    pictures: their scenes are told with the errors of recorded ones like them; None takes none."""
+    pictures, None taking none: if it has some, their scenes are told with the errors of recorded ones."""
     steps: int | None = None
     """Gradient steps; None takes the default of the training code, as do the next three."""
     batch_size: int | None = None
@@ -85,7 +85,8 @@ class Train:
     threads: int = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
     dataset: tuple[Path, ...] = ()
-    """LeRobot datasets with pictures, made by `record`: the policy then sees the scene by itself."""
+    """LeRobot datasets made by `record`. From those with pictures a policy learns to see the scene by itself;
+    from those without, to be told it."""
     glimpses: int | None = None
     """With --dataset, pictures of scenes drawn anew with the robot anywhere, so that its place tells nothing
     of where things are; None: 20,000 for a mobile robot, whose scenes can be drawn so."""
@@ -248,11 +249,18 @@ class Train:
         self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
     ) -> "TrainingData":
         """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
-        from sim.training_data import by_estimates, by_labels
+        from sim.training_data import by_estimates, by_labels, refuse_others
 
         if not self.dataset:
             return by_labels(self.task[0], demonstrations, self.labels)
+        refuse_others(self.task[0], demonstrations)
         more = self._without_pictures(progress) if self.episodes or self.demonstrations else ()
+        if not any(d.observation.images for d in demonstrations):
+            if self.estimator_steps is not None or self.glimpses is not None:
+                raise InvalidValueError(
+                    "the datasets have no pictures: no --estimator-steps and no --glimpses"
+                )
+            return by_labels(self.task[0], [*demonstrations, *more], self.labels)
         estimator, notes = self._estimator(demonstrations, init, progress)
         estimator.save(self.output)
         data = by_estimates(self.task[0], demonstrations, estimator, more=more, init=init, seed=self.seed)

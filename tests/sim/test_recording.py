@@ -141,6 +141,24 @@ def test_a_policy_of_another_task_to_go_on_from_is_refused_before_anything_is_le
     assert not output.exists()
 
 
+def test_a_policy_that_is_told_the_scene_learns_where_it_led_itself_without_pictures(tmp_path, capfd):
+    own, output = tmp_path / "own", tmp_path / "told"
+    few = ["--task", "fetch", "--output", str(own), "--episodes", "1", "--seed", "5", "--cameras"]
+    assert main(["record", *few, "--policy", "fetch"]) == 0
+    command = ["train", "--task", "fetch", "--dataset", str(own), "--init", "fetch", "--output", str(output)]
+    command += ["--recipe", "prefix", "--steps", "1", "--batch-size", "8"]
+    assert main([*command, "--glimpses", "5"]) == 1
+    assert "have no pictures: no --estimator-steps and no --glimpses" in capfd.readouterr().err
+    more = ("--episodes", "1", "--demonstrations", str(tmp_path / "more.npz"))
+    assert main([*command, *more]) == 0
+    num = len(load_dataset(own)), len(load_demonstrations(tmp_path / "more.npz"))
+    assert f"1 steps on {sum(num)} samples" in capfd.readouterr().out
+    learned, start = load(output), load("fetch")
+    assert learned.schema == start.schema
+    assert not learned.schema.cameras
+    assert np.array_equal(learned.features.mean, start.features.mean)
+
+
 def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recorded):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
