@@ -65,10 +65,8 @@ def learn_to_see(
     """An estimator trained on demonstrations with pictures of all cameras, of one size; its held-out errors.
 
     init: one to go on from. num_glimpses: see `sim.glimpses`; on_glimpse is told how many there are.
-    InvalidValueError: the demonstrations are of another task.
     """
     task = make_task(task_name)
-    refuse_others(task_name, demonstrations)
     sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
     cameras = {name: (height, width) for name, (height, width, _) in sizes.items()}
     demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
@@ -103,10 +101,9 @@ def by_estimates(
 
     demonstrations: with pictures; more: without, see `with_errors`, for which the seed is.
     init: a policy of the task to go on from, told the scene or behind this estimator.
-    InvalidValueError: the demonstrations, or the policy, are of another task.
+    InvalidValueError: the policy is of another task.
     """
     task = make_task(task_name)
-    refuse_others(task_name, demonstrations)
     told = with_estimates(demonstrations, estimator)
     schema = estimated_schema(task.schema, estimator)
     start = init

@@ -98,6 +98,10 @@ def make_dataset(
         raise InvalidValueError(
             f"the policy to start from knows {statistics.tasks}, demonstrations are of {texts}"
         )
+    if features.shape[1] != (told := len(statistics.features.mean)):
+        raise InvalidValueError(
+            f"the policy to start from is told {told} numbers, demonstrations tell {features.shape[1]}"
+        )
     kept = np.flatnonzero([is_usable(d.num_committed, recipe) for d in demonstrations])
     if not len(kept):
         raise InvalidValueError(f"none of {len(demonstrations)} demonstrations fits the recipe {recipe}")

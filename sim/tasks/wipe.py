@@ -30,9 +30,9 @@ SPONGE_BELOW = 0.045
 CELL = 0.02
 _TOUCH = 0.004
 _WIPE_EVERY_NS = 10 * DT_NS
-_PATCH = 2 * CELL, AREA_WIDTH / 2
+_MARK = 2 * CELL, AREA_WIDTH / 2
 """What one mark shows, along and across [m]."""
-_NUM_PATCHES = 38, 2
+_NUM_MARKS = 38, 2
 
 
 class Wipe:
@@ -53,11 +53,11 @@ class Wipe:
 
     def add_objects(self, spec: mujoco.MjSpec) -> None:
         add_table(spec, "counter", half=COUNTER_HALF)
-        for i, j in np.ndindex(_NUM_PATCHES):
+        for i, j in np.ndindex(_NUM_MARKS):
             mark = spec.worldbody.add_body(name=f"mark_{i}_{j}", mocap=True)
             mark.add_geom(
                 type=mujoco.mjtGeom.mjGEOM_BOX,
-                size=[0.5 * _PATCH[0], 0.5 * _PATCH[1], 0.0005],
+                size=[0.5 * _MARK[0], 0.5 * _MARK[1], 0.0005],
                 rgba=[0.75, 0.35, 0.55, 1.0],
                 contype=0,
                 conaffinity=0,
@@ -113,11 +113,11 @@ class Wipe:
 
     def update(self, world: World) -> None:
         """Show a mark wherever a cell under it is left."""
-        num, rows = round(_PATCH[0] / CELL), np.arange(_NUM_PATCHES[1])
-        first = np.minimum(num * np.arange(_NUM_PATCHES[0]), len(self._wiped) - num)  # the last ones coincide
+        num, rows = round(_MARK[0] / CELL), np.arange(_NUM_MARKS[1])
+        first = np.minimum(num * np.arange(_NUM_MARKS[0]), len(self._wiped) - num)  # the last ones coincide
         cells = self._wiped[first[:, None] + np.arange(num)].reshape(len(first), num, len(rows), -1)
         z = np.where(cells.all(axis=(1, 3)), -1.0, TABLE_Z)
-        p = self._points(CELL * (first + num / 2), _PATCH[1] * (rows + 0.5))
+        p = self._points(CELL * (first + num / 2), _MARK[1] * (rows + 0.5))
         begin = world.model.body("mark_0_0").mocapid[0]
         world.data.mocap_pos[begin : begin + z.size] = np.dstack([p, z]).reshape(-1, 3)
 
