@@ -254,12 +254,11 @@ class Train:
         if not self.dataset:
             return by_labels(self.task[0], demonstrations, self.labels)
         refuse_others(self.task[0], demonstrations)
+        has_pictures = any(d.observation.images for d in demonstrations)
+        if not has_pictures and (self.estimator_steps is not None or self.glimpses is not None):
+            raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --glimpses")
         more = self._without_pictures(progress) if self.episodes or self.demonstrations else ()
-        if not any(d.observation.images for d in demonstrations):
-            if self.estimator_steps is not None or self.glimpses is not None:
-                raise InvalidValueError(
-                    "the datasets have no pictures: no --estimator-steps and no --glimpses"
-                )
+        if not has_pictures:
             return by_labels(self.task[0], [*demonstrations, *more], self.labels)
         estimator, notes = self._estimator(demonstrations, init, progress)
         estimator.save(self.output)
