@@ -10,6 +10,7 @@ the GPU. And it keeps graphs for each thread, but only for the thread that first
 issue 123177): a policy that takes over from another has a thread of its own.
 """
 
+import ctypes
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,3 +38,6 @@ def _let_this_thread_have_graphs() -> None:
     for name, value in (("tree_manager_containers", {}), ("tree_manager_locks", defaultdict(Lock))):
         setattr(cudagraph_trees.local, name, value)
         torch._C._stash_obj_in_tls(name, value)
+        # It counts no reference of its own, but drops one when the thread ends: what was freed then is freed
+        # again, and the process dies in some later garbage collection.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))

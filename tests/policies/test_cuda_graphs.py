@@ -1,5 +1,6 @@
 """What torch keeps of CUDA graphs, without a GPU: threads, and which calls belong together."""
 
+import sys
 from threading import Event, Thread
 
 from torch._inductor import cudagraph_trees as trees
@@ -39,6 +40,17 @@ def test_a_thread_that_torch_does_not_know_gets_graphs_of_its_own():
     ((first, second),) = in_a_thread(inside)
     assert first is second
     assert first is not graphs_of_this_thread()
+
+
+def test_what_a_thread_lets_go_of_when_it_ends_it_had_hold_of():
+    def holds() -> tuple[int, int]:
+        with one_chunk():
+            pass
+        kept = trees.local
+        return sys.getrefcount(kept.tree_manager_containers), sys.getrefcount(kept.tree_manager_locks)
+
+    (counted,) = in_a_thread(holds)
+    assert counted == (3, 3)  # the thread's, torch's, and the one that getrefcount was handed
 
 
 def test_all_calls_of_a_chunk_are_one_step_and_the_next_chunk_is_another():
