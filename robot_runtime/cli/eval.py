@@ -127,12 +127,10 @@ class Eval:
         return f"{self.task}, {self.method}, {late}, {self.episodes} episodes"
 
     def _with_progress(self, config: "EvaluationConfig") -> "list[EpisodeResult]":
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+        from robot_runtime.cli.progress import counted
         from sim.evaluation import evaluate
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns) as progress:
+        with counted() as progress:
             bar = progress.add_task(self._title(), total=self.episodes)
             successes = 0
 

@@ -1,10 +1,26 @@
 """The progress bars of long commands."""
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from collections.abc import Callable
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
-def counted() -> Progress:
-    """So many of so many, and how long the rest will take."""
+def counted(*, with_notes: bool = False) -> Progress:
+    """So many of so many, and how long the rest will take.
+
+    with_notes: every bar is added with a `note`, which stands behind it.
+    """
+    notes = [TextColumn("{task.fields[note]}")] if with_notes else []
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *notes, TimeRemainingColumn()
     )
+
+
+def advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
+    """What moves a bar when called with (done, in all)."""
+    return lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+def report_steps(progress: Progress, bar: TaskID) -> Callable[[int, float], None]:
+    """What moves a bar when called with (steps done, loss)."""
+    return lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}")

@@ -2,39 +2,23 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
+from robot_runtime.cli import train_data
+from robot_runtime.cli.progress import counted, report_steps
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from policies.estimator import Estimator
-    from policies.flow.checkpoint import Checkpoint
     from policies.flow.dataset import Demonstration
     from policies.flow.recipes import Recipe
-    from sim.training_data import TrainingData
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
-EPISODES = MappingProxyType(
-    {
-        "track": 400,
-        "pick_place": 800,
-        "strike": 1500,
-        "conveyor": 500,
-        "clear": 250,
-        "drawer": 250,
-        "fetch": 250,
-        "wipe": 250,
-    }
-)
-"""Demonstrated episodes that a policy of each task is trained on."""
-GLIMPSES = 20_000
 SEEING_STEPS = 4000
 """Gradient steps from a policy that is told the scene to one that sees it."""
 MOBILE_STEPS = 8000
@@ -104,8 +88,8 @@ class Train:
         recipe = self._recipe()
         torch.set_num_threads(self.threads)
         t_start = time.perf_counter()
-        with _progress() as progress:
-            demonstrations = self._demonstrations(progress)
+        with counted(with_notes=True) as progress:
+            demonstrations = train_data.demonstrations(self, progress)
             collect_s = time.perf_counter() - t_start
             cpu_start_s = time.process_time()
             if self.network == "flow":
@@ -129,14 +113,15 @@ class Train:
         return 0
 
     @property
-    def _is_mobile(self) -> bool:
+    def is_mobile(self) -> bool:
+        """Whether the first task is one of a mobile robot; the others have to be like it."""
         from sim.tasks import HOUSEHOLD_TASKS
 
         return self.task[0] in HOUSEHOLD_TASKS
 
     @property
     def _recipe_name(self) -> RecipeName:
-        return self.recipe or ("prefix" if self._is_mobile else "mixed-schedule")
+        return self.recipe or ("prefix" if self.is_mobile else "mixed-schedule")
 
     def _recipe(self) -> "Recipe":
         """The recipe with its options; InvalidValueError if they do not go together."""
@@ -160,7 +145,7 @@ class Train:
             raise InvalidValueError(
                 "--estimator-steps and --glimpses go with --dataset: only pictures need an estimator"
             )
-        if self.glimpses and not self._is_mobile:
+        if self.glimpses and not self.is_mobile:
             raise InvalidValueError("--glimpses are of mobile robots")
         if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
             raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
@@ -186,7 +171,7 @@ class Train:
         given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate")}
         given = {name: value for name, value in given.items() if value is not None}
         bar = progress.add_task(f"train {self._recipe_name}", note="")
-        on_step = _report_steps(progress, bar)
+        on_step = report_steps(progress, bar)
         if isinstance(recipe, Residual):
             assert init is not None, "checked with the recipe"
             head = replace(ResidualConfig(recipe=recipe, seed=self.seed), **given)
@@ -195,7 +180,7 @@ class Train:
             return head.steps, len(demonstrations)
         if self.width is not None:
             given["width"] = self.width
-        if self._is_mobile and init is None:
+        if self.is_mobile and init is None:
             given.setdefault("steps", MOBILE_STEPS)
         if self.dataset and init is not None:
             given.setdefault("steps", SEEING_STEPS)
@@ -204,7 +189,7 @@ class Train:
             if init is None
             else fine_tuning(recipe, seed=self.seed)
         )
-        told = self._data(demonstrations, init, progress)
+        told = train_data.training_data(self, demonstrations, init, progress)
         config = replace(start, features=told.features, **given)
         progress.update(bar, total=config.steps)
         train(
@@ -232,7 +217,7 @@ class Train:
         given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "width")}
         given = {name: value for name, value in given.items() if value is not None}
         config = LeRobotTrainConfig(network=network, seed=self.seed, **given)
-        told = self._data(demonstrations, None, progress)
+        told = train_data.training_data(self, demonstrations, None, progress)
         bar = progress.add_task(f"train {network}", note="", total=config.steps)
         train_lerobot(
             told.demonstrations,
@@ -241,102 +226,9 @@ class Train:
             action_spec=told.spec,
             features=told.features,
             folder=self.output,
-            on_step=_report_steps(progress, bar),
+            on_step=report_steps(progress, bar),
         )
         return config.steps
-
-    def _data(
-        self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
-    ) -> "TrainingData":
-        """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
-        from sim.training_data import by_estimates, by_labels, refuse_others
-
-        if not self.dataset:
-            return by_labels(self.task[0], demonstrations, self.labels)
-        refuse_others(self.task[0], demonstrations)
-        has_pictures = any(d.observation.images for d in demonstrations)
-        if not has_pictures and (self.estimator_steps is not None or self.glimpses is not None):
-            raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --glimpses")
-        more = self._without_pictures(progress) if self.episodes or self.demonstrations else ()
-        if not has_pictures:
-            return by_labels(self.task[0], [*demonstrations, *more], self.labels)
-        estimator, notes = self._estimator(demonstrations, init, progress)
-        estimator.save(self.output)
-        data = by_estimates(self.task[0], demonstrations, estimator, more=more, init=init, seed=self.seed)
-        return replace(data, notes={**data.notes, **notes})
-
-    def _estimator(
-        self, demonstrations: "Sequence[Demonstration]", init: "Checkpoint | None", progress: Progress
-    ) -> "tuple[Estimator, dict[str, object]]":
-        """Trained, from the one of the policy to start from if that has one; and what the card says of it.
-
-        That one is kept as it is if no number of steps is given.
-        """
-        from policies.estimator import Estimator
-        from policies.estimator_train import EstimatorTrainConfig
-        from policies.loading import ESTIMATOR
-        from policies.shipped import find_checkpoint
-        from sim.training_data import learn_to_see
-
-        folder, start, num_before = None if self.init is None else find_checkpoint(self.init), None, 0
-        if init is not None and folder is not None and (folder / ESTIMATOR).is_file():
-            start = Estimator.load(folder)
-            if self.estimator_steps is None and self.glimpses is not None:
-                raise InvalidValueError(
-                    f"{self.init} keeps its eyes, which look at no --glimpses without --estimator-steps"
-                )
-            if self.estimator_steps is None:
-                keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]
-                return start, {key: init.training[key] for key in keys}
-            num_before = int(str(init.training.get("estimator_steps", 0)))
-        config = EstimatorTrainConfig(seed=self.seed)
-        if self.estimator_steps is not None:
-            config = replace(config, steps=self.estimator_steps)
-        num_glimpses = self.glimpses if self.glimpses is not None else GLIMPSES * self._is_mobile
-        looked = progress.add_task("glimpses", note="", total=num_glimpses)
-        bar = progress.add_task("learn to see", note="", total=config.steps)
-        estimator, errors = learn_to_see(
-            self.task[0],
-            demonstrations,
-            config,
-            init=start,
-            num_glimpses=num_glimpses,
-            on_glimpse=lambda num: progress.update(looked, completed=num),
-            on_step=_report_steps(progress, bar),
-        )
-        progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
-        rounded = {f"estimator_{name}": round(value, 4) for name, value in errors.items()}
-        num_steps = num_before + config.steps
-        return estimator, {"glimpses": num_glimpses, "estimator_steps": num_steps, **rounded}
-
-    def _demonstrations(self, progress: Progress) -> "Sequence[Demonstration]":
-        """From the datasets if there are any."""
-        if self.dataset:
-            from policies.lerobot_data import load_dataset
-
-            return [d for folder in self.dataset for d in load_dataset(folder)]
-        return self._without_pictures(progress)
-
-    def _without_pictures(self, progress: Progress) -> "Sequence[Demonstration]":
-        """From the file if it is there, else collected, and kept if a file is named."""
-        from policies.flow.demonstrations import load_demonstrations, save_demonstrations
-        from sim.demonstrations import collect
-
-        if self.demonstrations is not None and self.demonstrations.exists():
-            return load_demonstrations(self.demonstrations)
-        out: list[Demonstration] = []
-        for task in self.task:
-            bar = progress.add_task(f"demonstrate {task}", note="")
-            out += collect(
-                task,
-                num_episodes=self.episodes or EPISODES[task],
-                seed=self.seed,
-                num_workers=self.workers,
-                progress=_advance(progress, bar),
-            )
-        if self.demonstrations is not None:
-            save_demonstrations(self.demonstrations, out)
-        return out
 
 
 def _refuse_unknown_tasks(init: Path, tasks: Sequence[TaskName]) -> None:
@@ -350,23 +242,3 @@ def _refuse_unknown_tasks(init: Path, tasks: Sequence[TaskName]) -> None:
             f"--init {init} has learned {', '.join(map(repr, known))}, {' and '.join(tasks)} "
             f"wants {', '.join(map(repr, wanted))}: a policy goes on with its own tasks"
         )
-
-
-def _advance(progress: Progress, bar: TaskID) -> Callable[[int, int], None]:
-    """What moves a bar when called with (done, in all)."""
-    return lambda done, total: progress.update(bar, completed=done, total=total)
-
-
-def _report_steps(progress: Progress, bar: TaskID) -> Callable[[int, float], None]:
-    """What moves a bar when called with (steps done, loss)."""
-    return lambda step, loss: progress.update(bar, completed=step, note=f"loss {loss:.4f}")
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )

@@ -1,0 +1,136 @@
+"""What `robot-runtime train` learns from: demonstrations as its options name and its network needs them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from rich.progress import Progress
+
+from robot_runtime.cli.progress import advance, report_steps
+from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from policies.estimator import Estimator
+    from policies.flow.checkpoint import Checkpoint
+    from policies.flow.dataset import Demonstration
+    from robot_runtime.cli.train import Train
+    from sim.training_data import TrainingData
+
+EPISODES = MappingProxyType(
+    {
+        "track": 400,
+        "pick_place": 800,
+        "strike": 1500,
+        "conveyor": 500,
+        "clear": 250,
+        "drawer": 250,
+        "fetch": 250,
+        "wipe": 250,
+    }
+)
+"""Demonstrated episodes that a policy of each task is trained on."""
+GLIMPSES = 20_000
+
+
+def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
+    """From the datasets if there are any."""
+    if options.dataset:
+        from policies.lerobot_data import load_dataset
+
+        return [d for folder in options.dataset for d in load_dataset(folder)]
+    return _without_pictures(options, progress)
+
+
+def _without_pictures(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
+    """From the file if it is there, else collected, and kept if a file is named."""
+    from policies.flow.demonstrations import load_demonstrations, save_demonstrations
+    from sim.demonstrations import collect
+
+    if options.demonstrations is not None and options.demonstrations.exists():
+        return load_demonstrations(options.demonstrations)
+    out: list[Demonstration] = []
+    for task in options.task:
+        bar = progress.add_task(f"demonstrate {task}", note="")
+        out += collect(
+            task,
+            num_episodes=options.episodes or EPISODES[task],
+            seed=options.seed,
+            num_workers=options.workers,
+            progress=advance(progress, bar),
+        )
+    if options.demonstrations is not None:
+        save_demonstrations(options.demonstrations, out)
+    return out
+
+
+def training_data(
+    options: "Train",
+    demonstrations: "Sequence[Demonstration]",
+    init: "Checkpoint | None",
+    progress: Progress,
+) -> "TrainingData":
+    """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
+    from sim.training_data import by_estimates, by_labels, refuse_others
+
+    if not options.dataset:
+        return by_labels(options.task[0], demonstrations, options.labels)
+    refuse_others(options.task[0], demonstrations)
+    has_pictures = any(d.observation.images for d in demonstrations)
+    if not has_pictures and (options.estimator_steps is not None or options.glimpses is not None):
+        raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --glimpses")
+    more = _without_pictures(options, progress) if options.episodes or options.demonstrations else ()
+    if not has_pictures:
+        return by_labels(options.task[0], [*demonstrations, *more], options.labels)
+    estimator, notes = _estimator(options, demonstrations, init, progress)
+    estimator.save(options.output)
+    data = by_estimates(options.task[0], demonstrations, estimator, more=more, init=init, seed=options.seed)
+    return replace(data, notes={**data.notes, **notes})
+
+
+def _estimator(
+    options: "Train",
+    demonstrations: "Sequence[Demonstration]",
+    init: "Checkpoint | None",
+    progress: Progress,
+) -> "tuple[Estimator, dict[str, object]]":
+    """Trained, from the one of the policy to start from if that has one; and what the card says of it.
+
+    That one is kept as it is if no number of steps is given.
+    """
+    from policies.estimator import Estimator
+    from policies.estimator_train import EstimatorTrainConfig
+    from policies.loading import ESTIMATOR
+    from policies.shipped import find_checkpoint
+    from sim.training_data import learn_to_see
+
+    folder, start, num_before = None if options.init is None else find_checkpoint(options.init), None, 0
+    if init is not None and folder is not None and (folder / ESTIMATOR).is_file():
+        start = Estimator.load(folder)
+        if options.estimator_steps is None and options.glimpses is not None:
+            raise InvalidValueError(
+                f"{options.init} keeps its eyes, which look at no --glimpses without --estimator-steps"
+            )
+        if options.estimator_steps is None:
+            keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]
+            return start, {key: init.training[key] for key in keys}
+        num_before = int(str(init.training.get("estimator_steps", 0)))
+    config = EstimatorTrainConfig(seed=options.seed)
+    if options.estimator_steps is not None:
+        config = replace(config, steps=options.estimator_steps)
+    num_glimpses = options.glimpses if options.glimpses is not None else GLIMPSES * options.is_mobile
+    looked = progress.add_task("glimpses", note="", total=num_glimpses)
+    bar = progress.add_task("learn to see", note="", total=config.steps)
+    estimator, errors = learn_to_see(
+        options.task[0],
+        demonstrations,
+        config,
+        init=start,
+        num_glimpses=num_glimpses,
+        on_glimpse=lambda num: progress.update(looked, completed=num),
+        on_step=report_steps(progress, bar),
+    )
+    progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
+    rounded = {f"estimator_{name}": round(value, 4) for name, value in errors.items()}
+    num_steps = num_before + config.steps
+    return estimator, {"glimpses": num_glimpses, "estimator_steps": num_steps, **rounded}
