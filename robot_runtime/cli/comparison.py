@@ -3,7 +3,8 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,8 @@ from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from sim.lab import Cell, FailedCell, ResultsFile
+    from sim.lab_scores import Row
     from sim.lab_training import Trainable
-
-Found = tuple[list["Cell"], list["Trainable"]]
-Write = Callable[[list["Cell"], "ResultsFile", list["Trainable"], list["FailedCell"]], None]
 
 
 def this_command() -> str:
@@ -25,36 +24,59 @@ def this_command() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Cells to run, and what becomes of them."""
+class Comparison(ABC):
+    """Cells to run, and what becomes of them; a command adds which, and what it leaves behind."""
 
-    find: Callable[[], Found]
-    """The cells, and the policies that are missing for more."""
-    write: Write
-    """Tables and plots of what is finished, also after an interruption."""
     output: Path
-    """Folder of `cells.jsonl`."""
-    episodes: int
-    workers: int
-    train: bool
-    plan: bool
+    """Where the results are kept, and pages, pictures and figures left."""
+    workers: int = 2
+    """Processes to share the work; the results do not depend on it."""
+    train: bool = False
+    """First train the policies that are missing, with so many processes as there are workers."""
+    plan: bool = False
+    """Only say what would run and which policies are missing."""
+    keep: Path | None = None
+    """Figures of an earlier run, as JSON: what it has and this run has not stands beside it everywhere."""
+    write_readme: bool = False
+    """Also put the tables into `sim/README.md`, and figures and a plot into `sim/results`."""
 
-    def run(self) -> int:
+    @property
+    @abstractmethod
+    def num_episodes(self) -> int:
+        """In each cell."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """InvalidValueError: the options name something that is not there."""
+
+    @abstractmethod
+    def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
+        """What to run, and the policies that are missing for more."""
+
+    @abstractmethod
+    def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
+        """Tables and plots of what is finished, also after an interruption; the folder is there."""
+
+    def main(self) -> int:
         """Train, run and write, as the options say; returns the exit code."""
-        from sim.lab import ResultsFile
+        from sim.lab import ResultsFile, rows_of
+        from sim.lab_page import read_json
+        from sim.lab_scores import beside
 
-        if self.episodes < 1 or self.workers < 1:
+        self._check()
+        if self.num_episodes < 1 or self.workers < 1:
             raise InvalidValueError(
-                f"need episodes >= 1 and workers >= 1, got {self.episodes} and {self.workers}"
+                f"need episodes >= 1 and workers >= 1, got {self.num_episodes} and {self.workers}"
             )
-        cells, missing = self.find()
+        kept = [] if self.keep is None else read_json(self.keep)
+        cells, missing = self._cells()
         results = ResultsFile(self.output / "cells.jsonl")
         self._announce(cells, missing, results)
         if self.plan:
             return 0
         if self.train and missing:
             self._train(missing)
-            cells, missing = self.find()
+            cells, missing = self._cells()
         if not cells:
             raise InvalidValueError("there is nothing to compare: no policy is there; --train makes them")
         failed: list[FailedCell] = []
@@ -66,7 +88,10 @@ class Comparison:
         print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
         for refused in failed:
             print(f"left out: {refused}", file=sys.stderr)
-        self.write(cells, results, missing, failed)
+        rows = beside(rows_of(cells, results, command=this_command()), kept)
+        if rows:
+            self.output.mkdir(parents=True, exist_ok=True)
+            self._write(rows, [str(each) for each in (*missing, *failed)])
         if interrupted:
             print(
                 "interrupted; what was finished is kept: the same command goes on from here", file=sys.stderr
@@ -78,7 +103,7 @@ class Comparison:
         self, cells: "Sequence[Cell]", missing: "Sequence[Trainable]", results: "ResultsFile"
     ) -> None:
         done = sum(results.score(cell) is not None for cell in cells)
-        todo = (len(cells) - done) * self.episodes
+        todo = (len(cells) - done) * self.num_episodes
         print(f"{len(cells)} cells, {done} of them done before; {todo} episodes to run")
         if missing:
             fate = "trained first" if self.train else "missing, and the methods that need them are left out"
@@ -105,7 +130,7 @@ class Comparison:
 
         todo = sum(results.score(cell) is None for cell in cells)
         with counted() as progress:
-            bar = progress.add_task("episodes", total=todo * self.episodes)
+            bar = progress.add_task("episodes", total=todo * self.num_episodes)
 
             def on_group(cell: "Cell", num_done: int) -> None:
                 where = f"{cell.config.task}, {cell.method_name}, {cell.config.trace.name}"

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_runtime.cli.comparison import Comparison, this_command
+from robot_runtime.cli.comparison import Comparison
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
-    from sim.lab import Cell, FailedCell, ResultsFile
+    from sim.lab import Cell
     from sim.lab_policies import MissingPolicy, TrainedPolicy
     from sim.lab_scores import Row
     from sim.lab_training import Trainable
@@ -20,7 +20,7 @@ QUICK_DELAYS_MS, QUICK_SEEDS, QUICK_EPISODES, QUICK_TRACES = (0.0, 200.0, 400.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lab:
+class Lab(Comparison):
     """Compare the ways of running chunks: tasks x methods x delays x traces x training seeds.
 
     Every finished place of the comparison is kept in `<output>/cells.jsonl` and never run again, so it can be
@@ -45,32 +45,8 @@ class Lab:
     """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as mixed-schedule-0.
     Where there is no plain or prefix one and none is to be trained, one that knows both stands in for it."""
     output: Path = Path("outputs/lab")
-    """Where the results are kept and the page is left."""
-    workers: int = 2
-    """Processes to share the work; the results do not depend on it."""
-    train: bool = False
-    """First train the policies that are missing, with so many processes as there are workers."""
-    plan: bool = False
-    """Only say what would run and which policies are missing."""
-    keep: Path | None = None
-    """A lab.json of an earlier run: what it has and this run has not stands beside it in tables and plots."""
-    write_readme: bool = False
-    """Also put the tables into `sim/README.md`, and figures and the plot of success into `sim/results`."""
-
-    def main(self) -> int:
-        self._check()
-        return Comparison(
-            find=self._cells,
-            write=self._write,
-            output=self.output,
-            episodes=self._episodes,
-            workers=self.workers,
-            train=self.train,
-            plan=self.plan,
-        ).run()
 
     def _check(self) -> None:
-        self._kept()
         from sim.lab_methods import contestant_named
         from sim.tasks import TABLE_TASKS
 
@@ -91,7 +67,7 @@ class Lab:
         return (QUICK_SEEDS if self.quick else FULL_SEEDS) if self.seeds is None else self.seeds
 
     @property
-    def _episodes(self) -> int:
+    def num_episodes(self) -> int:
         return (QUICK_EPISODES if self.quick else FULL_EPISODES) if self.episodes is None else self.episodes
 
     def _traces(self) -> "list[LatencyTrace]":
@@ -142,7 +118,7 @@ class Lab:
                     task=task,
                     method=contestant_named(name),
                     trace=trace,
-                    episodes=self._episodes,
+                    episodes=self.num_episodes,
                     control_period_ns=CONTROL_PERIOD_NS,
                 ),
             )
@@ -155,38 +131,20 @@ class Lab:
         for trace in self._traces():
             trace.save(folder / f"{trace.name}.json")
 
-    def _write(
-        self,
-        cells: "list[Cell]",
-        results: "ResultsFile",
-        missing: "list[Trainable]",
-        failed: "list[FailedCell]",
-    ) -> None:
-        from sim.lab import rows_of
+    def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
         from sim.lab_page import to_json, write_html
         from sim.lab_plots import draw_page
-        from sim.lab_scores import beside
 
-        rows = beside(rows_of(cells, results, command=this_command()), self._kept())
-        if not rows:
-            return
-        self.output.mkdir(parents=True, exist_ok=True)
         self._save_traces()
         figures = to_json(rows)
         (self.output / "lab.json").write_text(figures)
         picture = self.output / "lab.png"
         draw_page(rows, picture, title="How chunks are run under latency")
-        notes = [*(str(policy) for policy in missing), *(str(refused) for refused in failed)]
-        write_html(self.output / "lab.html", rows, picture=picture, notes=notes)
+        write_html(self.output / "lab.html", rows, picture=picture, notes=left_out)
         self._print(rows)
         print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
         if self.write_readme:
             self._write_readme(rows, figures)
-
-    def _kept(self) -> "list[Row]":
-        from sim.lab_page import read_json
-
-        return [] if self.keep is None else read_json(self.keep)
 
     def _write_readme(self, rows: "list[Row]", figures: str) -> None:
         import sim

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from robot_runtime.cli.comparison import Comparison, this_command
+from robot_runtime.cli.comparison import Comparison
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
-    from sim.lab import Cell, FailedCell, ResultsFile
+    from sim.lab import Cell
+    from sim.lab_scores import Row
     from sim.lab_training import Trainable
     from sim.mobile_lab import Network
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mobile:
+class Mobile(Comparison):
     """Compare how a moving hand is told and spliced: Mobile UMI's comparison, in simulation.
 
     Every finished place is kept in `<output>/cells.jsonl` and never run again, so it can be interrupted and
@@ -43,29 +44,10 @@ class Mobile:
     checkpoints: Path = Path("outputs/checkpoints")
     """Trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as flow-base-0."""
     output: Path = Path("outputs/mobile")
-    """Where results are kept."""
-    workers: int = 2
-    """Processes to share the work; the results do not depend on it."""
-    train: bool = False
-    """First train the policies that are missing."""
-    plan: bool = False
-    """Only say what would run and which policies are missing."""
-    keep: Path | None = None
-    """A mobile.json of an earlier run: what it has and this run has not stands beside it."""
-    write_readme: bool = False
-    """Also put the tables into `sim/README.md`, and figures and plot into `sim/results`."""
 
-    def main(self) -> int:
-        self._check()
-        return Comparison(
-            find=self._cells,
-            write=self._write,
-            output=self.output,
-            episodes=self.episodes,
-            workers=self.workers,
-            train=self.train,
-            plan=self.plan,
-        ).run()
+    @property
+    def num_episodes(self) -> int:
+        return self.episodes
 
     def _check(self) -> None:
         from sim.mobile_lab import SPLICES, VARIANTS
@@ -110,26 +92,13 @@ class Mobile:
         has = splices_of(network)
         return tuple(s for s in (*has, *VARIANTS) if s in (self.splices or has))
 
-    def _write(
-        self,
-        cells: "list[Cell]",
-        results: "ResultsFile",
-        missing: "list[Trainable]",
-        failed: "list[FailedCell]",
-    ) -> None:
+    def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
         from rich.console import Console
         from rich.table import Table
 
-        from sim.lab import rows_of
-        from sim.lab_page import read_json, to_json, write_readme
-        from sim.lab_scores import beside
+        from sim.lab_page import to_json, write_readme
         from sim.mobile_page import BEGIN, END, averages, draw, markdown
 
-        rows = rows_of(cells, results, command=this_command())
-        if not rows:
-            return
-        rows = beside(rows, [] if self.keep is None else read_json(self.keep))
-        self.output.mkdir(parents=True, exist_ok=True)
         (self.output / "mobile.json").write_text(to_json(rows))
         draw(rows, self.output / "mobile.png")
         head, *body = averages(rows)
