@@ -161,10 +161,11 @@ def trained_policy(recipe: str, training_seed: int, name_or_path: str, folder: P
     )
 
 
-def expert() -> TrainedPolicy:
-    """The scripted experts, in place of a policy; what they come to follows from their code."""
+def expert(task: str) -> TrainedPolicy:
+    """A table task's scripted expert, in place of a policy; what it comes to follows from its code."""
     digest = sha256()
-    for file in (*sorted((_FOLDER / "experts").glob("*.py")), _FOLDER / "delayed_expert.py"):
+    rules = ("grasping.py", "motion.py", "policy.py", f"{task}.py")
+    for file in (*(_FOLDER / "experts" / name for name in rules), _FOLDER / "delayed_expert.py"):
         digest.update(file.read_bytes())
     return TrainedPolicy(
         recipe="expert", training_seed=0, name_or_path="expert", fingerprint=digest.hexdigest()[:16]

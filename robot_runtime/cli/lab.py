@@ -101,7 +101,7 @@ class Lab(Comparison):
 
         recipe = recipe_needed(contestant_named(name))
         if recipe is None:
-            return expert() if seed == self._seeds[0] else None
+            return expert(task) if seed == self._seeds[0] else None
         return find_policy(self.checkpoints, task, recipe, seed, stand_in=not self.train)
 
     def _line(self, name: str, policy: "TrainedPolicy", task: str) -> "list[Cell]":

@@ -7,8 +7,9 @@ from robot_runtime.core.sampler_parts import BestOfSamples
 from robot_runtime.errors import UnknownNameError
 from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
 from sim.lab_methods import CONTESTANTS, EXPERT, contestant_named
-from sim.lab_policies import recipe_needed
+from sim.lab_policies import expert, recipe_needed
 from sim.peers.lerobot_import import lerobot_problem
+from sim.tasks import TABLE_TASKS
 from sim.traces import constant
 
 
@@ -39,6 +40,10 @@ def test_an_unknown_one_is_refused_with_all_names():
 def test_the_peer_needs_a_plain_policy_and_the_expert_none():
     assert recipe_needed(contestant_named("lerobot-defaults")) == "plain"
     assert recipe_needed(contestant_named(EXPERT)) is None
+
+
+def test_experts_are_known_by_their_own_rules():
+    assert len({expert(task).fingerprint for task in TABLE_TASKS}) == len(TABLE_TASKS)
 
 
 def test_the_expert_reacts_as_late_as_its_observations_are():
