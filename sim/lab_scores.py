@@ -244,6 +244,16 @@ def beside(rows: Sequence[Row], older: Sequence[Row]) -> list[Row]:
     return sorted([*kept, *rows], key=place)
 
 
+def with_more_seeds(older: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """Those of an older run that rows of fewer training seeds take the places of."""
+    num_seeds = {(row.task, row.method, row.trace): len(row.success_by_seed) for row in rows}
+
+    def now(row: Row) -> int:
+        return num_seeds.get((row.task, row.method, row.trace), len(row.success_by_seed))
+
+    return [row for row in older if now(row) < len(row.success_by_seed)]
+
+
 def _pooled_bound(bounds: Sequence[Reaction]) -> Reaction | None:
     if not bounds:
         return None

@@ -61,7 +61,6 @@ class Comparison(ABC):
         """Train, run and write, as the options say; returns the exit code."""
         from sim.lab import ResultsFile, rows_of
         from sim.lab_page import read_json
-        from sim.lab_scores import beside
 
         self._check()
         if self.num_episodes < 1 or self.workers < 1:
@@ -88,8 +87,7 @@ class Comparison(ABC):
         print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
         for refused in failed:
             print(f"left out: {refused}", file=sys.stderr)
-        rows = beside(rows_of(cells, results, command=this_command()), kept)
-        if rows:
+        if rows := self._beside(rows_of(cells, results, command=this_command()), kept):
             self.output.mkdir(parents=True, exist_ok=True)
             self._write(rows, [str(each) for each in (*missing, *failed)])
         if interrupted:
@@ -98,6 +96,17 @@ class Comparison(ABC):
             )
             raise KeyboardInterrupt
         return 0
+
+    def _beside(self, rows: "list[Row]", kept: "list[Row]") -> "list[Row]":
+        from sim.lab_scores import beside, with_more_seeds
+
+        if better := with_more_seeds(kept, rows):
+            print(
+                f"{len(better)} places of {self.keep} have more training seeds than this run, whose figures "
+                "stand in their place: name all --seeds to have them pooled",
+                file=sys.stderr,
+            )
+        return beside(rows, kept)
 
     def _announce(
         self, cells: "Sequence[Cell]", missing: "Sequence[Trainable]", results: "ResultsFile"
