@@ -177,6 +177,11 @@ class Row:
         )
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        """What it is a row of, whoever ran it."""
+        return self.task, self.method, self.trace
+
+    @property
     def delay_ms(self) -> float | None:
         """Of a constant trace [ms]; None for the others."""
         number = self.trace.removesuffix("ms")
@@ -235,23 +240,23 @@ class Row:
 
 def beside(rows: Sequence[Row], older: Sequence[Row]) -> list[Row]:
     """Rows, and those of an older run for the places that these have not; short delays first."""
-    places = {(row.task, row.method, row.trace) for row in rows}
-    kept = [row for row in older if (row.task, row.method, row.trace) not in places]
+    places = {row.place for row in rows}
+    kept = [row for row in older if row.place not in places]
 
-    def place(row: Row) -> tuple[str, bool, float]:
+    def order(row: Row) -> tuple[str, bool, float]:
         return row.task, row.delay_ms is None, row.delay_ms or 0.0
 
-    return sorted([*kept, *rows], key=place)
+    return sorted([*kept, *rows], key=order)
 
 
-def with_more_seeds(older: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Those of an older run that rows of fewer training seeds take the places of."""
-    num_seeds = {(row.task, row.method, row.trace): len(row.success_by_seed) for row in rows}
+def with_other_seeds(older: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """Those of an older run with a training seed that the row in their place has not."""
+    newer = {row.place: row for row in rows}
+    return [row for row in older if _seeds(row) - _seeds(newer.get(row.place, row))]
 
-    def now(row: Row) -> int:
-        return num_seeds.get((row.task, row.method, row.trace), len(row.success_by_seed))
 
-    return [row for row in older if now(row) < len(row.success_by_seed)]
+def _seeds(row: Row) -> set[str]:
+    return {recipe.rpartition("-")[2] for recipe in row.recipes}
 
 
 def _pooled_bound(bounds: Sequence[Reaction]) -> Reaction | None:

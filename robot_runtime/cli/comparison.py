@@ -98,12 +98,12 @@ class Comparison(ABC):
         return 0
 
     def _beside(self, rows: "list[Row]", kept: "list[Row]") -> "list[Row]":
-        from sim.lab_scores import beside, with_more_seeds
+        from sim.lab_scores import beside, with_other_seeds
 
-        if better := with_more_seeds(kept, rows):
+        if replaced := with_other_seeds(kept, rows):
             print(
-                f"{len(better)} places of {self.keep} have more training seeds than this run, whose figures "
-                "stand in their place: name all --seeds to have them pooled",
+                f"{len(replaced)} places of {self.keep} have training seeds that this run has not, and its "
+                "figures stand in their place: name all --seeds to have them pooled",
                 file=sys.stderr,
             )
         return beside(rows, kept)

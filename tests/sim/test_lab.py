@@ -18,7 +18,7 @@ from sim.lab import Cell, ResultsFile, rows_of, run_cells
 from sim.lab_page import BEGIN, END, markdown, read_json, table, to_json, write_readme
 from sim.lab_plots import draw_page, draw_success
 from sim.lab_policies import MissingPolicy, TrainedPolicy, find_policy, recipe_needed
-from sim.lab_scores import CellScore, Moments, beside, with_more_seeds
+from sim.lab_scores import CellScore, Moments, beside, with_other_seeds
 from sim.lab_style import Style, family
 from sim.lab_training import TrainingError, train_missing
 from sim.task import EpisodeScore
@@ -248,11 +248,14 @@ def test_rows_of_an_earlier_run_stand_beside_new_ones_but_never_in_their_place()
     assert markdown(beside(newer, older)).startswith("```bash\nolder\nnewer\n```\n")
 
 
-def test_places_that_a_run_of_fewer_training_seeds_takes_are_named():
-    first, *others = rows(command="older")
-    older = [replace(first, success_by_seed=(1.0, 0.5, 0.5)), *others]
-    assert with_more_seeds(older, rows(command="newer")) == older[:1]
-    assert with_more_seeds(older, others) == with_more_seeds(older, older) == []
+@pytest.mark.parametrize("recipes", [("plain-0", "plain-1"), ("plain-2",)])
+def test_kept_places_whose_training_seeds_a_run_lacks_are_named(recipes):
+    first, *others = [replace(row, recipes=("plain-0",)) for row in rows()]
+    older = [replace(first, recipes=recipes), *others]
+    assert with_other_seeds(older, [first, *others]) == older[:1]
+    assert with_other_seeds(older, others) == with_other_seeds(older, older) == []
+    more = replace(first, recipes=("mixed-schedule-0", "mixed-schedule-1", "mixed-schedule-2"))
+    assert with_other_seeds(older, [more, *others]) == []
 
 
 @pytest.mark.parametrize(
