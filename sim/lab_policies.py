@@ -27,11 +27,14 @@ from robot_runtime.core.sampler_parts import (
 )
 from robot_runtime.core.splice_parts import PerRowCorrection
 from sim.evaluation import Contestant, DelayedExpert, LeRobotEngine
+from sim.tasks import TASKS
 
 _FOLDER = Path(__file__).parent
 PLAIN, PREFIX, SHIPPED = "plain", "prefix", "mixed-schedule"
 _START = {PLAIN: PREFIX, "offset": PREFIX, "lambda-mask": PREFIX, SHIPPED: PREFIX}
 """What a recipe goes on from; those not named go on from the plain policy."""
+_OF_HOUSEHOLDS = ("handling", "mobile")
+"""Modules of experts that no table task's needs."""
 _STAND_INS = {PLAIN: (PREFIX, SHIPPED), PREFIX: (SHIPPED,)}
 """Who has been shown all that a recipe shows, the nearest first."""
 
@@ -163,9 +166,9 @@ def trained_policy(recipe: str, training_seed: int, name_or_path: str, folder: P
 
 def expert(task: str) -> TrainedPolicy:
     """A table task's scripted expert, in place of a policy; what it comes to follows from its code."""
-    digest = sha256()
-    rules = ("grasping.py", "motion.py", "policy.py", f"{task}.py")
-    for file in (*(_FOLDER / "experts" / name for name in rules), _FOLDER / "delayed_expert.py"):
+    digest, of_others = sha256(), {*TASKS, *_OF_HOUSEHOLDS} - {task}
+    shared = [file for file in sorted((_FOLDER / "experts").glob("*.py")) if file.stem not in of_others]
+    for file in (*shared, _FOLDER / "delayed_expert.py"):
         digest.update(file.read_bytes())
     return TrainedPolicy(
         recipe="expert", training_seed=0, name_or_path="expert", fingerprint=digest.hexdigest()[:16]

@@ -1,10 +1,14 @@
 """Who takes part: our methods, the physical limit, the peer."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from robot_runtime.core.method import METHODS, Method
 from robot_runtime.core.sampler_parts import BestOfSamples
 from robot_runtime.errors import UnknownNameError
+from sim import lab_policies
 from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
 from sim.lab_methods import CONTESTANTS, EXPERT, contestant_named
 from sim.lab_policies import expert, recipe_needed
@@ -42,8 +46,24 @@ def test_the_peer_needs_a_plain_policy_and_the_expert_none():
     assert recipe_needed(contestant_named(EXPERT)) is None
 
 
-def test_experts_are_known_by_their_own_rules():
-    assert len({expert(task).fingerprint for task in TABLE_TASKS}) == len(TABLE_TASKS)
+@pytest.mark.parametrize(
+    ("changed", "tasks"),
+    [
+        ("motion", set(TABLE_TASKS)),
+        ("a_new_part", set(TABLE_TASKS)),
+        ("track", {"track"}),
+        ("handling", set()),
+    ],
+)
+def test_an_expert_is_known_by_all_code_but_that_of_others(tmp_path, monkeypatch, changed, tasks):
+    sim = Path(lab_policies.__file__).parent
+    shutil.copytree(sim / "experts", tmp_path / "experts")
+    shutil.copy(sim / "delayed_expert.py", tmp_path)
+    monkeypatch.setattr(lab_policies, "_FOLDER", tmp_path)
+    before = {task: expert(task).fingerprint for task in TABLE_TASKS}
+    with (tmp_path / "experts" / f"{changed}.py").open("a") as file:
+        file.write("# changed\n")
+    assert {task for task in TABLE_TASKS if expert(task).fingerprint != before[task]} == tasks
 
 
 def test_the_expert_reacts_as_late_as_its_observations_are():
