@@ -3,11 +3,13 @@
     uv run --with mink --with daqp scripts/bench_whole_body.py --json sim/results/bench-whole-body.json
 
 Both follow the same hand targets, a circle in the world while the base sways under the arm, within the same
-joint and speed limits and with the same posture to fall back to.
+joint and speed limits and with the same posture to fall back to. Blocks of the two alternate, so that drift
+of the machine cancels.
 """
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,10 @@ from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
 from sim.kinematics import ASSETS, NUM_JOINTS, P_HAND_E, Q_HOME, Kinematics
 
 TICK_NS = 2_000_000
+BLOCK = 500
+Solve = Callable[[pin.SE3, np.ndarray, int], tuple[np.ndarray, int]]
+"""Of hand in the base as planned, how far the base is from its plan (x, y, yaw), and time [ns]: the joints,
+and what they took [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +43,17 @@ class BenchWholeBody:
     """Write the results to this file."""
 
     def main(self) -> int:
-        rows = {"ours": _ours(self.ticks)}
+        solvers = {"ours": _ours()}
         try:
-            rows["mink, daqp"] = _mink(self.ticks)
+            solvers["mink, daqp"] = _mink()
         except ImportError:
             print("mink is not installed: ours alone")
+        samples: dict[str, list[tuple[float, float]]] = {name: [] for name in solvers}
+        for start in range(1, self.ticks + 1, BLOCK):
+            for name, solve in solvers.items():
+                ticks = range(start, min(start + BLOCK, self.ticks + 1))
+                samples[name] += [_timed(solve, i) for i in ticks]
+        rows = {name: _figures(taken) for name, taken in samples.items()}
         table = Table("tick [us]", "p50", "p95", "p99", "n", "hand error p95 [mm]")
         for name, row in rows.items():
             figures = [f"{row[key]:.0f}" for key in ("p50", "p95", "p99", "n")]
@@ -60,25 +72,35 @@ def _target(i: int) -> tuple[pin.SE3, np.ndarray]:
     return X_BE, 0.03 * np.array([np.sin(1.7 * t), np.sin(2.3 * t), np.sin(1.1 * t)])
 
 
-def _ours(num_ticks: int) -> dict[str, float]:
-    kinematics, gains = Kinematics(), WholeBodyGains(posture=np.array(Q_HOME))
-    robot = WholeBody(kinematics=kinematics, limits=FR3_LIMITS, gains=gains)
+def _timed(solve: Solve, i: int) -> tuple[float, float]:
+    """Tick i: what it took [us], and the hand's distance in the world from where the plan has it [mm]."""
+    X_BE, x_WB = _target(i)
+    q, spent_ns = solve(X_BE, x_WB, i * TICK_NS)
+    X_WE = pose_from_planar(x_WB) * Kinematics().forward(q)
+    return spent_ns / 1e3, 1e3 * float(np.linalg.norm(X_WE.translation - X_BE.translation))
+
+
+def _ours() -> Solve:
+    robot = WholeBody(
+        kinematics=Kinematics(), limits=FR3_LIMITS, gains=WholeBodyGains(posture=np.array(Q_HOME))
+    )
     robot.reset(np.array(Q_HOME), 0)
-    spent, errors = [], []
-    for i in range(1, num_ticks + 1):
-        X_BE, x_WB = _target(i)
-        state = RobotState(t_ns=i * TICK_NS, q=np.array(Q_HOME), dq=np.zeros(7), x_WB=x_WB)
+    base = BasePoseCommand(x_WB=np.zeros(3))
+
+    def solve(X_BE: pin.SE3, x_WB: np.ndarray, now_ns: int) -> tuple[np.ndarray, int]:
+        state = RobotState(t_ns=now_ns, q=np.array(Q_HOME), dq=np.zeros(7), x_WB=x_WB)
         arm = PoseCommand(p_BE=X_BE.translation, quat_BE=quaternion_from_rotation(X_BE.rotation))
-        command = Command(arm=arm, base=BasePoseCommand(x_WB=np.zeros(3)))
+        command = Command(arm=arm, base=base)
         start = time.perf_counter_ns()
-        out = robot.resolve(command, state, i * TICK_NS)
-        spent.append(time.perf_counter_ns() - start)
+        out = robot.resolve(command, state, now_ns)
+        spent_ns = time.perf_counter_ns() - start
         assert isinstance(out.arm, JointCommand)
-        errors.append(_distance(kinematics.forward(out.arm.q), X_BE, x_WB))
-    return _figures(spent, errors)
+        return out.arm.q, spent_ns
+
+    return solve
 
 
-def _mink(num_ticks: int) -> dict[str, float]:
+def _mink() -> Solve:
     import mink
     import mujoco
 
@@ -94,17 +116,16 @@ def _mink(num_ticks: int) -> dict[str, float]:
     speeds = dict(zip(joints, FR3_LIMITS.dq_max, strict=True))
     limits = [mink.ConfigurationLimit(model), mink.VelocityLimit(model, speeds)]
     X_E_hand = pin.SE3(np.eye(3), -np.array(P_HAND_E))
-    kinematics, spent, errors = Kinematics(), [], []
-    for i in range(1, num_ticks + 1):
-        X_BE, x_WB = _target(i)
+
+    def solve(X_BE: pin.SE3, x_WB: np.ndarray, now_ns: int) -> tuple[np.ndarray, int]:
         start = time.perf_counter_ns()
         wanted = pose_from_planar(x_WB).inverse() * X_BE * X_E_hand
         hand.set_target(mink.SE3.from_matrix(wanted.homogeneous))
         v = mink.solve_ik(configuration, [hand, posture], TICK_NS / 1e9, "daqp", 1e-6, limits=limits)
         configuration.integrate_inplace(v, TICK_NS / 1e9)
-        spent.append(time.perf_counter_ns() - start)
-        errors.append(_distance(kinematics.forward(configuration.q[:7]), X_BE, x_WB))
-    return _figures(spent, errors)
+        return configuration.q[:NUM_JOINTS], time.perf_counter_ns() - start
+
+    return solve
 
 
 def _full(nq: int, q: np.ndarray) -> np.ndarray:
@@ -113,15 +134,11 @@ def _full(nq: int, q: np.ndarray) -> np.ndarray:
     return out
 
 
-def _distance(X_BE: pin.SE3, planned: pin.SE3, x_WB: np.ndarray) -> float:
-    """Of the hand in the world from where the plan has it [mm]."""
-    return 1e3 * float(np.linalg.norm((pose_from_planar(x_WB) * X_BE).translation - planned.translation))
-
-
-def _figures(spent_ns: list[int], errors_mm: list[float]) -> dict[str, float]:
-    p50, p95, p99 = np.quantile(np.array(spent_ns) / 1e3, [0.5, 0.95, 0.99])
+def _figures(samples: list[tuple[float, float]]) -> dict[str, float]:
+    spent_us, errors_mm = np.array(samples).T
+    p50, p95, p99 = np.quantile(spent_us, [0.5, 0.95, 0.99])
     error = float(np.quantile(errors_mm[len(errors_mm) // 10 :], 0.95))
-    return {"p50": p50, "p95": p95, "p99": p99, "n": len(spent_ns), "hand_error_p95_mm": error}
+    return {"p50": p50, "p95": p95, "p99": p99, "n": len(samples), "hand_error_p95_mm": error}
 
 
 if __name__ == "__main__":

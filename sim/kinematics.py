@@ -73,9 +73,9 @@ class Kinematics:
     def jacobian(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "6 7"]:
         """Twist of E (linear, angular), expressed in B at E, per joint velocity."""
         pin.computeJointJacobians(self._model, self._memory, q)
-        X_BE = self.forward(q)
+        hand = pin.updateFramePlacement(self._model, self._memory, self._hand)
         J_E = pin.getFrameJacobian(self._model, self._memory, self._hand, pin.LOCAL_WORLD_ALIGNED)
-        lever = X_BE.rotation @ np.array(P_HAND_E)
+        lever = hand.rotation @ self._X_hand_E.translation
         J_E[:3] -= pin.skew(lever) @ J_E[3:]
         return J_E
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -59,9 +60,9 @@ class RobotState:
                     raise ValueError(f"{name} must be (3,), got {value.shape}")
                 object.__setattr__(self, name, value)
 
-    @property
+    @cached_property
     def is_finite(self) -> bool:
-        """False if any measured number is NaN or infinite."""
+        """False if any measured number is NaN or infinite. Looked at several times a tick, so found once."""
         parts = [self.q, self.dq]
         parts += [part for part in (self.x_WB, self.V_WB_B) if part is not None]
         if self.X_BE is not None:

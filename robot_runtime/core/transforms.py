@@ -18,8 +18,7 @@ PoseNumbers = tuple[float, float, float, float, float, float, float]
 
 def pose_from_quaternion(p_AB: np.ndarray, quat_AB: np.ndarray) -> pin.SE3:
     """`X_AB` from a position (3,) [m] and a quaternion (4,) wxyz (normalised here)."""
-    w, x, y, z = (float(v) for v in quat_AB)
-    quaternion = pin.Quaternion(w, x, y, z)
+    quaternion = pin.Quaternion(*np.asarray(quat_AB, dtype=float).tolist())  # w first
     quaternion.normalize()
     return pin.SE3(quaternion, np.asarray(p_AB, dtype=float))
 
