@@ -3,8 +3,8 @@
     robot columns  --- minus where it is measured --->  relative rows  --- (x - mean) / std --->  network
     [rad, m]       <----------- plus that ------------                 <--- mean + std x ------
 
-Absolute joint columns are counted from the joints measured at the observation, and absolute hand positions
-from the measured hand: a chunk then starts near zero wherever the arm is, which is far better conditioned.
+Absolute columns are counted from the joints, the base and the position of the hand measured at the
+observation: a chunk then starts near zero wherever the robot is, which is far better conditioned.
 Statistics are per row and column, because row 0 hardly leaves the measured joints and row H-1 leaves them
 most.
 """
@@ -16,7 +16,14 @@ from itertools import accumulate, pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import ActionSpec, EndEffectorPose, JointPosition, Reference
+from robot_runtime.core.action import (
+    ActionSpec,
+    BasePose,
+    EndEffectorPose,
+    JointPosition,
+    Reference,
+    WorldEndEffectorPose,
+)
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState, readonly
 from robot_runtime.core.transforms import pose_from_planar, rotation_to_6d
@@ -111,16 +118,26 @@ def points_in_space(points: Sequence[int]) -> list[slice]:
 
 
 def _world_pose(state: RobotState) -> Float[np.ndarray, "7"]:
-    if state.x_WB is None or state.X_BE is None:
-        raise ValueError("the policy needs x_WB and X_BE, the state lacks one of them")
-    x, y, yaw = state.x_WB
-    return np.array(
-        [x, y, np.cos(yaw), np.sin(yaw), *pose_from_planar(state.x_WB).act(state.X_BE.translation)]
-    )
+    x, y, yaw = _world_base(state)
+    return np.array([x, y, np.cos(yaw), np.sin(yaw), *_p_WE(state)])
+
+
+def _world_base(state: RobotState) -> Float[np.ndarray, "3"]:
+    if state.x_WB is None:
+        raise ValueError("the policy needs the base's pose x_WB, the state has none")
+    return state.x_WB
+
+
+def _p_WE(state: RobotState) -> Float[np.ndarray, "3"]:
+    if state.X_BE is None:
+        raise ValueError("the policy needs the hand pose X_BE, the state has none")
+    return pose_from_planar(_world_base(state)).act(state.X_BE.translation)
 
 
 def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
-    """What a row's columns count from: the measured joints or hand under absolute columns, zero elsewhere."""
+    """What a row's columns count from: the measured joints, base or hand under absolute columns, zero
+    elsewhere and under a hand's rotation.
+    """
     origin = np.zeros(spec.dim)
     for f, columns in spec.columns():
         match f:
@@ -130,6 +147,10 @@ def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
                 if state.X_BE is None:
                     raise ValueError("the policy needs the hand pose X_BE, the state has none")
                 origin[columns.start : columns.start + 3] = state.X_BE.translation
+            case BasePose(reference=Reference.ABSOLUTE):
+                origin[columns] = _world_base(state)
+            case WorldEndEffectorPose():
+                origin[columns.start : columns.start + 3] = _p_WE(state)
     return origin
 
 

@@ -271,7 +271,8 @@ def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState) 
 
 def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState) -> np.ndarray:
     if reference is Reference.ABSOLUTE:
-        return np.column_stack([targets[:, :2], [wrap_angle(yaw) for yaw in targets[:, 2]]])
+        near = 0.0 if anchor.x_WB is None else anchor.x_WB[2]  # so that no row is a whole turn away
+        return np.column_stack([targets[:, :2], [near + wrap_angle(yaw - near) for yaw in targets[:, 2]]])
     inverse, out = inverse_planar(_anchor_base(anchor)), []
     for target in targets:
         out.append(compose_planar(inverse, target))

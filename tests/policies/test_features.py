@@ -23,6 +23,7 @@ from robot_runtime.core.action import (
     GripperWidth,
     JointPosition,
     Reference,
+    WorldEndEffectorPose,
 )
 from robot_runtime.core.state import Observation
 from tests.policies.toy import SCHEMA, SPEC, make_observation
@@ -104,16 +105,27 @@ def test_a_policy_that_tells_the_hand_in_the_world_sees_where_it_is_there() -> N
     p_WE = [1.0, 2.0, 0.0]  # the toy's hand is in the middle of its base
     np.testing.assert_allclose(features[-9:-2], [1.0, 2.0, np.cos(0.3), np.sin(0.3), *p_WE])
     lost = replace(observation, state=replace(observation.state, x_WB=None))
-    with pytest.raises(ValueError, match="needs x_WB"):
+    with pytest.raises(ValueError, match="needs the base's pose x_WB"):
         state_features(lost, schema, FeatureConfig(use_world_pose=True))
 
 
-def test_absolute_hand_positions_are_counted_from_the_measured_hand() -> None:
+def test_absolute_bases_and_hands_are_counted_from_the_measured_ones() -> None:
     state = replace(mobile_observation().state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
     spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=2, dt_ns=1)
-    np.testing.assert_array_equal(row_origin(spec, state), [0, 0, 0, 0.4, 0.1, 0.8, *[0] * 7])
-    relative = ActionSpec(fields=(EndEffectorPose(Reference.RELATIVE),), horizon=2, dt_ns=1)
+    np.testing.assert_array_equal(row_origin(spec, state), [1.0, 2.0, 0.3, 0.4, 0.1, 0.8, *[0] * 7])
+    relative = replace(
+        spec, fields=(BasePose(Reference.RELATIVE), EndEffectorPose(Reference.RELATIVE), GripperWidth())
+    )
     assert not row_origin(relative, state).any()
+
+
+def test_hands_in_the_world_are_counted_from_where_the_hand_is_there() -> None:
+    state = replace(mobile_observation().state, x_WB=np.array([1.0, 2.0, np.pi / 2]))
+    state = replace(state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
+    spec = ActionSpec(fields=(WorldEndEffectorPose(),), horizon=2, dt_ns=1)
+    np.testing.assert_allclose(row_origin(spec, state), [0.9, 2.4, 0.8, *[0] * 6])
+    with pytest.raises(ValueError, match="needs the base's pose x_WB"):
+        row_origin(spec, replace(state, x_WB=None))
 
 
 def test_joint_velocities_are_seen_only_when_asked_for() -> None:
