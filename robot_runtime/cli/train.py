@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.progress import Progress
 
@@ -22,7 +22,8 @@ TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer
 SEEING_STEPS = 4000
 """Gradient steps from a policy that is told the scene to one that sees it."""
 MOBILE_STEPS = 8000
-"""Gradient steps of a policy for a mobile robot: drawer and fetch are learned better than in 4000."""
+"""Gradient steps of a policy for a mobile robot, LeRobot's too: drawer and fetch are learned better than in
+4000."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +169,7 @@ class Train:
         from sim.tasks import hand_pose_of
 
         init = None if self.init is None else load(self.init)
-        given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate")}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = self._given("steps", "batch_size", "learning_rate")
         bar = progress.add_task(f"train {self._recipe_name}", note="")
         on_step = report_steps(progress, bar)
         if isinstance(recipe, Residual):
@@ -205,6 +205,11 @@ class Train:
         )
         return config.steps, len(told.demonstrations)
 
+    def _given(self, *names: str) -> dict[str, Any]:
+        """Those of these options that are not left to the training code."""
+        options = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in options.items() if value is not None}
+
     def _train_lerobot(
         self,
         network: Literal["act", "diffusion"],
@@ -214,8 +219,9 @@ class Train:
         """Write LeRobot's files and our sidecar; returns the number of steps."""
         from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
 
-        given = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "width")}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = self._given("steps", "batch_size", "learning_rate", "width")
+        if self.is_mobile:
+            given.setdefault("steps", MOBILE_STEPS)
         config = LeRobotTrainConfig(network=network, seed=self.seed, **given)
         told = train_data.training_data(self, demonstrations, None, progress)
         bar = progress.add_task(f"train {network}", note="", total=config.steps)
