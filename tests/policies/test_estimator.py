@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.estimated import estimated_schema, with_estimates
-from policies.estimator import (
-    Estimator,
-    EstimatorConfig,
-    SceneEstimator,
-    Told,
-    as_recorded,
-    hand_numbers,
-    nll,
-    scene_numbers,
-)
-from policies.estimator_train import EstimatorTrainConfig, train_estimator
+from policies.estimator import Estimator, Told, hand_numbers, scene_numbers
+from policies.estimator_network import EstimatorConfig, SceneEstimator, as_recorded
+from policies.estimator_train import EstimatorTrainConfig, nll, train_estimator
 from policies.flow.checkpoint import load, write_card
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.policy import FlowPolicy
