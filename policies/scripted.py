@@ -79,16 +79,15 @@ class HoldPolicy:
         sampler: SamplerPart,
         seed: int,
     ) -> Iterator[Float[np.ndarray, "n D"]]:
-        state = observation.state
-        return in_blocks(
-            still_waypoints(state, self._spec.horizon).encode(self._spec, state),
-            prev_action_chunk,
-            inference_delay,
-            self._block_rows,
-        )
+        rows = self._waypoints(observation.state).encode(self._spec, observation.state)
+        return in_blocks(rows, prev_action_chunk, inference_delay, self._block_rows)
+
+    def _waypoints(self, state: RobotState) -> Waypoints:
+        """Where it leads, row by row."""
+        return still_waypoints(state, self._spec.horizon)
 
 
-class SinePolicy:
+class SinePolicy(HoldPolicy):
     """Swing the joints: q(t) = q_obs + amplitude (sin wt - sin wt_obs), w = 2 pi frequency, robot's clock.
 
     The motion belongs to the clock and not to the observation, so on a robot that follows exactly all chunks
@@ -96,10 +95,6 @@ class SinePolicy:
     """
 
     name = "sine"
-    tasks: tuple[str, ...] = ()
-    samplers: tuple[type[SamplerPart], ...] = get_args(SamplerPart)
-    recipe = ""
-    roll_forward: RollForward = LastTarget()
 
     def __init__(
         self,
@@ -114,41 +109,17 @@ class SinePolicy:
         """amplitude: of every joint [rad]. block_rows: rows per block; None gives them all in one."""
         if not any(isinstance(f, JointPosition) for f in schema.action_fields):
             raise ValueError(f"the sine policy needs joint columns, got {schema.action_fields}")
-        self._hold = HoldPolicy(schema, horizon=horizon, dt_ns=dt_ns, block_rows=block_rows)
-        self._block_rows = block_rows
+        super().__init__(schema, horizon=horizon, dt_ns=dt_ns, block_rows=block_rows)
         self._amplitude, self._frequency_hz = amplitude, frequency_hz
-
-    @property
-    def schema(self) -> Schema:
-        return self._hold.schema
-
-    @property
-    def action_spec(self) -> ActionSpec:
-        return self._hold.action_spec
-
-    @property
-    def max_inference_delay(self) -> int:
-        return self.action_spec.horizon - 1
 
     def displacement(self, t_ns: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Joint displacement [rad] at times of the robot's clock [ns]: `q(t)` but for a constant."""
         return self._amplitude * np.sin(2.0 * np.pi * self._frequency_hz * (t_ns / NS_PER_S))
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
-        state, spec = observation.state, self.action_spec
-        t_ns = state.t_ns + spec.dt_ns * np.arange(spec.horizon)
+    def _waypoints(self, state: RobotState) -> Waypoints:
+        t_ns = state.t_ns + self._spec.dt_ns * np.arange(self._spec.horizon)
         swing = self.displacement(t_ns) - self.displacement(t_ns[:1])  # (H,)
-        still = still_waypoints(state, spec.horizon)
-        waypoints = Waypoints(**{**vars(still), "q": state.q + swing[:, None]})
-        return in_blocks(waypoints.encode(spec, state), prev_action_chunk, inference_delay, self._block_rows)
+        return Waypoints(**{**vars(super()._waypoints(state)), "q": state.q + swing[:, None]})
 
 
 def in_blocks(
