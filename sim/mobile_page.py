@@ -21,7 +21,8 @@ _COLOURS = {
 
 
 def averages(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for every way of running, a column for every delay, over all tasks; head first."""
+    """A line for every way of running that all tasks have been run with, a column for every delay, over all
+    tasks; head first."""
     traces = _by_delay(rows)
     tasks = sorted({row.task for row in rows})
     led = [f"led back at {trace} [m]" for trace in traces]
@@ -30,6 +31,8 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
     for method in dict.fromkeys(row.method for row in rows):
         found = {(row.task, row.trace): row for row in rows if row.method == method}
         lines = [[found[task, trace] for task in tasks if (task, trace) in found] for trace in traces]
+        if max(map(len, lines)) < len(tasks):
+            continue
         out.append(
             [
                 *method.split(" "),

@@ -78,11 +78,12 @@ def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Ro
     )
 
 
-def test_tables_pool_the_tasks_and_leave_a_dash_while_one_is_missing():
+def test_tables_pool_the_tasks_and_leave_out_what_is_not_of_all_of_them():
     rows = [
         row("fetch", "naive", 300, 2, 1.0), row("wipe", "naive", 300, 4, 0.5),
         row("fetch", "naive", 0, 10, 0.0), row("wipe", "naive", 0, 8, 0.0),
-        row("fetch", "time-aligned", 0, 9, 0.0),
+        row("fetch", "time-aligned", 0, 9, 0.0), row("wipe", "time-aligned", 0, 9, 0.0),
+        row("fetch", "time-aligned", 300, 9, 0.0), row("fetch", "state-matching", 300, 9, 0.0),
     ]  # fmt: skip
     head, naive, aligned = averages(rows)
     assert head == [
@@ -92,7 +93,9 @@ def test_tables_pool_the_tasks_and_leave_a_dash_while_one_is_missing():
     assert naive == [
         "flow", "base", "naive", "90% (70%–97%)", "30% (15%–52%)", "0.00", "0.75", "12.0", "12.0"
     ]  # fmt: skip
-    assert aligned == ["flow", "base", "time-aligned", "–", "–", "–", "–", "–", "–"]
+    assert aligned == [
+        "flow", "base", "time-aligned", "90% (70%–97%)", "–", "0.00", "–", "12.0", "–"
+    ]  # fmt: skip
     assert by_task(rows, "fetch")[1] == ["flow", "base", "naive", "100% (72%–100%)", "20% (6%–51%)"]
     assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows)
 
