@@ -1,6 +1,8 @@
 """The network of an `Estimator`: each camera's picture to numbers, and how surely, told of no other's.
 
-picture ─► convolutions ─► where each feature map is hottest, and how much of it there is ─► mean, deviation
+    picture ─► convolutions ─► where each feature map is hottest, and how hot ─► mean, deviation
+
+What several cameras tell is put together in `policies.estimator`.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,8 @@
                state-matching-faded, state-matching-untimed    only where they are named
 
 A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped ones of the task count
-as flow-base-0 and seeing-base-0; but for those that see, all of a task learn from the same demonstrations.
+as flow-base-0 and seeing-base-0. Those that `--train` makes and that are told the scene learn from the same
+demonstrations; the shipped ones have learned from others, as their cards say.
 """
 
 import shlex

@@ -112,7 +112,10 @@ class Waypoints:
         return cls(**out)
 
     def encode(self, spec: ActionSpec, anchor: RobotState) -> Float[np.ndarray, "n D"]:
-        """The rows that `from_chunk` would turn into these targets, given the same anchor."""
+        """The rows that `from_chunk` would turn into these targets, given the same anchor.
+
+        An absolute yaw is told at most half a turn from the anchor's, so that rows do not jump in mid-chunk.
+        """
         parts = []
         for f, _ in spec.columns():
             match f:
@@ -271,7 +274,7 @@ def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState) 
 
 def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState) -> np.ndarray:
     if reference is Reference.ABSOLUTE:
-        near = 0.0 if anchor.x_WB is None else anchor.x_WB[2]  # so that no row is a whole turn away
+        near = 0.0 if anchor.x_WB is None else anchor.x_WB[2]
         return np.column_stack([targets[:, :2], [near + wrap_angle(yaw - near) for yaw in targets[:, 2]]])
     inverse, out = inverse_planar(_anchor_base(anchor)), []
     for target in targets:
