@@ -1,14 +1,15 @@
 """The comparison of Mobile UMI in simulation: how the hand is told, by which policy, spliced how, how late.
 
     labels     base    the base from where it is, the hand in it        world    both in odometry's world
-    network    flow    ours        seeing    ours behind an estimator, from pictures alone
-               act, diffusion    LeRobot's own
+    network    shipped    ours as it is shipped        seeing    the same from pictures alone
+               flow    ours        act, diffusion    LeRobot's own
     splice     naive, time-aligned, state-matching; for ours also the default method, its rows under way given
                state-matching-faded, state-matching-untimed    only where they are named
 
 A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped ones of the task count
-as flow-base-0 and seeing-base-0. Those that `--train` makes and that are told the scene learn from the same
-demonstrations; the shipped ones have learned from others, as their cards say.
+as shipped-base-0 and seeing-base-0. Flow, act and diffusion, in base and world, learn from the same
+demonstrations in as many steps, and so tell what network and labels are worth; the shipped ones have learned
+from others, as their cards say, and tell what a user gets.
 """
 
 import shlex
@@ -29,9 +30,9 @@ from sim.lab_policies import TrainedPolicy, trained_policy
 from sim.traces import LatencyTrace
 
 Labels = Literal["base", "world"]
-Network = Literal["flow", "seeing", "act", "diffusion"]
+Network = Literal["shipped", "seeing", "flow", "act", "diffusion"]
 LABELS, NETWORKS = get_args(Labels), get_args(Network)
-SHIPPED_MOBILE, SHIPPED_SEEING, SEEING_SUFFIX = "flow-base-0", "seeing-base-0", "-seeing"
+SHIPPED_MOBILE, SHIPPED_SEEING, SEEING_SUFFIX = "shipped-base-0", "seeing-base-0", "-seeing"
 """What the shipped policies `<task>` and `<task>-seeing` count as."""
 SEEING_EPISODES = 250
 """Recorded for each policy that sees, the failed ones included."""
@@ -92,6 +93,18 @@ class MissingMobilePolicy:
         return f"{shlex.join((*record, '--output', str(self._dataset)))} && {shlex.join(self.command)}"
 
 
+def can_exist(network: Network, labels: Labels, training_seed: int) -> bool:
+    """Whether somebody ships or trains such a policy: those that are shipped and those that see tell the hand
+    in the base, and each task is shipped one."""
+    match network:
+        case "shipped":
+            return (labels, training_seed) == ("base", 0)
+        case "seeing":
+            return labels == "base"
+        case _:
+            return True
+
+
 def find_mobile_policy(
     checkpoints: Path, task: str, network: Network, labels: Labels, training_seed: int
 ) -> TrainedPolicy | MissingMobilePolicy:
@@ -114,7 +127,7 @@ def find_mobile_policy(
 
 def splices_of(network: Network) -> tuple[str, ...]:
     """Those that a network is run with: only ours know committed rows."""
-    return SPLICES if network in ("flow", "seeing") else SPLICES[:-1]
+    return SPLICES[:-1] if network in ("act", "diffusion") else SPLICES
 
 
 def mobile_cells(

@@ -1,6 +1,7 @@
 """`robot-runtime mobile`: labels, policies and splices on the household tasks, under latency."""
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -26,13 +27,14 @@ class Mobile(Comparison):
     """Which household tasks; all if none is named."""
     labels: tuple[Literal["base", "world"], ...] = ("base", "world")
     """The hand in the base and the base from where it is, or both in odometry's world."""
-    networks: tuple[Literal["flow", "seeing", "act", "diffusion"], ...] = (
-        "flow",
+    networks: tuple[Literal["shipped", "seeing", "flow", "act", "diffusion"], ...] = (
+        "shipped",
         "seeing",
+        "flow",
         "act",
         "diffusion",
     )
-    """Ours from where things are, ours from pictures alone, and LeRobot's own."""
+    """Ours as it is shipped, the same from pictures alone; ours and LeRobot's own, all trained alike."""
     splices: tuple[str, ...] = ()
     """Methods, also state-matching-faded and state-matching-untimed; the other four if none is named."""
     delays: tuple[float, ...] = (0.0, 300.0, 600.0)
@@ -42,7 +44,8 @@ class Mobile(Comparison):
     episodes: int = 100
     """In each place."""
     checkpoints: Path = Path("outputs/checkpoints")
-    """Trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as flow-base-0."""
+    """Trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as shipped-base-0
+    and seeing-base-0."""
     output: Path = Path("outputs/mobile")
 
     @property
@@ -63,28 +66,23 @@ class Mobile(Comparison):
             raise InvalidValueError(f"need delays, and none below 0 ms, got {self.delays}")
 
     def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
-        from sim.mobile_lab import MissingMobilePolicy, find_mobile_policy, mobile_cells
+        from sim.mobile_lab import MissingMobilePolicy, can_exist, find_mobile_policy, mobile_cells
         from sim.tasks import HOUSEHOLD_TASKS
         from sim.traces import constant
 
         cells: list[Cell] = []
         missing: list[Trainable] = []
         traces = tuple(constant(delay_ms) for delay_ms in self.delays)
-        for seed in self.seeds:
-            for network in self.networks:
-                for labels in self._labels(network):
-                    for task in self.tasks or sorted(HOUSEHOLD_TASKS):
-                        policy = find_mobile_policy(self.checkpoints, task, network, labels, seed)
-                        if isinstance(policy, MissingMobilePolicy):
-                            missing.append(policy)
-                        else:
-                            splices = self._splices(network)
-                            cells += mobile_cells(policy, task, splices, traces, self.episodes)
+        for seed, network, labels in product(self.seeds, self.networks, self.labels):
+            if not can_exist(network, labels, seed):
+                continue
+            for task in self.tasks or sorted(HOUSEHOLD_TASKS):
+                policy = find_mobile_policy(self.checkpoints, task, network, labels, seed)
+                if isinstance(policy, MissingMobilePolicy):
+                    missing.append(policy)
+                else:
+                    cells += mobile_cells(policy, task, self._splices(network), traces, self.episodes)
         return cells, missing
-
-    def _labels(self, network: str) -> "tuple[Literal['base', 'world'], ...]":
-        """What sees tells the hand in the base."""
-        return tuple(labels for labels in self.labels if network != "seeing" or labels == "base")
 
     def _splices(self, network: "Network") -> tuple[str, ...]:
         from sim.mobile_lab import VARIANTS, splices_of

@@ -8,7 +8,14 @@ from robot_runtime.cli import main
 from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import RESULTS_VERSION, CellScore, Moments, Row
 from sim.lab_training import train_missing
-from sim.mobile_lab import VARIANTS, MissingMobilePolicy, find_mobile_policy, mobile_cells, splices_of
+from sim.mobile_lab import (
+    VARIANTS,
+    MissingMobilePolicy,
+    can_exist,
+    find_mobile_policy,
+    mobile_cells,
+    splices_of,
+)
 from sim.mobile_page import averages, by_task, markdown, points
 from sim.traces import constant
 
@@ -36,15 +43,34 @@ def test_a_policy_that_sees_is_missing_with_its_recording_first(tmp_path):
     assert str(missing) == train
 
 
-def test_the_shipped_policy_counts_as_ours(tmp_path):
-    shipped = find_mobile_policy(tmp_path, "track", "flow", "base", 0)  # any task's
+def test_the_shipped_policy_is_one_of_its_own_kind(tmp_path):
+    shipped = find_mobile_policy(tmp_path, "fetch", "shipped", "base", 0)
     assert isinstance(shipped, TrainedPolicy)
-    assert shipped.name_or_path == "track"
+    assert shipped.name_or_path == "fetch"
+    ours = find_mobile_policy(tmp_path, "fetch", "flow", "base", 0)
+    assert isinstance(ours, MissingMobilePolicy)  # it learns what LeRobot's do
+
+
+def test_nobody_is_asked_to_train_what_is_only_shipped():
+    assert can_exist("shipped", "base", 0)
+    assert not can_exist("shipped", "world", 0)
+    assert not can_exist("shipped", "base", 1)
+    assert can_exist("seeing", "base", 1)
+    assert not can_exist("seeing", "world", 0)
+    assert can_exist("flow", "world", 2)
+
+
+def test_all_of_a_plan_can_be_trained_or_is_shipped(capsys):
+    options = ("--tasks", "fetch", "--seeds", "0", "1", "--checkpoints", "nowhere", "--plan")
+    assert main(["mobile", *options]) == 0
+    said = capsys.readouterr().out
+    assert "--network shipped" not in said
+    assert said.count("--network flow --labels world") == 2
 
 
 def test_only_a_policy_that_knows_committed_rows_is_shown_them():
     assert "pipelined-prefix" in splices_of("flow")
-    assert splices_of("seeing") == splices_of("flow")
+    assert splices_of("shipped") == splices_of("seeing") == splices_of("flow")
     assert splices_of("act") == splices_of("diffusion") == ("naive", "time-aligned", "state-matching")
 
 
