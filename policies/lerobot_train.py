@@ -22,7 +22,12 @@ Network = Literal["act", "diffusion"]
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotTrainConfig:
-    """How to train; the sizes are those of our own network, give or take."""
+    """How to train; a million weights or so, as our own network has, and no dropout, as in ours.
+
+    LeRobot's own sizes are 27 and 200 times that. Seconds per step of 128 chunks of 32 rows on one core: ACT
+    0.23 (with dropout and four layers in its variational encoder, which only training uses: 0.53), Diffusion
+    0.15 (levels twice as wide: 0.31).
+    """
 
     network: Network
     seed: int = 0
@@ -33,7 +38,7 @@ class LeRobotTrainConfig:
     """Peak: linear warm-up, then half a cosine down to zero."""
     warmup_steps: int = 300
     width: int = 128
-    """Of a token (ACT), or of the middle one of three levels (Diffusion)."""
+    """Of a token (ACT), or of the last one of three levels (Diffusion)."""
     num_inference_steps: int = 10
     """DDIM steps of the Diffusion Policy."""
     bfloat16: bool = True
@@ -104,12 +109,14 @@ def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: Acti
             n_heads=4,
             dim_feedforward=4 * config.width,
             latent_dim=16,
+            n_vae_encoder_layers=2,
+            dropout=0.0,
             **common,
         )
     return DiffusionConfig(
         n_obs_steps=1,
         horizon=spec.horizon,
-        down_dims=(config.width // 2, config.width, 2 * config.width),
+        down_dims=(config.width // 4, config.width // 2, config.width),
         noise_scheduler_type="DDIM",
         num_inference_steps=config.num_inference_steps,
         clip_sample=False,

@@ -53,7 +53,7 @@ def trained(request, tmp_path_factory) -> tuple[Path, list[float]]:
     samples = [Sample(o, towards(o)) for o in map(observation, range(256))]
     losses: list[float] = []
     config = LeRobotTrainConfig(
-        network=request.param, steps=60, batch_size=32, width=32, warmup_steps=10, learning_rate=2e-3
+        network=request.param, steps=150, batch_size=32, width=64, warmup_steps=10, learning_rate=2e-3
     )
     folder = train_lerobot(
         samples, config, schema=SCHEMA, action_spec=SPEC, features=FEATURES,
