@@ -85,46 +85,42 @@ def wrap_angle(angle: float) -> float:
 
 def compose_planar(x_AB: np.ndarray, x_BC: np.ndarray) -> Float[np.ndarray, "3"]:
     """`x_AC = x_AB * x_BC` in SE(2); each (x, y, yaw)."""
-    c, s = math.cos(x_AB[2]), math.sin(x_AB[2])
-    return np.array(
-        [
-            x_AB[0] + c * x_BC[0] - s * x_BC[1],
-            x_AB[1] + s * x_BC[0] + c * x_BC[1],
-            wrap_angle(x_AB[2] + x_BC[2]),
-        ]
-    )
+    (x, y, yaw), (dx, dy, dyaw) = x_AB.tolist(), x_BC.tolist()
+    c, s = math.cos(yaw), math.sin(yaw)
+    return np.array([x + c * dx - s * dy, y + s * dx + c * dy, wrap_angle(yaw + dyaw)])
 
 
 def turn_planar(v: np.ndarray, angle: float) -> np.ndarray:
     """A vector turned about the vertical: its first two numbers are x and y, the others stay as they are."""
     c, s = math.cos(angle), math.sin(angle)
-    return np.array([c * v[0] - s * v[1], s * v[0] + c * v[1], *v[2:]])
+    x, y, *others = v.tolist()
+    return np.array([c * x - s * y, s * x + c * y, *others])
 
 
 def pose_from_planar(x_AB: np.ndarray) -> pin.SE3:
     """`X_AB` of a planar pose (x, y, yaw): on the floor, turned about the vertical."""
-    c, s = math.cos(x_AB[2]), math.sin(x_AB[2])
-    rotation = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    return pin.SE3(rotation, np.array([x_AB[0], x_AB[1], 0.0]))
+    x, y, yaw = x_AB.tolist()
+    c, s = math.cos(yaw), math.sin(yaw)
+    return pin.SE3(np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]), np.array([x, y, 0.0]))
 
 
 def inverse_planar(x_AB: np.ndarray) -> Float[np.ndarray, "3"]:
     """`x_BA` of `x_AB` in SE(2)."""
-    c, s = math.cos(x_AB[2]), math.sin(x_AB[2])
-    x, y = x_AB[0], x_AB[1]
-    return np.array([-c * x - s * y, s * x - c * y, wrap_angle(-x_AB[2])])
+    x, y, yaw = x_AB.tolist()
+    c, s = math.cos(yaw), math.sin(yaw)
+    return np.array([-c * x - s * y, s * x - c * y, wrap_angle(-yaw)])
 
 
 def interpolate_planar(x_0: np.ndarray, x_1: np.ndarray, alpha: float) -> Float[np.ndarray, "3"]:
     """Straight line for x and y, the shorter way round for yaw."""
-    mixed = x_0 + alpha * (x_1 - x_0)
-    mixed[2] = wrap_angle(x_0[2] + alpha * wrap_angle(x_1[2] - x_0[2]))
-    return mixed
+    (x, y, yaw), (x_to, y_to, yaw_to) = x_0.tolist(), x_1.tolist()
+    turned = wrap_angle(yaw + alpha * wrap_angle(yaw_to - yaw))
+    return np.array([x + alpha * (x_to - x), y + alpha * (y_to - y), turned])
 
 
 def integrate_twist(x_WB: np.ndarray, twist_B: np.ndarray, duration_s: float) -> Float[np.ndarray, "3"]:
     """Pose of the base after holding a body twist (vx, vy, wz) for a time: the SE(2) exponential."""
-    vx, vy, wz = twist_B
+    vx, vy, wz = twist_B.tolist()
     angle = wz * duration_s
     if abs(angle) < 1e-9:
         a, b = duration_s, 0.5 * angle * duration_s

@@ -209,4 +209,5 @@ def put_cup(world: World, xy: Float[np.ndarray, "2"], z: float, name: str = "cup
 
 def in_base(x_WB: Float[np.ndarray, "3"], p_W: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """A point of the world (2 or 3 numbers) as the base sees it [m]."""
-    return turn_planar(p_W - np.array([x_WB[0], x_WB[1], 0.0])[: len(p_W)], -x_WB[2])
+    (x, y, yaw), (px, py, *up) = x_WB.tolist(), p_W.tolist()
+    return turn_planar(np.array([px - x, py - y, *up]), -yaw)
