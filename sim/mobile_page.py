@@ -28,7 +28,7 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
     led = [f"led back at {trace} [m]" for trace in traces]
     done = [f"done at {trace} [s]" for trace in traces]
     out = [["policy", "labels", "splice", *traces, *led, *done]]
-    for method in dict.fromkeys(row.method for row in rows):
+    for method in _methods(rows):
         found = {(row.task, row.trace): row for row in rows if row.method == method}
         lines = [[found[task, trace] for task in tasks if (task, trace) in found] for trace in traces]
         if max(map(len, lines)) < len(tasks):
@@ -44,6 +44,13 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
     return out
 
 
+def _methods(rows: Sequence[Row]) -> list[str]:
+    """The ways of running as they first appear, all of one policy and its labels together."""
+    methods = list(dict.fromkeys(row.method for row in rows))
+    kinds = [method.rsplit(" ", 1)[0] for method in methods]
+    return sorted(methods, key=lambda method: kinds.index(method.rsplit(" ", 1)[0]))
+
+
 def _by_delay(rows: Sequence[Row]) -> list[str]:
     """The rows' traces, "<n>ms" each, the shortest delay first."""
     return sorted({row.trace for row in rows}, key=lambda trace: (len(trace), trace))
@@ -54,7 +61,7 @@ def by_task(rows: Sequence[Row], task: str) -> list[list[str]]:
     here = [row for row in rows if row.task == task]
     traces = _by_delay(here)
     out = [["policy", "labels", "splice", *traces]]
-    for method in dict.fromkeys(row.method for row in here):
+    for method in _methods(here):
         found = {row.trace: row for row in here if row.method == method}
         cells = [_success([found[trace]], 1) if trace in found else "–" for trace in traces]
         out.append([*method.split(" "), *cells])

@@ -1,6 +1,7 @@
 """The mobile comparison: from no policy at all to tables and a plot."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,15 @@ def test_tables_pool_the_tasks_and_leave_out_what_is_not_of_all_of_them():
     ]  # fmt: skip
     assert by_task(rows, "fetch")[1] == ["flow", "base", "naive", "100% (72%–100%)", "20% (6%–51%)"]
     assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows)
+
+
+def test_a_table_keeps_the_splices_of_one_policy_together():
+    ours, theirs = row("fetch", "naive", 300, 8, 0.1), row("fetch", "naive", 300, 4, 0.1)
+    theirs = replace(theirs, method="act base naive")
+    later = row("fetch", "time-aligned", 300, 9, 0.1)
+    assert [line[:3] for line in by_task([ours, theirs, later], "fetch")[1:]] == [
+        ["flow", "base", "naive"], ["flow", "base", "time-aligned"], ["act", "base", "naive"],
+    ]  # fmt: skip
 
 
 def test_a_curve_has_points_only_where_all_its_tasks_were_run():
