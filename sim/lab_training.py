@@ -9,6 +9,9 @@ from typing import Protocol
 
 from robot_runtime.errors import RobotRuntimeError
 
+LOOK_AGAIN_S = 1.0
+"""Between looks whether the demonstrations that others wait for are there."""
+
 
 class Trainable(Protocol):
     """A checkpoint that is missing."""
@@ -43,7 +46,7 @@ def train_missing[T: Trainable](
     """Train them in the order given, at most `workers` at a time, each after the one it goes on from.
 
     Returns those that lack what they would learn from. The first policy of a task also collects the
-    demonstrations, which the others of the task wait for.
+    demonstrations; the others of the task wait for those, and not for the first one's training.
 
     options: further ones of `robot-runtime train`, for all of them.
     on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
@@ -51,13 +54,14 @@ def train_missing[T: Trainable](
     waiting, running = list(missing), dict[Future[None], T]()
     with ThreadPoolExecutor(workers) as pool:
         while waiting or running:
-            for policy in [p for p in waiting if _can_start(p, list(running.values()))]:
-                if len(running) < workers and _can_start(policy, list(running.values())):
+            for policy in [p for p in waiting if can_start(p, list(running.values()))]:
+                if len(running) < workers and can_start(policy, list(running.values())):
                     waiting.remove(policy)
                     running[pool.submit(_train, policy, options)] = policy
             if not running:
                 break
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            is_idle = waiting and len(running) < workers
+            done, _ = wait(running, LOOK_AGAIN_S if is_idle else None, return_when=FIRST_COMPLETED)
             for future in done:
                 policy = running.pop(future)
                 future.result()
@@ -65,7 +69,10 @@ def train_missing[T: Trainable](
     return waiting
 
 
-def _can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:
+def can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:
+    """Whether what it learns from and goes on from is there, and nobody is still writing it."""
+    if any(str(other.folder) in policy.command for other in running):
+        return False
     has_demonstrations = _demonstrations(policy).is_file()
     is_collected = any(_demonstrations(other) == _demonstrations(policy) for other in running)
     return policy.can_train and (has_demonstrations or not is_collected)

@@ -27,7 +27,7 @@ class StoredDemonstration:
 
 
 def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> None:
-    """Write state, environment state, task and rows; images are left out.
+    """Write state, environment state, task and rows; images are left out. The file is there when it is whole.
 
     All demonstrations need X_BE and gripper_width, and environment states of one size; a mobile base is kept
     where the first has one.
@@ -41,7 +41,8 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
         base["pose_world_base"] = np.array([state.x_WB for state in states])
         base["twist_world_base"] = np.array([state.V_WB_B for state in states])
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:  # a path would get .npz added to it
+    part = path.with_name(f"{path.name}.part")
+    with part.open("wb") as file:  # a path would get .npz added to it
         np.savez(
             file,
             t_ns=np.array([state.t_ns for state in states]),
@@ -55,6 +56,7 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
             num_committed=np.array([d.num_committed for d in demonstrations]),
             **base,
         )
+    part.replace(path)
 
 
 def load_demonstrations(path: Path) -> list[StoredDemonstration]:

@@ -1,6 +1,7 @@
 """The comparison: what is kept, what is run again, and what its figures mean."""
 
 import json
+import threading
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from robot_runtime.cli import main
 from robot_runtime.core.method import METHODS, method_named
-from sim import lab
+from sim import lab, lab_training
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
 from sim.lab import Cell, ResultsFile, rows_of, run_cells
@@ -178,6 +179,30 @@ def test_a_missing_policy_is_trained_after_those_it_goes_on_from(tmp_path):
     assert all(
         not isinstance(find_policy(tmp_path, "track", r, 7), MissingPolicy) for r in ("masked", "offset")
     )
+
+
+def test_only_the_demonstrations_are_waited_for_and_not_the_training_they_came_with(tmp_path, monkeypatch):
+    missing = [find_policy(tmp_path, "track", "prefix", seed) for seed in (7, 8)]
+    second_has_begun = threading.Event()
+
+    def train(policy, options):
+        demonstrations = policy.folder.parent / "demonstrations.npz"
+        if not demonstrations.exists():
+            demonstrations.parent.mkdir()
+            demonstrations.touch()
+            assert second_has_begun.wait(timeout=30)  # it is still training
+        second_has_begun.set()
+
+    monkeypatch.setattr(lab_training, "_train", train)
+    assert train_missing(missing, workers=2) == []
+
+
+def test_a_policy_that_is_still_being_written_is_nothing_to_go_on_from(tmp_path):
+    prefix, plain = (find_policy(tmp_path, "track", recipe, 7) for recipe in ("prefix", "plain"))
+    prefix.folder.mkdir(parents=True)
+    (tmp_path / "track" / "demonstrations.npz").touch()
+    assert not lab_training.can_start(plain, running=[prefix])
+    assert lab_training.can_start(plain, running=[])
 
 
 def test_a_policy_that_cannot_be_trained_says_why(tmp_path):
