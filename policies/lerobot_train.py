@@ -27,6 +27,11 @@ class LeRobotTrainConfig:
     LeRobot's own sizes are 27 and 200 times that. Seconds per step of 128 chunks of 32 rows on one core: ACT
     0.23 (with dropout and four layers in its variational encoder, which only training uses: 0.53), Diffusion
     0.15 (levels twice as wide: 0.31).
+
+    Diffusion learns the rows (`prediction_type="sample"`) and not the noise, LeRobot's default. After 600
+    steps on `pick_place` its rows on learned samples were off by 0.26 of their deviation (ACT's by 0.16),
+    with noise by 0.82, and with noise and rows scaled to their extremes, as LeRobot has it, by 2.6: in ten
+    steps from pure noise, what the first of them get wrong is multiplied by the others.
     """
 
     network: Network
@@ -119,6 +124,7 @@ def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: Acti
         down_dims=(config.width // 4, config.width // 2, config.width),
         noise_scheduler_type="DDIM",
         num_inference_steps=config.num_inference_steps,
+        prediction_type="sample",
         clip_sample=False,
         **common,
     )

@@ -77,6 +77,14 @@ def test_it_learns_and_is_served_as_any_policy(trained):
     assert np.isfinite(rows).all()
 
 
+def test_its_last_rows_are_nearer_to_what_it_has_learned_than_standing_still_is(trained):
+    policy, seen = load_policy(trained[0]), [observation(i) for i in range(20)]
+    ends = np.array([o.environment_state for o in seen])
+    here = np.array([o.state.X_BE.translation for o in seen])
+    told = np.array([ask(policy, o)[-1, 3:6] for o in seen])
+    assert np.abs(told - ends).mean() < 0.75 * np.abs(here - ends).mean()
+
+
 def test_rows_count_from_where_the_robot_is(trained):
     policy, seen = load_policy(trained[0]), observation(7)
     (relative,) = policy.predict([seen], [5])
