@@ -43,7 +43,9 @@ def train_missing[T: Trainable](
     options: Sequence[str] = (),
     on_policy: Callable[[T], None] = lambda policy: None,
 ) -> list[T]:
-    """Train them in the order given, at most `workers` at a time, each after the one it goes on from.
+    """Train them, at most `workers` at a time, each after the one it goes on from.
+
+    Those come first that most others go on from, so that nobody is left to wait for one of them at the end.
 
     Returns those that lack what they would learn from. The first policy of a task also collects the
     demonstrations; the others of the task wait for those, and not for the first one's training.
@@ -51,7 +53,7 @@ def train_missing[T: Trainable](
     options: further ones of `robot-runtime train`, for all of them.
     on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
     """
-    waiting, running = list(missing), dict[Future[None], T]()
+    waiting, running = _most_needed_first(missing), dict[Future[None], T]()
     with ThreadPoolExecutor(workers) as pool:
         while waiting or running:
             for policy in [p for p in waiting if can_start(p, list(running.values()))]:
@@ -67,6 +69,11 @@ def train_missing[T: Trainable](
                 future.result()
                 on_policy(policy)
     return waiting
+
+
+def _most_needed_first[T: Trainable](policies: Sequence[T]) -> list[T]:
+    commands = [policy.command for policy in policies]
+    return sorted(policies, key=lambda policy: -sum(str(policy.folder) in command for command in commands))
 
 
 def can_start(policy: Trainable, running: Sequence[Trainable]) -> bool:

@@ -197,6 +197,23 @@ def test_only_the_demonstrations_are_waited_for_and_not_the_training_they_came_w
     assert train_missing(missing, workers=2) == []
 
 
+def test_policies_that_others_go_on_from_are_trained_first(tmp_path, monkeypatch):
+    recipes = ("prefix", "plain", "offset", "residual")
+    missing = [find_policy(tmp_path, "track", recipe, seed) for seed in (7, 8) for recipe in recipes]
+    trained = []
+
+    def train(policy, options):
+        (policy.folder.parent / "demonstrations.npz").touch()
+        policy.folder.mkdir()
+        trained.append(policy.folder.name)
+
+    (tmp_path / "track").mkdir()
+    monkeypatch.setattr(lab_training, "_train", train)
+    assert train_missing(missing, workers=1) == []
+    assert trained[:4] == ["prefix-7", "prefix-8", "plain-7", "plain-8"]
+    assert sorted(trained[4:]) == ["offset-7", "offset-8", "residual-7", "residual-8"]
+
+
 def test_a_policy_that_is_still_being_written_is_nothing_to_go_on_from(tmp_path):
     prefix, plain = (find_policy(tmp_path, "track", recipe, 7) for recipe in ("prefix", "plain"))
     prefix.folder.mkdir(parents=True)
