@@ -48,18 +48,22 @@ def train_missing[T: Trainable](
     Those come first that most others go on from, so that nobody is left to wait for one of them at the end.
 
     Returns those that lack what they would learn from. The first policy of a task also collects the
-    demonstrations; the others of the task wait for those, and not for the first one's training.
+    demonstrations, with its share of the workers; the others of the task wait for those, and not for the
+    first one's training.
 
     options: further ones of `robot-runtime train`, for all of them.
     on_policy: hears of each that is there. TrainingError: a command failed; its last words are in it.
     """
     waiting, running = _most_needed_first(missing), dict[Future[None], T]()
+    num_to_collect = len({path for path in map(_demonstrations, missing) if not path.is_file()})
+    collecting = ("--workers", str(max(1, workers // max(1, num_to_collect))))
     with ThreadPoolExecutor(workers) as pool:
         while waiting or running:
             for policy in [p for p in waiting if can_start(p, list(running.values()))]:
                 if len(running) < workers and can_start(policy, list(running.values())):
                     waiting.remove(policy)
-                    running[pool.submit(_train, policy, options)] = policy
+                    more = () if _demonstrations(policy).is_file() else collecting
+                    running[pool.submit(_train, policy, (*more, *options))] = policy
             if not running:
                 break
             is_idle = waiting and len(running) < workers

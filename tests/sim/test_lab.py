@@ -197,6 +197,22 @@ def test_only_the_demonstrations_are_waited_for_and_not_the_training_they_came_w
     assert train_missing(missing, workers=2) == []
 
 
+def test_the_tasks_share_the_workers_that_collect_their_demonstrations(tmp_path, monkeypatch):
+    tasks = ("track", "strike")
+    missing = [find_policy(tmp_path, task, "prefix", seed) for task in tasks for seed in (7, 8)]
+    told = []
+
+    def train(policy, options):
+        policy.folder.parent.mkdir(exist_ok=True)
+        (policy.folder.parent / "demonstrations.npz").touch()
+        told.append((policy.folder.parent.name, policy.folder.name, options))
+
+    monkeypatch.setattr(lab_training, "_train", train)
+    assert train_missing(missing, workers=7) == []
+    assert dict(options for *_, options in told if options) == {"--workers": "3"}
+    assert sorted(task for task, _, options in told if options) == sorted(tasks)
+
+
 def test_policies_that_others_go_on_from_are_trained_first(tmp_path, monkeypatch):
     recipes = ("prefix", "plain", "offset", "residual")
     missing = [find_policy(tmp_path, "track", recipe, seed) for seed in (7, 8) for recipe in recipes]
