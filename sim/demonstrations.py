@@ -55,7 +55,8 @@ def collect(
     instruction = make_task(task_name).instruction
     run = partial(_collect_episode, task_name, seed)
     hand_pose, episodes, out = hand_pose_of(task_name), range(num_episodes), []
-    with nullcontext() if num_workers == 1 else worker_pool(num_workers) as pool:
+    num_processes = min(num_workers, num_episodes)
+    with nullcontext() if num_processes <= 1 else worker_pool(num_processes) as pool:
         collected = map(run, episodes) if pool is None else pool.imap(run, episodes, chunksize=4)
         for i, samples in enumerate(collected):
             out += _demonstrations(samples, instruction, hand_pose)

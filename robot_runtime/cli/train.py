@@ -65,8 +65,8 @@ class Train:
     """Peak learning rate."""
     width: int | None = None
     """Of a token in the network, or of the residual head's layers; the one to start from has its own."""
-    workers: int = 1
-    """Processes that collect demonstrations."""
+    workers: int = 2
+    """Processes to share the collecting of demonstrations; those do not depend on it."""
     threads: int = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
     dataset: tuple[Path, ...] = ()
@@ -138,6 +138,9 @@ class Train:
         if self._recipe_name == "residual" and self.width is not None:
             options["width"] = self.width
         recipe = make_recipe(self._recipe_name, **options)
+        for name, value in (("--episodes", self.episodes), ("--workers", self.workers)):
+            if value is not None and value < 1:
+                raise InvalidValueError(f"{name} must be at least 1, got {value}")
         if self.dataset and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
         if self.network != "flow" and self.init is not None:

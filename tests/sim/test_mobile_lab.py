@@ -190,6 +190,8 @@ def test_what_cannot_be_compared_is_refused(option, message, capsys):
     ("options", "message"),
     [
         (("--network", "act", "--init", "fetch"), "--init goes with --network flow, act starts anew"),
+        (("--episodes", "0"), "--episodes must be at least 1, got 0"),
+        (("--workers", "0"), "--workers must be at least 1, got 0"),
         (("--estimator-steps", "5"), "--estimator-steps and --glimpses go with --dataset"),
         (("--dataset", "x", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
     ],
