@@ -76,6 +76,7 @@ class Comparison(ABC):
         if self.train and missing:
             self._train(missing)
             cells, missing = self._cells()
+            self._announce(cells, [], results)
         if not cells:
             raise InvalidValueError("there is nothing to compare: no policy is there; --train makes them")
         failed: list[FailedCell] = []
@@ -113,7 +114,8 @@ class Comparison(ABC):
     ) -> None:
         done = sum(results.score(cell) is not None for cell in cells)
         todo = (len(cells) - done) * self.num_episodes
-        print(f"{len(cells)} cells, {done} of them done before; {todo} episodes to run")
+        so_far = " with the policies that are there" if self.train and missing else ""
+        print(f"{len(cells)} cells{so_far}, {done} of them done before; {todo} episodes to run")
         if missing:
             fate = "trained first" if self.train else "missing, and the methods that need them are left out"
             are = "policy is" if len(missing) == 1 else "policies are"

@@ -375,12 +375,15 @@ def test_a_family_without_figures_for_a_task_leaves_the_others_their_axis(tmp_pa
 
 def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
     command = ["lab", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "vlash"]
-    assert main([*command, "--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]) == 0
+    command += ["--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]
+    assert main(command) == 0
     out = capsys.readouterr().out
     assert "4 cells, 0 of them done before; 24 episodes to run" in out
     assert "--recipe offset --init" in out
     assert "--recipe plain" not in out  # the shipped policy stands in
     assert not list(tmp_path.iterdir())
+    assert main([*command, "--train"]) == 0
+    assert "0 cells with the policies that are there, 0 of them done before" in capsys.readouterr().out
 
 
 def test_names_that_are_unknown_are_refused_with_the_valid_ones(capsys):
