@@ -21,6 +21,9 @@ FIGURES = (
     ("calls/s", "evaluations_per_s", 1),
 )
 """(head, name, digits) of means over episodes; a call is one pass of one chunk through the network."""
+LADDER = ("naive", "time-aligned", "committed-prefix", "faster", "pipelined-prefix", "pipelined-faster")
+"""From what costs least to the default, each with one thing more than one before it."""
+GAIN_CAPTION = "Success, network calls per second, and points gained over `naive` for ten calls a second more"
 BEGIN, END = "<!-- lab: begin, written by robot-runtime lab -->", "<!-- lab: end -->"
 
 
@@ -71,6 +74,33 @@ def table(rows: Sequence[Row], task: str) -> list[list[str]]:
     return out
 
 
+def gain_table(rows: Sequence[Row]) -> list[list[str]]:
+    """What network calls buy at the reference delay, head first; a task per line, where it has a `naive` row.
+
+    A cell is the success, the calls per second of robot time and, where these are a twentieth more than
+    naive's, the percentage points gained over naive per ten calls more.
+    """
+    out = [["task", *LADDER]]
+    for task in dict.fromkeys(row.task for row in rows):
+        found = {row.method: row for row in at_reference(rows, task)}
+        if (naive := found.get("naive")) is not None:
+            cells = [_gain(found.get(method), naive) for method in LADDER]
+            out.append([f"{task}, {naive.trace}", *cells])
+    return out
+
+
+def _gain(row: Row | None, naive: Row) -> str:
+    if row is None:
+        return "–"
+    calls, fewest = (each.figures.get("evaluations_per_s") for each in (row, naive))
+    if calls is None or fewest is None:
+        return f"{row.success:.0%}"
+    shown, more = f"{row.success:.0%}, {calls.mean:.0f} calls/s", calls.mean - fewest.mean
+    if more <= 0.05 * fewest.mean:
+        return shown
+    return f"{shown}: {1e3 * (row.success - naive.success) / more:+.0f}"
+
+
 def _success(row: Row | None) -> str:
     if row is None:
         return "–"
@@ -107,9 +137,15 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{shown} episodes in each place; success with its 95 % interval.",
             "",
         ]
-        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += ["| " + " | ".join(cells) + " |" for cells in body]
+        lines += _markdown_table(head, body)
+    head, *body = gain_table(rows)
+    if body:
+        lines += ["", "### What network calls buy", "", f"{GAIN_CAPTION}.", "", *_markdown_table(head, body)]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_table(head: list[str], body: Sequence[list[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
 
 
 def write_readme(path: Path, text: str, *, begin: str = BEGIN, end: str = END) -> None:
@@ -122,18 +158,23 @@ def write_readme(path: Path, text: str, *, begin: str = BEGIN, end: str = END) -
     path.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
+def _html_table(lines: Sequence[list[str]]) -> str:
+    rows = "".join(
+        "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line) + "</tr>"
+        for tag, line in zip(("th", *["td"] * (len(lines) - 1)), lines, strict=True)
+    )
+    return f"<div><table>{rows}</table></div>"
+
+
 def write_html(path: Path, rows: Sequence[Row], *, picture: Path, notes: Sequence[str]) -> None:
     """One file with the plots, the tables, and what was left out."""
     commands = "<br>".join(html.escape(command) for command in dict.fromkeys(row.command for row in rows))
     data = base64.b64encode(picture.read_bytes()).decode()
     parts = [f'<img alt="plots of the comparison" src="data:image/png;base64,{data}">']
     for task in dict.fromkeys(row.task for row in rows):
-        head, *body = table(rows, task)
-        cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        lines = ["<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in line) + "</tr>" for line in body]
-        parts.append(
-            f"<h2>{html.escape(task)}</h2><div><table><tr>{cells}</tr>{''.join(lines)}</table></div>"
-        )
+        parts.append(f"<h2>{html.escape(task)}</h2>{_html_table(table(rows, task))}")
+    if len(gains := gain_table(rows)) > 1:
+        parts.append(f"<h2>What network calls buy</h2><p>{html.escape(GAIN_CAPTION)}</p>{_html_table(gains)}")
     if notes:
         items = "".join(f"<li><code>{html.escape(note)}</code></li>" for note in notes)
         parts.append(f"<h2>Left out</h2><ul>{items}</ul>")

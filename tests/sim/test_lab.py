@@ -16,10 +16,10 @@ from sim import lab, lab_training
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
 from sim.lab import Cell, ResultsFile, rows_of, run_cells
-from sim.lab_page import BEGIN, END, markdown, read_json, table, to_json, write_readme
+from sim.lab_page import BEGIN, END, gain_table, markdown, read_json, table, to_json, write_readme
 from sim.lab_plots import draw_page, draw_success
 from sim.lab_policies import MissingPolicy, TrainedPolicy, find_policy, recipe_needed
-from sim.lab_scores import CellScore, Moments, beside, with_other_seeds
+from sim.lab_scores import CellScore, Estimate, Moments, beside, with_other_seeds
 from sim.lab_style import Style, family
 from sim.lab_training import TrainingError, train_missing
 from sim.task import EpisodeScore
@@ -338,6 +338,19 @@ def test_the_table_has_a_place_for_every_trace():
     assert [line[0] for line in body] == ["naive", "committed-prefix"]
     assert body[0][2] == "25% (5%–70%)"
     assert {len(line) for line in (head, *body)} == {len(head)}
+
+
+def test_calls_are_worth_the_points_that_they_gain_over_naive():
+    few, many = rows(methods=("naive", "faster"), traces=("400ms",))
+    figures = {"evaluations_per_s": Estimate(mean=40.0, half_width=None)}
+    many = replace(many, successes=3 * few.successes, figures={**many.figures, **figures})
+    few = replace(few, figures={"evaluations_per_s": Estimate(mean=20.0, half_width=None)})
+    head, line = gain_table([few, many])
+    cells = dict(zip(head, line, strict=True))
+    assert cells["task"] == "track, 400ms"
+    assert cells["naive"] == "25%, 20 calls/s"
+    assert cells["faster"] == "75%, 40 calls/s: +25"
+    assert cells["committed-prefix"] == "–"
 
 
 def test_the_readme_keeps_what_people_wrote(tmp_path):
