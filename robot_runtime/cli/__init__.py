@@ -1,6 +1,8 @@
 """The command `robot-runtime`: one module per subcommand, imported without torch or mujoco."""
 
 import logging
+import os
+import select
 import signal
 import sys
 from typing import Annotated
@@ -57,6 +59,26 @@ def _end(number: int, frame: object) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    try:
+        try:
+            return _main(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads_stdout():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left in its buffer
+        return 128 + signal.SIGPIPE
+
+
+def _nobody_reads_stdout() -> bool:
+    """Whether it is a pipe whose reader is gone, as after `| head`."""
+    poll = select.poll()
+    poll.register(sys.stdout, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _main(argv: list[str] | None) -> int:
     if argv is None:
         signal.signal(signal.SIGTERM, _end)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands that bring a server along take it with them when they are ended."""
+"""Commands as processes: what they leave behind, and what they do when their output or their life ends."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 WAIT_S = 60.0
 
@@ -30,6 +32,17 @@ def test_no_row_that_reaches_a_robot_is_wrong_whatever_the_network_does(tmp_path
     assert figures["wrong rows"] == 0
     assert figures["answered"] > 300
     assert min(figures[what] for what in ("dropped", "duplicated", "truncated", "restarts")) > 0
+
+
+@pytest.mark.parametrize("arguments", [["lab", "--plan"], ["--help"]])
+def test_a_command_whose_output_nobody_reads_ends_without_a_traceback(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "robot_runtime.cli", *arguments]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert ended.returncode == 128 + signal.SIGPIPE
+    assert ended.stderr == ""
 
 
 def test_a_terminated_command_ends_its_server():
