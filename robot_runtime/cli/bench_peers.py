@@ -8,11 +8,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 import numpy as np
 from rich.console import Console
@@ -31,7 +31,7 @@ from robot_runtime.cli.bench_wire import (
 )
 from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
 OURS = "ours"
 LEROBOT_SLEEP_S = 1 / 30
@@ -44,7 +44,8 @@ class BenchPeers:
 
     openpi_python: Path | None = None
     """An interpreter with openpi-client, which wants an older numpy; without it openpi is left out. To make
-    E/bin/python: `uv venv E && uv pip install --python E openpi-client==0.1.2 typing-extensions`."""
+    E/bin/python, without our versions: `uv venv E`, and
+    `uv pip install --no-config --python E openpi-client==0.1.2 typing-extensions`."""
     quick: bool = False
     """A tenth of the samples."""
     json: Path | None = None
@@ -88,12 +89,13 @@ def peer_block(python: Path, script: Path, *arguments: float) -> Iterator[Block]
     command = [str(python.absolute()), str(script), *map(str, arguments)]
     with (
         TemporaryDirectory() as folder,
+        TemporaryFile("w+") as complaints,
         subprocess.Popen(
             command,
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=complaints,
             text=True,
         ) as process,
     ):
@@ -102,17 +104,22 @@ def peer_block(python: Path, script: Path, *arguments: float) -> Iterator[Block]
         requests, answers = process.stdin, process.stdout
 
         def block(n: int, *, is_paced: bool) -> list[Trip]:
-            requests.write(f"{n} {PERIOD_NS / NS_PER_S if is_paced else 0.0}\n")
-            requests.flush()
+            with suppress(BrokenPipeError):  # then there is no answer either
+                requests.write(f"{n} {PERIOD_NS / NS_PER_S if is_paced else 0.0}\n")
+                requests.flush()
             line = answers.readline()
             if not line:
-                raise RuntimeError(f"the peer has ended: {' '.join(command)}")
+                process.wait()
+                complaints.seek(0)
+                *_, last = complaints.read().splitlines() or ["it does not say why"]
+                raise RobotRuntimeError(f"{' '.join(command)} has ended: {last}")
             return [(time_ns, None) for time_ns in json.loads(line)]
 
         try:
             yield block
         finally:
-            requests.close()  # whereupon it ends its server, and itself
+            with suppress(BrokenPipeError):
+                requests.close()  # whereupon it ends its server, and itself
 
 
 def show(rows: list[Row]) -> None:

@@ -4,7 +4,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from robot_runtime.cli.bench_peers import peer_block
+from robot_runtime.errors import RobotRuntimeError
 
 WAIT_S = 20.0
 PEER = Path(__file__).with_name("peer.py")
@@ -33,3 +36,13 @@ def test_a_peer_makes_as_many_round_trips_as_asked_and_its_server_ends_with_it()
     while any(server.exists() for server in servers):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
+
+
+def test_a_peer_that_cannot_start_says_why(tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text("import openpi_client_of_another_python\n")
+    with (
+        peer_block(Path(sys.executable), script) as block,
+        pytest.raises(RobotRuntimeError, match="No module named 'openpi_client_of_another_python'"),
+    ):
+        block(1, is_paced=False)
