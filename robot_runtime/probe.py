@@ -121,8 +121,16 @@ def _first_rows_ns(client: PolicyClient, plan: np.ndarray) -> int:
                     plan[part.first_row : part.first_row + len(part.rows)] = part.rows
                     if part.is_last:
                         return first_ns
-                case RequestDropped() | RequestExpired() | RequestFailed() | ServerLost():
-                    raise ServerUnavailableError(f"measuring the latency before the start failed: {event}")
+                case RequestFailed(reason=reason) | ServerLost(reason=reason):
+                    raise _not_measured(reason)
+                case RequestDropped(reason=dropped):
+                    raise _not_measured(f"dropped, {dropped.value}")
+                case RequestExpired():
+                    raise _not_measured("no answer within the deadline")
+
+
+def _not_measured(reason: str) -> ServerUnavailableError:
+    return ServerUnavailableError(f"measuring the latency before the start failed: {reason}")
 
 
 def _probe_sampler(capabilities: Capabilities) -> SamplerPart:

@@ -84,5 +84,5 @@ class FlowPolicy(SampledPolicy):
     def _task_index(self, task: str) -> int:
         if task not in self.tasks:
             valid = ", ".join(repr(text) for text in self.tasks)
-            raise ValueError(f"policy {self.name!r} does not know the task {task!r}; valid: {valid}")
+            raise InvalidValueError(f"policy {self.name!r} does not know the task {task!r}; valid: {valid}")
         return self.tasks.index(task)

@@ -151,6 +151,14 @@ def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):
     assert 50 * (d - 1) - 1 <= latency_ms <= 50 * d + 1
 
 
+def test_a_robot_whose_task_the_policy_does_not_know_is_told_so_before_it_moves(capsys):
+    with ServerProcess("track") as server:
+        assert main(["run", "--task", "strike", "--server", server.address]) == 1
+    assert re.search(
+        r"start failed: bad_request: policy 'track' does not know the task 'hit", capsys.readouterr().err
+    )
+
+
 def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
     with ServerProcess("sine") as server, PolicyClient(server.address, robot="test", schema=FRANKA) as client:
         welcome, clock = client.wait_until_ready(10.0), MonotonicClock()
@@ -187,6 +195,10 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         (
             ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
             f"'nothing'; valid: {KNOWN_POLICIES}",
+        ),
+        (
+            ["eval", "--policy", "track", "--task", "strike", "--episodes", "1", "--workers", "1"],
+            "'track' does not know the task 'hit the ball back over the net'; valid: 'follow the",
         ),
         (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
