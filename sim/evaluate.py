@@ -19,7 +19,7 @@ from robot_runtime.core.executor import Executor, Splice, Tick
 from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.schema import mismatches
+from robot_runtime.core.schema import check_task, mismatches
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.telemetry import RunRecord
@@ -133,8 +133,8 @@ def play(
 ) -> Play:
     """One episode to its end.
 
-    Before anything moves: SchemaMismatchError if policy and task do not fit, InvalidValueError if policy and
-    method do not.
+    Before anything moves: SchemaMismatchError if policy and robot do not fit, InvalidValueError if policy and
+    task or method do not.
 
     correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
     """
@@ -143,6 +143,7 @@ def play(
     wrong = mismatches(robot=offered, policy=policy.schema)
     if wrong:
         raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
+    check_task(task.instruction, policy=policy.name, tasks=policy.tasks)
     can = capabilities_of(policy)
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = sim_robot(world, clock)

@@ -14,7 +14,7 @@ from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import Method
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.schema import Schema, check_task
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.keys import RobotKeys
@@ -64,6 +64,7 @@ def run_real_time(
     """Connect, run the episode, and score it; ends early when the task is done or `should_stop` says so.
 
     on_measured: gets one line on the latency before the start, and on the method if it was picked by that.
+    InvalidValueError: the policy does not know the task, or not the method.
     """
     task, clock = make_task(config.task), MonotonicClock()
     robot, schema = f"simulated FR3, {task.name}", task.schema
@@ -74,6 +75,7 @@ def run_real_time(
     ) as client:
         welcome = _welcomed(client, config)
         on_ready(welcome)
+        check_task(task.instruction, policy=welcome.policy, tasks=welcome.tasks)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
         method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
         setting = _setting(config, method, world, clock, schema)

@@ -16,7 +16,7 @@ from policies.flow.sampled import SampledPolicy
 from policies.flow.support import supported_samplers, trained_roll_forward
 from robot_runtime.core.request_parts import RollForward
 from robot_runtime.core.sampler_parts import BestOfSamples, SamplerPart
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.schema import Schema, check_task
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
@@ -82,7 +82,5 @@ class FlowPolicy(SampledPolicy):
             raise InvalidValueError(f"policy {self.name!r} has no weaker checkpoint to contrast samples with")
 
     def _task_index(self, task: str) -> int:
-        if task not in self.tasks:
-            valid = ", ".join(repr(text) for text in self.tasks)
-            raise InvalidValueError(f"policy {self.name!r} does not know the task {task!r}; valid: {valid}")
+        check_task(task, policy=self.name, tasks=self.tasks)
         return self.tasks.index(task)

@@ -14,6 +14,7 @@ from robot_runtime.core.action import (
     fields_from_dicts,
     fields_to_dicts,
 )
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,16 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
         elif robot.cameras[name] != size:
             out.append(f"camera {name!r}: the robot has {robot.cameras[name]}, the policy needs {size}")
     return out
+
+
+def check_task(task: str, *, policy: str, tasks: tuple[str, ...]) -> None:
+    """InvalidValueError if a policy that was trained on some task texts was not on this one.
+
+    tasks: the policy's; empty if any text will do.
+    """
+    if tasks and task not in tasks:
+        valid = ", ".join(map(repr, tasks))
+        raise InvalidValueError(f"policy {policy!r} does not know the task {task!r}; valid: {valid}")
 
 
 def _commands(fields: tuple[ActionField, ...]) -> str:
