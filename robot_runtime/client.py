@@ -30,6 +30,7 @@ from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerR
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
 from robot_runtime.wire.order import follows
+from robot_runtime.wire.rehearsal import is_request_near, rehearse
 
 logger = logging.getLogger(__name__)
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
@@ -247,7 +248,8 @@ class PolicyClient:
             self._session.handle_timer(now_ns)
 
     def _send(self) -> None:
-        for packet in self._session.packets_to_send():
+        packets = self._session.packets_to_send()
+        for packet in packets:
             try:
                 self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
             except ProtocolError as error:
@@ -257,6 +259,8 @@ class PolicyClient:
                     self._session.abandon(packet.message, reason, self._clock.now_ns())
         while self._outbox and self._transport.send(self._outbox[0]):
             self._outbox.popleft()
+        if any(is_request_near(packet) for packet in packets):
+            rehearse()
 
     def _hand_over(self) -> None:
         while (event := self._session.next_event()) is not None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 import pinocchio as pin
@@ -114,7 +115,7 @@ class ActionSpec:
         if max(len(arms), len(bases), len(grippers)) > 1:
             raise ValueError(f"at most one field each for arm, base and gripper, got {self.fields}")
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Columns of a row, D."""
         return sum(f.dim for f in self.fields)

@@ -25,6 +25,7 @@ from robot_runtime.transport import DEFAULT_ADDRESS, ZmqServerTransport
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Hello, Packet
+from robot_runtime.wire.rehearsal import is_request_near, rehearse
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
@@ -166,6 +167,7 @@ class PolicyServer:
         for service in self._services.values():
             service.take_results()
         self._send()
+        is_near = False
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
@@ -174,12 +176,15 @@ class PolicyServer:
             peer, frames = arrival
             packet = _decoded(frames)
             service = self._service_of(peer, packet)
-            service.account.bytes_received += sum(len(frame) for frame in frames)
+            service.account.bytes_received += sum(map(len, frames))
             service.receive(peer, packet, received_ns)
+            is_near = is_request_near(packet)
         now_ns = self._clock.now_ns()
         for service in self._services.values():
             service.turn(now_ns)
         self._send()
+        if is_near:
+            rehearse()
 
     def _service_of(self, peer: bytes, received: Packet | ProtocolError) -> Service:
         """Whom an arrival is for: a greeting names its policy; what nobody knows the first refuses."""
@@ -212,7 +217,7 @@ class PolicyServer:
         for service in self._services.values():
             for peer, packet in service.packets_to_send():
                 frames = encode(packet)
-                service.account.bytes_sent += sum(len(frame) for frame in frames)
+                service.account.bytes_sent += sum(map(len, frames))
                 self._transport.send(peer, frames)
 
 

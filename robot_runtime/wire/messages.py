@@ -16,7 +16,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 5
+VERSION = 6
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -122,6 +122,8 @@ class Heartbeat(Fields, frozen=True, kw_only=True):
 
     t_ns: Int64
     """Robot's clock when sent [ns]."""
+    is_request_near: bool = False
+    """A request is expected to follow within milliseconds: whoever sends or receives this may `rehearse`."""
 
 
 class HeartbeatReply(Fields, frozen=True, kw_only=True):
