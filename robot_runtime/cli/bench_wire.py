@@ -195,8 +195,9 @@ def alternate(blocks: Mapping[str, Block], num_rounds: int) -> dict[tuple[str, s
     for block in blocks.values():
         block(50, is_paced=False)
     samples: dict[tuple[str, str], list[Trip]] = {}
-    for pace, size in (("sequential", 50), ("30 Hz", 10)):
-        for _ in track(range(num_rounds), description=pace):
+    # At 30 Hz in blocks of 20, so that in most of them a pace has been found.
+    for pace, size, rounds in (("sequential", 50, num_rounds), ("30 Hz", 20, num_rounds // 2)):
+        for _ in track(range(rounds), description=pace):
             for path, block in blocks.items():
                 samples.setdefault((pace, path), []).extend(block(size, is_paced=pace == "30 Hz"))
     return samples
