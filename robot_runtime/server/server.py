@@ -178,7 +178,7 @@ class PolicyServer:
             service = self._service_of(peer, packet)
             service.account.bytes_received += sum(map(len, frames))
             service.receive(peer, packet, received_ns)
-            is_near = is_request_near(packet)
+            is_near = is_request_near(packet)  # of the last one: who asks already needs no rehearsal
         now_ns = self._clock.now_ns()
         for service in self._services.values():
             service.turn(now_ns)

@@ -12,7 +12,6 @@ batch after that. Requests that wait stay where they are.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Collection
 
 from policies.policy import Policy, capabilities_of
@@ -22,7 +21,7 @@ from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.server.account import Account
 from robot_runtime.server.batcher import Batcher, BatchTimes
 from robot_runtime.server.delay import Delay, DelayLine
-from robot_runtime.server.engine import Block, Done, Engine, Failure
+from robot_runtime.server.engine import Block, Done, Engine, Failure, Result
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.server_session import ServerSession
@@ -60,7 +59,6 @@ class Service:
         self._choose_ns: int | None = None
         self._delay_line: DelayLine[tuple[bytes, Packet]] = DelayLine(delay)
         self._batch_delay_ns = 0
-        self._ended: deque[Done] = deque()
         self._outbox: list[tuple[bytes, Packet]] = []
         self._session = ServerSession(self._welcome, policies=policies)
         account.ignored, account.requests = self._session.ignored, self._session.outcomes
@@ -94,20 +92,15 @@ class Service:
         return min((t for t in times if t is not None), default=None)
 
     def take_results(self) -> None:
-        """Hand what the worker has done to the session; `turn` notes how long it took, once that is sent."""
+        """Hand what the worker has done to the session."""
         for result in self._engine.results():
-            if isinstance(result, Done):
-                self._ended.append(result)
-            else:
-                self._deliver(result)
+            self._deliver(result)
         self._say(self._batch_delay_ns)
 
     def turn(self, now_ns: int) -> None:
         """Do what is due, and keep the worker busy."""
         self._outbox += self._delay_line.take_due(now_ns)
         self._session.handle_timer(now_ns)
-        while self._ended:
-            self._note(self._ended.popleft(), now_ns)
         self._take_over()
         self._feed_engine(now_ns)
         self._say()
@@ -155,7 +148,7 @@ class Service:
     def _new_engine(self, policy: Policy) -> Engine:
         return Engine(policy, clock=self._clock, ring=self._ring, max_batch=self._max_batch)
 
-    def _deliver(self, result: Block | Failure) -> None:
+    def _deliver(self, result: Result) -> None:
         match result:
             case Block(job=job, first_row=first_row, rows=rows):
                 is_wanted = self._session.is_wanted(job)
@@ -167,11 +160,10 @@ class Service:
                 )
             case Failure():
                 self._session.job_failed(result.job, result.code, result.message)
-
-    def _note(self, done: Done, now_ns: int) -> None:
-        self.account.infer_s.add(done.infer_ns / NS_PER_S)
-        if not done.was_stopped:
-            self._batcher.ended(done.jobs, done.infer_ns, now_ns)
+            case Done(jobs=jobs, infer_ns=infer_ns):
+                self.account.infer_s.add(infer_ns / NS_PER_S)
+                if not result.was_stopped:
+                    self._batcher.ended(jobs, infer_ns, self._clock.now_ns())
 
     def _take_over(self) -> None:
         """Go on with the policy that is to replace this one, if it is warm; or without it, if it failed."""
@@ -203,9 +195,9 @@ class Service:
         self._choose_ns = choice.look_again_ns
         jobs = [shown for job in choice.batch if (shown := self._session.start(job, now_ns)) is not None]
         if jobs:
+            self.account.batch_started([now_ns - job.received_ns for job in jobs])
             self._batch_delay_ns = self._delay_line.draw_ns()
             self._engine.start(jobs)
-            self.account.batch_started([now_ns - job.received_ns for job in jobs])
         elif choice.batch:
             self._choose_ns = now_ns  # none of them could be read: others may be waiting
 

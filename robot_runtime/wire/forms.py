@@ -27,7 +27,7 @@ from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Te
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
 
-_MAX_NORM_ERROR = 1e-3
+_MAX_SQUARE_ERROR = 1e-3
 
 
 def _form_of(part: type) -> type[Struct]:
@@ -137,7 +137,7 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
         pose = self.pose_base_end_effector
         if len(self.q) != len(self.dq):
             raise ProtocolError(f"q and dq must be of one length, got {len(self.q)} and {len(self.dq)}")
-        if pose is not None and abs(math.hypot(*pose[3:]) - 1.0) > _MAX_NORM_ERROR:
+        if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
             raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
         return RobotState(
             t_ns=self.t_obs_ns,
