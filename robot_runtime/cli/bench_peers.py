@@ -29,7 +29,7 @@ from robot_runtime.cli.bench_wire import (
     our_round_trip,
     round_trips,
 )
-from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip
+from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip, threads_round_trip
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
@@ -70,6 +70,9 @@ class BenchPeers:
         with ExitStack() as stack:
             blocks: dict[str, Block] = {
                 "zmq": partial(round_trips, stack.enter_context(floor_round_trip(arrays, answer))),
+                "zmq + threads": partial(
+                    round_trips, stack.enter_context(threads_round_trip(arrays, answer))
+                ),
                 OURS: partial(round_trips, stack.enter_context(our_round_trip(size))),
             }
             scripts = Path(sim.peers.__file__).parent
