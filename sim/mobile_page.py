@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.lab_scores import Row
+from sim.mobile_lab import LABELS, NETWORKS
 from sim.statistics import wilson_interval
 
 BEGIN = "<!-- mobile: begin, written by robot-runtime mobile -->"
@@ -45,10 +46,13 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
-    """The ways of running as they first appear, all of one policy and its labels together."""
-    methods = list(dict.fromkeys(row.method for row in rows))
-    kinds = [method.rsplit(" ", 1)[0] for method in methods]
-    return sorted(methods, key=lambda method: kinds.index(method.rsplit(" ", 1)[0]))
+    """The ways of running: by policy, then its labels, then splice."""
+    return sorted({row.method for row in rows}, key=_place)
+
+
+def _place(method: str) -> tuple[int, int, int]:
+    network, labels, splice = method.split(" ")
+    return NETWORKS.index(network), LABELS.index(labels), list(_COLOURS).index(splice)
 
 
 def _by_delay(rows: Sequence[Row]) -> list[str]:
@@ -120,7 +124,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    kinds = list(dict.fromkeys(row.method.rsplit(" ", 1)[0] for row in rows))
+    kinds = list(dict.fromkeys(method.rsplit(" ", 1)[0] for method in _methods(rows)))
     all_tasks = {row.task for row in rows}
     figure, axes = plt.subplots(
         2, len(kinds), figsize=(max(4.4, 2.9 * len(kinds)), 5.4), sharex=True, sharey="row", squeeze=False

@@ -127,13 +127,10 @@ def test_tables_pool_the_tasks_and_leave_out_what_is_not_of_all_of_them():
     assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows)
 
 
-def test_a_table_keeps_the_splices_of_one_policy_together():
-    ours, theirs = row("fetch", "naive", 300, 8, 0.1), row("fetch", "naive", 300, 4, 0.1)
-    theirs = replace(theirs, method="act base naive")
-    later = row("fetch", "time-aligned", 300, 9, 0.1)
-    assert [line[:3] for line in by_task([ours, theirs, later], "fetch")[1:]] == [
-        ["flow", "base", "naive"], ["flow", "base", "time-aligned"], ["act", "base", "naive"],
-    ]  # fmt: skip
+def test_a_table_is_in_order_of_policy_labels_and_splice_whatever_ran_first():
+    methods = ["flow base naive", "flow base state-matching", "flow world naive", "act base naive"]
+    rows = [replace(row("fetch", "naive", 300, 5, 1.0), method=method) for method in methods]
+    assert [" ".join(line[:3]) for line in by_task(rows[::-1], "fetch")[1:]] == methods
 
 
 def test_a_curve_has_points_only_where_all_its_tasks_were_run():
