@@ -1,7 +1,8 @@
 """The mobile comparison as a table and a plot: success, how far the base is led back, how long it takes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ _COLOURS = {
     "state-matching-untimed": "#8e7cc3",
     "pipelined-prefix": "#2d6a4f",
 }
+_MAX_ACROSS = 4
 
 
 def averages(rows: Sequence[Row]) -> list[list[str]]:
@@ -118,38 +120,56 @@ def points(line: Sequence[Row], tasks: Sequence[str]) -> dict[float, list[Row]]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """A column for each policy and its labels: success over delay, and how far the base is led back."""
+    """Two plots for each policy and its labels: success over delay, and how far the base is led back."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     kinds = list(dict.fromkeys(method.rsplit(" ", 1)[0] for method in _methods(rows)))
-    all_tasks = {row.task for row in rows}
+    across = min(len(kinds), _MAX_ACROSS)
+    down = -(-len(kinds) // across)
     figure, axes = plt.subplots(
-        2, len(kinds), figsize=(max(4.4, 2.9 * len(kinds)), 5.4), sharex=True, sharey="row", squeeze=False
+        2 * down,
+        across,
+        figsize=(max(4.4, 2.9 * across), 4.8 * down + 0.6),
+        sharex=True,
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
     )
-    for j, kind in enumerate(kinds):
-        tasks = sorted({row.task for row in rows if row.method.startswith(f"{kind} ")})
-        which = "" if len(tasks) == len(all_tasks) else f"\n({', '.join(tasks)} alone)"
-        axes[0, j].set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
-        axes[1, j].set_xlabel("capture to answer [ms]")
-        for splice, colour in _COLOURS.items():
-            at = points([row for row in rows if row.method == f"{kind} {splice}"], tasks)
-            if not at:
-                continue
-            delays = list(at)
-            success = [100 * sum(r.successes for r in rs) / sum(r.episodes for r in rs) for rs in at.values()]
-            led = [float(np.mean([r.figures["led_backward_m"].mean for r in rs])) for rs in at.values()]
-            axes[0, j].plot(delays, success, "o-", color=colour, label=splice, markersize=4)
-            axes[1, j].plot(delays, led, "o-", color=colour, markersize=4)
-        for axis in axes[:, j]:
-            axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("success [%]")
-    axes[0, 0].set_ylim(-4, 104)
-    axes[1, 0].set_ylabel("base led back [m]")
-    by_name = {name: h for axis in axes[0] for h, name in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.tight_layout(rect=(0.0, 0.1, 1.0, 1.0))
-    figure.legend(by_name.values(), by_name, fontsize=8, loc="lower center", ncols=2, frameon=False)
+    all_tasks = {row.task for row in rows}
+    for j in range(down * across):
+        pair = [axes[2 * (j // across) + i, j % across] for i in range(2)]
+        if j < len(kinds):
+            _draw_kind([row for row in rows if row.method.startswith(f"{kinds[j]} ")], all_tasks, *pair)
+        for axis in pair:
+            axis.set_visible(j < len(kinds))
+    for success, led in zip(axes[::2, 0], axes[1::2, 0], strict=True):
+        success.set_ylabel("success [%]")
+        success.set_ylim(-4, 104)
+        led.set_ylabel("base led back [m]")
+    by_name = {name: h for a in axes.flat for h, name in zip(*a.get_legend_handles_labels(), strict=True)}
+    figure.legend(by_name.values(), by_name, fontsize=8, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _draw_kind(rows: Sequence[Row], all_tasks: Collection[str], success_axis: Any, led_axis: Any) -> None:
+    """The splices of one policy with one sort of labels."""
+    kind = rows[0].method.rsplit(" ", 1)[0]
+    tasks = sorted({row.task for row in rows})
+    which = "" if len(tasks) == len(all_tasks) else f"\n({', '.join(tasks)} alone)"
+    success_axis.set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
+    led_axis.set_xlabel("capture to answer [ms]")
+    for splice, colour in _COLOURS.items():
+        at = points([row for row in rows if row.method == f"{kind} {splice}"], tasks)
+        if not at:
+            continue
+        delays = list(at)
+        success = [100 * sum(r.successes for r in rs) / sum(r.episodes for r in rs) for rs in at.values()]
+        led = [float(np.mean([r.figures["led_backward_m"].mean for r in rs])) for rs in at.values()]
+        success_axis.plot(delays, success, "o-", color=colour, label=splice, markersize=4)
+        led_axis.plot(delays, led, "o-", color=colour, markersize=4)
+    for axis in (success_axis, led_axis):
+        axis.grid(alpha=0.3)
