@@ -162,6 +162,7 @@ def _draw_kind(rows: Sequence[Row], all_tasks: Collection[str], success_axis: An
     which = "" if len(tasks) == len(all_tasks) else f"\n({', '.join(tasks)} alone)"
     success_axis.set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
     led_axis.set_xlabel("capture to answer [ms]")
+    led_axis.tick_params(labelbottom=True)
     for splice, colour in _COLOURS.items():
         at = points([row for row in rows if row.method == f"{kind} {splice}"], tasks)
         if not at:
