@@ -1,13 +1,14 @@
 """The mobile comparison as a table and a plot: success, how far the base is led back, how long it takes."""
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sim.lab_scores import Row
-from sim.mobile_lab import LABELS, NETWORKS
+from sim.mobile_lab import LABELS, NETWORKS, SPLICES, VARIANTS
 from sim.statistics import wilson_interval
 
 BEGIN = "<!-- mobile: begin, written by robot-runtime mobile -->"
@@ -54,7 +55,7 @@ def _methods(rows: Sequence[Row]) -> list[str]:
 
 def _place(method: str) -> tuple[int, int, int]:
     network, labels, splice = method.split(" ")
-    return NETWORKS.index(network), LABELS.index(labels), list(_COLOURS).index(splice)
+    return NETWORKS.index(network), LABELS.index(labels), (*SPLICES, *VARIANTS).index(splice)
 
 
 def _by_delay(rows: Sequence[Row]) -> list[str]:
@@ -126,7 +127,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    kinds = list(dict.fromkeys(method.rsplit(" ", 1)[0] for method in _methods(rows)))
+    kinds: dict[str, list[Row]] = {}  # by policy and labels
+    for row in sorted(rows, key=lambda row: _place(row.method)):
+        kinds.setdefault(row.method.rsplit(" ", 1)[0], []).append(row)
     across = min(len(kinds), _MAX_ACROSS)
     down = -(-len(kinds) // across)
     figure, axes = plt.subplots(
@@ -139,25 +142,28 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         layout="constrained",
     )
     all_tasks = {row.task for row in rows}
-    for j in range(down * across):
-        pair = [axes[2 * (j // across) + i, j % across] for i in range(2)]
-        if j < len(kinds):
-            _draw_kind([row for row in rows if row.method.startswith(f"{kinds[j]} ")], all_tasks, *pair)
-        for axis in pair:
-            axis.set_visible(j < len(kinds))
+    pairs = [(axes[2 * i, j], axes[2 * i + 1, j]) for i in range(down) for j in range(across)]
+    for (kind, of_kind), pair in zip(kinds.items(), pairs, strict=False):
+        _draw_kind(kind, of_kind, all_tasks, *pair)
+    for axis in chain(*pairs[len(kinds) :]):
+        axis.set_visible(False)
     for success, led in zip(axes[::2, 0], axes[1::2, 0], strict=True):
         success.set_ylabel("success [%]")
         success.set_ylim(-4, 104)
         led.set_ylabel("base led back [m]")
     by_name = {name: h for a in axes.flat for h, name in zip(*a.get_legend_handles_labels(), strict=True)}
-    figure.legend(by_name.values(), by_name, fontsize=8, loc="outside lower center", ncols=3, frameon=False)
+    ncols = min(across + 1, 3)
+    figure.legend(
+        by_name.values(), by_name, fontsize=8, loc="outside lower center", ncols=ncols, frameon=False
+    )
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
 
-def _draw_kind(rows: Sequence[Row], all_tasks: Collection[str], success_axis: Any, led_axis: Any) -> None:
+def _draw_kind(
+    kind: str, rows: Sequence[Row], all_tasks: Collection[str], success_axis: Any, led_axis: Any
+) -> None:
     """The splices of one policy with one sort of labels."""
-    kind = rows[0].method.rsplit(" ", 1)[0]
     tasks = sorted({row.task for row in rows})
     which = "" if len(tasks) == len(all_tasks) else f"\n({', '.join(tasks)} alone)"
     success_axis.set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
