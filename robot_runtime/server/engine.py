@@ -199,9 +199,9 @@ class Engine:
                 )
                 if is_last:
                     del sent[job]
-            self._ring()
             if not sent or self._is_stopped:
-                return
+                return  # `Done` rings for these rows as well
+            self._ring()
         raise RuntimeError(f"the policy ended after {[*sent.values()]} rows of {ends}")
 
     def _fail(self, jobs: Iterable[Job], code: ErrorCode, message: str) -> None:

@@ -71,6 +71,18 @@ def run(policy: Policy, jobs: list[Job], *, max_batch: int = 4) -> list[Result]:
     return results
 
 
+def test_the_last_rows_and_the_end_of_their_batch_ring_once() -> None:
+    policy, rings = HoldPolicy(horizon=HORIZON), []
+    engine = Engine(policy, clock=MonotonicClock(), ring=lambda: rings.append(engine.results()))
+    engine.warm_up()
+    engine.start([ask(policy, ConstantSchedule())])
+    engine.close()  # lets the worker end what it has
+    warmed_up, (block, done) = rings
+    assert not warmed_up
+    assert isinstance(block, Block)
+    assert isinstance(done, Done)
+
+
 def test_an_answer_that_stops_early_is_complete_with_its_last_block() -> None:
     blocks = answer(StopsEarly(horizon=HORIZON), EARLY)
     assert all(isinstance(block, Block) for block in blocks)
