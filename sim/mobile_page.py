@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.lab_scores import Row
 from sim.mobile_lab import LABELS, NETWORKS, SPLICES, VARIANTS
-from sim.statistics import wilson_interval
+from sim.statistics import difference_interval, wilson_interval
 
 BEGIN = "<!-- mobile: begin, written by robot-runtime mobile -->"
 END = "<!-- mobile: end -->"
@@ -75,6 +75,34 @@ def by_task(rows: Sequence[Row], task: str) -> list[list[str]]:
     return out
 
 
+def label_gains(rows: Sequence[Row]) -> list[list[str]]:
+    """Success with the base's labels less that with the world's [points], by policy, splice and task, at each
+    delay; head first. Bold where the 95 % interval of the difference leaves out zero."""
+    traces, tasks = _by_delay(rows), sorted({row.task for row in rows})
+    found = {(row.method, row.task, row.trace): row for row in rows}
+    out = [["policy", "splice", *(f"`{task}`" for task in tasks)]]
+    for method in _methods(rows):
+        policy, labels, splice = method.split(" ")
+        world = f"{policy} world {splice}"
+        if labels != "base" or all(row.method != world for row in rows):
+            continue
+        pairs = [
+            [(found.get((method, task, trace)), found.get((world, task, trace))) for trace in traces]
+            for task in tasks
+        ]
+        out.append([policy, splice, *(" / ".join(_gain(*pair) for pair in of_task) for of_task in pairs)])
+    return out
+
+
+def _gain(base: Row | None, world: Row | None) -> str:
+    if base is None or world is None:
+        return "–"
+    gain = 100 * (base.successes / base.episodes - world.successes / world.episodes)
+    low, high = difference_interval(base.successes, base.episodes, world.successes, world.episodes)
+    shown = f"{gain:+.0f}" if round(gain) else "0"
+    return shown if low <= 0.0 <= high else f"**{shown}**"
+
+
 def _success(rows: Sequence[Row], num_tasks: int) -> str:
     """Share over all episodes with its 95 % interval; a dash while a task is missing."""
     if len(rows) < num_tasks:
@@ -100,7 +128,14 @@ def _completion(rows: Sequence[Row], num_tasks: int) -> str:
 def markdown(rows: Sequence[Row]) -> str:
     """The tables, as `sim/README.md` has them."""
     commands = "\n".join(dict.fromkeys(row.command for row in rows))
+    delays = " / ".join(_by_delay(rows))
+    gains = (
+        f"The base's labels over the world's [points of success at {delays}], bold where the 95 % interval "
+        "of the difference (Newcombe's) leaves out zero, as one in 20 would by chance:"
+    )
     parts = [f"```bash\n{commands}\n```", "All tasks:", _table(averages(rows))]
+    if len(lines := label_gains(rows)) > 1:
+        parts += [gains, _table(lines)]
     for task in sorted({row.task for row in rows}):
         parts += [f"`{task}`:", _table(by_task(rows, task))]
     return "\n\n".join(parts) + "\n"

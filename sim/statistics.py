@@ -22,6 +22,13 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     return float(max(0.0, centre - half)), float(min(1.0, centre + half))
 
 
+def difference_interval(successes_a: int, n_a: int, successes_b: int, n_b: int) -> tuple[float, float]:
+    """95 % confidence interval of rate a less rate b, of independent samples (Newcombe 1998, method 10)."""
+    (low_a, high_a), (low_b, high_b) = wilson_interval(successes_a, n_a), wilson_interval(successes_b, n_b)
+    a, b = successes_a / n_a, successes_b / n_b
+    return a - b - float(np.hypot(a - low_a, high_b - b)), a - b + float(np.hypot(high_a - a, b - low_b))
+
+
 def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | None]:
     """One method's figures over its episodes."""
     n, successes = len(results), sum(result.score.success for result in results)

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.method import METHODS, method_named
@@ -16,7 +18,7 @@ from sim.evaluation import EvaluationConfig, run_group
 from sim.experts import ACTION_SPEC, make_expert
 from sim.experts.policy import ExpertPolicy
 from sim.render import Renderer, RenderingUnavailableError
-from sim.statistics import summarise, wilson_interval
+from sim.statistics import difference_interval, summarise, wilson_interval
 from sim.task import EpisodeScore
 from sim.tasks import make_task
 from sim.tasks.household import EYE_SIZE
@@ -171,6 +173,18 @@ def test_an_unknown_method_lists_the_valid_ones():
 def test_a_policy_for_another_task_is_refused_before_anything_moves():
     with pytest.raises(SchemaMismatchError, match="state size: the robot has 5, the policy needs 6"):
         run_episode(ExpertPolicy("track"), task_name="pick_place", method=method_named("naive"), seed=0)
+
+
+def test_the_interval_of_a_difference_is_that_of_its_paper():
+    assert difference_interval(56, 70, 48, 80) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.data())
+def test_the_interval_of_a_difference_holds_it_and_turns_with_it(n_a, n_b, data):
+    a, b = data.draw(st.integers(0, n_a)), data.draw(st.integers(0, n_b))
+    low, high = difference_interval(a, n_a, b, n_b)
+    assert -1.0 - 1e-9 <= low <= a / n_a - b / n_b <= high <= 1.0 + 1e-9
+    assert difference_interval(b, n_b, a, n_a) == pytest.approx((-high, -low))
 
 
 def test_the_wilson_interval_is_honest_at_the_ends():

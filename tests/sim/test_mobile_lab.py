@@ -17,7 +17,7 @@ from sim.mobile_lab import (
     mobile_cells,
     splices_of,
 )
-from sim.mobile_page import averages, by_task, markdown, points
+from sim.mobile_page import averages, by_task, label_gains, markdown, points
 from sim.traces import constant
 
 
@@ -125,6 +125,24 @@ def test_tables_pool_the_tasks_and_leave_out_what_is_not_of_all_of_them():
     ]  # fmt: skip
     assert by_task(rows, "fetch")[1] == ["flow", "base", "naive", "100% (72%–100%)", "20% (6%–51%)"]
     assert "| flow | base | naive | 90% (70%–97%)" in markdown(rows)
+
+
+def test_what_labels_are_worth_is_bold_where_chance_would_hardly_show_it():
+    def of(labels: str, task: str, delay_ms: int, successes: int) -> Row:
+        return replace(row(task, "naive", delay_ms, successes, 0.0), method=f"act {labels} naive")
+
+    rows = [
+        of("base", "fetch", 0, 10), of("world", "fetch", 0, 2), of("base", "fetch", 300, 5),
+        of("base", "wipe", 0, 6), of("world", "wipe", 0, 8),
+        of("base", "wipe", 300, 7), of("world", "wipe", 300, 7),
+        row("fetch", "naive", 0, 9, 0.0),
+    ]  # fmt: skip
+    assert label_gains(rows) == [
+        ["policy", "splice", "`fetch`", "`wipe`"],
+        ["act", "naive", "**+80** / –", "-20 / 0"],
+    ]
+    assert "| act | naive | **+80** / – | -20 / 0 |" in markdown(rows)
+    assert "labels over" not in markdown([row("fetch", "naive", 0, 9, 0.0)])
 
 
 def test_a_table_is_in_order_of_policy_labels_and_splice_whatever_ran_first():
