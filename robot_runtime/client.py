@@ -23,7 +23,8 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell, Mailbox
-from robot_runtime.transport import DEFAULT_ADDRESS, Transport, ZmqClientTransport
+from robot_runtime.transport import Transport, connect
+from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
@@ -65,7 +66,7 @@ class PolicyClient:
         jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
         policy: which of the server's; empty for the only one.
         keys: for a server that asks for them.
-        transport: instead of a ZeroMQ socket to `address`.
+        transport: instead of a connection to `address`.
         """
         self.welcome: Welcome | None = None
         """What the server said of its policy; None while there is no server."""
@@ -76,7 +77,7 @@ class PolicyClient:
             from robot_runtime.jpeg import jpeg_encoder  # most robots send raw images
 
             self._encode_jpeg = jpeg_encoder(jpeg_quality)
-        self._transport: Transport = transport or ZmqClientTransport(address, keys=keys)
+        self._transport: Transport = transport or connect(address, keys=keys)
         self._session = ClientSession(
             client_id=f"{robot}-{os.urandom(6).hex()}",
             robot=robot,

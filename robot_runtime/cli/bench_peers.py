@@ -70,9 +70,7 @@ class BenchPeers:
         with ExitStack() as stack:
             blocks: dict[str, Block] = {
                 "zmq": partial(round_trips, stack.enter_context(floor_round_trip(arrays, answer))),
-                "zmq + threads": partial(
-                    round_trips, stack.enter_context(threads_round_trip(arrays, answer))
-                ),
+                "our threads": partial(round_trips, stack.enter_context(threads_round_trip(arrays, answer))),
                 OURS: partial(round_trips, stack.enter_context(our_round_trip(size))),
             }
             scripts = Path(sim.peers.__file__).parent

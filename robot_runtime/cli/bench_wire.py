@@ -1,8 +1,8 @@
 """`robot-runtime bench wire`: a round trip through client and server against bare ZeroMQ, in the same run.
 
     ours            submit -> PolicyClient ═ tcp ═ PolicyServer -> worker -> instant policy -> ... -> events()
-    zmq + threads   the same four threads and the same frames, but no protocol: what the architecture costs
-    zmq             two threads: the floor
+    our threads     the same four threads, transport and frames, but no protocol: what the architecture costs
+    zmq             libzmq, and one thread of ours on each side: the floor
 
 All servers are processes of their own. Blocks of the three alternate, so that drift of the machine cancels.
 """
@@ -45,7 +45,7 @@ from robot_runtime.wire.messages import ChunkReply, Packet
 
 PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
-FLOORS = ("zmq", "zmq + threads")
+FLOORS = ("zmq", "our threads")
 PAYLOADS = {"A: 2 x 224 x 224": (224, 224), "B: 2 x 480 x 640": (480, 640)}
 
 
@@ -212,7 +212,7 @@ def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]
         threads_round_trip(arrays, answer) as threads,
         our_round_trip(size) as ours,
     ):
-        paths = {"zmq": floor, "zmq + threads": threads, "ours": ours}
+        paths = {"zmq": floor, "our threads": threads, "ours": ours}
         blocks: dict[str, Block] = {name: partial(round_trips, path) for name, path in paths.items()}
         samples = alternate(blocks, num_rounds)
     hand_overs = [took for (_, path), trips in samples.items() for _, took in trips if path == "ours"]

@@ -1,7 +1,7 @@
 """What `bench wire` measures our round trip against: ZeroMQ with nobody looking at the frames.
 
-zmq             one thread on each side, `send_multipart` and `recv_multipart` without copying
-zmq + threads   the caller, a network thread with a doorbell, the server's network thread, its worker
+zmq           one thread on each side, `send_multipart` and `recv_multipart` without copying
+our threads   the caller, a network thread with a doorbell, the server's network thread, its worker
 """
 
 import multiprocessing
@@ -17,7 +17,8 @@ import numpy as np
 import zmq
 
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.transport import ZmqClientTransport, ZmqServerTransport
+from robot_runtime.server.memory import keep_freed_memory
+from robot_runtime.transport import connect, listen
 from robot_runtime.wire.frames import Buffer
 
 ANY_PORT = "tcp://127.0.0.1:*"
@@ -42,6 +43,7 @@ def server_process(serve: Callable[..., None], *args: object) -> Iterator[str]:
 
 
 def _serve(pipe: Connection, rows: np.ndarray) -> None:
+    keep_freed_memory()
     socket = zmq.Context().socket(zmq.ROUTER)
     socket.bind(ANY_PORT)
     pipe.send(socket.getsockopt_string(zmq.LAST_ENDPOINT))
@@ -70,7 +72,8 @@ def floor_round_trip(arrays: list[np.ndarray], rows: np.ndarray) -> Iterator[Rou
 
 
 def _serve_threads(pipe: Connection, rows: np.ndarray) -> None:
-    transport, doorbell = ZmqServerTransport(ANY_PORT), Doorbell()
+    keep_freed_memory()
+    transport, doorbell = listen(ANY_PORT), Doorbell()
     pipe.send(transport.address)
     jobs: SimpleQueue[bytes] = SimpleQueue()
     answers: deque[tuple[bytes, np.ndarray]] = deque()
@@ -95,7 +98,7 @@ class _NetworkThread:
 
     def __init__(self, address: str) -> None:
         self.answers: SimpleQueue[tuple[int, list[Buffer]]] = SimpleQueue()
-        self._transport, self._doorbell = ZmqClientTransport(address), Doorbell()
+        self._transport, self._doorbell = connect(address), Doorbell()
         self._outbox: deque[list[Buffer]] = deque()
         self._is_closing = False
         self._thread = Thread(target=self._run, daemon=True)

@@ -13,7 +13,7 @@ from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.transport import DEFAULT_ADDRESS
+from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from sim.evaluate import Episode

@@ -22,7 +22,7 @@ from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
-from robot_runtime.transport import DEFAULT_ADDRESS
+from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from robot_runtime.server.metrics import MetricsServer

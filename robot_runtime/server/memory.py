@@ -12,8 +12,8 @@ _MIB = 1024 * 1024
 def keep_freed_memory() -> None:
     """Make malloc reuse large blocks instead of returning them to the system; for the whole process.
 
-    ZeroMQ takes a fresh block for every image. Returned to the system each time, a 0.9 MB block costs 225
-    page faults when it is filled again, more than the socket costs. Only glibc has the setting.
+    The transport takes a fresh block for every image. Returned to the system each time, a 0.9 MB block costs
+    225 page faults when it is filled again, more than the socket costs. Only glibc has the setting.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -21,7 +21,8 @@ from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.service import Service
-from robot_runtime.transport import DEFAULT_ADDRESS, ZmqServerTransport
+from robot_runtime.transport import listen
+from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Hello, Packet
@@ -61,7 +62,7 @@ class PolicyServer:
         policies: one, or several of different names.
         heartbeat_ns: how often clients ask for a sign of life; they give up after five are missing.
         max_batch: most robots that a `BatchPolicy` answers together.
-        keys, is_open: see `ZmqServerTransport`.
+        keys, is_open: see `listen`.
         accounts: gets what each policy's service has done, by the policy's name.
         """
         several = policies if isinstance(policies, Sequence) else [policies]
@@ -86,7 +87,7 @@ class PolicyServer:
                     max_batch=max_batch,
                     delay=delay or Delay(),
                 )
-            self._transport = ZmqServerTransport(address, keys=keys, is_open=is_open)
+            self._transport = listen(address, keys=keys, is_open=is_open)
         except RobotRuntimeError:
             for service in self._services.values():
                 service.close()

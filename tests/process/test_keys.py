@@ -11,7 +11,7 @@ from robot_runtime.client import PolicyClient
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
 from robot_runtime.server.server import PolicyServer
-from robot_runtime.transport import OpenAddressError
+from robot_runtime.transport.address import OpenAddressError
 from robot_runtime.wire.events import PartReceived
 
 ANY_PORT = "tcp://127.0.0.1:*"

@@ -32,7 +32,7 @@ from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.arrays import ArrayCodec
 from robot_runtime.server.gateways.asking import Guests
 from robot_runtime.server.gateways.names import Names
-from robot_runtime.transport import OpenAddressError, is_local
+from robot_runtime.transport.address import OpenAddressError, is_local
 from robot_runtime.wire.frames import LIMITS
 
 logger = logging.getLogger(__name__)

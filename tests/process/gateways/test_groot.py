@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.groot import GrootGateway, unpack
-from robot_runtime.transport import OpenAddressError
+from robot_runtime.transport.address import OpenAddressError
 
 TOKEN = "open sesame"
 

@@ -13,7 +13,7 @@ import pytest
 from echo import EchoPolicy, echo_server
 
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.transport import OpenAddressError
+from robot_runtime.transport.address import OpenAddressError
 
 grpc = pytest.importorskip("grpc", reason="LeRobot's transport")
 pytest.importorskip("lerobot", reason="whose client it is")

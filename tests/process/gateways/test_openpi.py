@@ -24,7 +24,7 @@ from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
-from robot_runtime.transport import OpenAddressError
+from robot_runtime.transport.address import OpenAddressError
 
 OPEN = 0.08
 JOINTS, PICTURE = "observation/joint_position", "observation/wrist_image_left"

@@ -1,0 +1,205 @@
+"""Both ends of the wire over real sockets, ours and libzmq's."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from robot_runtime.mailbox import Doorbell
+from robot_runtime.transport import ServerTransport, Transport, connect, listen
+from robot_runtime.transport.libzmq import ZmqClientTransport, ZmqServerTransport
+from robot_runtime.transport.stream import HIGH_WATER_MARK
+from robot_runtime.transport.tcp_client import TcpClientTransport
+from robot_runtime.transport.tcp_server import TcpServerTransport
+
+ANY_PORT = "tcp://127.0.0.1:*"
+TURN_NS, MAX_TURNS = 20_000_000, 1000
+ENDS = [(connect, listen), (connect, ZmqServerTransport), (ZmqClientTransport, listen)]
+
+
+@pytest.fixture
+def doorbells() -> Iterator[tuple[Doorbell, Doorbell]]:
+    ours, theirs = Doorbell(), Doorbell()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def send(client: Transport, doorbell: Doorbell, frames: list[bytes]) -> None:
+    for _ in range(MAX_TURNS):
+        if client.send(frames):
+            return
+        client.wait(TURN_NS, doorbell, to_send=True)
+    raise AssertionError(f"not connected: {client.trouble()}")
+
+
+def answered(client: Transport, doorbell: Doorbell) -> list[bytes]:
+    for _ in range(MAX_TURNS):
+        if (message := client.receive()) is not None:
+            return [bytes(frame) for frame in message]
+        client.wait(TURN_NS, doorbell, to_send=False)
+    raise AssertionError("no answer")
+
+
+def echo(server: ServerTransport, doorbell: Doorbell, is_over: Callable[[], bool]) -> None:
+    while not is_over():
+        server.wait(None, doorbell)
+        while (arrival := server.receive()) is not None:
+            server.send(*arrival)
+
+
+@pytest.fixture
+def start_echo() -> Iterator[Callable[[ServerTransport], str]]:
+    """Let a server say everything back, in a thread of its own; its address."""
+    ends: list[Callable[[], None]] = []
+
+    def start(server: ServerTransport) -> str:
+        bell, over = Doorbell(), []
+        thread = Thread(target=echo, args=(server, bell, lambda: bool(over)))
+        thread.start()
+
+        def end() -> None:
+            over.append(True)
+            bell.ring()
+            thread.join()
+            server.close()
+            bell.close()
+
+        ends.append(end)
+        return server.address
+
+    yield start
+    for end in ends:
+        end()
+
+
+def test_addresses_without_keys_need_no_libzmq():
+    with closing(listen(ANY_PORT)) as server, closing(connect(server.address)) as client:
+        assert isinstance(server, TcpServerTransport)
+        assert isinstance(client, TcpClientTransport)
+
+
+@pytest.mark.parametrize(("connect_end", "listen_end"), ENDS)
+def test_messages_of_all_sizes_go_there_and_back_between_ours_and_libzmq(
+    connect_end, listen_end, start_echo, doorbells
+):
+    address = start_echo(listen_end(ANY_PORT))
+    with closing(connect_end(address)) as client:
+        rng = np.random.default_rng(0)
+        for i in range(60):
+            sizes = rng.choice([0, 1, 255, 256, 5000, 16_384, 150_528, 921_600], size=rng.integers(1, 5))
+            frames = [bytes([i]), *(rng.bytes(size) for size in sizes)]
+            send(client, doorbells[0], frames)
+            assert answered(client, doorbells[0]) == frames
+
+
+def test_many_messages_under_way_come_back_in_order(start_echo, doorbells):
+    address = start_echo(listen(ANY_PORT))
+    with closing(connect(address)) as client:
+        sent = [[b"%d" % i, bytes(i * 997)] for i in range(100)]
+        received = []
+        for frames in sent:
+            send(client, doorbells[0], frames)
+            while (message := client.receive()) is not None:
+                received.append([bytes(frame) for frame in message])
+        while len(received) < len(sent):
+            received.append(answered(client, doorbells[0]))
+    assert received == sent
+
+
+def test_robots_find_a_server_by_name_and_again_after_it_came_back(doorbells):
+    server = listen("tcp://localhost:*")
+    address = f"tcp://localhost:{server.address.rpartition(':')[2]}"
+    ours, theirs = doorbells
+    with closing(connect(address)) as client:
+        for text in (b"before", b"after"):
+            arrival = None
+            while arrival is None:
+                client.send([text])
+                client.wait(TURN_NS, ours, to_send=True)
+                server.wait(TURN_NS, theirs)
+                arrival = server.receive()
+            assert bytes(arrival[1][0]) == text
+            server.close()
+            server = listen(address)
+    server.close()
+
+
+def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbells):
+    ours, theirs = doorbells
+    with (
+        closing(listen(ANY_PORT)) as server,
+        closing(connect(server.address)) as deaf,
+        closing(connect(server.address)) as other,
+    ):
+        peers = []
+        for client in (deaf, other):
+            while len(peers) < 1 + (client is other):
+                client.wait(TURN_NS // 10, ours, to_send=True)
+                server.wait(TURN_NS // 10, theirs)
+                client.send([b"hello"])
+                if (arrival := server.receive()) is not None and arrival[0] not in peers:
+                    peers.append(arrival[0])
+        answer = bytes(1_000_000)
+        for i in range(20 * HIGH_WATER_MARK):
+            server.send(peers[0], [b"%d" % i, answer])
+        server.send(peers[1], [b"for you"])
+        assert answered(other, ours) == [b"for you"]
+        num_kept = 0
+        while True:
+            server.wait(TURN_NS // 10, theirs)
+            deaf.wait(TURN_NS // 10, ours, to_send=False)
+            if (message := deaf.receive()) is None:
+                break
+            assert bytes(message[0]) == b"%d" % num_kept
+            assert len(message[1]) == len(answer)
+            num_kept += 1
+        assert HIGH_WATER_MARK <= num_kept < 2 * HIGH_WATER_MARK
+
+
+def wait_for_the_end(connection: socket.socket) -> None:
+    with suppress(ConnectionResetError):
+        while connection.recv(4096):
+            pass
+
+
+def test_a_peer_that_announces_too_much_is_hung_up_on(start_echo, doorbells):
+    address = start_echo(listen(ANY_PORT))
+    host, port = address.removeprefix("tcp://").split(":")
+    with socket.create_connection((host, int(port))) as rude, closing(connect(address)) as client:
+        rude.settimeout(20)
+        rude.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32))
+        rude.sendall(b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER")
+        rude.sendall(b"\x02" + (2**40).to_bytes(8, "big"))
+        wait_for_the_end(rude)
+        send(client, doorbells[0], [b"still there?"])
+        assert answered(client, doorbells[0]) == [b"still there?"]
+
+
+def test_a_robot_says_what_it_found_in_place_of_a_policy_server(doorbells):
+    with socket.create_server(("127.0.0.1", 0)) as web:
+        port = web.getsockname()[1]
+        with closing(connect(f"tcp://127.0.0.1:{port}")) as client:
+            client.wait(TURN_NS, doorbells[0], to_send=True)
+            visitor, _ = web.accept()
+            with visitor:
+                visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+                for _ in range(MAX_TURNS):
+                    client.wait(TURN_NS, doorbells[0], to_send=True)
+                    if client.trouble() is not None:
+                        break
+            assert "no policy server" in client.trouble()
+    with closing(connect("tcp://no-such-host.invalid:5757")) as client:
+        client.wait(TURN_NS, doorbells[0], to_send=True)
+        assert "'no-such-host.invalid' stands for no address" in client.trouble()
+
+
+def test_a_bell_wakes_who_waits_while_there_is_no_server(doorbells):
+    with closing(connect("tcp://127.0.0.1:9")) as client:
+        doorbells[0].ring()
+        client.wait(None, doorbells[0], to_send=True)
+        assert client.receive() is None
+        assert not client.send([b"nobody"])
