@@ -1,5 +1,6 @@
 """Both ends of the wire over real sockets, ours and libzmq's."""
 
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -150,9 +151,12 @@ def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbe
         assert answered(other, ours) == [b"for you"]
         num_kept = 0
         while True:
+            server.send(peers[0], [b"end"])  # lost as well as long as too much waits
             server.wait(TURN_NS // 10, theirs)
             deaf.wait(TURN_NS // 10, ours, to_send=False)
             if (message := deaf.receive()) is None:
+                continue
+            if bytes(message[0]) == b"end":
                 break
             assert bytes(message[0]) == b"%d" % num_kept
             assert len(message[1]) == len(answer)
@@ -177,6 +181,37 @@ def test_a_peer_that_announces_too_much_is_hung_up_on(start_echo, doorbells):
         wait_for_the_end(rude)
         send(client, doorbells[0], [b"still there?"])
         assert answered(client, doorbells[0]) == [b"still there?"]
+
+
+def test_a_server_out_of_descriptors_goes_on_with_the_robots_it_has_and_takes_others_later(doorbells):
+    ours, theirs = doorbells
+
+    def turn(client: Transport) -> list[bytes]:
+        for _ in range(MAX_TURNS):
+            client.send([b"hello"])
+            client.wait(TURN_NS // 10, ours, to_send=False)
+            server.wait(TURN_NS // 10, theirs)
+            while (arrival := server.receive()) is not None:
+                server.send(*arrival)
+            if (answer := client.receive()) is not None:
+                return [bytes(frame) for frame in answer]
+        raise AssertionError("no answer")
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (
+        closing(listen(ANY_PORT)) as server,
+        closing(connect(server.address)) as early,
+        closing(connect(server.address)) as late,
+    ):
+        assert turn(early) == [b"hello"]
+        late.wait(0, ours, to_send=True)  # begins to connect
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # those that are open stay
+        try:
+            for _ in range(5):
+                assert turn(early) == [b"hello"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert turn(late) == [b"hello"]
 
 
 def test_a_robot_says_what_it_found_in_place_of_a_policy_server(doorbells):
