@@ -101,10 +101,11 @@ class SimBase:
         clock: Clock,
         *,
         errors: OdometryErrors | None = None,
-        watchdog_ns: int = 150_000_000,
+        watchdog_ns: int = 40_000_000,
     ) -> None:
         """errors: of the odometry, drawn from the world's seed; it then counts from where the base stands.
         None: odometry is the truth.
+        watchdog_ns: 20 ticks at 500 Hz, 4 at 100; a loop of 25 Hz or less never gets its base to drive.
         """
         self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
         none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
