@@ -13,7 +13,7 @@ from pathlib import Path
 import tyro
 
 OURS = "import robot_runtime"
-FLOOR = "import pinocchio, numpy, zmq"
+FLOOR = "import pinocchio, numpy, msgspec"
 
 
 @dataclass(frozen=True, kw_only=True)
