@@ -73,7 +73,7 @@ def connect(address: str = DEFAULT_ADDRESS, *, keys: RobotKeys | None = None) ->
     keys: for a server that asks for them; to any other there is no connection with keys.
     """
     endpoint = Endpoint.of(address)
-    if keys is None and endpoint is not None and endpoint.port:
+    if keys is None and endpoint is not None and endpoint.is_one:
         from robot_runtime.transport.tcp_client import TcpClientTransport
 
         return TcpClientTransport(endpoint)

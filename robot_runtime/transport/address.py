@@ -52,12 +52,19 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def of(cls, address: str) -> "Endpoint | None":
-        """None for other schemes than tcp, and for what only libzmq understands."""
+        """None for other schemes than tcp, and for what only libzmq understands or refuses. AddressError."""
         match = re.fullmatch(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[\w.-]+):(\*|\d{1,5})", address)
         if match is None:
             return None
-        host, port = match[1].strip("[]"), 0 if match[2] == "*" else int(match[2])
-        return cls(host, port) if port < 2**16 else None
+        port = 0 if match[2] == "*" else int(match[2])
+        if port >= 2**16:
+            raise AddressError(address, f"there is no port {port}")
+        return cls(match[1].strip("[]"), port)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it names one host and one port, as whoever connects has to."""
+        return self.host != ALL and self.port != 0
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

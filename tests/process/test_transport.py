@@ -11,6 +11,7 @@ import pytest
 
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport import ServerTransport, Transport, connect, listen
+from robot_runtime.transport.address import AddressError
 from robot_runtime.transport.libzmq import ZmqClientTransport, ZmqServerTransport
 from robot_runtime.transport.stream import HIGH_WATER_MARK
 from robot_runtime.transport.tcp_client import TcpClientTransport
@@ -75,6 +76,12 @@ def start_echo() -> Iterator[Callable[[ServerTransport], str]]:
     yield start
     for end in ends:
         end()
+
+
+@pytest.mark.parametrize("address", ["tcp://*:5757", "tcp://127.0.0.1:*", "tcp://127.0.0.1:99999", "udp://x"])
+def test_an_address_that_nobody_can_connect_to_is_refused_at_once(address: str):
+    with pytest.raises(AddressError, match=r"expected e\.g\. tcp://"):
+        connect(address)
 
 
 def test_addresses_without_keys_need_no_libzmq():
