@@ -43,6 +43,8 @@ class TcpClientTransport:
         self._hang_up(0)
 
     def wait(self, timeout_ns: int | None, doorbell: Doorbell, *, to_send: bool) -> None:
+        if self._stream is not None and self._stream.has_message:
+            return
         until_ns = None if timeout_ns is None else time.monotonic_ns() + timeout_ns
         bell = doorbell.fileno()
         self._poll.register(bell, _READABLE)
@@ -97,7 +99,7 @@ class TcpClientTransport:
             stream.read()
         except (OSError, ZmtpError) as error:
             self._fail(error)
-            return stream.has_message
+            return False
         if stream.is_ready:
             self._trouble = None
         return stream.has_message or (to_send and stream.is_ready and not stream.has_unsent)

@@ -2,6 +2,7 @@
 
 import resource
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from threading import Thread
@@ -116,6 +117,21 @@ def test_many_messages_under_way_come_back_in_order(start_echo, doorbells):
         while len(received) < len(sent):
             received.append(answered(client, doorbells[0]))
     assert received == sent
+
+
+def test_what_has_been_read_but_not_been_taken_is_not_waited_for(start_echo, doorbells):
+    address = start_echo(listen(ANY_PORT))
+    with closing(connect(address)) as client:
+        send(client, doorbells[0], [b"0"])
+        for i in range(1, 100):
+            send(client, doorbells[0], [b"%d" % i])
+        received = [answered(client, doorbells[0])]
+        while len(received) < 100:
+            before_s = time.monotonic()
+            client.wait(20_000_000_000, doorbells[0], to_send=False)
+            assert time.monotonic() - before_s < 10.0
+            received.append([bytes(frame) for frame in client.receive()])
+    assert received == [[b"%d" % i] for i in range(100)]
 
 
 def test_robots_find_a_server_by_name_and_again_after_it_came_back(doorbells):
