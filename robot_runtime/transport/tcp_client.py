@@ -44,7 +44,7 @@ class TcpClientTransport:
 
     def wait(self, timeout_ns: int | None, doorbell: Doorbell, *, to_send: bool) -> None:
         if self._stream is not None and self._stream.has_message:
-            return
+            timeout_ns = 0  # only send what can be sent
         until_ns = None if timeout_ns is None else time.monotonic_ns() + timeout_ns
         bell = doorbell.fileno()
         self._poll.register(bell, _READABLE)
@@ -96,7 +96,8 @@ class TcpClientTransport:
             return False
         try:
             stream.flush()
-            stream.read()
+            if not stream.has_message:
+                stream.read()
         except (OSError, ZmtpError) as error:
             self._fail(error)
             return False
