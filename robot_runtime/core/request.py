@@ -63,7 +63,7 @@ class Question:
 
 
 class RequestPlanner:
-    """Decides when to ask, and what; pure but for the time of the last request.
+    """Decides when to ask, and what; pure but for the times of the last request and the next.
 
     Rows from one observation to the next, s, and rows an answer takes, d, have to fit into a chunk of H rows:
 
@@ -96,6 +96,7 @@ class RequestPlanner:
         self._max_delay = max_inference_delay
         self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
+        self._awaited_ns: int | None = None
         self._server_ns = 0
         self._max_in_flight = _max_in_flight(part)
         _refuse_misfit(part, action_spec.horizon, max_inference_delay)
@@ -116,6 +117,7 @@ class RequestPlanner:
     ) -> bool:
         """Whether to ask now, with so many requests under way."""
         if num_in_flight and (num_in_flight >= self._max_in_flight or not self._overlaps(timeline, latency)):
+            self._awaited_ns = None
             return False
         if isinstance(self._part, StopAndAsk):
             return timeline.phase(now_ns) is Phase.REST
@@ -128,7 +130,7 @@ class RequestPlanner:
                 interval_ns = self._execution_horizon(rows, latency) * dt_ns
                 if num_in_flight:
                     interval_ns = max(interval_ns, self._server_ns)
-                return now_ns >= self._asked_ns + interval_ns
+                return self._has_come(self._asked_ns + interval_ns, now_ns)
             case AsSoonAsPossible():
                 return now_ns >= self._asked_ns + dt_ns
             case BeforeStarvation(overlap_rows=int(overlap)):
@@ -146,9 +148,23 @@ class RequestPlanner:
             return self._part.inference_delay is not None or latency.latency_ns() is not None
         return timeline.phase(timeline.claimed_ns) is Phase.PLAN
 
+    def _has_come(self, due_ns: int, now_ns: int) -> bool:
+        """Whether it is due; notes for when a robot that looked at every tick was waiting."""
+        if now_ns < due_ns:
+            self._awaited_ns = due_ns
+        elif self._awaited_ns is not None:
+            self._awaited_ns = min(self._awaited_ns, now_ns)
+        return now_ns >= due_ns
+
     def asked(self, t_obs_ns: int) -> None:
-        """Note that a request with this observation went out."""
-        self._asked_ns = t_obs_ns
+        """Note that a request with this observation went out.
+
+        If that was at the first tick after it was due, the next one's rows count from when it was due: counted
+        from the tick, every request would be late by one more part of a tick.
+        """
+        due_ns, self._awaited_ns = self._awaited_ns, None
+        on_pace = due_ns is not None and t_obs_ns - due_ns < self._spec.dt_ns
+        self._asked_ns = due_ns if on_pace else t_obs_ns
 
     def answered(self, server_ns: int) -> None:
         """Note how long a request has waited for the server and been worked on [ns].
@@ -160,7 +176,7 @@ class RequestPlanner:
 
     def reset(self) -> None:
         """Ask at the next opportunity."""
-        self._asked_ns = None
+        self._asked_ns = self._awaited_ns = None
 
     def question(
         self, observation: Observation, timeline: ChunkTimeline, latency: LatencyEstimator

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import METHODS, Method, method_named
@@ -178,6 +180,32 @@ def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     )
     assert robot.make_request(observation_at(first_wish(robot, now))).inference_delay == 3
     assert robot.counts.fallbacks() == []
+
+
+@given(late=st.lists(st.integers(0, TICK - 1), min_size=40, max_size=40), rows=st.integers(1, 4))
+def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
+    robot = executor(with_request(PlainObservation(when=EveryRows(rows=rows))))
+    robot.reset(state_at(0), 0)
+    asked = []
+    for k in range(40 * DT // TICK):
+        now = k * TICK + late[k % 40]
+        if robot.wants_request(now):
+            robot.on_part(answer(robot.make_request(observation_at(now)), ramp(0.0, 0.1)), now)
+            asked.append(now)
+        robot.tick(state_at(now), now)
+    due = asked[0] + rows * DT * np.arange(len(asked))
+    assert len(asked) >= 40 // rows - 1
+    assert 0 <= min(asked - due) and max(asked - due) < 2 * TICK
+
+
+def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
+    robot, _ = moving(PlainObservation(when=EveryRows(rows=2)))
+    for now in (2 * DT - TICK, 2 * DT + 1, 4 * DT):  # no picture, say, at the second
+        robot.tick(state_at(now), now)
+        wanted = robot.wants_request(now)
+    assert wanted
+    robot.on_part(answer(robot.make_request(observation_at(now)), ramp(0.0, 0.1)), now)
+    assert first_wish(robot, now + TICK) == now + 2 * DT
 
 
 @pytest.mark.parametrize(("latency_ns", "rows"), [(0, 4), (DT // 2, 4), (2 * DT, 2)])
