@@ -118,6 +118,6 @@ class Blender:
         assert self._old is not None
         if len(times) == 0:
             return waypoints
-        old = Waypoints.from_commands([self._old.command_at(t) for t in times.tolist()])
+        old = self._old.waypoints_at(times.tolist())
         new = pick_rows(waypoints, np.arange(first, first + len(times)))
         return with_rows(waypoints, first, mix(old, new, share))

@@ -24,7 +24,6 @@ from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.timeline import ChunkTimeline, Phase
-from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 
 MAX_IN_FLIGHT = 32
@@ -159,8 +158,8 @@ class RequestPlanner:
     def asked(self, t_obs_ns: int) -> None:
         """Note that a request with this observation went out.
 
-        If that was at the first tick after it was due, the next one's rows count from when it was due: counted
-        from the tick, every request would be late by one more part of a tick.
+        If that was at the first tick after it was due, the rows to the next count from when it was due:
+        counted from the tick, every request would be late by one more part of a tick.
         """
         due_ns, self._awaited_ns = self._awaited_ns, None
         on_pace = due_ns is not None and t_obs_ns - due_ns < self._spec.dt_ns
@@ -219,8 +218,7 @@ class RequestPlanner:
         times = [t for i, t in enumerate(times) if i < at_least or t <= timeline.end_ns]
         if not times:
             return np.empty((0, self._spec.dim))
-        planned = Waypoints.from_commands([timeline.command_at(t) for t in times])
-        return planned.encode(self._spec, anchor)
+        return timeline.waypoints_at(times).encode(self._spec, anchor)
 
     def _inference_delay(self, fixed: int | None, latency: LatencyEstimator) -> int:
         """d; a measured one is cut to what chunk and policy can do, and counted."""

@@ -10,10 +10,10 @@ capture        arrival
 from dataclasses import dataclass
 
 import numpy as np
-import pinocchio as pin
 
 from robot_runtime.core.action import NS_PER_S, ActionChunk, Command
 from robot_runtime.core.counts import Counts
+from robot_runtime.core.pose_rows import rotation_vectors, rotations_from_quaternions
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.splice_parts import (
     FromRowZero,
@@ -23,7 +23,7 @@ from robot_runtime.core.splice_parts import (
     TimeAligned,
 )
 from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import pose_from_quaternion, wrap_angle
+from robot_runtime.core.transforms import wrap_angle
 from robot_runtime.core.waypoints import Waypoints
 
 
@@ -146,16 +146,15 @@ def offsets_from(part: StateMatched, waypoints: Waypoints, state: RobotState) ->
         if state.X_BE is None:
             raise ValueError("matching hand poses needs X_BE in the robot state")
         R_EB = state.X_BE.rotation.T
-        poses = [pose_from_quaternion(*row) for row in zip(waypoints.p_BE, waypoints.quat_BE, strict=True)]
-        turns = [pin.log3(R_EB @ X_BE.rotation) for X_BE in poses]
+        turns = rotation_vectors(R_EB @ rotations_from_quaternions(waypoints.quat_BE))
         parts.append((waypoints.p_BE - state.X_BE.translation) / part.position_scale)
-        parts.append(np.array(turns) / part.rotation_scale)
+        parts.append(turns / part.rotation_scale)
     if waypoints.x_WB is not None:
         if state.x_WB is None:
             raise ValueError("matching base poses needs x_WB in the robot state")
-        yaw = [wrap_angle(target - state.x_WB[2]) for target in waypoints.x_WB[:, 2]]
+        yaw = wrap_angle(waypoints.x_WB[:, 2:] - state.x_WB[2])
         parts.append((waypoints.x_WB[:, :2] - state.x_WB[:2]) / part.base_scale)
-        parts.append(np.array(yaw)[:, None] / part.rotation_scale)
+        parts.append(yaw / part.rotation_scale)
     return np.concatenate(parts, axis=1)
 
 

@@ -1,11 +1,12 @@
 """Rows with the times they are for, and what lies between two of them: `TimedWaypoints`, `mix`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from robot_runtime.core.pose_rows import interpolate_planar_rows, slerp_rows
 from robot_runtime.core.shapes import Float, Int
-from robot_runtime.core.transforms import interpolate_planar, slerp
 from robot_runtime.core.waypoints import Waypoints
 
 
@@ -47,10 +48,9 @@ def mix(a: Waypoints, b: Waypoints, share_b: Float[np.ndarray, " n"]) -> Waypoin
             continue
         match name:
             case "quat_BE":
-                out[name] = np.array([slerp(*each) for each in zip(other, value, share_b, strict=True)])
+                out[name] = slerp_rows(other, value, share_b)
             case "x_WB":
-                rows = zip(other, value, share_b, strict=True)
-                out[name] = np.array([interpolate_planar(*each) for each in rows])
+                out[name] = interpolate_planar_rows(other, value, share_b)
             case _:
                 share = share_b if value.ndim == 1 else share_b[:, None]
                 out[name] = other + share * (value - other)
@@ -71,3 +71,11 @@ def with_rows(waypoints: Waypoints, first: int, rows: Waypoints) -> Waypoints:
         if value is not None and other is not None:
             out[name] = np.concatenate([value[:first], other, value[first + len(other) :]])
     return replace(waypoints, **out)
+
+
+def concatenated(parts: Sequence[Waypoints]) -> Waypoints:
+    """The rows of all, which command the same parts of the robot, one after the other."""
+    if len(parts) <= 1:
+        return parts[0] if parts else Waypoints()
+    names = [name for name, value in vars(parts[0]).items() if value is not None]
+    return Waypoints(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})

@@ -28,12 +28,15 @@ its speed evenly over `coast_ns`, so the robot is not stopped with a jolt.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import groupby
 
 import numpy as np
 
 from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, PoseCommand
+from robot_runtime.core.timed_waypoints import concatenated, mix, pick_rows
 from robot_runtime.core.waypoints import Waypoints, interpolate
 
 
@@ -62,7 +65,7 @@ class Knot:
     Of a row it makes the command when the plan gets there: most rows are replaced before.
     """
 
-    __slots__ = ("_command", "row", "source", "t_ns")
+    __slots__ = ("_command", "row", "source", "t_ns", "waypoints")
 
     def __init__(
         self, t_ns: int, command: Command | Waypoints, source: Source | None, row: int | None
@@ -71,13 +74,15 @@ class Knot:
         self.t_ns = t_ns
         self.source = source
         self.row = row
-        self._command = command
+        self.waypoints = command if isinstance(command, Waypoints) else None
+        self._command = None if isinstance(command, Waypoints) else command
 
     @property
     def command(self) -> Command:
-        if isinstance(self._command, Waypoints):
+        if self._command is None:
+            assert self.waypoints is not None
             assert self.row is not None
-            self._command = self._command.row(self.row)
+            self._command = self.waypoints.row(self.row)
         return self._command
 
 
@@ -161,6 +166,21 @@ class ChunkTimeline:
     def command_at(self, t_ns: int) -> Command:
         """What will be (or, since the last splice, was) commanded at `t_ns`; claims nothing."""
         return self._between(max(bisect_right(self._times, t_ns) - 1, 0), t_ns)
+
+    def waypoints_at(self, times: Sequence[int]) -> Waypoints:
+        """`command_at` of many rising times, one row each."""
+        num_straight = bisect_left(times, self.end_ns) if len(self._knots) > 1 else 0
+        straight, bent = times[:num_straight], times[num_straight:]
+        parts = []
+        if straight:
+            segments = [max(bisect_right(self._times, t) - 1, 0) for t in straight]
+            a, b = (_rows_of([self._knots[i + k] for i in segments]) for k in (0, 1))
+            a_ns, b_ns = (np.array([self._times[i + k] for i in segments]) for k in (0, 1))
+            alpha = np.maximum(0.0, (np.array(straight) - a_ns) / (b_ns - a_ns))
+            parts.append(replace(mix(a, b, alpha), gripper=a.gripper))
+        if bent:
+            parts.append(Waypoints.from_commands([self.command_at(t) for t in bent]))
+        return concatenated(parts)
 
     def due_times(self, start_ns: int, end_ns: int) -> list[int]:
         """When rows are due between two times, both excluded [ns]: the path is straight in between."""
@@ -258,6 +278,17 @@ class ChunkTimeline:
             twist = b.command.base.V_WB_B * (1.0 - tau / self._coast_ns)
             out = replace(out, base=BaseTwistCommand(V_WB_B=twist))
         return out
+
+
+def _rows_of(knots: list[Knot]) -> Waypoints:
+    """The commands of knots, one row each."""
+    parts = []
+    for waypoints, group in groupby(knots, key=lambda knot: knot.waypoints):
+        if waypoints is None:
+            parts.append(Waypoints.from_commands([knot.command for knot in group]))
+        else:
+            parts.append(pick_rows(waypoints, np.array([knot.row for knot in group])))
+    return concatenated(parts)
 
 
 def _standing(command: Command) -> Command:

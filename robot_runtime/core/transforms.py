@@ -78,8 +78,8 @@ def rotation_to_6d(R_AB: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "6"]:
     return np.concatenate([R_AB[:, 0], R_AB[:, 1]])
 
 
-def wrap_angle(angle: float) -> float:
-    """The same angle in [-pi, pi) [rad]."""
+def wrap_angle[Angle: (float, np.ndarray)](angle: Angle) -> Angle:
+    """The same angle, or each of many, in [-pi, pi) [rad]."""
     return (angle + math.pi) % TWO_PI - math.pi
 
 

@@ -29,17 +29,20 @@ from robot_runtime.core.action import (
     Reference,
     WorldEndEffectorPose,
 )
+from robot_runtime.core.pose_rows import (
+    compose_planar_rows,
+    quaternions_from_rotations,
+    rotations_from_quaternions,
+    rotations_to_6d,
+    turns_about_vertical,
+)
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import (
     compose_planar,
     interpolate_planar,
     inverse_planar,
-    pose_from_planar,
-    pose_from_quaternion,
-    quaternion_from_rotation,
     rotation_from_6d,
-    rotation_to_6d,
     slerp,
     wrap_angle,
 )
@@ -106,9 +109,10 @@ class Waypoints:
                 case BaseTwist():
                     out["V_WB_B"] = rows
         if in_world is not None:
-            bases = _bases(out.get("x_WB"), chunk.anchor, len(in_world))
-            poses = [X_WB.actInv(X_WE) for X_WB, X_WE in zip(bases, _poses(in_world), strict=True)]
-            out["p_BE"], out["quat_BE"] = _as_arrays(poses)
+            p_WB, R_WB = _bases(out.get("x_WB"), chunk.anchor, len(in_world))
+            R_BW = R_WB.transpose(0, 2, 1)
+            out["p_BE"] = _turned(R_BW, in_world[:, :3] - p_WB)
+            out["quat_BE"] = quaternions_from_rotations(R_BW @ rotation_from_6d(in_world[:, 3:]))
         return cls(**out)
 
     def encode(self, spec: ActionSpec, anchor: RobotState) -> Float[np.ndarray, "n D"]:
@@ -122,11 +126,11 @@ class Waypoints:
                 case JointPosition():
                     parts.append(_encode_vectors(_need(self.q, "q"), f.reference, anchor.q))
                 case EndEffectorPose():
-                    parts.append(_encode_poses(self._hands(), f, anchor))
+                    parts += _encode_poses(*self._hands(), f.reference, anchor)
                 case WorldEndEffectorPose():
-                    bases = _bases(self.x_WB, anchor, self.num_rows)
-                    hands = zip(bases, self._hands(), strict=True)
-                    parts.append(_as_rows([X_WB * X_BE for X_WB, X_BE in hands]))
+                    p_WB, R_WB = _bases(self.x_WB, anchor, self.num_rows)
+                    p_BE, R_BE = self._hands()
+                    parts += [p_WB + _turned(R_WB, p_BE), rotations_to_6d(R_WB @ R_BE)]
                 case GripperWidth():
                     parts.append(_need(self.gripper, "gripper")[:, None])
                 case BasePose():
@@ -135,9 +139,9 @@ class Waypoints:
                     parts.append(_need(self.V_WB_B, "V_WB_B"))
         return np.concatenate(parts, axis=1)
 
-    def _hands(self) -> list[pin.SE3]:
-        poses = zip(_need(self.p_BE, "p_BE"), _need(self.quat_BE, "quat_BE"), strict=True)
-        return [pose_from_quaternion(p, q) for p, q in poses]
+    def _hands(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (n, 3) and rotations (n, 3, 3)."""
+        return _need(self.p_BE, "p_BE"), rotations_from_quaternions(_need(self.quat_BE, "quat_BE"))
 
     @classmethod
     def from_commands(cls, commands: list[Command]) -> "Waypoints":
@@ -204,10 +208,6 @@ def _encode_vectors(targets: np.ndarray, reference: Reference, origin: np.ndarra
     return np.diff(targets, axis=0, prepend=origin[None])
 
 
-def _poses(rows: np.ndarray) -> list[pin.SE3]:
-    return [pin.SE3(R, p) for R, p in zip(rotation_from_6d(rows[:, 3:]), rows[:, :3], strict=True)]
-
-
 def _anchor_hand(anchor: RobotState) -> pin.SE3:
     if anchor.X_BE is None:
         raise ValueError("hand rows relative to the observation need X_BE in the robot state")
@@ -217,42 +217,41 @@ def _anchor_hand(anchor: RobotState) -> pin.SE3:
 def _resolve_poses(
     rows: np.ndarray, reference: Reference, anchor: RobotState
 ) -> tuple[np.ndarray, np.ndarray]:
-    poses = _poses(rows)
+    p, R = rows[:, :3], rotation_from_6d(rows[:, 3:])
+    if reference is Reference.RELATIVE:
+        origin = _anchor_hand(anchor)
+        p, R = origin.translation + p @ origin.rotation.T, origin.rotation @ R
+    elif reference is Reference.DELTA:
+        origin, p = _anchor_hand(anchor), p.copy()
+        p_BE, R_BE = origin.translation, origin.rotation
+        for i in range(len(rows)):
+            p[i], R[i] = p_BE, R_BE = p_BE + R_BE @ p[i], R_BE @ R[i]
+    return p, quaternions_from_rotations(R)
+
+
+def _encode_poses(p: np.ndarray, R: np.ndarray, reference: Reference, anchor: RobotState) -> list[np.ndarray]:
+    """Columns of positions and of rotations."""
     if reference is not Reference.ABSOLUTE:
         origin = _anchor_hand(anchor)
-        for i, pose in enumerate(poses):
-            poses[i] = origin * pose
-            if reference is Reference.DELTA:
-                origin = poses[i]
-    return _as_arrays(poses)
+        p_0, R_0 = origin.translation, origin.rotation
+        if reference is Reference.DELTA:
+            p_0, R_0 = np.vstack([p_0, p[:-1]]), np.concatenate([R_0[None], R[:-1]])
+        R_0 = np.broadcast_to(R_0, R.shape).transpose(0, 2, 1)
+        p, R = _turned(R_0, p - p_0), R_0 @ R
+    return [p, rotations_to_6d(R)]
 
 
-def _as_arrays(poses: list[pin.SE3]) -> tuple[np.ndarray, np.ndarray]:
-    quats = [quaternion_from_rotation(pose.rotation) for pose in poses]
-    return np.array([pose.translation for pose in poses]), np.array(quats)
+def _turned(rotations: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Every vector (n, 3) by its rotation (n, 3, 3)."""
+    return (rotations @ vectors[:, :, None])[:, :, 0]
 
 
-def _as_rows(poses: list[pin.SE3]) -> np.ndarray:
-    return np.array([np.concatenate([x.translation, rotation_to_6d(x.rotation)]) for x in poses])
-
-
-def _bases(x_WB: np.ndarray | None, anchor: RobotState, num_rows: int) -> list[pin.SE3]:
-    """Where the base is when a row is due: where the row has it, or where it was at the observation."""
+def _bases(x_WB: np.ndarray | None, anchor: RobotState, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Position and rotation of the base when a row is due: of the row itself, or at the observation."""
     if x_WB is None:
-        return [pose_from_planar(_anchor_base(anchor))] * num_rows
-    return [pose_from_planar(x) for x in x_WB]
-
-
-def _encode_poses(poses: list[pin.SE3], f: EndEffectorPose, anchor: RobotState) -> np.ndarray:
-    if f.reference is not Reference.ABSOLUTE:
-        origin = _anchor_hand(anchor)
-        relative = []
-        for pose in poses:
-            relative.append(origin.inverse() * pose)
-            if f.reference is Reference.DELTA:
-                origin = pose
-        poses = relative
-    return _as_rows(poses)
+        x_WB = np.tile(_anchor_base(anchor), (num_rows, 1))
+    p_WB = np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
+    return p_WB, turns_about_vertical(x_WB[:, 2])
 
 
 def _anchor_base(anchor: RobotState) -> np.ndarray:
@@ -264,21 +263,25 @@ def _anchor_base(anchor: RobotState) -> np.ndarray:
 def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState) -> np.ndarray:
     if reference is Reference.ABSOLUTE:
         return rows
-    origin, out = _anchor_base(anchor), []
+    origin = _anchor_base(anchor)
+    if reference is Reference.RELATIVE:
+        return compose_planar_rows(origin, rows)
+    out = []
     for row in rows:
-        out.append(compose_planar(origin, row))
-        if reference is Reference.DELTA:
-            origin = out[-1]
+        origin = compose_planar(origin, row)
+        out.append(origin)
     return np.array(out)
 
 
 def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState) -> np.ndarray:
     if reference is Reference.ABSOLUTE:
         near = 0.0 if anchor.x_WB is None else anchor.x_WB[2]
-        return np.column_stack([targets[:, :2], [near + wrap_angle(yaw - near) for yaw in targets[:, 2]]])
-    inverse, out = inverse_planar(_anchor_base(anchor)), []
+        return np.column_stack([targets[:, :2], near + wrap_angle(targets[:, 2] - near)])
+    inverse = inverse_planar(_anchor_base(anchor))
+    if reference is Reference.RELATIVE:
+        return compose_planar_rows(inverse, targets)
+    out = []
     for target in targets:
         out.append(compose_planar(inverse, target))
-        if reference is Reference.DELTA:
-            inverse = inverse_planar(target)
+        inverse = inverse_planar(target)
     return np.array(out)

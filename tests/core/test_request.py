@@ -195,7 +195,8 @@ def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
         robot.tick(state_at(now), now)
     due = asked[0] + rows * DT * np.arange(len(asked))
     assert len(asked) >= 40 // rows - 1
-    assert 0 <= min(asked - due) and max(asked - due) < 2 * TICK
+    assert min(asked - due) >= 0
+    assert max(asked - due) < 2 * TICK
 
 
 def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():

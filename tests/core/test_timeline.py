@@ -55,6 +55,37 @@ def test_a_chunk_that_starts_later_leaves_the_old_plan_alone_until_one_row_befor
     assert plan.sample(500).command.arm.q[0] == 50.0
 
 
+def whole_robot_rows(rng: np.random.Generator, n: int) -> Waypoints:
+    quats = rng.normal(size=(n, 4))
+    return Waypoints(
+        p_BE=rng.normal(size=(n, 3)),
+        quat_BE=quats / np.linalg.norm(quats, axis=1, keepdims=True) * np.sign(quats[:, :1]),
+        gripper=rng.uniform(0.0, 0.08, n),
+        x_WB=rng.normal(size=(n, 3)),
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * DT), st.integers(-2 * DT, 2 * DT), st.integers(1, 6)), max_size=4),
+    st.lists(st.integers(-DT, 16 * DT), min_size=1, max_size=12),
+    st.integers(0, 2**20),
+)
+def test_many_times_looked_up_at_once_are_as_each_by_itself(splices, times, seed):
+    rng, plan, now = np.random.default_rng(seed), ChunkTimeline(coast_ns=2 * DT), 0
+    plan.rest_at(whole_robot_rows(rng, 1).row(0), 0)
+    for i, (wait, start, n) in enumerate(splices):
+        plan.splice(whole_robot_rows(rng, n), t0_ns=now + start, dt_ns=DT, source=source(i, now))
+        now += wait
+        plan.sample(now)
+    together = plan.waypoints_at(sorted(times))
+    for i, t in enumerate(sorted(times)):
+        alone, row = plan.command_at(t), together.row(i)
+        np.testing.assert_array_equal(row.arm.p_BE, alone.arm.p_BE)
+        np.testing.assert_allclose(row.arm.quat_BE, alone.arm.quat_BE, atol=1e-9)
+        np.testing.assert_array_equal(row.base.x_WB, alone.base.x_WB)
+        assert row.gripper == alone.gripper
+
+
 def test_a_chunk_whose_rows_are_all_past_changes_nothing():
     plan = timeline()
     plan.splice(waypoints(ramp(0.0, 1.0)), t0_ns=0, dt_ns=DT, source=source(1))
