@@ -95,6 +95,7 @@ class RequestPlanner:
         self._max_delay = max_inference_delay
         self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
+        self._pace_ns = 0
         self._awaited_ns: int | None = None
         self._server_ns = 0
         self._max_in_flight = _max_in_flight(part)
@@ -129,7 +130,8 @@ class RequestPlanner:
                 interval_ns = self._execution_horizon(rows, latency) * dt_ns
                 if num_in_flight:
                     interval_ns = max(interval_ns, self._server_ns)
-                return self._has_come(self._asked_ns + interval_ns, now_ns)
+                # Less than a row after the last one its answer would leave the plan before that one's begins.
+                return self._has_come(max(self._pace_ns + interval_ns, self._asked_ns + dt_ns), now_ns)
             case AsSoonAsPossible():
                 return now_ns >= self._asked_ns + dt_ns
             case BeforeStarvation(overlap_rows=int(overlap)):
@@ -162,8 +164,9 @@ class RequestPlanner:
         counted from the tick, every request would be late by one more part of a tick.
         """
         due_ns, self._awaited_ns = self._awaited_ns, None
-        on_pace = due_ns is not None and t_obs_ns - due_ns < self._spec.dt_ns
-        self._asked_ns = due_ns if on_pace else t_obs_ns
+        self._asked_ns = self._pace_ns = t_obs_ns
+        if due_ns is not None and t_obs_ns - due_ns < self._spec.dt_ns:
+            self._pace_ns = due_ns
 
     def answered(self, server_ns: int) -> None:
         """Note how long a request has waited for the server and been worked on [ns].

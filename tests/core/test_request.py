@@ -182,21 +182,38 @@ def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     assert robot.counts.fallbacks() == []
 
 
-@given(late=st.lists(st.integers(0, TICK - 1), min_size=40, max_size=40), rows=st.integers(1, 4))
-def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
+late_ticks = st.lists(st.integers(0, TICK - 1), min_size=40, max_size=40)
+
+
+def asked_by(late, rows):
+    """When a robot asks every so many rows, its ticks late by so much [ns]."""
     robot = executor(with_request(PlainObservation(when=EveryRows(rows=rows))))
     robot.reset(state_at(0), 0)
     asked = []
     for k in range(40 * DT // TICK):
-        now = k * TICK + late[k % 40]
+        now = k * TICK + late[k % len(late)]
         if robot.wants_request(now):
             robot.on_part(answer(robot.make_request(observation_at(now)), ramp(0.0, 0.1)), now)
             asked.append(now)
         robot.tick(state_at(now), now)
-    due = asked[0] + rows * DT * np.arange(len(asked))
+    return np.array(asked)
+
+
+@given(late=late_ticks, rows=st.integers(2, 4))
+def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
+    asked = asked_by(late, rows)
+    late_by = asked - asked[0] - rows * DT * np.arange(len(asked))
     assert len(asked) >= 40 // rows - 1
-    assert min(asked - due) >= 0
-    assert max(asked - due) < 2 * TICK
+    assert late_by.min() >= 0
+    assert late_by.max() < 2 * TICK
+
+
+@given(late=late_ticks)
+def test_requests_never_come_closer_than_a_row(late):
+    """The path to an answer's first row leaves the older plan a row before: it would miss the last one's."""
+    gaps = np.diff(asked_by(late, 1))
+    assert gaps.min() >= DT
+    assert gaps.max() < DT + 2 * TICK
 
 
 def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
