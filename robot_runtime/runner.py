@@ -26,6 +26,7 @@ from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method
 from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.predict import HandPose
+from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
@@ -196,12 +197,15 @@ class Runner:
                 executor.stop()
             state = setting.robot.read()
             self._take_events(now_ns)
+            request = None
             if self._is_connected and executor.wants_request(now_ns):
-                self._ask(state, now_ns)
+                request = self._request(state, now_ns)
             if executor.wants_correction(now_ns):
                 executor.correct(setting.observe(state), now_ns)
             tick = executor.tick(state, now_ns)
             setting.robot.write(tick.command)
+            if request is not None:
+                self._client.submit(request)
             self.record.on_tick(tick, executor.last_splice)
             self.record.lateness_ns.append(beat.lateness_ns)
             self.record.num_skipped += beat.num_skipped
@@ -221,15 +225,16 @@ class Runner:
             self._said.add(text)
             self._log(text, is_routine=is_routine)
 
-    def _ask(self, state: RobotState, now_ns: int) -> None:
-        """Send the newest observation, if all cameras have a picture to go with it."""
+    def _request(self, state: RobotState, now_ns: int) -> ChunkRequest | None:
+        """What to ask with the newest observation, if all cameras have a picture to go with it."""
         images = self._images(now_ns)
         if images is None:
-            return
+            return None
         observation = replace(self._setting.observe(state), images=images)
-        self._client.submit(self.executor.make_request(observation))
+        request = self.executor.make_request(observation)
         for sentence in self.executor.counts.fallbacks():
             self._say_once(sentence, is_routine=False)
+        return request
 
     def _images(self, now_ns: int) -> dict[str, Image] | None:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""

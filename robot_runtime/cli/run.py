@@ -1,5 +1,6 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
+import math
 import signal
 from dataclasses import asdict, dataclass
 from json import dumps
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
@@ -102,9 +104,12 @@ class Run:
 
 
 def loop_figures(episode: "Episode") -> dict[str, float]:
-    """How well the control loop kept time."""
+    """How well the control loop kept time, and how often it got an answer, by the captures they saw."""
     lateness_ms = np.array(episode.record.lateness_ns or [0]) / 1e6
+    seen_ns = [splice.source.t_obs_ns for splice in episode.record.splices]
+    took_s = (seen_ns[-1] - seen_ns[0]) / NS_PER_S if len(seen_ns) > 1 else math.inf
     return {
+        "chunks_per_s": max(len(seen_ns) - 1, 0) / took_s,
         "ticks": len(episode.record.lateness_ns),
         "ticks_skipped": episode.record.num_skipped,
         "lateness_p50_ms": float(np.quantile(lateness_ms, 0.5)),
