@@ -92,7 +92,7 @@ class SimBase:
     """The mobile base; lives in the thread of the arm.
 
     Setpoints are kept within the base's limits. A pose setpoint is followed by its own velocity and a share
-    of what is missing by odometry. When no setpoint has come for `watchdog_ns` the base stops by itself.
+    of what is missing by odometry. When no setpoint has come for `watchdog_ns` the base brakes by itself.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class SimBase:
         clock: Clock,
         *,
         errors: OdometryErrors | None = None,
-        watchdog_ns: int = 40_000_000,
+        watchdog_ns: int = 80_000_000,
     ) -> None:
         """errors: of the odometry, drawn from the world's seed; it then counts from where the base stands.
         None: odometry is the truth.
-        watchdog_ns: 20 ticks at 500 Hz, 4 at 100; a loop of 25 Hz or less never gets its base to drive.
+        watchdog_ns: 40 ticks at 500 Hz, 8 at 100; a loop of 12 Hz or less never gets its base to drive.
         """
         self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
         none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
@@ -136,10 +136,10 @@ class SimBase:
                 return command
 
     def stop(self) -> None:
-        """Stand, as fast as the motors can."""
+        """Brake to a stand."""
         self._world.advance_to(self._clock.now_ns())
         self._twist, self._target = np.zeros(3), None
-        self._world.set_base_twist(self._twist, until_ns=None)
+        self._world.brake_base()
 
     def _drive(self, wanted: np.ndarray, now_ns: int) -> np.ndarray:
         """The twist that the limits leave of the one that is wanted; sent from now on."""

@@ -7,6 +7,7 @@ The base has three joints (x, y, yaw) in the world and a velocity servo for each
 follow with a lag. Odometry is what the wheels say: true motion, wrong by a scale, slip and noise.
 """
 
+import math
 from dataclasses import dataclass
 
 import mujoco
@@ -27,6 +28,12 @@ BASE_HALF = (0.28, 0.24, 0.14)
 """Half the size of the chassis [m]."""
 MOTOR_LAG_S = 0.08
 """Time constant with which the wheels follow their setpoint [s]."""
+BRAKE = 0.25
+"""Share of its speed by which a base that brakes is pushed back."""
+BRAKE_NS = round(MOTOR_LAG_S * math.log(1.0 + 1.0 / BRAKE) * 1e9)
+"""How long, whatever its speed [ns]."""
+STANDS_BELOW = 0.01
+"""A base that is slower need not brake [m/s, rad/s]."""
 CHEST_P = (-0.05, 0.24, 1.35)
 """Chest camera in B [m]."""
 CHEST_LOOKS_AT = (0.75, -0.05, 0.55)

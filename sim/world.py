@@ -10,7 +10,7 @@ from jaxtyping import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import turn_planar
 from sim.kinematics import NUM_JOINTS, Q_HOME, Kinematics
-from sim.mobile_base import MOTOR_LAG_S, NUM_BASE_JOINTS, P_BA
+from sim.mobile_base import BRAKE, BRAKE_NS, MOTOR_LAG_S, NUM_BASE_JOINTS, P_BA, STANDS_BELOW
 from sim.model import DT_NS, MAX_WIDTH, build_model
 from sim.task import Task
 
@@ -69,7 +69,7 @@ class World:
                 if self._steps_to(self._next_impose_ns) == 0:
                     self._next_impose_ns = self.task.impose(self)
                 if self._steps_to(self._base_stops_ns) == 0:
-                    self.set_base_twist(np.zeros(3), until_ns=None)
+                    self.brake_base()
             self.task.update(self)
 
     def _steps_to(self, t_ns: int | None) -> float:
@@ -121,7 +121,7 @@ class World:
         return turn_planar(self.data.qvel[:NUM_BASE_JOINTS], -self.data.qpos[2])
 
     def set_base_twist(self, V_WB_B: Float[np.ndarray, "3"], *, until_ns: int | None) -> None:
-        """Velocity setpoint of the wheels from now until a time, when they are told to stand [ns].
+        """Velocity setpoint of the wheels from now until a time, when they brake by themselves [ns].
 
         The wheels turn with the base and lag in its axes, the motors' filters in the world's: the setpoint is
         turned to where the base will point when they have followed.
@@ -129,6 +129,21 @@ class World:
         yaw = self.data.qpos[2] + MOTOR_LAG_S * self.data.qvel[2]
         self.data.ctrl[NUM_JOINTS + 1 :] = turn_planar(V_WB_B, yaw)
         self._base_stops_ns = until_ns
+
+    def brake_base(self) -> None:
+        """Bring the wheels to a stand sooner than by following a setpoint of 0 with their lag.
+
+        setpoint      v ──────┐     ┌────── 0       -b v for lag ln(1 + 1/b), then 0
+        followed      v ──────╲     │               v (1 + b) e^(-t / lag) - b v, which is 0 by then
+                               ╲____│______
+                   -b v       └─────┘
+        """
+        followed = self.data.act[-NUM_BASE_JOINTS:]
+        if np.abs(followed).max() < STANDS_BELOW:
+            self.data.ctrl[NUM_JOINTS + 1 :], self._base_stops_ns = 0.0, None
+        else:
+            self.data.ctrl[NUM_JOINTS + 1 :] = -BRAKE * followed
+            self._base_stops_ns = self.t_ns + BRAKE_NS
 
     def place_base(self, x_WB: Float[np.ndarray, "3"]) -> None:
         """Put the mobile base somewhere at rest; for `Task.reset` only."""

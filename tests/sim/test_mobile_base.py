@@ -78,16 +78,31 @@ def test_a_setpoint_beyond_the_limits_is_cut_and_said(floor):
 
 
 @pytest.mark.parametrize("seen_every_ms", [2, 50, 1000])
-def test_a_base_that_hears_nothing_stands_within_a_quarter_of_a_second(floor, seen_every_ms):
-    """0.5 m/s: told to stand after 40 ms, and the motors follow; however seldom anybody looks."""
-    base, clock, _, _ = drive(floor, (0.5, 0.0, 0.0), 1500 * MS)
+@pytest.mark.parametrize("twist", [(0.5, 0.0, 0.0), (-0.8, 0.0, 0.0), (0.0, 0.0, 1.6), (0.6, 0.5, 1.0)])
+def test_a_base_that_hears_nothing_stands_within_a_quarter_of_a_second(floor, twist, seen_every_ms):
+    """However fast it was, and however seldom anybody looks; and it stays there."""
+    base, clock, _, _ = drive(floor, twist, 1500 * MS)
     last = clock.now_ns() - 10 * MS
-    for t in range(clock.now_ns(), last + 250 * MS, seen_every_ms * MS):
+    for t in [*range(clock.now_ns(), last + 250 * MS, seen_every_ms * MS), last + 250 * MS]:
         clock.sleep_until_ns(t)
         base.read()
-    clock.sleep_until_ns(last + 250 * MS)
+    assert np.abs(floor.V_WB_B).max() < 0.02
+    stood = floor.x_WB
+    clock.sleep_until_ns(last + 2000 * MS)
     base.read()
-    assert np.abs(floor.V_WB_B).max() < 0.05
+    assert np.abs(floor.x_WB - stood).max() < 0.002
+
+
+def test_a_base_that_brakes_does_not_roll_back(floor):
+    base, clock, _, _ = drive(floor, (0.8, 0.0, 0.0), 1500 * MS)
+    base.stop()
+    speeds = []
+    for t in range(clock.now_ns(), clock.now_ns() + 500 * MS, 2 * MS):
+        clock.sleep_until_ns(t)
+        base.read()
+        speeds.append(floor.V_WB_B[0])
+    assert min(speeds) > -0.02
+    assert min(np.diff(speeds)) / 0.002 > -8.0  # what 600 N give it; its wheels may slip beyond that
 
 
 def test_a_pose_setpoint_is_followed(floor):
