@@ -122,6 +122,10 @@ class LeRobotPolicy(InfersByBatch):
     def tasks(self) -> tuple[str, ...]:
         return self._sidecar.tasks
 
+    @property
+    def execution_horizon(self) -> int | None:
+        return self._sidecar.execution_horizon
+
     def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
         """As `BatchPolicy.infer_batch`; all rows come at once."""
         if not isinstance(sampler, ConstantSchedule) or any(r.inference_delay for r in requests):
@@ -208,6 +212,7 @@ class LeRobotFlowPolicy(SampledPolicy):
             if part.__name__ in sidecar.trained_for and part not in UNTRAINED
         )
         self.max_inference_delay = sidecar.max_inference_delay
+        self.execution_horizon = sidecar.execution_horizon
         self._device = network.device
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from policies.flow.features import FeatureConfig, row_origin, state_features
 from policies.loading import SIDECAR
+from policies.policy import checked_execution_horizon
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
@@ -46,6 +47,8 @@ class Sidecar:
     """Sampler parts, by name, that a flow was trained for; those that need no training it takes anyway."""
     max_inference_delay: int = 0
     """Most committed rows it was trained with."""
+    execution_horizon: int | None = None
+    """After how many rows it is best asked again; None: as the method has it."""
     joint_unit_rad: float = 1.0
     """What 1 of its numbers for a joint is [rad]: pi/180 for LeRobot's arms, which count in degrees."""
     gripper_unit_m: float = 1.0
@@ -62,6 +65,7 @@ class Sidecar:
             "adds_origin": self.adds_origin,
             "trained_for": list(self.trained_for),
             "max_inference_delay": self.max_inference_delay,
+            "execution_horizon": self.execution_horizon,
             "joint_unit_rad": self.joint_unit_rad,
             "gripper_unit_m": self.gripper_unit_m,
         }
@@ -82,6 +86,9 @@ class Sidecar:
                 adds_origin=data.get("adds_origin", True),
                 trained_for=_known_samplers(data.get("trained_for", ())),
                 max_inference_delay=int(data.get("max_inference_delay", 0)),
+                execution_horizon=checked_execution_horizon(
+                    data.get("execution_horizon"), int(data["action_spec"]["horizon"])
+                ),
                 joint_unit_rad=float(data.get("joint_unit_rad", 1.0)),
                 gripper_unit_m=float(data.get("gripper_unit_m", 1.0)),
             )

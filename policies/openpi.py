@@ -38,6 +38,7 @@ class OpenpiPolicy:
     max_inference_delay = 0
     recipe = ""
     roll_forward = None
+    execution_horizon = None
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation
+from robot_runtime.errors import InvalidValueError
 
 
 class Policy(Protocol):
@@ -59,6 +60,11 @@ class Policy(Protocol):
         """How the states were rolled forward that it was trained on; None: it knows measured ones only."""
         ...
 
+    @property
+    def execution_horizon(self) -> int | None:
+        """After how many rows it is best asked again; None: as the method has it."""
+        ...
+
     def infer(
         self,
         observation: Observation,
@@ -81,6 +87,17 @@ class Policy(Protocol):
         ...
 
 
+def checked_execution_horizon(rows: object, horizon: int) -> int | None:
+    """What a person or a file says of it; InvalidValueError if chunks have not so many rows."""
+    if rows is None:
+        return None
+    if not isinstance(rows, int) or not 1 <= rows <= horizon:
+        raise InvalidValueError(
+            f"expected an execution horizon of 1 to {horizon} rows, or none, got {rows!r}"
+        )
+    return rows
+
+
 def capabilities_of(policy: Policy) -> Capabilities:
     """What the policy declares, as a value."""
     return Capabilities(
@@ -88,6 +105,7 @@ def capabilities_of(policy: Policy) -> Capabilities:
         max_inference_delay=policy.max_inference_delay,
         recipe=policy.recipe,
         roll_forward=policy.roll_forward,
+        execution_horizon=policy.execution_horizon,
     )
 
 

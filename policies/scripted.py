@@ -43,6 +43,7 @@ class HoldPolicy:
     samplers: tuple[type[SamplerPart], ...] = get_args(SamplerPart)
     recipe = ""
     roll_forward: RollForward = LastTarget()
+    execution_horizon: int | None = None
 
     def __init__(
         self,

@@ -4,7 +4,7 @@
     network    shipped    ours as it is shipped        seeing    the same from pictures alone
                flow    ours        act, diffusion    LeRobot's own
     splice     naive, time-aligned, state-matching; for ours also the default method, its rows under way given
-               state-matching-faded, state-matching-untimed    only where they are named
+               state-matching-faded, state-matching-untimed, pipelined-prefix-4    only where they are named
 
 A policy is `<checkpoints>/<task>/<network>-<labels>-<training seed>`, and the shipped ones of the task count
 as shipped-base-0 and seeing-base-0. Flow, act and diffusion, in base and world, learn from the same
@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from policies.shipped import find_checkpoint, shipped_checkpoints
-from robot_runtime.core.method import METHODS, Method
+from robot_runtime.core.method import METHODS, Method, method_named
 from robot_runtime.core.request_parts import PlainObservation
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.splice_parts import CrossFade, StateMatched
@@ -50,9 +50,11 @@ VARIANTS = MappingProxyType(
             sampler=ConstantSchedule(),
             splice=StateMatched(window_rows=HORIZON, time_weight=0.0),
         ),
+        "pipelined-prefix-4": method_named("pipelined-prefix", execution_horizon=4),
     }
 )
-"""Of state matching: led into the new plan in 0.2 s; without any idea of what is due by time."""
+"""Of state matching: led into the new plan in 0.2 s; without any idea of what is due by time. Of the default
+method: asked every 4 rows at any latency, as the shipped policies want it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
 from policies.loading import ESTIMATOR
+from policies.policy import checked_execution_horizon
 from policies.shipped import find_checkpoint
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
@@ -46,6 +47,8 @@ class Checkpoint:
     """Seed, steps and the like, as plain values: for people and the model card."""
     recipe: Recipe = BEFORE_RECIPES
     """What the policy was shown in training, and so what it may be asked for."""
+    execution_horizon: int | None = None
+    """After how many rows it is best asked again; None: as the method has it."""
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
@@ -67,6 +70,7 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
         "tasks": list(checkpoint.tasks),
         "num_steps": checkpoint.num_steps,
         "recipe": recipe_to_dict(checkpoint.recipe),
+        "execution_horizon": checkpoint.execution_horizon,
         "training": dict(checkpoint.training),
     }
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
@@ -95,6 +99,9 @@ def load(name_or_path: str | Path) -> Checkpoint:
             num_steps=int(config["num_steps"]),
             training=config["training"],
             recipe=recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES,
+            execution_horizon=checked_execution_horizon(
+                config.get("execution_horizon"), int(config["action_spec"]["horizon"])
+            ),
         )
     except (KeyError, TypeError, ValueError, RuntimeError, UnknownNameError) as error:
         raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error
@@ -140,6 +147,7 @@ def write_card(
         "",
         f"It sees joints, gripper and {_scene(checkpoint, folder)}, and predicts {spec.horizon} rows of "
         f"{spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
+        *_asked(checkpoint),
         "",
         "## Training",
         "",
@@ -155,6 +163,12 @@ def write_card(
         "",
     ]
     (folder / CARD).write_text("\n".join(lines))
+
+
+def _asked(checkpoint: Checkpoint) -> list[str]:
+    """How often, if it says so."""
+    rows = checkpoint.execution_horizon
+    return [] if rows is None else ["", f"Under the default method it is best asked every {rows} rows."]
 
 
 def _scene(checkpoint: Checkpoint, folder: Path) -> str:

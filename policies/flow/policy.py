@@ -49,6 +49,7 @@ class FlowPolicy(SampledPolicy):
         self.name, self.action_spec, self.tasks = checkpoint.name, checkpoint.action_spec, checkpoint.tasks
         self.samplers = supported_samplers(checkpoint.recipe)
         self.max_inference_delay = min(checkpoint.recipe.max_delay, self.action_spec.horizon - 1)
+        self.execution_horizon = checkpoint.execution_horizon
 
     @property
     def schema(self) -> Schema:

@@ -27,6 +27,7 @@ class SampledPolicy(InfersByBatch):
     action_spec: ActionSpec
     samplers: tuple[type[SamplerPart], ...]
     max_inference_delay: int
+    execution_horizon: int | None = None
 
     def __init__(self, sampler: ChunkSampler) -> None:
         self._sampler = sampler

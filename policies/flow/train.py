@@ -96,6 +96,7 @@ def train(
     folder: Path,
     init: Checkpoint | None = None,
     hand_pose: HandPose | None = None,
+    execution_horizon: int | None = None,
     notes: dict[str, object] | None = None,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Path:
@@ -103,6 +104,7 @@ def train(
 
     init: the policy to start from; sizes of the network and features are then its own.
     hand_pose: forward kinematics, for the recipe Offset.
+    execution_horizon: as the checkpoint is to say it; None: as `init` says it.
     notes: what else the checkpoint should say about its training (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.
     InvalidValueError: demonstrations or init do not fit the recipe.
@@ -154,6 +156,7 @@ def train(
         num_steps=config.num_steps,
         training=training,
         recipe=recipe,
+        execution_horizon=execution_horizon or (None if init is None else init.execution_horizon),
     )
     save(checkpoint, folder)
     return folder

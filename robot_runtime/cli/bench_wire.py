@@ -102,6 +102,7 @@ class InstantPolicy:
     max_inference_delay = 0
     recipe = ""
     roll_forward = None
+    execution_horizon = None
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.schema = _schema(size)

@@ -52,6 +52,9 @@ class Train:
     init: Path | None = None
     """Checkpoint to start from: a folder, or a shipped one's name. With --dataset one that is told the scene,
     so that it need not learn the task from what is seen, or one that sees."""
+    execution_horizon: int | None = None
+    """After how many rows the policy is to be asked again unless a user says so: kept in the checkpoint. If
+    not given, as the policy to start from has it, or else the method."""
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None
@@ -127,6 +130,8 @@ class Train:
     def _recipe(self) -> "Recipe":
         """The recipe with its options; InvalidValueError if they do not go together."""
         from policies.flow.recipes import NEEDS_INIT, make_recipe
+        from policies.policy import checked_execution_horizon
+        from sim.experts import action_spec_of
         from sim.model import SERVO_LAG_S
         from sim.tasks import make_task
 
@@ -143,6 +148,9 @@ class Train:
                 raise InvalidValueError(f"{name} must be at least 1, got {value}")
         if self.dataset and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
+        checked = checked_execution_horizon(self.execution_horizon, action_spec_of(self.task[0]).horizon)
+        if self.network != "flow" and checked is not None:
+            raise InvalidValueError("--execution-horizon goes with --network flow")
         if self.network != "flow" and self.init is not None:
             raise InvalidValueError(f"--init goes with --network flow, {self.network} starts anew")
         if not self.dataset and (self.estimator_steps is not None or self.glimpses is not None):
@@ -203,6 +211,7 @@ class Train:
             folder=self.output,
             init=init if told.init is None else told.init,
             hand_pose=hand_pose_of(self.task[0]),
+            execution_horizon=self.execution_horizon,
             notes={"tasks": ", ".join(self.task), **told.notes},
             on_step=on_step,
         )

@@ -33,6 +33,8 @@ class Capabilities:
     """Name of its training recipe; empty for a policy that was not trained."""
     roll_forward: RollForward | None = None
     """How the states were rolled forward that it was trained on; None: it was trained on measured ones."""
+    execution_horizon: int | None = None
+    """After how many rows it is best asked again under the default method; None: as the method has it."""
 
     def misfit(self, method: Method) -> str | None:
         """Why the policy cannot be run by the method; None if it can."""

@@ -81,11 +81,14 @@ def method_or_choice(name: str, *, execution_horizon: int | None = None) -> Meth
 
 
 def default_for(default: Default, capabilities: Capabilities) -> Choice:
-    """The first of DEFAULTS that the policy was trained for; InvalidValueError if it takes none of them."""
+    """The first of DEFAULTS that the policy was trained for, asked as often as suits the policy unless the
+    user says how often; InvalidValueError if it takes none of them."""
+    own = capabilities.execution_horizon
     for name, why in DEFAULTS:
         if name in capabilities.methods():
-            method = method_named(name, execution_horizon=default.execution_horizon)
-            return Choice(name=name, method=method, reason=f"the default of a policy that {why}")
+            method = method_named(name, execution_horizon=default.execution_horizon or own)
+            asked = f" and is best asked every {own} rows" if own and not default.execution_horizon else ""
+            return Choice(name=name, method=method, reason=f"the default of a policy that {why}{asked}")
     raise InvalidValueError(
         f"the policy takes none of the default methods {', '.join(name for name, _ in DEFAULTS)}; "
         f"it supports {', '.join(capabilities.methods()) or 'none'}"

@@ -215,6 +215,7 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
     max_inference_delay: Count
     recipe: Text
     roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
+    execution_horizon: Positive | None
     heartbeat_ns: Positive
 
     @classmethod
@@ -229,6 +230,7 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
             max_inference_delay=can.max_inference_delay,
             recipe=can.recipe,
             roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
+            execution_horizon=can.execution_horizon,
             heartbeat_ns=welcome.heartbeat_ns,
         )
 
@@ -243,6 +245,7 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
                 max_inference_delay=self.max_inference_delay,
                 recipe=self.recipe,
                 roll_forward=self._roll_forward(),
+                execution_horizon=self.execution_horizon,
             ),
             heartbeat_ns=self.heartbeat_ns,
         )

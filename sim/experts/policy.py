@@ -28,6 +28,7 @@ class ExpertPolicy:
     samplers: tuple[type[SamplerPart], ...] = get_args(SamplerPart)
     recipe = ""
     roll_forward: RollForward = LastTarget()
+    execution_horizon: int | None = None
 
     def __init__(self, task_name: str, *, seed: int = 0) -> None:
         """seed: of what the expert is free to choose."""

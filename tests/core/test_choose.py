@@ -157,6 +157,16 @@ def test_the_default_is_the_method_that_the_policy_was_trained_for(samplers, nam
     assert rarer.request.when.rows == 3
 
 
+def test_the_default_asks_as_often_as_the_policy_wants_it_unless_the_user_says_how_often():
+    can = Capabilities(samplers=(ClampedPrefix,), execution_horizon=4)
+    choice = default_for(Default(), can)
+    assert choice.method == method_named("pipelined-prefix", execution_horizon=4)
+    assert "every 4 rows" in choice.reason
+    choice = default_for(Default(execution_horizon=2), can)
+    assert choice.method == method_named("pipelined-prefix", execution_horizon=2)
+    assert "every" not in choice.reason
+
+
 def test_a_policy_that_takes_no_default_method_says_what_it_takes():
     with pytest.raises(InvalidValueError, match="it supports remac"):
         default_for(Default(), Capabilities(samplers=(PrefixPreservedStart,)))

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from policies.flow.checkpoint import load, write_card
+from policies.flow.checkpoint import load, save, write_card
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
 from policies.loading import load_policy, policy_names
+from policies.policy import capabilities_of
 from policies.shipped import shipped_checkpoints
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.errors import CheckpointError, UnknownNameError
@@ -73,6 +74,22 @@ def test_weights_of_another_network_do_not_fit_the_configuration(folder: Path) -
     config = json.loads((folder / "config.json").read_text())
     rewrite_config(folder, model={**config["model"], "width": 64})
     with pytest.raises(CheckpointError, match="do not fit together"):
+        load(folder)
+
+
+def test_a_checkpoint_says_how_often_it_is_best_asked(folder: Path) -> None:
+    assert capabilities_of(load_policy(folder)).execution_horizon is None
+    rewrite_config(folder, execution_horizon=3)
+    assert capabilities_of(load_policy(folder)).execution_horizon == 3
+    save(load(folder), folder)
+    assert load(folder).execution_horizon == 3
+    assert "every 3 rows" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("rows", [0, SPEC.horizon + 1, "often", 2.0])
+def test_a_checkpoint_cannot_want_to_be_asked_after_more_rows_than_it_has(folder: Path, rows: object) -> None:
+    rewrite_config(folder, execution_horizon=rows)
+    with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none, got {rows!r}"):
         load(folder)
 
 

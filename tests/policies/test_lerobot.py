@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from policies.flow.features import FeatureConfig
+from policies.lerobot_sidecar import Sidecar
 from policies.loading import SIDECAR, load_policy
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
@@ -110,6 +111,16 @@ def test_committed_rows_are_refused(trained):
     policy = load_policy(trained[0])
     with pytest.raises(InvalidValueError, match="knows no committed rows"):
         list(policy.infer(observation(0), sampler=ClampedPrefix(), seed=0))
+
+
+def test_its_description_may_say_how_often_it_is_best_asked(trained, tmp_path):
+    policy = load_policy(trained[0])
+    assert policy.execution_horizon is None
+    replace(Sidecar.load(trained[0]), execution_horizon=3).save(tmp_path)
+    assert Sidecar.load(tmp_path).execution_horizon == 3
+    replace(Sidecar.load(trained[0]), execution_horizon=SPEC.horizon + 1).save(tmp_path)
+    with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none, got {SPEC.horizon + 1}"):
+        Sidecar.load(tmp_path)
 
 
 def test_a_folder_without_weights_or_with_a_broken_description_says_so(trained, tmp_path):

@@ -35,6 +35,7 @@ class ToyPolicy:
     max_inference_delay = 0
     recipe = ""
     roll_forward = None
+    execution_horizon = None
 
     def infer(
         self,

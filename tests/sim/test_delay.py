@@ -31,6 +31,7 @@ class ExpertPolicy:
     max_inference_delay = 0
     recipe = ""
     roll_forward = None
+    execution_horizon = None
     action_spec = ACTION_SPEC
 
     def __post_init__(self) -> None:

@@ -295,6 +295,7 @@ def test_a_chunk_of_fifty_rows_fits_in_one_frame():
         ({"max_inference_delay": -1}, "max_inference_delay"),
         ({"roll_forward": {"type": "TrackingLag", "time_constant_s": 0.0}}, "time constant is positive"),
         ({"roll_forward": {"type": "CrystalBall"}}, "CrystalBall"),
+        ({"execution_horizon": 0}, "execution_horizon"),
     ],
 )
 def test_a_welcome_that_declares_what_does_not_exist_is_refused(changes, words):

@@ -80,6 +80,7 @@ def test_the_robot_hears_what_the_policy_may_be_asked_for():
         max_inference_delay=3,
         recipe="prefix",
         roll_forward=TrackingLag(time_constant_s=0.03),
+        execution_horizon=4,
     )
     pair = SessionPair(capabilities=declared)
     pair.tick(10)

@@ -27,6 +27,7 @@ class EchoPolicy:
     max_inference_delay = 0
     recipe = ""
     roll_forward = None
+    execution_horizon = None
 
     def infer(self, observation, *, sampler, **more) -> Iterator[np.ndarray]:
         assert observation.task in ("", "task", "pick it up")
