@@ -13,14 +13,16 @@ from sim.statistics import difference_interval, wilson_interval
 
 BEGIN = "<!-- mobile: begin, written by robot-runtime mobile -->"
 END = "<!-- mobile: end -->"
-_COLOURS = {
+COLOURS = {
     "naive": "#b0413e",
     "time-aligned": "#d98c3f",
     "state-matching": "#3b7ea1",
     "state-matching-faded": "#7fb8d6",
     "state-matching-untimed": "#8e7cc3",
     "pipelined-prefix": "#2d6a4f",
+    "pipelined-prefix-4": "#74b23c",
 }
+"""Of every splice, and variant of one, in the plot."""
 _MAX_ACROSS = 4
 
 
@@ -204,7 +206,7 @@ def _draw_kind(
     success_axis.set_title(kind.replace(" ", ", ") + " labels" + which, fontsize=10)
     led_axis.set_xlabel("capture to answer [ms]")
     led_axis.tick_params(labelbottom=True)
-    for splice, colour in _COLOURS.items():
+    for splice, colour in COLOURS.items():
         at = points([row for row in rows if row.method == f"{kind} {splice}"], tasks)
         if not at:
             continue

@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from policies.loading import load_policy
+from policies.policy import capabilities_of
 from robot_runtime.cli import main
+from robot_runtime.core.choose import Default, default_for
 from sim.lab_policies import TrainedPolicy
 from sim.lab_scores import RESULTS_VERSION, CellScore, Moments, Row
 from sim.lab_training import train_missing
 from sim.mobile_lab import (
+    SPLICES,
     VARIANTS,
     MissingMobilePolicy,
     can_exist,
@@ -17,7 +21,8 @@ from sim.mobile_lab import (
     mobile_cells,
     splices_of,
 )
-from sim.mobile_page import averages, by_task, label_gains, markdown, points
+from sim.mobile_page import COLOURS, averages, by_task, label_gains, markdown, points
+from sim.tasks import HOUSEHOLD_TASKS
 from sim.traces import constant
 
 
@@ -82,10 +87,10 @@ def test_cells_differ_in_everything_that_matters(tmp_path):
     assert len({json.dumps(cell.key, sort_keys=True) for cell in cells}) == 4
 
 
-def test_variants_of_state_matching_differ_from_it():
+def test_variants_differ_from_each_other_and_from_what_they_vary():
     policy = TrainedPolicy(recipe="flow-base", training_seed=0, name_or_path="x", fingerprint="0")
-    cells = mobile_cells(policy, "fetch", ("state-matching", *VARIANTS), (constant(0.0),), 10)
-    assert len({json.dumps(cell.key["method"], sort_keys=True) for cell in cells}) == 3
+    cells = mobile_cells(policy, "fetch", (*SPLICES, *VARIANTS), (constant(0.0),), 10)
+    assert len({json.dumps(cell.key["method"], sort_keys=True) for cell in cells}) == len(cells)
 
 
 def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Row:
@@ -149,6 +154,17 @@ def test_a_table_is_in_order_of_policy_labels_and_splice_whatever_ran_first():
     methods = ["flow base naive", "flow base state-matching", "flow world naive", "act base naive"]
     rows = [replace(row("fetch", "naive", 300, 5, 1.0), method=method) for method in methods]
     assert [" ".join(line[:3]) for line in by_task(rows[::-1], "fetch")[1:]] == methods
+
+
+def test_every_splice_of_the_comparison_has_a_curve_of_its_own_colour():
+    assert set(COLOURS) == {*SPLICES, *VARIANTS}
+    assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+@pytest.mark.parametrize("task", sorted(HOUSEHOLD_TASKS))
+def test_the_shipped_policies_default_is_one_of_the_compared(task):
+    choice = default_for(Default(), capabilities_of(load_policy(task)))
+    assert choice.method == VARIANTS["pipelined-prefix-4"]
 
 
 def test_a_curve_has_points_only_where_all_its_tasks_were_run():
