@@ -33,6 +33,12 @@ def doorbells() -> Iterator[tuple[Doorbell, Doorbell]]:
     theirs.close()
 
 
+def turns() -> Iterator[None]:
+    """Fails the test if the loop over them does not end."""
+    yield from [None] * MAX_TURNS
+    raise AssertionError(f"not over after {MAX_TURNS} turns")
+
+
 def send(client: Transport, doorbell: Doorbell, frames: list[bytes]) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not client.send(frames):
@@ -41,11 +47,11 @@ def send(client: Transport, doorbell: Doorbell, frames: list[bytes]) -> None:
 
 
 def answered(client: Transport, doorbell: Doorbell) -> list[bytes]:
-    for _ in range(MAX_TURNS):
+    for _ in turns():
         if (message := client.receive()) is not None:
-            return [bytes(frame) for frame in message]
+            break
         client.wait(TURN_NS, doorbell, to_send=False)
-    raise AssertionError("no answer")
+    return [bytes(frame) for frame in message]
 
 
 def echo(server: ServerTransport, doorbell: Doorbell, is_over: Callable[[], bool]) -> None:
@@ -113,7 +119,9 @@ def test_many_messages_under_way_come_back_in_order(start_echo, doorbells):
         received: list[list[bytes]] = []
         for num_sent, frames in enumerate(messages):
             # A peer that has more than that waiting for it loses messages.
-            while num_sent - len(received) >= HIGH_WATER_MARK or not client.send(frames):
+            for _ in turns():
+                if num_sent - len(received) < HIGH_WATER_MARK and client.send(frames):
+                    break
                 client.wait(TURN_NS, doorbells[0], to_send=num_sent - len(received) < HIGH_WATER_MARK)
                 while (message := client.receive()) is not None:
                     received.append([bytes(frame) for frame in message])
@@ -154,12 +162,12 @@ def test_robots_find_a_server_by_name_and_again_after_it_came_back(doorbells):
     ours, theirs = doorbells
     with closing(connect(address)) as client:
         for text in (b"before", b"after"):
-            arrival = None
-            while arrival is None:
+            for _ in turns():
                 client.send([text])
                 client.wait(TURN_NS, ours, to_send=True)
                 server.wait(TURN_NS, theirs)
-                arrival = server.receive()
+                if (arrival := server.receive()) is not None:
+                    break
             assert bytes(arrival[1][0]) == text
             server.close()
             server = listen(address)
@@ -175,7 +183,9 @@ def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbe
     ):
         peers = []
         for client in (deaf, other):
-            while len(peers) < 1 + (client is other):
+            for _ in turns():
+                if len(peers) == 1 + (client is other):
+                    break
                 client.wait(TURN_NS // 10, ours, to_send=True)
                 server.wait(TURN_NS // 10, theirs)
                 client.send([b"hello"])
@@ -187,7 +197,7 @@ def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbe
         server.send(peers[1], [b"for you"])
         assert answered(other, ours) == [b"for you"]
         num_kept = 0
-        while True:
+        for _ in turns():
             server.send(peers[0], [b"end"])  # lost as well as long as too much waits
             server.wait(TURN_NS // 10, theirs)
             deaf.wait(TURN_NS // 10, ours, to_send=False)
@@ -224,15 +234,15 @@ def test_a_server_out_of_descriptors_goes_on_with_the_robots_it_has_and_takes_ot
     ours, theirs = doorbells
 
     def turn(client: Transport) -> list[bytes]:
-        for _ in range(MAX_TURNS):
+        for _ in turns():
             client.send([b"hello"])
             client.wait(TURN_NS // 10, ours, to_send=False)
             server.wait(TURN_NS // 10, theirs)
             while (arrival := server.receive()) is not None:
                 server.send(*arrival)
             if (answer := client.receive()) is not None:
-                return [bytes(frame) for frame in answer]
-        raise AssertionError("no answer")
+                break
+        return [bytes(frame) for frame in answer]
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with (
