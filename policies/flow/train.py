@@ -104,7 +104,7 @@ def train(
 
     init: the policy to start from; sizes of the network and features are then its own.
     hand_pose: forward kinematics, for the recipe Offset.
-    execution_horizon: as the checkpoint is to say it; None: as `init` says it.
+    execution_horizon: as the checkpoint is to say it.
     notes: what else the checkpoint should say about its training (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.
     InvalidValueError: demonstrations or init do not fit the recipe.
@@ -156,7 +156,7 @@ def train(
         num_steps=config.num_steps,
         training=training,
         recipe=recipe,
-        execution_horizon=execution_horizon or (None if init is None else init.execution_horizon),
+        execution_horizon=execution_horizon,
     )
     save(checkpoint, folder)
     return folder

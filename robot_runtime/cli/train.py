@@ -54,7 +54,7 @@ class Train:
     so that it need not learn the task from what is seen, or one that sees."""
     execution_horizon: int | None = None
     """After how many rows the policy is to be asked again unless a user says so: kept in the checkpoint. If
-    not given, as the policy to start from has it, or else the method."""
+    not given, as the method has it."""
     seed: int = 0
     """Of demonstrations, initial weights and everything drawn in training."""
     episodes: int | None = None

@@ -185,7 +185,9 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     assert "1 policy is missing" in capsys.readouterr().out
     folder = tmp_path / "checkpoints" / "fetch" / "flow-world-0"
     train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "1"]
+    train += ["--execution-horizon", "3"]
     assert main([*train, "--steps", "2", "--width", "32", "--output", str(folder)]) == 0
+    assert capabilities_of(load_policy(folder)).execution_horizon == 3
     assert main(command) == 0
     assert (tmp_path / "out" / "mobile.png").stat().st_size > 10_000
     (figures,) = json.loads((tmp_path / "out" / "mobile.json").read_text())["rows"]
@@ -222,6 +224,8 @@ def test_what_cannot_be_compared_is_refused(option, message, capsys):
     [
         (("--network", "act", "--init", "fetch"), "--init goes with --network flow, act starts anew"),
         (("--episodes", "0"), "--episodes must be at least 1, got 0"),
+        (("--execution-horizon", "33"), "expected an execution horizon of 1 to 32 rows, or none, got 33"),
+        (("--network", "act", "--execution-horizon", "4"), "--execution-horizon goes with --network flow"),
         (("--workers", "0"), "--workers must be at least 1, got 0"),
         (("--estimator-steps", "5"), "--estimator-steps and --glimpses go with --dataset"),
         (("--dataset", "x", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
