@@ -83,11 +83,12 @@ def method_or_choice(name: str, *, execution_horizon: int | None = None) -> Meth
 def default_for(default: Default, capabilities: Capabilities) -> Choice:
     """The first of DEFAULTS that the policy was trained for, asked as often as suits the policy unless the
     user says how often; InvalidValueError if it takes none of them."""
-    own = capabilities.execution_horizon
+    rows, asked = default.execution_horizon, ""
+    if rows is None and (rows := capabilities.execution_horizon) is not None:
+        asked = f" and is best asked every {rows} rows"
     for name, why in DEFAULTS:
         if name in capabilities.methods():
-            method = method_named(name, execution_horizon=default.execution_horizon or own)
-            asked = f" and is best asked every {own} rows" if own and not default.execution_horizon else ""
+            method = method_named(name, execution_horizon=rows)
             return Choice(name=name, method=method, reason=f"the default of a policy that {why}{asked}")
     raise InvalidValueError(
         f"the policy takes none of the default methods {', '.join(name for name, _ in DEFAULTS)}; "

@@ -165,6 +165,8 @@ def test_the_default_asks_as_often_as_the_policy_wants_it_unless_the_user_says_h
     choice = default_for(Default(execution_horizon=2), can)
     assert choice.method == method_named("pipelined-prefix", execution_horizon=2)
     assert "every" not in choice.reason
+    with pytest.raises(InvalidValueError, match="at least 1 row, got 0"):
+        default_for(Default(execution_horizon=0), can)
 
 
 def test_a_policy_that_takes_no_default_method_says_what_it_takes():
