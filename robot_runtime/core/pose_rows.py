@@ -1,17 +1,12 @@
-"""SE(3) and SE(2) for many rows at once: what `transforms` does for one pose, without a loop over a chunk.
+"""Rotations of many rows at once: what `transforms` does for one, without a loop over a chunk.
 
-n poses are arrays: positions (n, 3) [m] with rotations (n, 3, 3) or quaternions (n, 4), unit, wxyz, w >= 0.
+n rotations are matrices (n, 3, 3) or quaternions (n, 4), unit, wxyz, w >= 0.
 """
-
-import math
 
 import numpy as np
 
 from robot_runtime.core.shapes import Float
-from robot_runtime.core.transforms import wrap_angle
-
-_STRAIGHT = 0.9999995
-"""Cosine of half the angle between two rotations from which on the geodesic is taken for a line."""
+from robot_runtime.core.transforms import STRAIGHT
 
 
 def rotations_from_quaternions(quats: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 3 3"]:
@@ -61,11 +56,6 @@ def rotation_vectors(rotations: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray,
     return quats[:, 1:] * np.divide(angle, sine, out=np.full(len(sine), 2.0), where=sine > 1e-9)[:, None]
 
 
-def rotations_to_6d(rotations: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 6"]:
-    """The first two columns of each, one after the other."""
-    return rotations[:, :, :2].transpose(0, 2, 1).reshape(-1, 6)
-
-
 def slerp_rows(
     quats_0: Float[np.ndarray, "n 4"], quats_1: Float[np.ndarray, "n 4"], alpha: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, "n 4"]:
@@ -73,7 +63,7 @@ def slerp_rows(
     dot = (quats_0 * quats_1).sum(axis=1)
     quats_1 = np.where(dot[:, None] < 0.0, -quats_1, quats_1)
     theta = np.arccos(np.minimum(np.abs(dot), 1.0))
-    is_line = np.abs(dot) > _STRAIGHT
+    is_line = np.abs(dot) > STRAIGHT
     share_0 = np.where(is_line, 1.0 - alpha, np.sin((1.0 - alpha) * theta))
     share_1 = np.where(is_line, alpha, np.sin(alpha * theta))
     mixed = share_0[:, None] * quats_0 + share_1[:, None] * quats_1
@@ -88,24 +78,4 @@ def turns_about_vertical(yaw: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 3
     out[:, 1, 0] = np.sin(yaw)
     out[:, 0, 1] = -out[:, 1, 0]
     out[:, 2, 2] = 1.0
-    return out
-
-
-def compose_planar_rows(
-    x_AB: Float[np.ndarray, "3"], rows: Float[np.ndarray, "n 3"]
-) -> Float[np.ndarray, "n 3"]:
-    """`x_AC = x_AB * x_BC` in SE(2) for many C; each (x, y, yaw)."""
-    x, y, yaw = x_AB.tolist()
-    c, s = math.cos(yaw), math.sin(yaw)
-    dx, dy, dyaw = rows.T
-    return np.column_stack([x + c * dx - s * dy, y + s * dx + c * dy, wrap_angle(yaw + dyaw)])
-
-
-def interpolate_planar_rows(
-    rows_0: Float[np.ndarray, "n 3"], rows_1: Float[np.ndarray, "n 3"], alpha: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, "n 3"]:
-    """Straight lines for x and y, the shorter way round for yaw."""
-    out = rows_0 + alpha[:, None] * (rows_1 - rows_0)
-    yaw, yaw_to = rows_0[:, 2], rows_1[:, 2]
-    out[:, 2] = wrap_angle(yaw + alpha * wrap_angle(yaw_to - yaw))
     return out

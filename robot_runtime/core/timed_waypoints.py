@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from robot_runtime.core.pose_rows import interpolate_planar_rows, slerp_rows
+from robot_runtime.core.pose_rows import slerp_rows
 from robot_runtime.core.shapes import Float, Int
+from robot_runtime.core.transforms import interpolate_planar
 from robot_runtime.core.waypoints import Waypoints
 
 
@@ -50,7 +51,7 @@ def mix(a: Waypoints, b: Waypoints, share_b: Float[np.ndarray, " n"]) -> Waypoin
             case "quat_BE":
                 out[name] = slerp_rows(other, value, share_b)
             case "x_WB":
-                out[name] = interpolate_planar_rows(other, value, share_b)
+                out[name] = interpolate_planar(other, value, share_b)
             case _:
                 share = share_b if value.ndim == 1 else share_b[:, None]
                 out[name] = other + share * (value - other)

@@ -5,6 +5,7 @@ w >= 0 outside pinocchio (which keeps xyzw). Planar poses are `(x, y, yaw)` in m
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -12,6 +13,8 @@ import pinocchio as pin
 from robot_runtime.core.shapes import Float
 
 TWO_PI = 2.0 * math.pi
+STRAIGHT = 0.9999995
+"""Cosine of half the angle between two rotations from which on the geodesic is taken for a line."""
 PoseNumbers = tuple[float, float, float, float, float, float, float]
 """A pose as plain numbers: position (3) [m], unit quaternion wxyz (4)."""
 
@@ -48,7 +51,7 @@ def slerp(quat_0: np.ndarray, quat_1: np.ndarray, alpha: float) -> Float[np.ndar
     dot = float(quat_0 @ quat_1)
     if dot < 0.0:
         quat_1, dot = -quat_1, -dot
-    if dot > 0.9999995:
+    if dot > STRAIGHT:
         mixed = quat_0 + alpha * (quat_1 - quat_0)
     else:
         theta = math.acos(min(dot, 1.0))
@@ -73,9 +76,9 @@ def rotation_from_6d(columns: Float[np.ndarray, "*n 6"]) -> Float[np.ndarray, "*
     return np.stack([x, y, z], axis=-1)
 
 
-def rotation_to_6d(R_AB: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "6"]:
-    """The first two columns of a rotation, one after the other."""
-    return np.concatenate([R_AB[:, 0], R_AB[:, 1]])
+def rotation_to_6d(R_AB: Float[np.ndarray, "*n 3 3"]) -> Float[np.ndarray, "*n 6"]:
+    """The first two columns of rotations, one after the other."""
+    return R_AB[..., :2].swapaxes(-1, -2).reshape(*R_AB.shape[:-2], 6)
 
 
 def wrap_angle[Angle: (float, np.ndarray)](angle: Angle) -> Angle:
@@ -83,11 +86,13 @@ def wrap_angle[Angle: (float, np.ndarray)](angle: Angle) -> Angle:
     return (angle + math.pi) % TWO_PI - math.pi
 
 
-def compose_planar(x_AB: np.ndarray, x_BC: np.ndarray) -> Float[np.ndarray, "3"]:
-    """`x_AC = x_AB * x_BC` in SE(2); each (x, y, yaw)."""
-    (x, y, yaw), (dx, dy, dyaw) = x_AB.tolist(), x_BC.tolist()
+def compose_planar(
+    x_AB: Float[np.ndarray, "3"], x_BC: Float[np.ndarray, "*n 3"]
+) -> Float[np.ndarray, "*n 3"]:
+    """`x_AC = x_AB * x_BC` in SE(2), for one C or many; each (x, y, yaw)."""
+    (x, y, yaw), (dx, dy, dyaw) = x_AB.tolist(), _numbers_or_columns(x_BC)
     c, s = math.cos(yaw), math.sin(yaw)
-    return np.array([x + c * dx - s * dy, y + s * dx + c * dy, wrap_angle(yaw + dyaw)])
+    return np.array([x + c * dx - s * dy, y + s * dx + c * dy, wrap_angle(yaw + dyaw)]).T
 
 
 def turn_planar(v: np.ndarray, angle: float) -> np.ndarray:
@@ -111,11 +116,18 @@ def inverse_planar(x_AB: np.ndarray) -> Float[np.ndarray, "3"]:
     return np.array([-c * x - s * y, s * x - c * y, wrap_angle(-yaw)])
 
 
-def interpolate_planar(x_0: np.ndarray, x_1: np.ndarray, alpha: float) -> Float[np.ndarray, "3"]:
-    """Straight line for x and y, the shorter way round for yaw."""
-    (x, y, yaw), (x_to, y_to, yaw_to) = x_0.tolist(), x_1.tolist()
+def interpolate_planar(
+    x_0: Float[np.ndarray, "*n 3"], x_1: Float[np.ndarray, "*n 3"], alpha: float | Float[np.ndarray, "*n"]
+) -> Float[np.ndarray, "*n 3"]:
+    """Straight line for x and y, the shorter way round for yaw; between two poses or many pairs."""
+    (x, y, yaw), (x_to, y_to, yaw_to) = _numbers_or_columns(x_0), _numbers_or_columns(x_1)
     turned = wrap_angle(yaw + alpha * wrap_angle(yaw_to - yaw))
-    return np.array([x + alpha * (x_to - x), y + alpha * (y_to - y), turned])
+    return np.array([x + alpha * (x_to - x), y + alpha * (y_to - y), turned]).T
+
+
+def _numbers_or_columns(x: np.ndarray) -> Any:
+    """Of one pose its plain numbers, with which one is quicker; of many their columns."""
+    return x.tolist() if x.ndim == 1 else x.T
 
 
 def integrate_twist(x_WB: np.ndarray, twist_B: np.ndarray, duration_s: float) -> Float[np.ndarray, "3"]:

@@ -30,10 +30,8 @@ from robot_runtime.core.action import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.pose_rows import (
-    compose_planar_rows,
     quaternions_from_rotations,
     rotations_from_quaternions,
-    rotations_to_6d,
     turns_about_vertical,
 )
 from robot_runtime.core.shapes import Float
@@ -43,6 +41,7 @@ from robot_runtime.core.transforms import (
     interpolate_planar,
     inverse_planar,
     rotation_from_6d,
+    rotation_to_6d,
     slerp,
     wrap_angle,
 )
@@ -130,7 +129,7 @@ class Waypoints:
                 case WorldEndEffectorPose():
                     p_WB, R_WB = _bases(self.x_WB, anchor, self.num_rows)
                     p_BE, R_BE = self._hands()
-                    parts += [p_WB + _turned(R_WB, p_BE), rotations_to_6d(R_WB @ R_BE)]
+                    parts += [p_WB + _turned(R_WB, p_BE), rotation_to_6d(R_WB @ R_BE)]
                 case GripperWidth():
                     parts.append(_need(self.gripper, "gripper")[:, None])
                 case BasePose():
@@ -238,7 +237,7 @@ def _encode_poses(p: np.ndarray, R: np.ndarray, reference: Reference, anchor: Ro
             p_0, R_0 = np.vstack([p_0, p[:-1]]), np.concatenate([R_0[None], R[:-1]])
         R_0 = np.broadcast_to(R_0, R.shape).transpose(0, 2, 1)
         p, R = _turned(R_0, p - p_0), R_0 @ R
-    return [p, rotations_to_6d(R)]
+    return [p, rotation_to_6d(R)]
 
 
 def _turned(rotations: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -265,7 +264,7 @@ def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState) 
         return rows
     origin = _anchor_base(anchor)
     if reference is Reference.RELATIVE:
-        return compose_planar_rows(origin, rows)
+        return compose_planar(origin, rows)
     out = []
     for row in rows:
         origin = compose_planar(origin, row)
@@ -279,7 +278,7 @@ def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState
         return np.column_stack([targets[:, :2], near + wrap_angle(targets[:, 2] - near)])
     inverse = inverse_planar(_anchor_base(anchor))
     if reference is Reference.RELATIVE:
-        return compose_planar_rows(inverse, targets)
+        return compose_planar(inverse, targets)
     out = []
     for target in targets:
         out.append(compose_planar(inverse, target))

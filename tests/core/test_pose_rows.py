@@ -6,12 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.pose_rows import (
-    compose_planar_rows,
-    interpolate_planar_rows,
     quaternions_from_rotations,
     rotation_vectors,
     rotations_from_quaternions,
-    rotations_to_6d,
     slerp_rows,
     turns_about_vertical,
 )
@@ -53,7 +50,7 @@ def test_a_rotation_vector_turns_about_its_axis_by_its_length(Rs):
 
 @given(st.lists(rotations, min_size=1, max_size=5))
 def test_six_numbers_of_many_rows_are_those_of_each(Rs):
-    np.testing.assert_array_equal(rotations_to_6d(np.array(Rs)), [rotation_to_6d(R) for R in Rs])
+    np.testing.assert_array_equal(rotation_to_6d(np.array(Rs)), [rotation_to_6d(R) for R in Rs])
 
 
 @given(st.lists(st.tuples(rotations, rotations, shares), min_size=1, max_size=5))
@@ -71,9 +68,9 @@ def test_geodesics_of_many_rows_are_those_of_each(rows):
 @given(planar, st.lists(st.tuples(planar, planar, shares), min_size=1, max_size=5))
 def test_planar_poses_of_many_rows_are_those_of_each(x, rows):
     rows_0, rows_1, alpha = (np.array(column) for column in zip(*rows, strict=True))
-    np.testing.assert_array_equal(compose_planar_rows(x, rows_0), [compose_planar(x, row) for row in rows_0])
+    np.testing.assert_array_equal(compose_planar(x, rows_0), [compose_planar(x, row) for row in rows_0])
     each = [interpolate_planar(*row) for row in rows]
-    np.testing.assert_array_equal(interpolate_planar_rows(rows_0, rows_1, alpha), each)
+    np.testing.assert_array_equal(interpolate_planar(rows_0, rows_1, alpha), each)
     turns = [pose_from_planar(row).rotation for row in rows_0]
     np.testing.assert_allclose(turns_about_vertical(rows_0[:, 2]), turns, atol=1e-15)
 
