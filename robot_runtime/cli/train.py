@@ -148,8 +148,8 @@ class Train:
                 raise InvalidValueError(f"{name} must be at least 1, got {value}")
         if self.dataset and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
-        checked = checked_execution_horizon(self.execution_horizon, action_spec_of(self.task[0]).horizon)
-        if self.network != "flow" and checked is not None:
+        checked_execution_horizon(self.execution_horizon, action_spec_of(self.task[0]).horizon)
+        if self.network != "flow" and self.execution_horizon is not None:
             raise InvalidValueError("--execution-horizon goes with --network flow")
         if self.network != "flow" and self.init is not None:
             raise InvalidValueError(f"--init goes with --network flow, {self.network} starts anew")
