@@ -5,6 +5,7 @@ from typing import Annotated
 
 from tyro.conf import OmitSubcommandPrefixes, configure, subcommand
 
+from robot_runtime.cli.bench_cameras import BenchCameras
 from robot_runtime.cli.bench_faults import BenchFaults
 from robot_runtime.cli.bench_gpu import BenchGpu
 from robot_runtime.cli.bench_loop import BenchLoop
@@ -18,10 +19,12 @@ from robot_runtime.cli.bench_wire import BenchWire
 @configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the control loop, the wire, others' wires, streaming, many robots, a dying server, reaction."""
+    """Measure the control loop, cameras beside it, the wire, others' wires, streaming, many robots, a dying
+    server, reaction."""
 
     what: (
         Annotated[BenchLoop, subcommand("loop")]
+        | Annotated[BenchCameras, subcommand("cameras")]
         | Annotated[BenchWire, subcommand("wire")]
         | Annotated[BenchFaults, subcommand("faults")]
         | Annotated[BenchReaction, subcommand("reaction")]

@@ -9,6 +9,7 @@ import pytest
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
+from robot_runtime.cli.bench_cameras import POLICY, TASK, bare_round
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import NS_PER_S
@@ -17,6 +18,7 @@ from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Image, Observation
 from robot_runtime.robot import Robot
 from robot_runtime.runner import CAMERA_TIMEOUT_NS, CAMERAS_BACK, Runner, Setting
+from robot_runtime.server.process import ServerProcess
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.telemetry import RunRecord
 from sim.drivers import SimArm, SimCamera, SimGripper
@@ -130,10 +132,7 @@ def test_a_camera_that_falls_silent_is_waited_for_and_said():
 def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jpeg_quality):
     task, clock = make_task("track"), MonotonicClock()
     world = World(task, seed=1, t_start_ns=clock.now_ns())
-    try:
-        Renderer(world.model, size=SIZE).close()
-    except RenderingUnavailableError as error:
-        pytest.skip(str(error))
+    skip_where_nothing_can_be_drawn(world)
     offered = replace(task.schema, cameras={"overview": SIZE, "wrist": SIZE})
     policy = WatchingPolicy(replace(offered, cameras={"wrist": SIZE}))
     cameras = {name: SimCamera(world, clock, name=name, size=SIZE) for name in offered.cameras}
@@ -162,3 +161,19 @@ def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jp
         assert image.t_ns <= observation.t_obs_ns
     assert len({image.t_ns for o in policy.seen for image in o.images.values()}) >= 3
     assert np.ptp(policy.seen[-1].images["wrist"].pixels) > 50  # a picture, not a blank
+
+
+def skip_where_nothing_can_be_drawn(world: World) -> None:
+    try:
+        Renderer(world.model, size=SIZE).close()
+    except RenderingUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def test_a_bare_loop_beside_cameras_is_answered_by_a_policy_that_sees():
+    skip_where_nothing_can_be_drawn(World(make_task(TASK)))
+    with ServerProcess(POLICY) as server:
+        measured = bare_round(server.address, 1, 50.0, name="bare", num_ticks=75, length_ns=1_000_000)
+    assert measured.ticks == 75
+    assert measured.chunks_per_s > 0.0
+    assert measured.tick_ms > 0.0
