@@ -83,13 +83,12 @@ def method_or_choice(name: str, *, execution_horizon: int | None = None) -> Meth
 def default_for(default: Default, capabilities: Capabilities) -> Choice:
     """The first of DEFAULTS that the policy was trained for, asked as often as suits the policy unless the
     user says how often; InvalidValueError if it takes none of them."""
-    rows, asked = default.execution_horizon, ""
-    if rows is None and (rows := capabilities.execution_horizon) is not None:
-        asked = f" and is best asked every {rows} rows"
-    for name, why in DEFAULTS:
-        if name in capabilities.methods():
-            method = method_named(name, execution_horizon=rows)
-            return Choice(name=name, method=method, reason=f"the default of a policy that {why}{asked}")
+    found = _default_of(capabilities)
+    if found is not None:
+        name, why = found
+        rows, asked = _rows_to_ask(name, default.execution_horizon, capabilities)
+        method = method_named(name, execution_horizon=rows)
+        return Choice(name=name, method=method, reason=f"the default of a policy that {why}{asked}")
     raise InvalidValueError(
         f"the policy takes none of the default methods {', '.join(name for name, _ in DEFAULTS)}; "
         f"it supports {', '.join(capabilities.methods()) or 'none'}"
@@ -106,7 +105,8 @@ def choose_method(
 ) -> Choice:
     """The method for a policy whose answers take this long, from capture to the first row [ns].
 
-    horizon: H, rows of a chunk, `dt_ns` apart. execution_horizon: s; None takes the method's own.
+    horizon: H, rows of a chunk, `dt_ns` apart.
+    execution_horizon: s; None takes the policy's, if the choice is its default, or the method's own.
     InvalidValueError: no sampler is declared, or a number is out of range.
     """
     if not capabilities.samplers or latency_ns < 0 or dt_ns <= 0 or horizon < 1:
@@ -122,9 +122,10 @@ def choose_method(
     if not isinstance(method.sampler, capabilities.samplers):
         # Standing still, nothing is committed: any sampler then draws a chunk from the observation alone.
         method = replace(method, sampler=capabilities.samplers[0]())
-    if execution_horizon is not None:
-        method = _with_horizon(name, method, execution_horizon)
-    return Choice(name=name, method=fitted(method, capabilities, policy="chosen for"), reason=why)
+    rows, asked = _rows_to_ask(name, execution_horizon, capabilities)
+    if rows is not None:
+        method = replace(method, request=method_named(name, execution_horizon=rows).request)
+    return Choice(name=name, method=fitted(method, capabilities, policy="chosen for"), reason=why + asked)
 
 
 def _pick(
@@ -164,6 +165,17 @@ def _pick(
     )
 
 
-def _with_horizon(name: str, method: Method, execution_horizon: int) -> Method:
-    request = method_named(name, execution_horizon=execution_horizon).request
-    return replace(method, request=request)
+def _default_of(can: Capabilities) -> tuple[str, str] | None:
+    """The first row of DEFAULTS that the policy takes."""
+    return next((row for row in DEFAULTS if row[0] in can.methods()), None)
+
+
+def _rows_to_ask(name: str, wanted: int | None, can: Capabilities) -> tuple[int | None, str]:
+    """Rows from one request to the next, and what to say of them if it is the policy that wants them.
+
+    A policy speaks of its default method alone. None: the method's own.
+    """
+    found = _default_of(can)
+    if wanted is not None or can.execution_horizon is None or found is None or name != found[0]:
+        return wanted, ""
+    return can.execution_horizon, f" and is best asked every {can.execution_horizon} rows"

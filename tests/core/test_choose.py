@@ -169,6 +169,16 @@ def test_the_default_asks_as_often_as_the_policy_wants_it_unless_the_user_says_h
         default_for(Default(execution_horizon=0), can)
 
 
+def test_auto_asks_as_often_as_the_policy_wants_it_where_it_picks_its_default():
+    can = Capabilities(samplers=(*ANY, ClampedPrefix), max_inference_delay=12, execution_horizon=4)
+    choice = chosen(can, 300)
+    assert choice.method == method_named("pipelined-prefix", execution_horizon=4)
+    assert "best asked every 4 rows" in choice.reason
+    assert chosen(can, 300, execution_horizon=2).method.request.when.rows == 2
+    assert chosen(can, 10).method == METHODS["time-aligned"]  # of which the policy said nothing
+    assert chosen(can, 1500).method.request == METHODS["synchronous"].request
+
+
 def test_a_policy_that_takes_no_default_method_says_what_it_takes():
     with pytest.raises(InvalidValueError, match="it supports remac"):
         default_for(Default(), Capabilities(samplers=(PrefixPreservedStart,)))
