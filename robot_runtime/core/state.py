@@ -1,5 +1,6 @@
 """What the robot knows about itself and sees: `RobotState`, `Image`, `Observation`."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -63,13 +64,15 @@ class RobotState:
     @cached_property
     def is_finite(self) -> bool:
         """False if any measured number is NaN or infinite. Looked at several times a tick, so found once."""
-        parts = [self.q, self.dq]
-        parts += [part for part in (self.x_WB, self.V_WB_B) if part is not None]
+        numbers = self.q.tolist() + self.dq.tolist()
+        for part in (self.x_WB, self.V_WB_B):
+            if part is not None:
+                numbers += part.tolist()
         if self.X_BE is not None:
-            parts += [self.X_BE.translation, self.X_BE.rotation]
-        if self.gripper_width is not None and not np.isfinite(self.gripper_width):
-            return False
-        return all(bool(np.isfinite(part).all()) for part in parts)
+            numbers += self.X_BE.homogeneous.ravel().tolist()
+        if self.gripper_width is not None:
+            numbers.append(self.gripper_width)
+        return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -64,6 +64,9 @@ class WholeBodyGains:
     """Speed with which it turns away from singular postures, along the gradient of log w [rad^2/s]."""
     free_speed_max: float = 0.5
     """Of both together, the norm over all joints [rad/s]."""
+    posture_period_ns: int = 9_000_000
+    """How often the posture is looked at for all of this: a third of a tick's time, for joints that turn by a
+    few hundredths of a radian meanwhile. A loop of 100 Hz does it every time [ns]."""
     singular_below: float = 0.06
     """Smallest singular value of J (in metres and radians) below which steps are damped."""
     max_damping: float = 0.04
@@ -109,11 +112,15 @@ class WholeBody:
     _q: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
     _X_BE: pin.SE3 = field(default_factory=pin.SE3.Identity)  # with the joints _q
     _t_ns: int = 0
+    _free: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
+    _damping: float = 0.0
+    _looked_ns: int | None = None
 
     def reset(self, q: Float[np.ndarray, " N"], now_ns: int) -> None:
         """Start at rest with these joints [rad]."""
         self._q, self._t_ns = np.array(q, dtype=float), now_ns
         self._X_BE = self.kinematics.forward(self._q)
+        self._looked_ns = None
         self.error = HandError(position=0.0, rotation=0.0)
 
     def resolve(self, command: Command, state: RobotState, now_ns: int) -> Command:
@@ -129,7 +136,7 @@ class WholeBody:
         dt_s = (now_ns - self._t_ns) / NS_PER_S
         target = self.hand_target(command, state, now_ns)
         if dt_s > 0.0:
-            self._q = self._q + dt_s * self._joint_velocity(target, dt_s)
+            self._q = self._q + dt_s * self._joint_velocity(target, dt_s, now_ns)
             self._X_BE = self.kinematics.forward(self._q)
             self._t_ns = now_ns
         rest = _pose_error(self._X_BE, target)
@@ -152,26 +159,32 @@ class WholeBody:
             case BaseTwistCommand() | None:
                 return X_BE
 
-    def _joint_velocity(self, target: pin.SE3, dt_s: float) -> Float[np.ndarray, " N"]:
+    def _joint_velocity(self, target: pin.SE3, dt_s: float, now_ns: int) -> Float[np.ndarray, " N"]:
         q, lim, gains = self._q, self.limits, self.gains
         J = self.kinematics.jacobian(q)
         twist = _pose_error(self._X_BE, target) / dt_s
         twist[:3] = _shortened(twist[:3], gains.hand_speed_max)
         twist[3:] = _shortened(twist[3:], gains.hand_rotation_max)
-        dq_0 = gains.posture_rate * (gains.posture - q)
-        dq_0 += gains.manipulability_rate * log_manipulability_gradient(J)
-        dq_0 = _shortened(dq_0, gains.free_speed_max)
+        if self._looked_ns is None or now_ns - self._looked_ns >= gains.posture_period_ns:
+            self._look_at_posture(J, now_ns)
         lower = np.maximum(-lim.dq_max, (lim.q_min - q) / dt_s)
         upper = np.minimum(lim.dq_max, (lim.q_max - q) / dt_s)
         return bounded_velocity(
-            J, twist, dq_0, np.minimum(lower, 0.0), np.maximum(upper, 0.0), self._damping(J)
+            J, twist, self._free, np.minimum(lower, 0.0), np.maximum(upper, 0.0), self._damping
         )
 
-    def _damping(self, J: Float[np.ndarray, "6 N"]) -> float:
-        """Squared: none away from singular postures, rising as one comes near (Chiaverini et al. 1994)."""
+    def _look_at_posture(self, J: Float[np.ndarray, "6 N"], now_ns: int) -> None:
+        """What the arm does with its freedom from now on, and how much steps are damped.
+
+        Damping: none away from singular postures, rising as one comes near (Chiaverini et al. 1994).
+        """
+        gains, self._looked_ns = self.gains, now_ns
+        free = gains.posture_rate * (gains.posture - self._q)
+        free += gains.manipulability_rate * log_manipulability_gradient(J)
+        self._free = _shortened(free, gains.free_speed_max)
         smallest = float(np.linalg.svd(J, compute_uv=False)[-1])
-        near = max(0.0, 1.0 - (smallest / self.gains.singular_below) ** 2)
-        return near * self.gains.max_damping**2
+        near = max(0.0, 1.0 - (smallest / gains.singular_below) ** 2)
+        self._damping = near * gains.max_damping**2
 
 
 def bounded_velocity(

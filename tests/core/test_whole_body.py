@@ -141,6 +141,19 @@ def test_what_the_hand_leaves_free_does_not_move_it():
     assert np.abs(robot._q - Q_HOME).max() < 0.5 * apart
 
 
+def test_looking_at_the_posture_every_few_ticks_leads_the_same_way():
+    q = np.array(Q_HOME) + np.array([0.3, 0.2, -0.3, 0.1, 0.4, 0.0, 0.0])
+    often, seldom = controller(q, posture_period_ns=0), controller(q)
+    for i in range(1, 1000):
+        X_BE = FR3.forward(q)
+        X_BE.translation += 0.15 * np.array([np.sin(0.01 * i), np.cos(0.01 * i) - 1.0, 0.0])
+        for robot in (often, seldom):
+            robot.resolve(command(X_BE), state(), i * TICK)
+            assert robot.error.position < 1e-4
+        np.testing.assert_allclose(seldom._q, often._q, atol=5e-3)
+    assert np.abs(seldom._q - often._q).max() > 0.0
+
+
 def test_the_gradient_of_manipulability_is_the_one_of_finite_differences():
     rng = np.random.default_rng(3)
     for _ in range(5):
