@@ -113,6 +113,21 @@ def camera_threads(cameras: Mapping[str, Camera]) -> Iterator[dict[str, Mailbox[
             thread.join(timeout=2.0)
 
 
+def await_first_pictures(
+    boxes: Mapping[str, Mailbox[Image]], clock: Clock, should_stop: Callable[[], bool] = lambda: False
+) -> bool:
+    """Whether every camera has given one, at most CAMERA_START_NS later.
+
+    Making a camera ready can hold the interpreter for tenths of a second: not once the loop runs.
+    """
+    end_ns = clock.now_ns() + CAMERA_START_NS
+    while any(box.peek() is None for box in boxes.values()):
+        if (now_ns := clock.now_ns()) >= end_ns or should_stop():
+            return False
+        clock.sleep_until_ns(now_ns + NS_PER_S // 100)
+    return True
+
+
 class Runner:
     """Drives one robot with one server until told to stop."""
 
@@ -163,7 +178,7 @@ class Runner:
         setting = self._setting
         needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
         with camera_threads(needed) as self._boxes:
-            self._await_first_pictures(should_stop)
+            await_first_pictures(self._boxes, setting.clock, should_stop)
             with real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id]) as line:
                 logger.info("%s", line)
                 try:
@@ -171,15 +186,6 @@ class Runner:
                 finally:
                     setting.robot.stop()
         return self.record
-
-    def _await_first_pictures(self, should_stop: Callable[[], bool]) -> None:
-        """Making a camera ready can hold the interpreter for tenths of a second: not once the loop runs."""
-        clock = self._setting.clock
-        end_ns = clock.now_ns() + CAMERA_START_NS
-        while any(box.peek() is None for box in self._boxes.values()):
-            if (now_ns := clock.now_ns()) >= end_ns or should_stop():
-                return
-            clock.sleep_until_ns(now_ns + NS_PER_S // 100)
 
     def _loop(
         self, duration_s: float, on_tick: Callable[[Tick], None], should_stop: Callable[[], bool]

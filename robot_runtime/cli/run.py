@@ -1,6 +1,5 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-import math
 import signal
 from dataclasses import asdict, dataclass
 from json import dumps
@@ -103,13 +102,17 @@ class Run:
         return 0
 
 
+def chunks_per_s(seen_ns: list[int]) -> float:
+    """By the captures that the answers saw, in order [ns]; 0 for fewer than two."""
+    return (len(seen_ns) - 1) * NS_PER_S / (seen_ns[-1] - seen_ns[0]) if len(seen_ns) > 1 else 0.0
+
+
 def loop_figures(episode: "Episode") -> dict[str, float]:
     """How well the control loop kept time, and how often it got an answer, by the captures they saw."""
     lateness_ms = np.array(episode.record.lateness_ns or [0]) / 1e6
     seen_ns = [splice.source.t_obs_ns for splice in episode.record.splices]
-    took_s = (seen_ns[-1] - seen_ns[0]) / NS_PER_S if len(seen_ns) > 1 else math.inf
     return {
-        "chunks_per_s": max(len(seen_ns) - 1, 0) / took_s,
+        "chunks_per_s": chunks_per_s(seen_ns),
         "ticks": len(episode.record.lateness_ns),
         "ticks_skipped": episode.record.num_skipped,
         "lateness_p50_ms": float(np.quantile(lateness_ms, 0.5)),

@@ -22,13 +22,11 @@ class LatencyEstimator:
         if window < 1:
             raise ValueError(f"need window >= 1, got {window}")
         self._samples: deque[int] = deque(maxlen=window)
-        self._ordered: list[int] = []
         self._is_cold = True
 
     def restart(self) -> None:
         """Forget everything: another server, or the same one restarted."""
         self._samples.clear()
-        self._ordered = []
         self._is_cold = True
 
     def add(self, latency_ns: int) -> None:
@@ -37,14 +35,13 @@ class LatencyEstimator:
             self._is_cold = False
         else:
             self._samples.append(latency_ns)
-            self._ordered = sorted(self._samples)
 
     def latency_ns(self, quantile: float = LATENCY_QUANTILE) -> int | None:
         """A quantile of the last latencies [ns], the higher of two neighbours; None until a second answer has
-        come. Asked for several times a tick, so they are kept in order."""
-        if not self._ordered:
+        come. Asked for at every tick: sorting 20 integers takes a hundredth of numpy's quantile."""
+        if not self._samples:
             return None
-        return self._ordered[math.ceil(quantile * (len(self._ordered) - 1))]
+        return sorted(self._samples)[math.ceil(quantile * (len(self._samples) - 1))]
 
     def num_rows(self, dt_ns: int, quantile: float = LATENCY_QUANTILE) -> int:
         """`rows_past` of that quantile; 0 while there is none."""

@@ -65,8 +65,8 @@ class WholeBodyGains:
     free_speed_max: float = 0.5
     """Of both together, the norm over all joints [rad/s]."""
     posture_period_ns: int = 9_000_000
-    """How often the posture is looked at for all of this: a third of a tick's time, for joints that turn by a
-    few hundredths of a radian meanwhile. A loop of 100 Hz does it every time [ns]."""
+    """How often the posture is looked at, for all of this and for damping; joints turn by a few hundredths of
+    a radian meanwhile. A loop of 100 Hz does it every time [ns]."""
     singular_below: float = 0.06
     """Smallest singular value of J (in metres and radians) below which steps are damped."""
     max_damping: float = 0.04
@@ -112,7 +112,7 @@ class WholeBody:
     _q: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
     _X_BE: pin.SE3 = field(default_factory=pin.SE3.Identity)  # with the joints _q
     _t_ns: int = 0
-    _free: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
+    _dq_0: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
     _damping: float = 0.0
     _looked_ns: int | None = None
 
@@ -170,7 +170,7 @@ class WholeBody:
         lower = np.maximum(-lim.dq_max, (lim.q_min - q) / dt_s)
         upper = np.minimum(lim.dq_max, (lim.q_max - q) / dt_s)
         return bounded_velocity(
-            J, twist, self._free, np.minimum(lower, 0.0), np.maximum(upper, 0.0), self._damping
+            J, twist, self._dq_0, np.minimum(lower, 0.0), np.maximum(upper, 0.0), self._damping
         )
 
     def _look_at_posture(self, J: Float[np.ndarray, "6 N"], now_ns: int) -> None:
@@ -179,9 +179,9 @@ class WholeBody:
         Damping: none away from singular postures, rising as one comes near (Chiaverini et al. 1994).
         """
         gains, self._looked_ns = self.gains, now_ns
-        free = gains.posture_rate * (gains.posture - self._q)
-        free += gains.manipulability_rate * log_manipulability_gradient(J)
-        self._free = _shortened(free, gains.free_speed_max)
+        dq_0 = gains.posture_rate * (gains.posture - self._q)
+        dq_0 += gains.manipulability_rate * log_manipulability_gradient(J)
+        self._dq_0 = _shortened(dq_0, gains.free_speed_max)
         smallest = float(np.linalg.svd(J, compute_uv=False)[-1])
         near = max(0.0, 1.0 - (smallest / gains.singular_below) ** 2)
         self._damping = near * gains.max_damping**2
