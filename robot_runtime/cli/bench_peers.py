@@ -5,12 +5,14 @@ alternate, so that drift of the machine cancels.
 """
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
@@ -34,6 +36,10 @@ from robot_runtime.core.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
 OURS = "ours"
+PADDINGS = (0, 1000, 2000, 3000)
+"""Bytes more in the environment of each process of openpi's. The size of an environment moves the stack and
+with it where buffers lie, which can double the time of a round trip of A: at one size in a dozen or so, but
+then for as long as the process lives."""
 LEROBOT_SLEEP_S = 1 / 30
 """What LeRobot's server waits out by default."""
 
@@ -75,8 +81,9 @@ class BenchPeers:
             }
             scripts = Path(sim.peers.__file__).parent
             if self.openpi_python is not None:
-                openpi = peer_block(self.openpi_python, scripts / "wire_openpi.py", *size)
-                blocks["openpi"] = stack.enter_context(openpi)
+                script = scripts / "wire_openpi.py"
+                starts = [peer_block(self.openpi_python, script, *size, padding=n) for n in PADDINGS]
+                blocks["openpi"] = in_turn([stack.enter_context(start) for start in starts])
             for name, sleep_s in (("LeRobot", LEROBOT_SLEEP_S), ("LeRobot, no sleep", 0.0)):
                 peer = peer_block(Path(sys.executable), scripts / "wire_lerobot.py", *size, sleep_s)
                 blocks[name] = stack.enter_context(peer)
@@ -84,9 +91,24 @@ class BenchPeers:
         return [Row.of(payload, pace, path, trips) for (pace, path), trips in samples.items()]
 
 
+def in_turn(blocks: Sequence[Block]) -> Block:
+    """One after the other, each after some round trips that do not count."""
+    for block in blocks:
+        block(50, is_paced=False)
+    turns = cycle(blocks)
+
+    def next_block(n: int, *, is_paced: bool) -> list[Trip]:
+        return next(turns)(n, is_paced=is_paced)
+
+    return next_block
+
+
 @contextmanager
-def peer_block(python: Path, script: Path, *arguments: float) -> Iterator[Block]:
-    """A script that makes round trips when told to, as those of `sim.peers` do."""
+def peer_block(python: Path, script: Path, *arguments: float, padding: int = 0) -> Iterator[Block]:
+    """A script that makes round trips when told to, as those of `sim.peers` do.
+
+    padding: see PADDINGS.
+    """
     command = [str(python.absolute()), str(script), *map(str, arguments)]
     with (
         TemporaryDirectory() as folder,
@@ -98,6 +120,7 @@ def peer_block(python: Path, script: Path, *arguments: float) -> Iterator[Block]
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
+            env={**os.environ, "PADDING": "-" * padding},
         ) as process,
     ):
         assert process.stdin is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.bench_peers import peer_block
+from robot_runtime.cli.bench_peers import in_turn, peer_block
 from robot_runtime.errors import RobotRuntimeError
 
 WAIT_S = 20.0
@@ -36,6 +36,22 @@ def test_a_peer_makes_as_many_round_trips_as_asked_and_its_server_ends_with_it()
     while any(server.exists() for server in servers):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
+
+
+def test_processes_in_turn_are_all_asked_and_each_has_an_environment_of_its_own_size(tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    print(json.dumps([len(os.environ['PADDING'])] * int(line.split()[0])), flush=True)\n"
+    )
+    with (
+        peer_block(Path(sys.executable), script) as one,
+        peer_block(Path(sys.executable), script, padding=1000) as other,
+    ):
+        block = in_turn([one, other])
+        sizes = [[size for size, _ in block(n, is_paced=False)] for n in (1, 2, 3)]
+    assert sizes == [[0], [1000, 1000], [0, 0, 0]]
 
 
 def test_a_peer_that_cannot_start_says_why(tmp_path):
