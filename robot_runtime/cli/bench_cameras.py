@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from sim.world import World
 
 TASK, POLICY = "fetch", "fetch-seeing"
-ROWS_TO_ASK, REQUEST_NS = 4, NS_PER_S // 5
-"""How often all loops ask. Left to itself ours asks twice as often where answers take two rows or more."""
+ROWS_TO_ASK = 4
+"""Rows from one request to the next, in all loops. Left to itself ours asks twice as often where answers take
+two rows or more."""
 SHARES = {"same tick": 1.0, "half": 0.5, "no tick": 0.0}
 """Of our tick's length, by the name of the bare loop."""
 FIRST_SEED = 10_000
@@ -189,13 +190,15 @@ def _bare_loop(
     ask: Callable[[int], None],
 ) -> tuple[int, list[int], list[int]]:
     """Ticks lost, how long they were, and the captures that were answered [ns]."""
+    assert client.welcome is not None
+    request_ns = ROWS_TO_ASK * client.welcome.action_spec.dt_ns
     pacer, next_ns = Pacer(clock, period_ns=round(NS_PER_S / control_hz)), 0
     lost, lengths_ns, seen_ns, num_turns = 0, list[int](), list[int](), 1000.0
     for _ in range(num_ticks):
         beat = pacer.wait()
         lost += beat.num_skipped
         if beat.now_ns >= next_ns:
-            next_ns = max(next_ns, beat.now_ns) + REQUEST_NS
+            next_ns = max(next_ns, beat.now_ns) + request_ns
             ask(beat.now_ns)
         seen_ns += [event.part.t_obs_ns for event in client.events() if isinstance(event, PartReceived)]
         # As much work each time, not as much time: what the machine takes away makes a tick longer.

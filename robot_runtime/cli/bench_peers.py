@@ -30,6 +30,7 @@ from robot_runtime.cli.bench_wire import (
     observation_of,
     our_round_trip,
     round_trips,
+    warm_up,
 )
 from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip, threads_round_trip
 from robot_runtime.core.action import NS_PER_S
@@ -38,8 +39,8 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 OURS = "ours"
 PADDINGS = (0, 1000, 2000, 3000)
 """Bytes more in the environment of each process of openpi's. The size of an environment moves the stack and
-with it where buffers lie, which can double the time of a round trip of A: at one size in a dozen or so, but
-then for as long as the process lives."""
+with it where buffers lie, which at some sizes doubles the time of a round trip of A for as long as the
+process lives."""
 LEROBOT_SLEEP_S = 1 / 30
 """What LeRobot's server waits out by default."""
 
@@ -94,7 +95,7 @@ class BenchPeers:
 def in_turn(blocks: Sequence[Block]) -> Block:
     """One after the other, each after some round trips that do not count."""
     for block in blocks:
-        block(50, is_paced=False)
+        warm_up(block)
     turns = cycle(blocks)
 
     def next_block(n: int, *, is_paced: bool) -> list[Trip]:

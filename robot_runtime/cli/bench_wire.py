@@ -191,10 +191,15 @@ def round_trips(round_trip: RoundTrip, n: int, *, is_paced: bool) -> list[Trip]:
     return out
 
 
+def warm_up(block: Block) -> None:
+    """Some round trips that do not count."""
+    block(50, is_paced=False)
+
+
 def alternate(blocks: Mapping[str, Block], num_rounds: int) -> dict[tuple[str, str], list[Trip]]:
     """Round trips by pace and path, after some that do not count."""
     for block in blocks.values():
-        block(50, is_paced=False)
+        warm_up(block)
     samples: dict[tuple[str, str], list[Trip]] = {}
     # At 30 Hz in blocks of 20, so that in most of them a pace has been found.
     for pace, size, rounds in (("sequential", 50, num_rounds), ("30 Hz", 20, num_rounds // 2)):
