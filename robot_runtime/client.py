@@ -31,7 +31,7 @@ from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerR
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
 from robot_runtime.wire.order import follows
-from robot_runtime.wire.rehearsal import is_request_near, rehearse
+from robot_runtime.wire.rehearsal import ClientRehearsal, is_request_near
 
 logger = logging.getLogger(__name__)
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
@@ -85,6 +85,7 @@ class PolicyClient:
             policy=policy,
             session_ids=_session_ids(),
         )
+        self._rehearsal = ClientRehearsal()
         self._doorbell = Doorbell()
         self._requests: Mailbox[tuple[ChunkRequest, ...]] = Mailbox()
         self._cancels: deque[tuple[int, int]] = deque()
@@ -261,7 +262,7 @@ class PolicyClient:
         while self._outbox and self._transport.send(self._outbox[0]):
             self._outbox.popleft()
         if any(is_request_near(packet) for packet in packets):
-            rehearse()
+            self._rehearsal.run(self._clock.now_ns())
 
     def _hand_over(self) -> None:
         while (event := self._session.next_event()) is not None:

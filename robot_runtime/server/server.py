@@ -20,13 +20,14 @@ from robot_runtime.keys import ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.rehearsal import ServerRehearsal
 from robot_runtime.server.service import Service
 from robot_runtime.transport import listen
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Hello, Packet
-from robot_runtime.wire.rehearsal import is_request_near, rehearse
+from robot_runtime.wire.rehearsal import is_request_near
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
@@ -93,6 +94,7 @@ class PolicyServer:
                 service.close()
             self._doorbell.close()
             raise
+        self._rehearsal = ServerRehearsal(clock=self._clock, ring=self._doorbell.ring)
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -147,6 +149,7 @@ class PolicyServer:
 
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
+        self._rehearsal.close()
         for service in self._services.values():
             service.close()
         self._transport.close()
@@ -168,6 +171,7 @@ class PolicyServer:
         for service in self._services.values():
             service.take_results()
         self._send()
+        self._rehearsal.turn(self._clock.now_ns())
         is_near = False
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
@@ -184,8 +188,8 @@ class PolicyServer:
         for service in self._services.values():
             service.turn(now_ns)
         self._send()
-        if is_near:
-            rehearse()
+        if is_near and all(service.is_idle for service in self._services.values()):
+            self._rehearsal.begin(now_ns)
 
     def _service_of(self, peer: bytes, received: Packet | ProtocolError) -> Service:
         """Whom an arrival is for: a greeting names its policy; what nobody knows the first refuses."""

@@ -68,6 +68,11 @@ class Service:
         """Of the policy."""
         return self._welcome.policy
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is worked on."""
+        return self._engine.is_idle and not self._session.num_waiting
+
     def knows(self, peer: bytes) -> bool:
         """Whether that peer has greeted."""
         return self._session.knows(peer)

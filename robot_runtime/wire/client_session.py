@@ -58,9 +58,9 @@ from robot_runtime.wire.messages import (
 FIRST_PATIENCE_NS = 50 * NS_PER_MS
 MAX_PATIENCE_NS = 500 * NS_PER_MS
 MISSED_HEARTBEATS = 5
-AHEAD_NS = 3 * NS_PER_MS
+AHEAD_NS = 4 * NS_PER_MS
 """A heartbeat comes so long before the request that is expected: owners that round a timer up to a
-millisecond and servers that wake slowly are done with it in time, and caches are still warm."""
+millisecond and servers that wake slowly are done rehearsing in time, and caches are still warm."""
 
 
 class ClientState(Enum):
