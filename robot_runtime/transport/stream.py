@@ -58,16 +58,20 @@ class Stream:
         return self._zmtp.next_message()
 
     def read(self) -> None:
-        """Take in what has arrived, at most the rest of one large frame and a little more."""
-        try:
-            num_bytes = self.socket.recvmsg_into(self._zmtp.buffers())[0]
-        except BlockingIOError:
-            return
-        if not num_bytes:
-            raise ConnectionResetError("the peer has hung up")
-        self._zmtp.received(num_bytes)
-        if said := self._zmtp.bytes_to_send():
-            self._write([said])
+        """Take in what has arrived, at most the rest of a message and a little more."""
+        while not self._zmtp.has_message:
+            buffers = self._zmtp.buffers()
+            try:
+                num_bytes = self.socket.recvmsg_into(buffers)[0]
+            except BlockingIOError:
+                return
+            if not num_bytes:
+                raise ConnectionResetError("the peer has hung up")
+            self._zmtp.received(num_bytes)
+            if said := self._zmtp.bytes_to_send():
+                self._write([said])
+            if num_bytes < sum(map(len, buffers)):
+                return  # that was all
 
     def send(self, frames: Sequence[Buffer]) -> None:
         """Send a message, or as much of it as the socket takes."""
