@@ -13,11 +13,12 @@ on one thread.
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table

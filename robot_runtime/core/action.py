@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import pinocchio as pin
+from msgspec import Struct
 
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import RobotState, readonly
@@ -171,8 +172,7 @@ def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
     return tuple(fields)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChunkPart:
+class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Rows of one answer as they become final; a chunk comes in one part or in several, in row order."""
 
     request_id: int

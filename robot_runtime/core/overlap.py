@@ -10,9 +10,10 @@ they will make it do; whoever works them out in turn can. Without it, every answ
 the one before has already replaced, and a robot that asks often never gets anywhere.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from robot_runtime.core.action import ActionChunk, ActionSpec
 from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 
 from robot_runtime.core.action import ActionSpec, JointPosition
 from robot_runtime.core.counts import Counts
@@ -30,8 +31,7 @@ MAX_IN_FLIGHT = 32
 """Requests of one robot under way at a time, at most."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChunkRequest:
+class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """One question to the policy."""
 
     request_id: int

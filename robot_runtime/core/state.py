@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pinocchio as pin
+from msgspec import Struct
 
 from robot_runtime.core.shapes import Float, UInt8
 
@@ -75,8 +76,7 @@ class RobotState:
         return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Image:
+class Image(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """One camera frame with its own capture time."""
 
     t_ns: int

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.wire.jobs import Job
@@ -33,8 +34,7 @@ _MAX_SAMPLERS = 64
 _MAX_RHYTHMS = 256
 
 
-@dataclass(frozen=True)
-class _Pace:
+class _Pace(Struct, frozen=True, gc=False):
     """What batches of one sampler part have taken, over what was measured for their sizes."""
 
     mean: float
@@ -91,8 +91,7 @@ class BatchTimes:
 _AS_MEASURED = _Pace(1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True, gc=False):
     """What to do now."""
 
     batch: tuple[Job, ...] = ()
@@ -103,8 +102,7 @@ class Choice:
     """When to choose again if nothing happens before; None: when something does."""
 
 
-@dataclass(frozen=True)
-class _Rhythm:
+class _Rhythm(Struct, frozen=True, gc=False):
     """When a robot asked last, and how long that was after the time before."""
 
     last_ns: int

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 
 from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.wire.assembly import Assembly, InconsistentReplyError
@@ -183,7 +184,7 @@ class Credit:
             observation = replace(observation, environment_state=np.zeros(0))
         if observation is request.observation and remaining_ns == request.deadline_ns:
             return request
-        return replace(request, observation=observation, deadline_ns=remaining_ns)
+        return structs.replace(request, observation=observation, deadline_ns=remaining_ns)
 
     def _drop(self, submission: _Submission, reason: DropReason) -> None:
         request_id, epoch = submission.identity

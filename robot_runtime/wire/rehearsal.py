@@ -84,9 +84,7 @@ class ClientRehearsal:
             self._session.submit(nobodys_request(request_id), now_ns)
             for packet in self._session.packets_to_send():
                 encode(packet)
-            part = ChunkPart(
-                request_id=request_id, epoch=0, t_obs_ns=0, first_row=0, rows=ROWS, is_last=True
-            )
+            part = ChunkPart(request_id=request_id, epoch=0, t_obs_ns=0, first_row=0, rows=ROWS, is_last=True)
             answer = Packet(NOBODY, 0, ChunkReply(part=part, queue_ns=0, infer_ns=0))
             self._session.receive(decode(encode(answer)), now_ns)
             while self._session.next_event() is not None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from robot_runtime.core.choose import DEFAULTS
 from robot_runtime.core.method import METHODS, Method
@@ -93,11 +94,11 @@ def test_only_answers_that_the_request_names_are_shown():
     robot = executor(overlapping(delay=3))
     robot.reset(state_at(0), 0)
     first = robot.make_request(observation_at(0))
-    second = replace(robot.make_request(observation_at(DT)), in_flight=())
+    second = structs.replace(robot.make_request(observation_at(DT)), in_flight=())
     server = OpenAnswers(SPEC)
     server.add(first, continuing(first, 0.1))
     assert server.shown(second) is second
-    other_epoch = replace(second, in_flight=(first.request_id,), epoch=first.epoch + 1)
+    other_epoch = structs.replace(second, in_flight=(first.request_id,), epoch=first.epoch + 1)
     assert server.shown(other_epoch) is other_epoch
 
 

@@ -49,7 +49,8 @@ class WatchingPolicy(HoldPolicy):
     def infer(self, observation, **question):
         if observation.state.t_ns > 0:  # not the warm-up
             images = {
-                name: replace(image, pixels=image.pixels.copy()) for name, image in observation.images.items()
+                name: Image(t_ns=image.t_ns, pixels=image.pixels.copy())
+                for name, image in observation.images.items()
             }
             self.seen.append(replace(observation, images=images))
         return super().infer(observation, **question)

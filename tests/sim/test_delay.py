@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from policies.policy import Answer
 from robot_runtime.core.action import NS_PER_MS
@@ -161,8 +162,10 @@ def test_episodes_side_by_side_come_out_as_one_by_one(method):
 
 def test_the_rows_of_a_formula_come_when_those_of_a_network_would():
     sampler, seen = HorizonAwareSchedule(), World(make_task("track")).observe()
-    asked = replace(request(), observation=seen, inference_delay=3, prev_action_chunk=np.zeros((32, 8)))
-    (made,) = answer_all(ExpertPolicy("track"), [replace(asked, sampler=sampler)])
+    asked = structs.replace(
+        request(), observation=seen, inference_delay=3, prev_action_chunk=np.zeros((32, 8))
+    )
+    (made,) = answer_all(ExpertPolicy("track"), [structs.replace(asked, sampler=sampler)])
     calls = np.repeat(made.answer.num_calls, [len(block) for block in made.answer.blocks])
     assert calls[3:].tolist() == finish_steps(sampler, horizon=32, inference_delay=3)[3:].tolist()
     assert calls[0] == 1

@@ -259,10 +259,7 @@ def test_deeply_nested_and_extension_headers_are_refused():
 
 def test_objects_do_not_travel():
     rows = np.array([[object()]])
-    part = ChunkPart.__new__(ChunkPart)
-    values = {"request_id": 1, "epoch": 0, "t_obs_ns": 1, "first_row": 0, "rows": rows, "is_last": True}
-    for name, value in values.items():
-        object.__setattr__(part, name, value)
+    part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
     with pytest.raises(ProtocolError, match="object"):
         encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))
 
