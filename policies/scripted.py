@@ -7,7 +7,7 @@ import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.request_parts import LastTarget, RollForward
-from robot_runtime.core.sampler_parts import SamplerPart
+from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float, Int
 from robot_runtime.core.state import Observation, RobotState
@@ -86,6 +86,33 @@ class HoldPolicy:
     def _waypoints(self, state: RobotState) -> Waypoints:
         """Where it leads, row by row."""
         return still_waypoints(state, self._spec.horizon)
+
+
+class InstantPolicy:
+    """Answers at once with the same numbers, whatever it is asked: all that is left is the runtime."""
+
+    name = "instant"
+    tasks: tuple[str, ...] = ()
+    samplers = (ConstantSchedule,)
+    max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
+    execution_horizon = None
+
+    def __init__(self, schema: Schema, action_spec: ActionSpec) -> None:
+        self.schema, self.action_spec = schema, action_spec
+        self._rows = np.ones((action_spec.horizon, action_spec.dim), np.float32)
+
+    def infer(
+        self,
+        observation: Observation,
+        *,
+        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
+        inference_delay: int = 0,
+        sampler: SamplerPart,
+        seed: int,
+    ) -> Iterator[Float[np.ndarray, "n D"]]:
+        yield self._rows
 
 
 class SinePolicy(HoldPolicy):

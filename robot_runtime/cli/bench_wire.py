@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from policies.scripted import InstantPolicy
 from robot_runtime.cli.bench_wire_floor import (
     ANY_PORT,
     RoundTrip,
@@ -35,7 +36,7 @@ from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.server.server import PolicyServer
@@ -92,34 +93,6 @@ class Row:
         return cls(payload=payload, pace=pace, path=path, n=len(trips), p50=p50, p95=p95, p99=p99)
 
 
-class InstantPolicy:
-    """Answers at once with the same 50 x 14 numbers: all that is left is the runtime."""
-
-    name = "instant"
-    action_spec = SPEC
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
-
-    def __init__(self, size: tuple[int, int]) -> None:
-        self.schema = _schema(size)
-        self._rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
-
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: np.ndarray | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[np.ndarray]:
-        yield self._rows
-
-
 def _schema(size: tuple[int, int]) -> Schema:
     cameras = {"left": size, "right": size}
     return Schema(
@@ -137,7 +110,7 @@ def observation_of(size: tuple[int, int], t_ns: int) -> Observation:
 
 def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
     tune_process()
-    with PolicyServer(InstantPolicy(size), ANY_PORT) as server:
+    with PolicyServer(InstantPolicy(_schema(size), SPEC), ANY_PORT) as server:
         pipe.send(server.address)
         server.serve_forever()
 

@@ -1,14 +1,11 @@
 """`ServerRehearsal`: the server's side of a round trip before a request comes; see `wire/rehearsal.py`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 
-import numpy as np
-
+from policies.scripted import InstantPolicy
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
-from robot_runtime.core.state import Observation
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.service import Service
@@ -16,32 +13,9 @@ from robot_runtime.wire import rehearsal
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.messages import Packet
 
-_PEER = b"nobody"
+_PEER = rehearsal.NOBODY.encode()
 _WARM_NS = 5 * NS_PER_MS
-"""So soon after a rehearsal another one gains nothing: with many robots there is always a request near."""
-
-
-class _NobodysPolicy:
-    name = rehearsal.NOBODY
-    schema = rehearsal.SCHEMA
-    action_spec = rehearsal.SPEC
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
-
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: np.ndarray | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[np.ndarray]:
-        yield rehearsal.ROWS
+"""There is no other rehearsal so soon after one: with many robots a request is always near."""
 
 
 class ServerRehearsal:
@@ -51,9 +25,10 @@ class ServerRehearsal:
         """ring: called from the worker whenever `turn` has something to do."""
         self.account = Account()
         """Of nobody's requests; the server's own say nothing of them."""
+        policy = InstantPolicy(rehearsal.SCHEMA, rehearsal.SPEC)
         self._service = Service(
-            _NobodysPolicy(),
-            policies=[rehearsal.NOBODY],
+            policy,
+            policies=[policy.name],
             account=self.account,
             clock=clock,
             ring=ring,

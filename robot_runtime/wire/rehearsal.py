@@ -32,7 +32,7 @@ SCHEMA = Schema(
     action_fields=SPEC.fields, num_joints=7, has_gripper=True, has_base=False, cameras={"camera": _SIZE}
 )
 HELLO = Packet(NOBODY, 0, Hello(robot=NOBODY, schema=SCHEMA))
-ROWS = np.zeros((SPEC.horizon, SPEC.dim), np.float32)
+_ROWS = np.zeros((SPEC.horizon, SPEC.dim), np.float32)
 _WELCOME = Welcome(
     policy=NOBODY,
     schema=SCHEMA,
@@ -84,7 +84,9 @@ class ClientRehearsal:
             self._session.submit(nobodys_request(request_id), now_ns)
             for packet in self._session.packets_to_send():
                 encode(packet)
-            part = ChunkPart(request_id=request_id, epoch=0, t_obs_ns=0, first_row=0, rows=ROWS, is_last=True)
+            part = ChunkPart(
+                request_id=request_id, epoch=0, t_obs_ns=0, first_row=0, rows=_ROWS, is_last=True
+            )
             answer = Packet(NOBODY, 0, ChunkReply(part=part, queue_ns=0, infer_ns=0))
             self._session.receive(decode(encode(answer)), now_ns)
             while self._session.next_event() is not None:

@@ -1,10 +1,10 @@
 """Cameras, control and network in threads of their own, against a real server and real rendering."""
 
 from dataclasses import replace
-from threading import Thread
 
 import numpy as np
 import pytest
+from toy import serving
 
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
@@ -20,7 +20,6 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot import Robot
 from robot_runtime.runner import CAMERA_TIMEOUT_NS, CAMERAS_BACK, Runner, Setting
 from robot_runtime.server.process import ServerProcess
-from robot_runtime.server.server import PolicyServer
 from robot_runtime.telemetry import RunRecord
 from sim.drivers import SimArm, SimCamera, SimGripper
 from sim.render import Renderer, RenderingUnavailableError
@@ -89,16 +88,12 @@ def run_with(camera: FlatCamera, clock: MonotonicClock, *, duration_s: float) ->
         cameras={"wrist": camera},
     )
     policy = WatchingPolicy(schema)
-    with PolicyServer(policy, "tcp://127.0.0.1:*", heartbeat_ns=PATIENT_NS) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            with PolicyClient(server.address, schema=schema) as client:
-                runner = Runner(setting, client, client.wait_until_ready(10.0))
-                record = runner.run(duration_s=duration_s)
-        finally:
-            server.stop()
-            thread.join()
+    with (
+        serving(policy, heartbeat_ns=PATIENT_NS) as server,
+        PolicyClient(server.address, schema=schema) as client,
+    ):
+        runner = Runner(setting, client, client.wait_until_ready(10.0))
+        record = runner.run(duration_s=duration_s)
     return record, policy.seen
 
 
@@ -153,15 +148,11 @@ def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jp
         observe=lambda state: Observation(state=state, environment_state=task.environment_state(world)),
         cameras=cameras,
     )
-    with PolicyServer(policy, "tcp://127.0.0.1:*", heartbeat_ns=PATIENT_NS) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            with PolicyClient(server.address, schema=offered, jpeg_quality=jpeg_quality) as client:
-                record = Runner(setting, client, client.wait_until_ready(10.0)).run(duration_s=1.5)
-        finally:
-            server.stop()
-            thread.join()
+    with (
+        serving(policy, heartbeat_ns=PATIENT_NS) as server,
+        PolicyClient(server.address, schema=offered, jpeg_quality=jpeg_quality) as client,
+    ):
+        record = Runner(setting, client, client.wait_until_ready(10.0)).run(duration_s=1.5)
     assert any(tick.mode is Mode.RUN for tick in record.ticks), record.log
     assert len(policy.seen) >= 5
     for observation in policy.seen:

@@ -2,10 +2,9 @@
 
 import stat
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from toy import ToyPolicy, toy_request, toy_schema
+from toy import ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.client import PolicyClient
 from robot_runtime.errors import ServerUnavailableError
@@ -13,8 +12,6 @@ from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.transport.address import OpenAddressError
 from robot_runtime.wire.events import PartReceived
-
-ANY_PORT = "tcp://127.0.0.1:*"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +23,8 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path):
-    with PolicyServer(ToyPolicy(), ANY_PORT, keys=ServerKeys.load(folder / "server")) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+    with serving(ToyPolicy(), keys=ServerKeys.load(folder / "server")) as server:
         yield server.address
-        server.stop()
-        thread.join()
 
 
 def greet(address: str, keys: RobotKeys | None) -> None:

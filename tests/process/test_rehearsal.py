@@ -1,16 +1,12 @@
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
-from threading import Thread
 
 import pytest
-from toy import ToyPolicy, toy_request, toy_schema
+from toy import ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.client import PolicyClient
 from robot_runtime.server.account import Account
 from robot_runtime.server.rehearsal import ServerRehearsal
-from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.rehearsal import NUM_TIMES, ClientRehearsal
 from sim.clock import SimClock
 
@@ -20,7 +16,6 @@ TIMEOUT_S = 20.0
 
 def test_both_sides_rehearse_before_the_requests_of_a_robot_that_keeps_its_pace(monkeypatch):
     rehearsed: dict[str, int] = {}  # at how many requests each side first did
-    request_ids = count(1)
     request_id = 0
 
     def note(side: str, rehearse):
@@ -34,31 +29,18 @@ def test_both_sides_rehearse_before_the_requests_of_a_robot_that_keeps_its_pace(
     monkeypatch.setattr(ServerRehearsal, "begin", note("server", ServerRehearsal.begin))
     account = Account()
     with (
-        serving(PolicyServer(ToyPolicy(), "tcp://127.0.0.1:*", heartbeat_ns=10**9, accounts={"toy": account}))
-        as server,
+        serving(ToyPolicy(), heartbeat_ns=10**9, accounts={"toy": account}) as server,
         PolicyClient(server.address, schema=toy_schema()) as client,
-    ):  # fmt: skip
+    ):
         client.wait_until_ready(TIMEOUT_S)
         deadline_s = time.monotonic() + TIMEOUT_S
         while {*rehearsed} != {"robot", "server"} and time.monotonic() < deadline_s:
-            request_id = next(request_ids)
+            request_id += 1
             client.submit(toy_request(request_id))
             time.sleep(0.05)
     assert {*rehearsed} == {"robot", "server"}
     assert min(rehearsed.values()) >= 2  # there is no pace before
     assert account.requests.total() <= request_id  # nobody's are not counted
-
-
-@contextmanager
-def serving(server: PolicyServer) -> Iterator[PolicyServer]:
-    with server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            thread.join()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
-from toy import SPEC, ToyPolicy, toy_request, toy_schema
+from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.client import PolicyClient
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError
@@ -19,8 +19,6 @@ from robot_runtime.server.metrics import MetricsServer
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
 from robot_runtime.wire.messages import DropReason
-
-ANY_PORT = "tcp://127.0.0.1:*"
 
 
 class NamedPolicy(ToyPolicy):
@@ -35,18 +33,6 @@ class NamedPolicy(ToyPolicy):
         rows = np.full((SPEC.horizon, SPEC.dim), self._number)
         yield rows[:2]
         yield rows[2:]
-
-
-@contextmanager
-def serving(*policies: ToyPolicy, **options) -> Iterator[PolicyServer]:
-    with PolicyServer(policies, ANY_PORT, **options) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            thread.join()
 
 
 @contextmanager

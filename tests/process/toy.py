@@ -1,15 +1,20 @@
 """A small policy and its requests, for tests with real sockets."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
 
 import numpy as np
 
+from policies.policy import Policy
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.server.server import PolicyServer
 
+ANY_PORT = "tcp://127.0.0.1:*"
 NUM_JOINTS = 2
 SPEC = ActionSpec(fields=(JointPosition(NUM_JOINTS), GripperWidth()), horizon=6, dt_ns=NS_PER_S // 30)
 
@@ -80,3 +85,16 @@ def toy_request(
         "deadline_ns": 5 * NS_PER_S,
     }
     return ChunkRequest(request_id=request_id, observation=observation, **(values | changes))
+
+
+@contextmanager
+def serving(*policies: Policy, **options) -> Iterator[PolicyServer]:
+    """A server in a thread of this process."""
+    with PolicyServer(policies, ANY_PORT, **options) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join()
