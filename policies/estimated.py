@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from msgspec import structs
 
 from policies.estimator import Estimator, scene_numbers
 from policies.flow.checkpoint import Checkpoint
@@ -117,7 +118,7 @@ def _nearest(scenes: Float[np.ndarray, "n S"], among: Float[np.ndarray, "m S"]) 
 
 def _told(demonstration: Demonstration, scene: Float[np.ndarray, " K"]) -> StoredDemonstration:
     return StoredDemonstration(
-        observation=replace(demonstration.observation, images={}, environment_state=scene),
+        observation=structs.replace(demonstration.observation, images={}, environment_state=scene),
         rows=demonstration.rows,
         num_committed=demonstration.num_committed,
     )

@@ -14,7 +14,7 @@ shows comes with a large deviation.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import numpy as np
 import pinocchio as pin
 import torch
 from jaxtyping import Float, UInt8
+from msgspec import structs
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -91,7 +92,7 @@ class Estimator:
         mean, std = np.split(self.estimate(observations), 2, axis=1)
         scenes = np.concatenate([mean, np.log(std)], axis=1)
         return [
-            replace(o, images={}, environment_state=scene)
+            structs.replace(o, images={}, environment_state=scene)
             for o, scene in zip(observations, scenes, strict=True)
         ]
 

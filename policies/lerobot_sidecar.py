@@ -6,13 +6,14 @@ our observations become theirs, and where their rows count from.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from msgspec import structs
 from torch import Tensor
 
 from policies.flow.features import FeatureConfig, row_origin, state_features
@@ -132,13 +133,13 @@ class Sidecar:
     def _in_its_units(self, observation: Observation) -> Observation:
         state = observation.state
         width = state.gripper_width
-        theirs = replace(
+        theirs = structs.replace(
             state,
             q=state.q / self.joint_unit_rad,
             dq=state.dq / self.joint_unit_rad,
             gripper_width=None if width is None else width / self.gripper_unit_m,
         )
-        return replace(observation, state=theirs)
+        return structs.replace(observation, state=theirs)
 
 
 def tensors_of(

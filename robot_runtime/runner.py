@@ -12,7 +12,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from drivers.protocols import Camera
 from robot_runtime.client import PolicyClient
@@ -236,7 +238,7 @@ class Runner:
         images = self._images(now_ns)
         if images is None:
             return None
-        observation = replace(self._setting.observe(state), images=images)
+        observation = structs.replace(self._setting.observe(state), images=images)
         request = self.executor.make_request(observation)
         for sentence in self.executor.counts.fallbacks():
             self._say_once(sentence, is_routine=False)

@@ -5,10 +5,11 @@ policy really took.
 """
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import structs
 
 from drivers.fr3 import FR3_LIMITS
 from policies.policy import Policy, capabilities_of
@@ -192,7 +193,7 @@ def _seen(world: World, state: RobotState, cameras: Mapping[str, tuple[int, int]
     observation = world.observe(state)
     if not cameras:
         return observation
-    return replace(observation, images=take_pictures(world, cameras))
+    return structs.replace(observation, images=take_pictures(world, cameras))
 
 
 def _take_answers(

@@ -10,11 +10,11 @@ cup is where the hand went. In a glimpse neither arm nor base say anything of wh
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import mujoco
 import numpy as np
 from jaxtyping import Float
+from msgspec import structs
 
 from policies.flow.features import points_in_space, slices_of_points
 from robot_runtime.core.state import Observation
@@ -60,7 +60,7 @@ def glimpses(
         else:
             _stand_again(world, rng, demonstrated, points)
         mujoco.mj_forward(world.model, world.data)
-        yield replace(world.observe(exact=True), images=take_pictures(world, cameras))
+        yield structs.replace(world.observe(exact=True), images=take_pictures(world, cameras))
 
 
 def _stand_again(

@@ -8,11 +8,11 @@ the base poses do.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float
+from msgspec import structs
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import (
@@ -92,7 +92,7 @@ def led_robot(world: World, cameras: Cameras | None = None) -> LedRobot:
 
 
 def _with_pictures(observation: Observation, world: World, cameras: Cameras | None) -> Observation:
-    return observation if cameras is None else replace(observation, images=cameras(world))
+    return observation if cameras is None else structs.replace(observation, images=cameras(world))
 
 
 def execute_row(robot: LedRobot, scorer: Scorer, row: Numbers, next_row: Numbers) -> None:

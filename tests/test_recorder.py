@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
+from msgspec import structs
 
 from robot_runtime.core.action import BasePoseCommand, Command, GripperCommand, JointCommand, PoseCommand
 from robot_runtime.core.schema import Schema
@@ -110,16 +111,16 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
             {"environment_state": np.zeros(3)},
             r"the environment state is recorded with shape \(2,\), got \(3,\)",
         ),
-        ({"state": replace(observation(0).state, X_BE=None)}, "needs the hand pose X_BE"),
-        ({"state": replace(observation(0).state, x_WB=None)}, "the state has no x_WB or V_WB_B"),
-        ({"state": replace(observation(0).state, gripper_width=None)}, "no gripper_width"),
+        ({"state": structs.replace(observation(0).state, X_BE=None)}, "needs the hand pose X_BE"),
+        ({"state": structs.replace(observation(0).state, x_WB=None)}, "the state has no x_WB or V_WB_B"),
+        ({"state": structs.replace(observation(0).state, gripper_width=None)}, "no gripper_width"),
     ],
 )
 def test_a_frame_that_lacks_something_is_refused_by_name_and_nothing_is_lost(tmp_path, change, message):
     with DatasetRecorder(tmp_path / "dataset", RECORDING) as recorder:
         recorder.add(observation(0), command(0), label(0))
         with pytest.raises(InvalidValueError, match=message):
-            recorder.add(replace(observation(1), **change), command(1), label(1))
+            recorder.add(structs.replace(observation(1), **change), command(1), label(1))
         with pytest.raises(InvalidValueError, match="declares 'label', the frame has none"):
             recorder.add(observation(1), command(1))
         recorder.add(observation(1), command(1), label(1))

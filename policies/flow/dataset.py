@@ -1,13 +1,14 @@
 """Demonstrations as tensors: what all recipes draw their batches from."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pinocchio as pin
 import torch
 from jaxtyping import Float
+from msgspec import structs
 from torch import Tensor
 
 from policies.flow.features import FeatureConfig, Normaliser, row_origin, state_features
@@ -189,7 +190,7 @@ def roll_forward(
         X_BE = None if hand_pose is None else hand_pose(q)
         width = float(rows[k, columns[GripperWidth]][0]) if GripperWidth in columns else state.gripper_width
         t_ns = state.t_ns + k * spec.dt_ns
-        out.append(replace(state, t_ns=t_ns, q=q, dq=dq, X_BE=X_BE, gripper_width=width))
+        out.append(structs.replace(state, t_ns=t_ns, q=q, dq=dq, X_BE=X_BE, gripper_width=width))
     return out
 
 
@@ -219,7 +220,7 @@ def _futures(
             tracking_lag_s=recipe.tracking_lag_s,
             hand_pose=hand_pose,
         )
-        seen = [replace(d.observation, state=state) for state in states]
+        seen = [structs.replace(d.observation, state=state) for state in states]
         features.append([state_features(observation, schema, config) for observation in seen])
         shifts.append([row_origin(spec, state) - origin for state in states])
     return np.array(features), np.array(shifts)

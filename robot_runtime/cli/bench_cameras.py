@@ -12,11 +12,12 @@ that they share with the cameras. Rounds of the four alternate; each has as many
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -164,7 +165,7 @@ def _asking(
         num_asked += 1
         pictures = {name: letter.value for name, box in boxes.items() if (letter := box.peek()) is not None}
         seen = world.observe()
-        observation = replace(seen, state=replace(seen.state, t_ns=now_ns), images=pictures)
+        observation = structs.replace(seen, state=structs.replace(seen.state, t_ns=now_ns), images=pictures)
         client.submit(
             ChunkRequest(
                 request_id=num_asked,

@@ -7,11 +7,12 @@ state.t_ns                                 t_ns
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
+from msgspec.structs import replace
 
 from robot_runtime.core.action import (
     NS_PER_S,

@@ -1,9 +1,9 @@
 """RequestPlanner parts: when to ask for a chunk, and what to say with it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from robot_runtime.core.action import ActionSpec, JointPosition
 from robot_runtime.core.counts import Counts
@@ -203,7 +203,7 @@ class RequestPlanner:
                 start_ns = observation.t_obs_ns + d * self._spec.dt_ns
                 if d > 0:
                     state = self._predictor.predict(observation.state, timeline, start_ns)
-                    observation = replace(observation, state=state)
+                    observation = structs.replace(observation, state=state)
         return Question(observation=observation)
 
     def _count_shortening(self, latency: LatencyEstimator) -> None:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 import pinocchio as pin
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from robot_runtime.core.shapes import Float, UInt8
 
@@ -24,8 +24,10 @@ def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
     return out
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RobotState:
+_NO_NUMBERS = readonly(np.zeros(0))
+
+
+class RobotState(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One measured snapshot of arm, gripper and mobile base, taken at `t_ns` on the robot's clock.
 
     A part the robot does not have is None (base, gripper, hand) or empty (joints). A robot bolted to a table
@@ -50,8 +52,8 @@ class RobotState:
     """Capture time of the part measured last [ns]; None: all at `t_ns`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "q", readonly(self.q))
-        object.__setattr__(self, "dq", readonly(self.dq))
+        force_setattr(self, "q", readonly(self.q))
+        force_setattr(self, "dq", readonly(self.dq))
         if self.q.shape != self.dq.shape or self.q.ndim != 1:
             raise ValueError(f"q and dq must both be (N,), got {self.q.shape} and {self.dq.shape}")
         for name in ("x_WB", "V_WB_B"):
@@ -60,7 +62,7 @@ class RobotState:
                 value = readonly(value)
                 if value.shape != (3,):
                     raise ValueError(f"{name} must be (3,), got {value.shape}")
-                object.__setattr__(self, name, value)
+                force_setattr(self, name, value)
 
     @cached_property
     def is_finite(self) -> bool:
@@ -89,8 +91,7 @@ class Image(Struct, frozen=True, kw_only=True, eq=False, gc=False):
             raise ValueError(f"an image is (h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """What a policy is asked with: state, images and the task in words. Delay counts from `t_obs_ns`.
 
     name                what                                        shape, unit
@@ -102,12 +103,12 @@ class Observation:
 
     state: RobotState
     images: Mapping[str, Image] = field(default_factory=dict)
-    environment_state: Float[np.ndarray, " K"] = field(default_factory=lambda: np.zeros(0))
+    environment_state: Float[np.ndarray, " K"] = _NO_NUMBERS
     task: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "images", MappingProxyType(dict(self.images)))
-        object.__setattr__(self, "environment_state", readonly(self.environment_state))
+        force_setattr(self, "images", MappingProxyType(dict(self.images)))
+        force_setattr(self, "environment_state", readonly(self.environment_state))
 
     @property
     def t_obs_ns(self) -> int:

@@ -14,7 +14,7 @@ one event. `_in_flight_if` is the only place that drops answers to requests that
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec import structs
@@ -179,9 +179,9 @@ class Credit:
         observation, needed = request.observation, self._welcome.schema
         if observation.images.keys() - needed.cameras.keys():
             images = {name: image for name, image in observation.images.items() if name in needed.cameras}
-            observation = replace(observation, images=images)
+            observation = structs.replace(observation, images=images)
         if needed.environment_state_dim == 0 and len(observation.environment_state):
-            observation = replace(observation, environment_state=np.zeros(0))
+            observation = structs.replace(observation, environment_state=np.zeros(0))
         if observation is request.observation and remaining_ns == request.deadline_ns:
             return request
         return structs.replace(request, observation=observation, deadline_ns=remaining_ns)

@@ -20,7 +20,7 @@ from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import RollForward, TrackingLag
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.transforms import pose_from_numbers, pose_to_numbers
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, ImageForm, TableForm
 from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
@@ -107,12 +107,7 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
         return ChunkRequest(
             request_id=self.request_id,
             epoch=self.epoch,
-            observation=Observation(
-                state=self._state(),
-                images=images,
-                environment_state=_vector(self.environment_state),
-                task=self.task,
-            ),
+            observation=self._observation(images),
             prev_action_chunk=planned,
             inference_delay=self.inference_delay,
             sampler=_sampler(self.sampler),
@@ -133,21 +128,24 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             )
         return ids
 
-    def _state(self) -> RobotState:
-        pose = self.pose_base_end_effector
-        if len(self.q) != len(self.dq):
-            raise ProtocolError(f"q and dq must be of one length, got {len(self.q)} and {len(self.dq)}")
+    def _observation(self, images: dict[str, Image]) -> Observation:
+        pose, n = self.pose_base_end_effector, len(self.q)
+        if n != len(self.dq):
+            raise ProtocolError(f"q and dq must be of one length, got {n} and {len(self.dq)}")
         if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
             raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
-        return RobotState(
+        # One array for three: making one costs more than filling it.
+        numbers = _vector([*self.q, *self.dq, *self.environment_state])
+        state = RobotState(
             t_ns=self.t_obs_ns,
-            q=_vector(self.q),
-            dq=_vector(self.dq),
+            q=numbers[:n],
+            dq=numbers[n : 2 * n],
             X_BE=None if pose is None else pose_from_numbers(pose),
             gripper_width=self.gripper_width,
             x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
             V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
         )
+        return Observation(state=state, images=images, environment_state=numbers[2 * n :], task=self.task)
 
 
 class ReplyForm(Fields, frozen=True, kw_only=True, tag="ChunkReply"):

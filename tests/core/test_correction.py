@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec import structs
 
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.correction import CorrectionHead, correction_inputs
@@ -58,7 +57,7 @@ def test_a_row_in_reach_is_corrected() -> None:
 def test_an_observation_of_another_size_or_not_finite_is_refused() -> None:
     for scene in (np.zeros(2), np.array([np.nan])):
         with pytest.raises(InvalidValueError, match="needs 17 finite inputs"):
-            make_head().correction(replace(OBSERVATION, environment_state=scene), CHUNK, 1.0)
+            make_head().correction(structs.replace(OBSERVATION, environment_state=scene), CHUNK, 1.0)
 
 
 def test_a_head_without_all_its_layers_is_refused() -> None:

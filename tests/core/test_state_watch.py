@@ -1,12 +1,11 @@
 """What the robot does when its own measurements are wrong."""
 
-from dataclasses import replace
-
 import numpy as np
 import pinocchio as pin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import (
@@ -158,7 +157,9 @@ def test_clocks_that_disagree_hold_the_robot_until_they_agree(off_ns):
     robot = Driving()
     robot.drive(10)
     under_way = robot.executor.make_request(Observation(state=robot.measured()))
-    late = replace(robot.measured(), t_ns=robot.now_ns + TICK, t_newest_ns=robot.now_ns + TICK + off_ns)
+    late = structs.replace(
+        robot.measured(), t_ns=robot.now_ns + TICK, t_newest_ns=robot.now_ns + TICK + off_ns
+    )
     tick = robot.tick(late)
     assert (tick.mode, tick.cause) == (Mode.HOLD, Cause.CLOCKS_DISAGREE)
     assert not robot.executor.wants_request(robot.now_ns)
@@ -200,5 +201,5 @@ def test_odometry_at_20_hz_beside_a_fast_arm_is_no_fault():
     for i in range(200):
         now_ns = 1_000 * MS + i * 2 * MS
         odometry_ns = now_ns - now_ns % (50 * MS) - 5 * MS
-        seen = replace(state(odometry_ns, np.zeros(3)), t_newest_ns=now_ns)
+        seen = structs.replace(state(odometry_ns, np.zeros(3)), t_newest_ns=now_ns)
         assert watch.look(seen, now_ns) is None

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from policies.estimated import NUM_ALIKE, behind_estimator, with_errors
 from policies.estimator import scene_numbers
@@ -44,7 +45,7 @@ def as_told(seen: Observation, deviations: float) -> Observation:
     """As an estimator that never errs would tell it."""
     numbers = scene_numbers(seen, POINTS)
     scene = np.concatenate([numbers, np.full(len(numbers), deviations)])
-    return replace(seen, environment_state=scene)
+    return structs.replace(seen, environment_state=scene)
 
 
 def test_deviations_have_no_effect_on_a_policy_that_was_told_the_scene_until_it_is_trained(told):
@@ -71,7 +72,7 @@ def test_what_was_not_recorded_is_told_as_wrongly_as_what_is_most_like_it():
     truth = np.array([scene_numbers(o, POINTS) for o in recorded])
     errors = rng.normal(size=(40, NUM))
     told = [
-        replace(o, environment_state=np.concatenate([t + e[:20], e[20:]]))
+        structs.replace(o, environment_state=np.concatenate([t + e[:20], e[20:]]))
         for o, t, e in zip(recorded, truth, errors, strict=True)
     ]
     others = [demonstration(looked(seed)) for seed in range(100, 130)]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from policies.estimated import estimated_schema, with_estimates
 from policies.estimator import Estimator, Told, hand_numbers, scene_numbers
@@ -128,10 +129,12 @@ def test_what_only_the_hand_sees_is_known_too(trained):
         return float(np.median(np.abs(estimator.estimate(seen)[:, :2] - truth)))
 
     blank = Image(t_ns=1, pixels=picture(None))
-    by_hand = [replace(o, images={**o.images, "eye": blank}) for o in near]
+    by_hand = [structs.replace(o, images={**o.images, "eye": blank}) for o in near]
     assert error(near) < 0.01
     assert error(by_hand) < 0.03
-    assert error([replace(o, images={"eye": blank, "palm": blank}) for o in near]) > 2 * error(by_hand)
+    assert error([structs.replace(o, images={"eye": blank, "palm": blank}) for o in near]) > 2 * error(
+        by_hand
+    )
 
 
 def is_near(o: Observation) -> bool:
@@ -143,7 +146,7 @@ def test_where_the_robot_is_says_nothing_of_what_its_base_sees():
     seen = [observation(seed) for seed in range(2000, 2050)]
     by_eye, _ = train_estimator(seen, SHORT, cameras={"eye": SIZE}, points=(3,))
     elsewhere = pin.SE3(np.eye(3), np.ones(3))
-    moved = [replace(o, state=replace(o.state, X_BE=elsewhere, q=np.ones(2))) for o in seen]
+    moved = [structs.replace(o, state=structs.replace(o.state, X_BE=elsewhere, q=np.ones(2))) for o in seen]
     np.testing.assert_allclose(by_eye.estimate(moved)[:, 3:6], by_eye.estimate(seen)[:, 3:6], atol=1e-12)
 
 
@@ -187,7 +190,7 @@ def test_of_two_alike_the_hand_tells_the_one_that_it_is_likeliest_to_see(which, 
     seen_by_hand = seen.state.X_BE.act(np.array(p_E))
     farther = seen.state.X_BE.act(np.array(p_E) + np.copysign(apart, p_E))
     scene = np.concatenate([seen_by_hand, farther] if which == 0 else [farther, seen_by_hand])
-    truth = replace(seen, environment_state=scene)
+    truth = structs.replace(seen, environment_state=scene)
     off = 0.03 * np.array([1.0, -1.0, 1.0, 1.0, 1.0, -1.0])  # as the base's camera has it
     network = Telling(eye=(scene + off, 0.05), palm=(np.zeros(3), 0.001))
     network.told[1] = (torch.tensor(hand_numbers(truth, network.config))[None], network.told[1][1])
@@ -230,7 +233,7 @@ def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
     assert policy.schema.environment_state_dim == 0
     goals, ends = [], []
     for seed in range(3001, 3080, 2):
-        seen = replace(observation(seed), environment_state=np.zeros(0))
+        seen = structs.replace(observation(seed), environment_state=np.zeros(0))
         rows = np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=seed)))
         goals.append(observation(seed).environment_state[:2])
         ends.append(rows[-1, :2])
@@ -254,12 +257,12 @@ def test_batches_change_nothing(folder):
 
 def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder):
     policy = load_policy(folder)
-    blind = replace(observation(1), images={})
+    blind = structs.replace(observation(1), images={})
     with pytest.raises(ValueError, match="picture of camera 'eye', there are none"):
         list(policy.infer(blind, sampler=ConstantSchedule(), seed=0))
     large = {**observation(1).images, "eye": Image(t_ns=1, pixels=np.zeros((48, 48, 3), np.uint8))}
     with pytest.raises(ValueError, match=r"pictures of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
-        list(policy.infer(replace(observation(1), images=large), sampler=ConstantSchedule(), seed=0))
+        list(policy.infer(structs.replace(observation(1), images=large), sampler=ConstantSchedule(), seed=0))
 
 
 def test_an_estimator_that_does_not_fit_or_is_damaged_says_so(folder, tmp_path):

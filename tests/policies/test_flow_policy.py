@@ -1,10 +1,10 @@
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
@@ -173,26 +173,28 @@ def test_more_committed_rows_than_trained_for_are_kept_and_reported_once(
 
 
 def without_gripper(observation: Observation) -> Observation:
-    return replace(observation, state=replace(observation.state, gripper_width=None))
+    return structs.replace(observation, state=structs.replace(observation.state, gripper_width=None))
 
 
 def with_nan_joint(observation: Observation) -> Observation:
-    return replace(observation, state=replace(observation.state, q=np.full(7, np.nan)))
+    return structs.replace(observation, state=structs.replace(observation.state, q=np.full(7, np.nan)))
 
 
 def with_six_joints(observation: Observation) -> Observation:
-    return replace(observation, state=replace(observation.state, q=np.zeros(6), dq=np.zeros(6)))
+    return structs.replace(
+        observation, state=structs.replace(observation.state, q=np.zeros(6), dq=np.zeros(6))
+    )
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda o: replace(o, task="fly"), "'fly'; valid: 'pass the post on either side'"),
+        (lambda o: structs.replace(o, task="fly"), "'fly'; valid: 'pass the post on either side'"),
         (
-            lambda o: replace(o, environment_state=np.zeros(5)),
+            lambda o: structs.replace(o, environment_state=np.zeros(5)),
             "environment state of 2 numbers, the observation has 5",
         ),
-        (lambda o: replace(o, environment_state=np.array([0.0, np.inf])), "NaN or infinite"),
+        (lambda o: structs.replace(o, environment_state=np.array([0.0, np.inf])), "NaN or infinite"),
         (with_nan_joint, "NaN or infinite"),
         (with_six_joints, "needs 7 joints, the state has 6"),
         (without_gripper, "gripper_width"),

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from safetensors.torch import load_file
 
 from policies.flow.dataset import Dataset, make_dataset
@@ -91,7 +92,10 @@ def test_demonstrations_survive_a_file(tmp_path: Path) -> None:
 def test_a_mobile_base_survives_the_file_too(tmp_path: Path) -> None:
     base = {"x_WB": np.array([1.0, 2.0, 0.3]), "V_WB_B": np.array([0.1, 0.2, 0.3])}
     samples = [
-        replace(s, observation=replace(s.observation, state=replace(s.observation.state, **base)))
+        replace(
+            s,
+            observation=structs.replace(s.observation, state=structs.replace(s.observation.state, **base)),
+        )
         for s in make_samples(2)
     ]
     save_demonstrations(tmp_path / "demonstrations.npz", samples)

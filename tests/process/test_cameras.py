@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from toy import serving
 
 from drivers.fr3 import FR3_LIMITS
@@ -51,7 +52,7 @@ class WatchingPolicy(HoldPolicy):
                 name: Image(t_ns=image.t_ns, pixels=image.pixels.copy())
                 for name, image in observation.images.items()
             }
-            self.seen.append(replace(observation, images=images))
+            self.seen.append(structs.replace(observation, images=images))
         return super().infer(observation, **question)
 
 

@@ -1,12 +1,12 @@
 """Requests and what becomes of them, as the robot sees it."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from session_pair import (
     DIM,
     MS,
@@ -70,7 +70,7 @@ def test_only_cameras_that_the_policy_looks_at_are_sent():
 
 def test_scene_quantities_that_the_policy_does_without_are_not_sent():
     pair = ready_pair()
-    observation = replace(make_request(1).observation, environment_state=np.ones(5))
+    observation = structs.replace(make_request(1).observation, environment_state=np.ones(5))
     pair.client.submit(make_request(1, observation=observation), pair.now_ns)
     (sent,) = [p.message for p in pair.client.packets_to_send() if isinstance(p.message, ChunkRequest)]
     assert sent.observation.environment_state.size == 0
