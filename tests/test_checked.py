@@ -1,0 +1,43 @@
+"""What `robot_runtime.core` says of its arguments holds at every call that a test makes."""
+
+import numpy as np
+import pytest
+from beartype.roar import BeartypeCallHintParamViolation
+from jaxtyping import TypeCheckError
+
+from robot_runtime.core.action import GripperCommand, JointCommand
+from robot_runtime.core.latency import LatencyEstimator
+from robot_runtime.core.transforms import interpolate_planar, rotation_from_6d, turn_planar
+from tests.checked import check_package
+
+
+def test_a_function_without_arrays_in_its_signature_takes_only_its_types():
+    with pytest.raises(BeartypeCallHintParamViolation, match="angle"):
+        turn_planar(np.zeros(2), "left")
+
+
+def test_a_method_takes_only_its_types():
+    with pytest.raises(BeartypeCallHintParamViolation):
+        LatencyEstimator().add(0.1)
+
+
+def test_an_array_has_the_shape_that_is_written():
+    with pytest.raises(TypeCheckError, match="columns"):
+        rotation_from_6d(np.zeros((2, 5)))
+
+
+def test_two_arrays_agree_in_the_dimensions_they_share():
+    with pytest.raises(TypeCheckError, match="x_1"):
+        interpolate_planar(np.zeros((2, 3)), np.zeros((4, 3)), 0.5)
+
+
+def test_the_fields_of_a_dataclass_are_what_they_are_declared_to_be():
+    with pytest.raises(TypeCheckError, match="q"):
+        JointCommand(q=np.zeros((2, 2)))
+    with pytest.raises(BeartypeCallHintParamViolation, match="width"):
+        GripperCommand(width="open")
+
+
+def test_a_package_that_is_imported_already_cannot_be_checked_any_more():
+    with pytest.raises(RuntimeError, match=r"robot_runtime\.core"):
+        check_package("robot_runtime.core")
