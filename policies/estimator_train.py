@@ -1,7 +1,7 @@
 """Trains a `SceneEstimator` on pictures, those of demonstrations and glimpses: `train_estimator`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from policies.estimator import Estimator, hand_numbers, scene_numbers, stack_pictures
 from policies.estimator_network import EstimatorConfig, SceneEstimator
 from policies.flow.features import Normaliser
-from policies.flow.train import learning_rate
+from policies.flow.train import learning_rate, multiplies_bfloat16
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError
 
@@ -31,7 +31,8 @@ class EstimatorTrainConfig:
     warmup_steps: int = 200
     held_out: float = 0.05
     """Share of the demonstrations, and of the glimpses, the last ones, that the error is measured on."""
-    bfloat16: bool = True
+    bfloat16: bool = field(default_factory=multiplies_bfloat16)
+    """Compute in bfloat16 (weights stay float32)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,7 +1,7 @@
 """LeRobot's ACT and Diffusion Policy, small, trained on our demonstrations: `train_lerobot`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from policies.flow.dataset import Demonstration
 from policies.flow.features import MIN_STD, FeatureConfig, row_origin
-from policies.flow.train import learning_rate
+from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.lerobot_sidecar import ACTION, SCENE, STATE, Sidecar, tensors_of
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
@@ -46,8 +46,9 @@ class LeRobotTrainConfig:
     """Of a token (ACT), or of the last one of three levels (Diffusion)."""
     num_inference_steps: int = 10
     """DDIM steps of the Diffusion Policy."""
-    bfloat16: bool = True
-    """Compute in bfloat16 (weights stay float32): ACT learns twice as fast, Diffusion by a fifth."""
+    bfloat16: bool = field(default_factory=multiplies_bfloat16)
+    """Compute in bfloat16 (weights stay float32): where the processor can, ACT learns twice as fast,
+    Diffusion by a fifth."""
 
 
 def train_lerobot(

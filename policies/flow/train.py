@@ -37,6 +37,12 @@ from robot_runtime.errors import InvalidValueError
 MUON_MIN_SIZE = 32
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for it; torch emulates them on others."""
+    has = torch.cpu.get_capabilities()
+    return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How to train; with the demonstrations it decides the weights to the last bit on one machine."""
@@ -57,8 +63,9 @@ class TrainConfig:
     """Of the moving average of the weights, which is what gets saved."""
     input_noise: float = 0.01
     """Noise on state features [standard deviations]."""
-    bfloat16: bool = True
-    """Compute in bfloat16 (weights and average stay float32): 3 times as fast on a CPU with avx512_bf16."""
+    bfloat16: bool = field(default_factory=multiplies_bfloat16)
+    """Compute in bfloat16 (weights and average stay float32): 3 times as fast where the processor has
+    instructions for it, several times as slow elsewhere."""
     width: int = 128
     """Of a token in the network."""
     num_layers: int = 4

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from msgspec import structs
 from safetensors.torch import load_file
 
+from policies.estimator_train import EstimatorTrainConfig
 from policies.flow.dataset import Dataset, make_dataset
 from policies.flow.demonstrations import load_demonstrations, save_demonstrations
 from policies.flow.features import FeatureConfig
@@ -14,6 +16,7 @@ from policies.flow.losses import Network, recipe_loss
 from policies.flow.model import FlowTransformer, ModelConfig
 from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, learning_rate
+from policies.lerobot_train import LeRobotTrainConfig
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
 
 
@@ -50,6 +53,19 @@ def test_prefix_rows_bear_no_loss() -> None:
     shifted = replace(dataset, rows=dataset.rows + 100.0 * (torch.arange(8) == 0)[:, None])
     losses = [loss_of(model, d, recipe, torch.float32) for d in (dataset, shifted)]
     assert torch.equal(losses[0], losses[1])
+
+
+@pytest.mark.parametrize(
+    "config", [TrainConfig, EstimatorTrainConfig, partial(LeRobotTrainConfig, network="act")]
+)
+@pytest.mark.parametrize(
+    ("processor", "is_quick"),
+    [({"avx2": True, "avx512_bf16": False}, False), ({"avx512_bf16": True}, True), ({"neon": True}, False)],
+)
+def test_bfloat16_is_for_processors_that_have_it(monkeypatch, config, processor, is_quick) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    assert config().bfloat16 is is_quick
+    assert config(bfloat16=not is_quick).bfloat16 is not is_quick
 
 
 def test_computing_in_bfloat16_gives_nearly_the_same_gradients_in_float32() -> None:
