@@ -35,8 +35,8 @@ class BenchGpu:
     """Two narrow layers instead: tries the command where no GPU is at hand."""
     device: str = "cuda"
     """In torch's words; "cpu" for the small ones."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Of the weights."""
+    dtype: Literal["bfloat16", "float32"] | None = None
+    """Of the weights; None takes bfloat16, but float32 on a CPU that has no instructions for it."""
     compile: bool = True
     """Have torch compile what ours runs, for each size of batch."""
     n: int = 30
@@ -56,16 +56,21 @@ class BenchGpu:
             raise InvalidValueError(
                 f"need batches, cameras and n >= 1, got {self.batches}, {self.cameras} and {self.n}"
             )
-        figures = [row for model in self.models for row in self._measured(model)]
-        device = torch.device(self.device)
+        device, dtype = torch.device(self.device), self._dtype()
+        figures = [row for model in self.models for row in self._measured(model, dtype)]
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-        show(figures, title=f"{name}, {self.dtype}, {self.cameras} cameras, p50 [ms]")
+        show(figures, title=f"{name}, {dtype}, {self.cameras} cameras, p50 [ms]")
         if self.json is not None:
-            written = {"device": name, "torch": torch.__version__, "rows": figures}
+            written = {"device": name, "dtype": dtype, "torch": torch.__version__, "rows": figures}
             self.json.write_text(json.dumps(written, indent=2) + "\n")
         return 0
 
-    def _measured(self, model: ModelName) -> list[dict[str, Any]]:
+    def _dtype(self) -> str:
+        from policies.flow.train import multiplies_bfloat16
+
+        return self.dtype or ("float32" if self.device == "cpu" and not multiplies_bfloat16() else "bfloat16")
+
+    def _measured(self, model: ModelName, dtype: str) -> list[dict[str, Any]]:
         import torch
 
         from policies.lerobot_flow import LeRobotFlow
@@ -73,9 +78,9 @@ class BenchGpu:
         from policies.lerobot_timing import LEROBOT, floor, lerobots_times, peak_of, stage_times
 
         policy = random_policy(
-            model, is_small=self.small, num_cameras=self.cameras, device=self.device, dtype=self.dtype
+            model, is_small=self.small, num_cameras=self.cameras, device=self.device, dtype=dtype
         )
-        peak = peak_of(torch.device(self.device), getattr(torch, self.dtype))
+        peak = peak_of(torch.device(self.device), getattr(torch, dtype))
         with counted() as progress:
             bar = progress.add_task(model, total=2 * len(self.batches))
             theirs = {}

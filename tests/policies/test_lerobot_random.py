@@ -1,10 +1,13 @@
 """LeRobot's VLAs with random weights: what `bench gpu` measures, small, on the CPU."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from policies.flow.inference import Batch, ChunkSampler
+from robot_runtime.cli.bench_gpu import BenchGpu
 from robot_runtime.core.sampler_parts import HorizonAwareSchedule
 
 pytest.importorskip("lerobot", reason="whose policies they are")
@@ -61,3 +64,13 @@ def test_what_is_compiled_gives_the_same_rows(policy, monkeypatch):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # to be put back
     compile_network(policy, backend="eager")
     np.testing.assert_allclose(chunks(policy, network, part), expected, atol=1e-5)
+
+
+def test_a_cpu_without_bfloat16_is_measured_in_float32(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    figures = tmp_path / "gpu.json"
+    bench = BenchGpu(
+        models=("smolvla",), batches=(1,), small=True, device="cpu", compile=False, n=1, json=figures
+    )
+    assert bench.main() == 0
+    assert json.loads(figures.read_text())["dtype"] == "float32"
