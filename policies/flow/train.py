@@ -116,22 +116,7 @@ def train(
     on_step: called with the number of steps done and a running mean of the loss.
     InvalidValueError: demonstrations or init do not fit the recipe.
     """
-    recipe = config.recipe
-    if isinstance(recipe, Residual):
-        raise InvalidValueError("a residual head is trained by policies.flow.residual.train_residual")
-    if isinstance(recipe, Masked) and (init is None or not isinstance(init.recipe, Plain)):
-        raise InvalidValueError(
-            "the recipe masked adds adapters to a policy of the recipe plain: give it as init"
-        )
-    if init is not None:
-        sizes = init.model_config
-        config = replace(
-            config,
-            features=init.feature_config,
-            width=sizes.width,
-            num_layers=sizes.num_layers,
-            num_heads=sizes.num_heads,
-        )
+    config, recipe = _from_init(config, init), config.recipe
     dataset = make_dataset(
         demonstrations,
         schema,
@@ -167,6 +152,26 @@ def train(
     )
     save(checkpoint, folder)
     return folder
+
+
+def _from_init(config: TrainConfig, init: Checkpoint | None) -> TrainConfig:
+    """With the sizes of the policy to start from; refuses one that the recipe cannot start from."""
+    if isinstance(config.recipe, Residual):
+        raise InvalidValueError("a residual head is trained by policies.flow.residual.train_residual")
+    if isinstance(config.recipe, Masked) and (init is None or not isinstance(init.recipe, Plain)):
+        raise InvalidValueError(
+            "the recipe masked adds adapters to a policy of the recipe plain: give it as init"
+        )
+    if init is None:
+        return config
+    sizes = init.model_config
+    return replace(
+        config,
+        features=init.feature_config,
+        width=sizes.width,
+        num_layers=sizes.num_layers,
+        num_heads=sizes.num_heads,
+    )
 
 
 def statistics_of(checkpoint: Checkpoint) -> Statistics:
