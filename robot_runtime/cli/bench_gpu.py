@@ -56,7 +56,8 @@ class BenchGpu:
             raise InvalidValueError(
                 f"need batches, cameras and n >= 1, got {self.batches}, {self.cameras} and {self.n}"
             )
-        device, dtype = torch.device(self.device), self._dtype()
+        device = torch.device(self.device)
+        dtype = self._dtype(device.type)
         figures = [row for model in self.models for row in self._measured(model, dtype)]
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         show(figures, title=f"{name}, {dtype}, {self.cameras} cameras, p50 [ms]")
@@ -65,10 +66,10 @@ class BenchGpu:
             self.json.write_text(json.dumps(written, indent=2) + "\n")
         return 0
 
-    def _dtype(self) -> str:
+    def _dtype(self, device_type: str) -> str:
         from policies.flow.train import multiplies_bfloat16
 
-        return self.dtype or ("float32" if self.device == "cpu" and not multiplies_bfloat16() else "bfloat16")
+        return self.dtype or ("float32" if device_type == "cpu" and not multiplies_bfloat16() else "bfloat16")
 
     def _measured(self, model: ModelName, dtype: str) -> list[dict[str, Any]]:
         import torch
