@@ -32,7 +32,7 @@ def test_two_arrays_agree_in_the_dimensions_they_share():
 
 
 def test_the_fields_of_a_dataclass_are_what_they_are_declared_to_be():
-    with pytest.raises(TypeCheckError, match="q"):
+    with pytest.raises(TypeCheckError, match="parameter 'q'"):
         JointCommand(q=np.zeros((2, 2)))
     with pytest.raises(BeartypeCallHintParamViolation, match="width"):
         GripperCommand(width="open")

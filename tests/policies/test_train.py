@@ -60,7 +60,13 @@ def test_prefix_rows_bear_no_loss() -> None:
 )
 @pytest.mark.parametrize(
     ("processor", "is_quick"),
-    [({"avx2": True, "avx512_bf16": False}, False), ({"avx512_bf16": True}, True), ({"neon": True}, False)],
+    [
+        ({"avx2": True, "avx512_bf16": False}, False),
+        ({"avx512_bf16": True}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+        ({"neon": True, "bf16": False}, False),
+        ({"neon": True, "bf16": True}, True),
+    ],
 )
 def test_bfloat16_is_for_processors_that_have_it(monkeypatch, config, processor, is_quick) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
