@@ -10,7 +10,7 @@ from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.service import Service
 from robot_runtime.wire import rehearsal
-from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.codec import encode, read_header
 from robot_runtime.wire.messages import Packet
 
 _PEER = rehearsal.NOBODY.encode()
@@ -36,7 +36,7 @@ class ServerRehearsal:
             max_batch=1,
             delay=Delay(),
         )
-        self._service.receive(_PEER, rehearsal.HELLO, clock.now_ns())
+        self._service.receive(_PEER, read_header(encode(rehearsal.HELLO)), clock.now_ns())
         self._request_ids = count()
         self._num_left = 0
         self._warm_until_ns = 0
@@ -72,5 +72,5 @@ class ServerRehearsal:
 
     def _ask(self, now_ns: int) -> None:
         packet = Packet(rehearsal.NOBODY, 0, rehearsal.nobodys_request(next(self._request_ids)))
-        self._service.receive(_PEER, decode(encode(packet)), now_ns)
+        self._service.receive(_PEER, read_header(encode(packet)), now_ns)
         self._service.turn(now_ns)

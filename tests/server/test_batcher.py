@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from policies.scripted import FRANKA
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.server.batcher import WAIT_SHARE, Batcher, BatchTimes, Choice, batch_sizes, best_batch
+from robot_runtime.server.batcher import (
+    WAIT_SHARE,
+    Batcher,
+    BatchTimes,
+    Choice,
+    Measured,
+    batch_sizes,
+    best_batch,
+)
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.jobs import Job
 
@@ -37,7 +45,7 @@ def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerP
 
 def times(**by_size: int) -> BatchTimes:
     """times(b1=100, b2=120): ms by size."""
-    return BatchTimes({int(name[1:]): ms * MS for name, ms in by_size.items()})
+    return BatchTimes(Measured(by_size={int(name[1:]): ms * MS for name, ms in by_size.items()}))
 
 
 def test_sizes_double_up_to_the_largest():
@@ -48,7 +56,9 @@ def test_sizes_double_up_to_the_largest():
 
 @given(n=st.integers(1, 12), alone=st.integers(1, 100), more=st.integers(0, 150), most=st.integers(1, 12))
 def test_without_hurry_the_size_makes_the_mean_wait_shortest(n: int, alone: int, more: int, most: int):
-    known = BatchTimes({1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
+    known = BatchTimes(
+        Measured(by_size={1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
+    )
 
     def mean_wait(size: int) -> float:
         waits, now = [], 0
