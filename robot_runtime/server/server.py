@@ -22,10 +22,9 @@ from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
-from robot_runtime.server.rehearsal import ServerRehearsal
 from robot_runtime.server.service import Service
-from robot_runtime.transport import listen
 from robot_runtime.transport.address import DEFAULT_ADDRESS
+from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import Sealed, encode, read_header
 from robot_runtime.wire.forms import HelloForm
 from robot_runtime.wire.frames import Buffer, ProtocolError
@@ -90,13 +89,12 @@ class PolicyServer:
                     max_batch=max_batch,
                     delay=delay or Delay(),
                 )
-            self._transport = listen(address, keys=keys, is_open=is_open)
+            self._transport = ServerTransport(address, keys=keys, is_open=is_open, is_known=self._is_known)
         except RobotRuntimeError:
             for service in self._services.values():
                 service.close()
             self._doorbell.close()
             raise
-        self._rehearsal = ServerRehearsal(clock=self._clock, ring=self._doorbell.ring)
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -151,7 +149,6 @@ class PolicyServer:
 
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
-        self._rehearsal.close()
         for service in self._services.values():
             service.close()
         self._transport.close()
@@ -173,7 +170,10 @@ class PolicyServer:
         for service in self._services.values():
             service.take_results()
         self._send()
-        self._rehearsal.turn(self._clock.now_ns())
+        for peer in self._transport.doorman.departed():
+            for service in self._services.values():
+                if service.knows(peer):
+                    service.forget(peer)
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
@@ -183,6 +183,9 @@ class PolicyServer:
         for service in self._services.values():
             service.turn(now_ns)
         self._send()
+
+    def _is_known(self, peer: bytes) -> bool:
+        return any(service.knows(peer) for service in self._services.values())
 
     def _take(self, peer: bytes, frames: list[Buffer]) -> None:
         """One arrival: no further than its sender is let in, and it ends in no exception."""
@@ -194,11 +197,16 @@ class PolicyServer:
                 return
             received = _header_of(frames)
             service = self._service_of(peer, knows, received)
-            service.receive(peer, received, now_ns)
+            service.receive(peer, received, now_ns, key=self._key_of(peer, received))
         except Exception as error:
             self._complaints.say(str(type(error)), "a packet could not be handled", error)
             if knows.knows(peer):
                 knows.forget(peer)
+
+    def _key_of(self, peer: bytes, received: Sealed | ProtocolError) -> str | None:
+        """Of a greeting, whose key the peer has; None without keys."""
+        is_greeting = isinstance(received, Sealed) and isinstance(received.form, HelloForm)
+        return self._transport.doorman.name_of(peer) if is_greeting else None
 
     def _service_that_knows(self, peer: bytes) -> Service:
         """The one that a peer has greeted, or the first, which refuses strangers."""

@@ -74,11 +74,6 @@ class Service:
         """Of the policy."""
         return self._welcome.policy
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request waits or is worked on."""
-        return self._engine.is_idle and not self._session.num_waiting
-
     def knows(self, peer: bytes) -> bool:
         """Whether that peer has greeted."""
         return self._session.knows(peer)
@@ -87,9 +82,11 @@ class Service:
         """As `ServerSession.lets_in`."""
         return self._session.lets_in(peer, num_bytes, now_ns)
 
-    def receive(self, peer: bytes, received: Sealed | ProtocolError, now_ns: int) -> None:
-        """Take one arrival of that peer, which was let in."""
-        if self._session.receive(peer, received, now_ns):
+    def receive(
+        self, peer: bytes, received: Sealed | ProtocolError, now_ns: int, *, key: str | None = None
+    ) -> None:
+        """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
+        if self._session.receive(peer, received, now_ns, key=key):
             self._batcher.asked(peer, now_ns)
 
     def forget(self, peer: bytes) -> None:

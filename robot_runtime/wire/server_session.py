@@ -3,8 +3,10 @@
 Theory of operation
 -------------------
 One entry per client, keyed by the peer's address on the ROUTER socket. A client that reconnects comes from a
-new address; its older entry goes when the same client id greets again. Everybody else gets `hello_first`, so
-that a client notices a restarted server at its next heartbeat.
+new address and stands beside its older self, which goes when its connection ends (`forget`) or falls silent:
+nobody is put out by what another says. A peer that greets again in the same session is welcomed again and
+keeps its requests. Everybody else gets `hello_first`, so that a client notices a restarted server at its next
+heartbeat.
 
 A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); the others give way
 to it. A client has one request running and those queued that the newest follows, first come, first served;
@@ -77,8 +79,8 @@ from robot_runtime.wire.messages import (
 from robot_runtime.wire.order import follows
 from robot_runtime.wire.sent_answers import SentAnswers
 
-SILENCE_NS = 5 * NS_PER_S
-"""A client that says nothing for so long is forgotten."""
+SILENCE_NS = 20 * NS_PER_S
+"""A client that says nothing for so long is forgotten: over links of 2 s each way that lose packets, too."""
 MAX_CLIENTS = 64
 IDLE_NS = 10 * NS_PER_S
 """A client that has asked nothing for so long keeps its place only while nobody else wants it."""
@@ -96,6 +98,11 @@ class _Client:
     asked_ns: int
     """When it greeted or sent its last request."""
     answers: SentAnswers
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Client id and session."""
+        return self.client_id, self.session
 
 
 class ServerSession:
@@ -166,18 +173,20 @@ class ServerSession:
             self.forget(peer)
         return False
 
-    def receive(self, peer: bytes, received: Sealed | ProtocolError, now_ns: int) -> bool:
-        """Take a packet that was let in; True if it is a request of a known client, and fits."""
+    def receive(
+        self, peer: bytes, received: Sealed | ProtocolError, now_ns: int, *, key: str | None = None
+    ) -> bool:
+        """Take a packet that was let in; True if it is a request of a known client, and fits.
+
+        key: of a greeting, the robot's name that the peer's key stands for; None without keys.
+        """
         client = self._clients.get(peer)
         try:
             if isinstance(received, ProtocolError):
                 raise received
             if isinstance(received.form, HelloForm):
-                self._receive_hello(peer, received, now_ns)
-            elif client is None or (client.client_id, client.session) != (
-                received.client_id,
-                received.session,
-            ):
+                self._receive_hello(peer, received, now_ns, key=key)
+            elif client is None or client.identity != (received.client_id, received.session):
                 self.ignored["of a stranger"] += 1
                 reason = "this server does not know your session: say Hello first"
                 self._reply(peer, received, ErrorReply(code=ErrorCode.HELLO_FIRST, message=reason))
@@ -289,16 +298,20 @@ class ServerSession:
                 self.ignored["out of place"] += 1
         return False
 
-    def _receive_hello(self, peer: bytes, received: Sealed, now_ns: int) -> None:
+    def _receive_hello(self, peer: bytes, received: Sealed, now_ns: int, *, key: str | None) -> None:
+        known = self._clients.get(peer)
+        if known is not None and known.identity == (received.client_id, received.session):
+            known.heard_ns = now_ns
+            self._tell(peer, self._welcome)
+            return
+        if known is not None:
+            self.forget(peer)
         hello, _ = received.message()
         assert isinstance(hello, Hello)
-        refused = self._refusal(hello)
-        if refused is None:
-            for p in [p for p, c in self._clients.items() if p == peer or c.client_id == received.client_id]:
-                self.forget(p)
-            if not self._has_place(now_ns):
-                reason = f"the server has {MAX_CLIENTS} clients already"
-                refused = Refused(code=RefusalCode.FULL, reason=reason)
+        refused = self._refusal(hello, key)
+        if refused is None and not self._has_place(now_ns):
+            reason = f"the server has {MAX_CLIENTS} clients already"
+            refused = Refused(code=RefusalCode.FULL, reason=reason)
         if refused is not None:
             self.ignored[f"refused: {refused.code.value}"] += 1
             self._reply(peer, received, refused)
@@ -308,8 +321,11 @@ class ServerSession:
         self._wake_by(now_ns + SILENCE_NS)
         self._tell(peer, self._welcome)
 
-    def _refusal(self, hello: Hello) -> Refused | None:
+    def _refusal(self, hello: Hello, key: str | None) -> Refused | None:
         """Why that robot will not be worked with; None if it fits."""
+        if key is not None and hello.robot != key:
+            reason = f"this is the key of robot {key!r}, not of {hello.robot!r}"
+            return Refused(code=RefusalCode.KEY, reason=reason[:MAX_REASON])
         if hello.policy != self._welcome.policy and (hello.policy or len(self._policies) > 1):
             asked = f"no policy {hello.policy!r}" if hello.policy else "more than one policy: name yours"
             reason = f"this server has {asked}; it has {', '.join(self._policies)}"
@@ -361,7 +377,7 @@ class ServerSession:
         self.ignored["not a message"] += 1
         reply: Message
         if isinstance(error, VersionMismatchError):
-            reason = f"{error} (this side is the server, the peer the robot)"
+            reason = f"{error} (this side is the server, the peer the robot)"[:MAX_REASON]
             reply = Refused(code=RefusalCode.VERSION, reason=reason)
         else:
             ids = {"request_id": error.request_id, "epoch": error.epoch}

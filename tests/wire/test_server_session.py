@@ -17,9 +17,10 @@ from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire import server_session
 from robot_runtime.wire.admission import PACKETS_AT_ONCE, PACKETS_PER_S, STRANGER_PACKETS_PER_S
-from robot_runtime.wire.codec import encode, read_header
-from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.codec import Sealed, encode, read_header
+from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import (
+    VERSION,
     Cancel,
     Dropped,
     DropReason,
@@ -29,6 +30,7 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     Hello,
     Packet,
+    RefusalCode,
     Refused,
     Welcome,
 )
@@ -41,14 +43,6 @@ def observation(*, q=(0.0, 0.0), pixels: np.ndarray = IMAGE.pixels, environment_
     state = RobotState(t_ns=1, q=np.array(q), dq=np.zeros(DIM))
     images = {"wrist": Image(t_ns=7, pixels=pixels)}
     return Observation(state=state, images=images, environment_state=np.array(environment_state, float))
-
-
-def changed_hello(**schema) -> list[bytes]:
-    """A greeting whose schema is not what a schema is."""
-    (frame,) = encode(Packet("x", 1, Hello(robot="r", schema=make_schema())))
-    header = msgspec.msgpack.decode(frame)
-    header[3]["schema"] |= schema
-    return [msgspec.msgpack.encode(header)]
 
 
 def greeted(*peers: bytes) -> ServerSession:
@@ -106,12 +100,64 @@ def test_a_running_job_is_unwanted_after_its_deadline():
     assert said(server) == []
 
 
-def test_a_client_that_greets_again_from_elsewhere_replaces_itself():
+def hello(client_id: str, session: int, robot: str = "r", **schema) -> Sealed:
+    return sealed(Packet(client_id, session, Hello(robot=robot, schema=make_schema(**schema))))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_who_greets_under_the_id_of_another_puts_nobody_out(fits: bool):
     server = greeted(b"a")
     ask(server, b"a", 0, make_request(1))
-    server.receive(b"new", sealed(Packet("a", 9, Hello(robot="r", schema=make_schema()))), 0)
+    server.receive(b"new", hello("a", 0, **({} if fits else {"num_joints": 9})), 0)
+    assert isinstance(said(server)[0], Welcome if fits else Refused)
+    assert start_next(server, 0).peer == b"a"
+    server.forget(b"a")  # its connection has ended
+    assert server.num_clients == fits
+
+
+def test_a_peer_that_greets_again_in_its_session_keeps_its_requests_and_in_another_starts_afresh():
+    server = greeted(b"a")
+    ask(server, b"a", 0, make_request(1))
+    server.receive(b"a", hello("a", 0), 0)
+    assert [type(message) for message in said(server)] == [Welcome]
+    assert server.num_waiting == 1
+    server.receive(b"a", hello("a", 1), 0)
+    assert server.num_waiting == 0
     assert server.num_clients == 1
-    assert start_next(server, 0) is None
+
+
+def test_a_key_is_good_for_its_own_name_only():
+    server = greeted()
+    server.receive(b"a", hello("a", 0, robot="right"), 0, key="left")
+    (refused,) = said(server)
+    assert (refused.code, refused.reason) == (
+        RefusalCode.KEY,
+        "this is the key of robot 'left', not of 'right'",
+    )
+    server.receive(b"a", hello("a", 0, robot="left"), 0, key="left")
+    assert [type(message) for message in said(server)] == [Welcome]
+
+
+@pytest.mark.parametrize("kind", ["\0", "é", "'", "\U0001f916"])
+def test_what_is_said_of_a_greeting_that_cannot_be_read_fits_into_a_header(kind: str):
+    server = greeted()
+    forms = [
+        {"type": "Hello", "robot": "r", "policy": "", "schema": {"action_fields": [{"kind": kind * 15_000}]}}
+    ]
+    forms += [
+        {"type": "Hello", "robot": kind * 4096, "policy": kind * 4096, "schema": make_schema().to_dict()}
+    ]
+    for form in forms:
+        header = msgspec.msgpack.encode([VERSION, kind * 4096, 1, form])
+        try:
+            received = read_header([header[: LIMITS.header]])
+        except ProtocolError as error:
+            received = error
+        server.receive(b"x", received, 0)
+    packets = [packet for _, packet in server.packets_to_send()]
+    assert len(packets) == len(forms)
+    for packet in packets:
+        encode(packet)
 
 
 def test_silent_clients_are_forgotten():
@@ -208,13 +254,6 @@ def test_a_place_that_asks_for_nothing_goes_to_a_newcomer_and_one_that_works_doe
     assert server.knows(peers[0])
 
 
-def test_a_refused_greeting_changes_nothing_for_the_robot_of_that_id():
-    server = greeted(b"a")
-    other = Hello(robot="r", schema=make_schema(num_joints=5))
-    server.receive(b"x", sealed(Packet("a", 7, other)), 0)
-    assert server.knows(b"a")
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -278,22 +317,12 @@ def test_of_more_bytes_than_may_wait_whoever_holds_most_loses_its_oldest(monkeyp
     assert [(job.peer, job.request.request_id) for job in server.startable()] == [(b"b", 1), (b"a", 2)]
 
 
-def test_no_reply_is_larger_than_what_travels_whatever_it_quotes():
-    server = greeted(b"a")
-    name = "\0" * 4096
-    for hello in (
-        Hello(robot=name, schema=make_schema(), policy=name),
-        Hello(robot=name, schema=make_schema(cameras={name: (4, 6)})),
-    ):
-        server.receive(b"x", sealed(Packet(name, 1, hello)), 0)
-    frames = changed_hello(action_fields=[{"kind": "\0" * 60_000}])
-    server.receive(b"x", read_header(frames), 0)
-    pictures = {"observation": Observation(state=make_request(1).observation.state, images={name: IMAGE})}
-    ask(server, b"a", 0, make_request(1, **pictures))
-    replies = server.packets_to_send()
-    assert len(replies) == 4
-    for _, packet in replies:
-        assert sum(map(len, encode(packet))) < 32_000
+def test_what_is_said_of_a_request_that_does_not_fit_fits_into_a_header():
+    server, state = greeted(b"a"), make_request(1).observation.state
+    images = {"\0" * 4096: IMAGE}
+    ask(server, b"a", 0, make_request(1, observation=Observation(state=state, images=images)))
+    ((_, packet),) = server.packets_to_send()
+    assert sum(map(len, encode(packet))) < 3000
 
 
 def test_garbage_is_answered_and_changes_nothing():
