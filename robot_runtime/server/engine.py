@@ -24,7 +24,7 @@ from msgspec import Struct
 from policies.policy import InferenceRequest, Policy, answers_batches
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart, num_samples
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
@@ -39,7 +39,8 @@ from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
-_JOIN_TIMEOUT_S = 0.5
+CLOSE_S = 0.25
+"""How long whoever closes an engine waits for the policy to come by."""
 _LONG_NS = NS_PER_S // 2
 
 
@@ -140,12 +141,16 @@ class Engine:
             out.append(result)
         return out
 
-    def close(self) -> None:
-        """End the thread; one that is deep in a policy is left to die with the process."""
+    def end(self) -> None:
+        """Let the thread end, which it does between two steps; `close` waits for that."""
         self.stop()
         self._batches.put(None)
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """End the thread; one that is deep in a policy for longer is left to die with the process."""
+        self.end()
         if self._thread.is_alive():
-            self._thread.join(_JOIN_TIMEOUT_S)
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:
@@ -321,7 +326,7 @@ def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int 
     first = policy.samplers[0]
     before = _num_passes(policy)
     alone = {first: _infer_nothing(policy, first, 1, clock, num_calls)}
-    num_passes = (_num_passes(policy) - before) // num_calls
+    num_steps = (_num_passes(policy) - before) // (num_calls * num_samples(first()))
     others = [kind for kind in policy.samplers if kind is not first]
     alone |= {kind: _infer_nothing(policy, kind, 1, clock, num_calls) for kind in others}
     times = {1: alone[first]}
@@ -329,7 +334,7 @@ def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int 
         if max(times.values()) > _LONG_NS:
             break
         times[size] = _infer_nothing(policy, first, size, clock, num_calls=2)
-    return Measured(by_size=times, by_kind=alone, num_steps=num_passes or None)
+    return Measured(by_size=times, by_kind=alone, num_steps=num_steps or None)
 
 
 def _num_passes(policy: Policy) -> int:

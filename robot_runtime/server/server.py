@@ -22,6 +22,7 @@ from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.engine import CLOSE_S
 from robot_runtime.server.service import Service
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.transport.server import ServerTransport
@@ -35,7 +36,7 @@ HEARTBEAT_NS = 25 * NS_PER_MS
 MAX_BATCH = 32
 LINGER_NS = 150 * NS_PER_MS
 """How long a stopping server stays to see its goodbyes off."""
-DRAIN_NS = NS_PER_S
+DRAIN_NS = NS_PER_S * 3 // 4
 """How long a server that is to end in order goes on for the requests that it has; it is gone within 2 s."""
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
 
@@ -150,7 +151,10 @@ class PolicyServer:
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
         for service in self._services.values():
-            service.close()
+            service.end()
+        closed_ns = self._clock.now_ns() + round(CLOSE_S * NS_PER_S)
+        for service in self._services.values():  # all of them together in that time
+            service.close(max(0, closed_ns - self._clock.now_ns()) / NS_PER_S)
         self._transport.close()
         self._doorbell.close()
 

@@ -22,7 +22,7 @@ from robot_runtime.server.account import Account
 from robot_runtime.server.batcher import Batcher, BatchTimes
 from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.door import checked_welcome
-from robot_runtime.server.engine import Block, Done, Engine, Failure, Result
+from robot_runtime.server.engine import CLOSE_S, Block, Done, Engine, Failure, Result
 from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Packet
@@ -151,11 +151,18 @@ class Service:
         self._session.close()
         self._say()
 
-    def close(self) -> None:
-        """End the worker."""
-        self._engine.close()
-        if self._next is not None:
-            self._next[1].close()
+    def end(self) -> None:
+        """Let the worker end; `close` waits for that."""
+        for engine in self._engines():
+            engine.end()
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """End the worker, as `Engine.close`."""
+        for engine in self._engines():
+            engine.close(timeout_s)
+
+    def _engines(self) -> list[Engine]:
+        return [self._engine] if self._next is None else [self._engine, self._next[1]]
 
     def _new_engine(self, policy: Policy) -> Engine:
         return Engine(policy, clock=self._clock, ring=self._ring, max_batch=self._max_batch)
