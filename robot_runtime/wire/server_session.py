@@ -38,8 +38,8 @@ The owner asks `is_wanted` to find out that a job it runs is over.
 
 What a peer sends costs it before it costs the server: `lets_in` counts a packet before it is read, the
 session is compared before the message is looked at, the header with the policy before the arrays, and images
-stay as they came until the policy is to see them. Who sends more than PACKETS_PER_S is told so and is no
-client any more. Where all places are taken, a client that has asked nothing for IDLE_NS gives its place to a
+stay as they came until the policy is to see them. Who sends more than PACKETS_PER_S is told so, and not
+listened to until it is forgotten. Where all places are taken, a client that asks nothing gives its place to a
 newcomer.
 """
 
@@ -82,8 +82,10 @@ from robot_runtime.wire.sent_answers import SentAnswers
 SILENCE_NS = 20 * NS_PER_S
 """A client that says nothing for so long is forgotten: over links of 2 s each way that lose packets, too."""
 MAX_CLIENTS = 64
-IDLE_NS = 10 * NS_PER_S
-"""A client that has asked nothing for so long keeps its place only while nobody else wants it."""
+_MUTED_NS = NS_PER_S
+IDLE_NS, NEW_NS = 10 * NS_PER_S, 2 * NS_PER_S
+"""A client that has asked nothing for so long, or not once since it came, keeps its place only while nobody
+else wants it."""
 MAX_DEADLINE_NS = 60 * NS_PER_S
 """No request is kept for longer."""
 MAX_QUEUED_BYTES = 512 * 1024 * 1024
@@ -95,9 +97,11 @@ class _Client:
     client_id: str
     session: int
     heard_ns: int
-    asked_ns: int
-    """When it greeted or sent its last request."""
+    idle_ns: int
+    """When it may be called idle, if it does not ask before."""
     answers: SentAnswers
+    is_muted: bool = False
+    """It has sent too much: told so, not listened to, and soon forgotten."""
 
     @property
     def identity(self) -> tuple[str, int]:
@@ -162,15 +166,19 @@ class ServerSession:
         return peer in self._clients
 
     def lets_in(self, peer: bytes, num_bytes: int, now_ns: int) -> bool:
-        """Whether to read a packet of that peer; one that has sent too many is no client any more."""
-        is_known = peer in self._clients
-        if self._rates.take(peer, num_bytes, now_ns, is_known=is_known):
+        """Whether to read a packet of that peer; the session of one that has sent too many is over."""
+        client = self._clients.get(peer)
+        is_muted = client is not None and client.is_muted
+        if not is_muted and self._rates.take(peer, num_bytes, now_ns, is_known=client is not None):
             return True
         self.ignored["too fast"] += 1
-        if is_known:
+        if client is not None and not is_muted:
             reason = f"more than {PACKETS_PER_S} packets a second: this session is over"
             self._tell(peer, ErrorReply(code=ErrorCode.TOO_FAST, message=reason))
-            self.forget(peer)
+            self._drop_requests(peer)
+            client.is_muted = True
+            client.heard_ns = now_ns - SILENCE_NS + _MUTED_NS
+            self._wake_by(now_ns + _MUTED_NS)
         return False
 
     def receive(
@@ -285,7 +293,7 @@ class ServerSession:
             case Heartbeat(t_ns=t_ns):
                 self._tell(peer, HeartbeatReply(t_ns=t_ns))
             case RequestForm() as form:
-                client.asked_ns = now_ns
+                client.idle_ns = now_ns + IDLE_NS
                 return self._receive_request(peer, received, form, now_ns)
             case Cancel(request_id=request_id, epoch=epoch):
                 for job in self._open_jobs():
@@ -317,7 +325,8 @@ class ServerSession:
             self._reply(peer, received, refused)
             return
         answers = SentAnswers(self._welcome.action_spec)
-        self._clients[peer] = _Client(received.client_id, received.session, now_ns, now_ns, answers)
+        idle_ns = now_ns + NEW_NS
+        self._clients[peer] = _Client(received.client_id, received.session, now_ns, idle_ns, answers)
         self._wake_by(now_ns + SILENCE_NS)
         self._tell(peer, self._welcome)
 
@@ -340,8 +349,8 @@ class ServerSession:
         """Whether one more client may come; the one that has asked nothing for longest may have to go."""
         if len(self._clients) < MAX_CLIENTS:
             return True
-        peer, idle = min(self._clients.items(), key=lambda item: item[1].asked_ns)
-        if now_ns < idle.asked_ns + IDLE_NS:
+        peer, client = min(self._clients.items(), key=lambda item: item[1].idle_ns)
+        if now_ns < client.idle_ns:
             return False
         self.ignored["gave its place to another"] += 1
         self._tell(peer, Goodbye())
@@ -398,6 +407,9 @@ class ServerSession:
     def forget(self, peer: bytes) -> None:
         """A client has left, and all that it waits for with it."""
         del self._clients[peer]
+        self._drop_requests(peer)
+
+    def _drop_requests(self, peer: bytes) -> None:
         self._line.forget(peer)
         self._running.pop(peer, None)
 
