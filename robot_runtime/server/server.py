@@ -29,7 +29,6 @@ from robot_runtime.wire.messages import Hello, Packet
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
-"""A dead server is noticed after at most 6 of these."""
 MAX_BATCH = 32
 LINGER_NS = 150 * NS_PER_MS
 """How long a stopping server stays to see its goodbyes off."""
@@ -59,7 +58,7 @@ class PolicyServer:
         PortInUseError, OpenAddressError, InvalidValueError, or whatever a policy raises.
 
         policies: one, or several of different names.
-        heartbeat_ns: how often clients ask for a sign of life; they give up after five are missing.
+        heartbeat_ns: how often clients ask for a sign of life, at most; see `wire/client_session.py`.
         max_batch: most robots that a `BatchPolicy` answers together.
         keys, is_open: see `listen`.
         accounts: gets what each policy's service has done, by the policy's name.
