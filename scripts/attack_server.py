@@ -50,6 +50,12 @@ def greeted(port: int, *, as_robot: bool = False) -> socket.socket:
     """A connection that has said what ZeroMQ wants to hear and, as a robot, what we do."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=10.0)
     connection.sendall(GREETING + READY)
+    answered = b""
+    while b"READY" not in answered:  # what comes before that is refused
+        said = connection.recv(1000)
+        if not said:
+            raise ConnectionError
+        answered += said
     if as_robot:
         (hello,) = encode(Packet("attacker", 1, Hello(robot="attacker", schema=FRANKA)))
         connection.sendall(b"\x02" + len(hello).to_bytes(8, "big") + hello)

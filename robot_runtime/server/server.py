@@ -91,6 +91,7 @@ class PolicyServer:
                 service.close()
             self._doorbell.close()
             raise
+        self._accounts[names[0]].turned_away = self._transport.doorman.counts
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -176,8 +177,9 @@ class PolicyServer:
                 break
             try:
                 self._receive(*arrival)
-            except Exception:
-                logger.exception("a message that nothing was to be wrong with could not be taken")
+            except Exception:  # worse than any message we know of: it ends a connection, not the server
+                logger.exception("a message could not be taken")
+                self._transport.doorman.end(arrival[0])
         now_ns = self._clock.now_ns()
         for service in self._services.values():
             service.turn(now_ns)
