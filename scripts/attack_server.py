@@ -28,7 +28,8 @@ from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from attacks import ATTACKS
+import attacks
+import attacks_by_bytes
 
 from policies.loading import load_policy
 from robot_runtime.client import PolicyClient
@@ -41,6 +42,7 @@ from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.events import PartReceived, ServerLost
 from robot_runtime.wire.messages import Welcome
 
+ATTACKS = attacks.ATTACKS | attacks_by_bytes.ATTACKS
 KEPT = 0.8
 _PERIOD_S = 0.2
 _NEWCOMER_S = 10.0

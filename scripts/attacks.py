@@ -2,10 +2,8 @@
 
 import contextlib
 import itertools
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from urllib.parse import urlparse
 
 import cv2
 import msgspec
@@ -32,11 +30,6 @@ from robot_runtime.wire.messages import (
     Packet,
     Welcome,
 )
-
-NUM_CONNECTIONS = 40
-_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 1 + 31)
-_READY = b"\x04\x29\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
-_COMMAND, _MORE, _LONG = 4, 1, 2
 
 
 class Bad:
@@ -123,12 +116,6 @@ def busy_neighbour(address: str, welcome: Welcome) -> None:
     """No attack at all: what a process costs that only computes on the same machine."""
     while True:
         pass
-
-
-def tiny_messages(address: str, welcome: Welcome) -> None:
-    bad = Bad(address)
-    while True:
-        bad.send([b""])
 
 
 def greetings(address: str, welcome: Welcome) -> None:
@@ -243,61 +230,9 @@ def absurd_plans(address: str, welcome: Welcome) -> None:
     _ask(address, welcome, requests, 0.02)
 
 
-# ---- bytes -----------------------------------------------------------------------------------------
-
-
-def commands(address: str, welcome: Welcome) -> None:
-    """Empty ones of ZeroMQ, which are no message."""
-    _pour(address, bytes([_COMMAND, 0]) * 30_000)
-
-
-def empty_frames(address: str, welcome: Welcome) -> None:
-    """Of a message that never ends."""
-    _pour(address, bytes([_MORE, 0]) * 30_000)
-
-
-def partial_messages(address: str, welcome: Welcome) -> None:
-    """Large ones that are never finished, on many connections."""
-    frame = bytes([_MORE | _LONG]) + (31 * 2**20).to_bytes(8, "big") + bytes(31 * 2**20)
-    while True:
-        open_ones = [_greeted(address) for _ in range(NUM_CONNECTIONS)]
-        for connection in open_ones:
-            with contextlib.suppress(OSError):
-                connection.sendall(frame)
-                connection.sendall(frame[: 30 * 2**20])
-        time.sleep(2.0)
-        for connection in open_ones:
-            connection.close()
-
-
-def silent_connections(address: str, welcome: Welcome) -> None:
-    """More of them than there is room for."""
-    open_ones: list[socket.socket] = []
-    while True:
-        with contextlib.suppress(OSError):
-            open_ones.append(_greeted(address))
-        time.sleep(0.005)
-
-
-def _pour(address: str, data: bytes) -> None:
-    while True:
-        with contextlib.suppress(OSError), _greeted(address) as connection:
-            while True:
-                connection.sendall(data)
-
-
-def _greeted(address: str) -> socket.socket:
-    """A connection that has shaken ZeroMQ's hand."""
-    at = urlparse(address)
-    connection = socket.create_connection((at.hostname or "", at.port or 0), timeout=2.0)
-    connection.sendall(_GREETING)
-    connection.sendall(_READY)
-    return connection
-
-
 _ALL = (
-    busy_neighbour, quoted_greetings, tiny_messages, greetings, greeting_and_leaving, beats_of_64, cancels,
-    requests, scans_of_a_stranger, scans_of_a_robot, large_pictures_of_a_stranger, large_pictures_of_a_robot,
-    samples, absurd_plans, commands, empty_frames, partial_messages, silent_connections,
+    busy_neighbour, quoted_greetings, greetings, greeting_and_leaving, beats_of_64, cancels, requests,
+    scans_of_a_stranger, scans_of_a_robot, large_pictures_of_a_stranger, large_pictures_of_a_robot, samples,
+    absurd_plans,
 )  # fmt: skip
 ATTACKS = {attack.__name__: attack for attack in _ALL}

@@ -56,7 +56,7 @@ class Serve:
     delay_seed: int = 0
     """Seed of the spread."""
     heartbeat_ms: float = HEARTBEAT_NS / 1e6
-    """How often robots ask for a sign of life [ms]; they give up after five are missing."""
+    """How often robots ask for a sign of life [ms], over a quick link."""
     max_batch: int = MAX_BATCH
     """Most robots that are answered together, by a policy that can; 1 answers one at a time."""
     device: str = "cpu"

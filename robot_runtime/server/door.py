@@ -4,7 +4,7 @@ from policies.policy import Policy, capabilities_of
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import PolicyError
-from robot_runtime.wire.codec import encode
+from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
 
@@ -37,7 +37,7 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
         heartbeat_ns=heartbeat_ns,
     )
     try:
-        encode(Packet("", 0, welcome))
+        decode(encode(Packet("", 0, welcome)))
     except ProtocolError as error:
         raise PolicyError(f"robots cannot be told what policy {name!r} is: {error}") from error
     return welcome

@@ -32,7 +32,6 @@ from robot_runtime.wire.frames import Buffer, ProtocolError
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
-"""A dead server is noticed after at most 6 of these."""
 MAX_BATCH = 32
 LINGER_NS = 150 * NS_PER_MS
 """How long a stopping server stays to see its goodbyes off."""
@@ -62,7 +61,7 @@ class PolicyServer:
         PortInUseError, OpenAddressError, InvalidValueError, or whatever a policy raises.
 
         policies: one, or several of different names.
-        heartbeat_ns: how often clients ask for a sign of life; they give up after five are missing.
+        heartbeat_ns: how often clients ask for a sign of life, at most; see `wire/client_session.py`.
         max_batch: most robots that a `BatchPolicy` answers together.
         keys, is_open: see `listen`.
         accounts: gets what each policy's service has done, by the policy's name.
@@ -96,6 +95,7 @@ class PolicyServer:
                 service.close()
             self._doorbell.close()
             raise
+        self._accounts[names[0]].turned_away = self._transport.doorman.counts
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -203,9 +203,9 @@ class PolicyServer:
             service = self._service_of(peer, knows, received)
             service.receive(peer, received, now_ns, key=self._key_of(peer, received))
         except Exception as error:
+            # Worse than any message we know of: it ends a connection, not the server.
             self._complaints.say(str(type(error)), "a packet could not be handled", error)
-            if knows.knows(peer):
-                knows.forget(peer)
+            self._transport.doorman.end(peer)
 
     def _key_of(self, peer: bytes, received: Sealed | ProtocolError) -> str | None:
         """Of a greeting, whose key the peer has; None without keys."""

@@ -46,7 +46,7 @@ class Service:
         max_batch: int,
         delay: Delay,
     ) -> None:
-        """Warms the policy up; whatever it raises.
+        """Warms the policy up; whatever it raises, or InvalidValueError if no robot could make sense of it.
 
         policies: names of all of the server's.
         ring: called from the worker thread whenever `turn` has something to do. The others as for

@@ -123,6 +123,12 @@ class Doorman:
         """What the key of a peer that has said something is called; None without keys."""
         return next((guest.name for guest in list(self._guests.values()) if guest.peer == peer), None)
 
+    def end(self, peer: bytes) -> None:
+        """Cut a peer off."""
+        for guest in list(self._guests.values()):
+            if guest.peer == peer and not guest.is_cut:
+                self._cut(guest, "a message that could not be taken")
+
     def departed(self) -> list[bytes]:
         """Peers whose connections have ended since the last call."""
         out = []

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robot_runtime.wire.fields import MAX_REASON
+
 Buffer = bytes | bytearray | memoryview
 """A memoryview is one-dimensional and of bytes."""
 EncodeJpeg = Callable[[np.ndarray], bytes]
 """(h, w, 3) uint8 RGB -> JPEG."""
 DecodeJpeg = Callable[[Buffer, tuple[int, ...]], np.ndarray]
 """JPEG and the shape it must have -> (h, w, 3) uint8 RGB; ValueError if it is another or none."""
-
-
-MAX_REASON = 2000
-"""Characters of what one side tells the other in words: it may quote what came, so it is cut."""
 
 
 class ProtocolError(Exception):

@@ -56,8 +56,9 @@ from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import mismatches
 from robot_runtime.wire.admission import PACKETS_PER_S, Fit, PeerRates
 from robot_runtime.wire.codec import Sealed
+from robot_runtime.wire.fields import MAX_REASON
 from robot_runtime.wire.forms import HelloForm, RequestForm
-from robot_runtime.wire.frames import MAX_REASON, ProtocolError, VersionMismatchError
+from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.jobs import Job, Line
 from robot_runtime.wire.messages import (
     Cancel,

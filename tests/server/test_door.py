@@ -7,6 +7,7 @@ import pytest
 from policies.scripted import FRANKA, HoldPolicy
 from robot_runtime.errors import PolicyError
 from robot_runtime.server.door import checked_welcome
+from robot_runtime.server.server import HEARTBEAT_NS
 
 
 def policy(**attributes) -> HoldPolicy:
@@ -20,7 +21,7 @@ def with_cameras(**cameras: tuple[int, int]) -> HoldPolicy:
 
 
 def test_an_ordinary_policy_is_let_through():
-    assert checked_welcome(with_cameras(wrist=(480, 640)), 1).policy == "hold"
+    assert checked_welcome(with_cameras(wrist=(480, 640)), HEARTBEAT_NS).policy == "hold"
 
 
 @pytest.mark.parametrize(
@@ -45,4 +46,4 @@ def test_an_ordinary_policy_is_let_through():
 )
 def test_a_policy_that_could_not_be_served_is_refused_in_a_sentence(made: HoldPolicy, words: str):
     with pytest.raises(PolicyError, match=words):
-        checked_welcome(made, 1)
+        checked_welcome(made, HEARTBEAT_NS)
