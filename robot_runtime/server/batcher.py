@@ -38,6 +38,7 @@ _LIGHT_NS = NS_PER_S
 """So long after its last batch somebody still counts as asking for less."""
 _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
 """Shares of the newest batch, and how far off the mean is called hardly ever, as in RFC 6298."""
+_ALONE_NS = 10 * NS_PER_S
 _MAX_SAMPLERS = 64
 _MAX_RHYTHMS = 256
 
@@ -168,6 +169,7 @@ class Batcher:
         self.times = times
         self._idle_ns = 0
         self._light_until_ns = self._rest_until_ns = 0
+        self._alone_until_ns: dict[bytes, int] = {}
         self._rhythms: dict[bytes, _Rhythm] = {}
 
     def asked(self, peer: bytes, now_ns: int) -> None:
@@ -188,6 +190,13 @@ class Batcher:
         if not was_stopped:
             self.times.note(len(batch), sampler, took_ns)
 
+    def failed(self, peer: bytes, now_ns: int) -> None:
+        """A robot's request could not be answered: for a while it is served alone, lest it fails others."""
+        self._alone_until_ns.pop(peer, None)
+        self._alone_until_ns[peer] = now_ns + _ALONE_NS
+        if len(self._alone_until_ns) > _MAX_RHYTHMS:
+            del self._alone_until_ns[next(iter(self._alone_until_ns))]
+
     def choose(self, waiting: Sequence[Job], now_ns: int) -> Choice:
         """What an idle policy is to do. waiting: one request of each robot, most urgent first."""
         if len(waiting) == len(self._rhythms) == 1:  # a robot alone: nobody to wait for, nothing to weigh
@@ -199,7 +208,10 @@ class Batcher:
             return Choice(too_late=too_late, look_again_ns=self._rest_until_ns if resting else None)
         waiting = [job for job in waiting if job not in resting]
         first = waiting[0]
-        alike = [job for job in waiting if job.request.sampler == first.request.sampler]
+        if self._is_alone(first, now_ns):
+            return Choice(batch=(first,), too_late=too_late)
+        sampler = first.request.sampler
+        alike = [job for job in waiting if job.request.sampler == sampler and not self._is_alone(job, now_ns)]
         until_ns = self._wait_until_ns(alike, now_ns)
         if until_ns is not None:
             return Choice(too_late=too_late, look_again_ns=until_ns)
@@ -213,6 +225,9 @@ class Batcher:
     def _too_late(self, waiting: Sequence[Job], now_ns: int) -> tuple[Job, ...]:
         late = tuple(job for job in waiting if now_ns > self._latest_start_ns([job], 1))
         return late if len(late) < len(waiting) else ()  # with nobody else to serve it may as well be tried
+
+    def _is_alone(self, job: Job, now_ns: int) -> bool:
+        return now_ns < self._alone_until_ns.get(job.peer, now_ns)
 
     def _resting(self, waiting: Sequence[Job], now_ns: int) -> list[Job]:
         """Those that give way to others, which wait or have only just been answered."""

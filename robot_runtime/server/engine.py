@@ -339,7 +339,7 @@ def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int 
 
 def _num_passes(policy: Policy) -> int:
     """0 of a policy that does not count."""
-    return policy.num_evaluations if answers_batches(policy) else 0
+    return int(getattr(policy, "num_evaluations", 0))
 
 
 def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Clock, num_calls: int) -> int:
@@ -350,12 +350,18 @@ def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Cl
     request = InferenceRequest(
         observation=observation, prev_action_chunk=planned, inference_delay=delay, seed=0
     )
+    end = answer_rows(kind(), horizon=policy.action_spec.horizon, inference_delay=delay)
     took_ns = []
     for _ in range(num_calls):
         started_ns, come = clock.now_ns(), [0] * size
-        for step in infer_steps(policy, [request] * size, sampler=kind()):
-            for i, new in enumerate(step):
-                if len(new):
-                    come[i] += len(checked_rows(policy, new, come[i]))
+        try:
+            for step in infer_steps(policy, [request] * size, sampler=kind()):
+                for i, new in enumerate(step):
+                    if len(new):
+                        come[i] += len(checked_rows(policy, new, come[i]))
+            if min(come) < end:
+                raise PolicyError(f"it ended after {min(come)} rows of {end}")
+        except PolicyError as error:
+            raise PolicyError(f"policy {policy.name!r} cannot be served: {error}") from error
         took_ns.append(clock.now_ns() - started_ns)
     return min(took_ns)

@@ -178,6 +178,7 @@ class Service:
                     job, first_row=first_row, rows=rows, is_last=result.is_last, infer_ns=result.infer_ns
                 )
             case Failure():
+                self._batcher.failed(result.job.peer, self._clock.now_ns())
                 self._session.job_failed(result.job, result.code, result.message)
             case Done(jobs=jobs, infer_ns=infer_ns):
                 self.account.infer_s.add(infer_ns / NS_PER_S)

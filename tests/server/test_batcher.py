@@ -105,6 +105,16 @@ def test_who_asks_for_little_keeps_four_fifths_of_the_time_and_nobody_rests_with
         assert sum(used_ns.values()) > 0.98 * now_ns
 
 
+def test_a_robot_whose_request_failed_is_served_alone_for_a_while():
+    batcher = Batcher(times(b1=10, b4=11))
+    waiting = [job(1), job(2), job(3)]
+    batcher.failed(waiting[1].peer, 0)
+    assert batcher.choose(waiting, 0).batch == (waiting[0], waiting[2])
+    assert batcher.choose(waiting[1:], 0).batch == (waiting[1],)
+    waiting = [job(peer, received=11_000) for peer in (1, 2, 3)]
+    assert batcher.choose(waiting, 11_000 * MS).batch == tuple(waiting)
+
+
 def test_sizes_double_up_to_the_largest():
     assert batch_sizes(1) == [1]
     assert batch_sizes(6) == [1, 2, 4, 6]

@@ -35,11 +35,15 @@ class StopsEarly(HoldPolicy):
 
 
 class StopsTooEarly(StopsEarly):
-    """Forgets its last block."""
+    """Forgets its last block, once it is asked in earnest or at once."""
+
+    def __init__(self, *, when_asked: bool = False, **arguments) -> None:
+        super().__init__(**arguments)
+        self._task = "early" if when_asked else ""
 
     def infer(self, observation, **arguments):
-        *blocks, _ = super().infer(observation, **arguments)
-        return iter(blocks)
+        *blocks, last = super().infer(observation, **arguments)
+        return iter(blocks if observation.task == self._task else [*blocks, last])
 
 
 def answer(policy: Policy, sampler: SamplerPart) -> list[Result]:
@@ -111,7 +115,8 @@ def test_a_policy_that_has_more_rows_than_asked_for_may_send_them_in_its_last_bl
 
 @pytest.mark.parametrize(("sampler", "num_rows"), [(EARLY, NUM_EARLY), (ConstantSchedule(), HORIZON)])
 def test_an_answer_that_ends_before_its_last_row_is_a_failure(sampler: SamplerPart, num_rows: int) -> None:
-    *blocks, failure = answer(StopsTooEarly(horizon=HORIZON), sampler)
+    policy = StopsTooEarly(horizon=HORIZON, when_asked=True)
+    *blocks, failure, _ = run(policy, [ask(policy, sampler, task="early")])
     assert not any(block.is_last for block in blocks)
     assert isinstance(failure, Failure)
     assert len(blocks) == (num_rows - 1) // 2
@@ -249,10 +254,14 @@ def test_a_policy_that_gives_no_numbers_is_refused_while_it_warms_up():
         def infer(self, observation, **arguments):
             return (rows * np.nan for rows in super().infer(observation, **arguments))
 
-    engine = Engine(Nan(horizon=HORIZON), clock=MonotonicClock(), ring=lambda: None)
-    with pytest.raises(PolicyError, match="NaN or infinite numbers from row 0"):
-        engine.warm_up()
-    engine.close()
+    for policy, words in (
+        (Nan(horizon=HORIZON), "policy 'hold' cannot be served: it gave NaN or infinite numbers from row 0"),
+        (StopsTooEarly(horizon=HORIZON), "policy 'hold' cannot be served: it ended after 30 rows of 32"),
+    ):
+        engine = Engine(policy, clock=MonotonicClock(), ring=lambda: None)
+        with pytest.raises(PolicyError, match=words):
+            engine.warm_up()
+        engine.close()
 
 
 class Endless(Together):
