@@ -14,7 +14,7 @@ from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait
 from robot_runtime.wire.frames import LIMITS, Buffer
 
-_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 1000
+_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 100
 _AGAIN_NS = NS_PER_S
 _MAX_PENDING = 2 * LIMITS.total
 """Bytes of a server's message that is not whole."""
