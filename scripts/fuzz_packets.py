@@ -222,26 +222,28 @@ def fuzz(args: Args) -> Counter[str]:
     return counts
 
 
+def new_peer(context: zmq.Context, address: str) -> zmq.Socket:
+    """Somebody whom the server does not know."""
+    peer: zmq.Socket = context.socket(zmq.DEALER)
+    peer.connect(address)
+    return peer
+
+
 def fuzz_live(args: Args) -> dict[str, float]:
     """What a live server took, and whether a robot beside it was answered."""
     mutator = Mutator(random.Random(args.seed + 1))
     with LiveServer() as server, zmq.Context() as context:
         before = server.memory()
-        num_lost, vandal = 0, None
+        num_lost, vandal = 0, new_peer(context, server.address)
         for i in track(range(args.live), description="live"):
-            if i % 30 == 0:  # strangers are let say little
-                if vandal is not None:
-                    vandal.close(0)
-                vandal = context.socket(zmq.DEALER)
-                vandal.set(zmq.LINGER, 0)
-                vandal.connect(server.address)
             vandal.send_multipart(mutator.packet())
-            if i % 30 == 29:
+            if i % 30 == 29:  # strangers are let say little
                 time.sleep(0.005)
+                vandal.close(0)
+                vandal = new_peer(context, server.address)
             if i % 1000 == 999:
                 num_lost += server.ask_for(0.3).losses
-        if vandal is not None:
-            vandal.close(0)
+        vandal.close(0)
         after = server.ask_for(2.0)
         return {
             "packets": args.live,

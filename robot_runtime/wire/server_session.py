@@ -72,7 +72,7 @@ SILENCE_NS = 20 * NS_PER_S
 MAX_CLIENTS = 64
 PACKETS_PER_S = 5000
 """Of one client; a robot needs about 40 heartbeats and up to 30 requests a second."""
-STRANGER_PACKETS_PER_S = 200
+STRANGER_PACKETS_PER_S = 1000
 """Of all unknown peers together; beyond that they are not even answered."""
 
 
