@@ -210,13 +210,11 @@ class PolicyClient:
         while not self._is_closing:
             try:
                 self._turn()
-            except (
-                Exception
-            ):  # of a message that is worse than any we know of: it ends the connection, not us
+            except Exception:
+                # Worse than anything we know of: it ends the connection, not this thread.
                 logger.exception("the policy client greets its server anew")
-                self._session.broken(
-                    "something in this client failed; its log says what", self._clock.now_ns()
-                )
+                reason = "something in this client failed; its log says what"
+                self._session.broken(reason, self._clock.now_ns())
                 self._hand_over()
                 time.sleep(_PAUSE_S)
         try:
@@ -274,9 +272,8 @@ class PolicyClient:
                 continue  # one waits for the connection already
             try:
                 self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
-            except (
-                Exception
-            ) as error:  # whatever was wrong with the caller's arrays is wrong with one request
+            except Exception as error:
+                # Whatever is wrong with the caller's arrays is wrong with one request.
                 logger.warning("%s was not sent: %s", type(packet.message).__name__, error)
                 if isinstance(packet.message, ChunkRequest):
                     reason = f"it could not be sent: {error}"

@@ -92,6 +92,16 @@ def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
     return made
 
 
+def check_secret(path: Path) -> None:
+    """KeysError if others than its owner may use a file that holds a secret; OSError if it is not there."""
+    mode = path.stat().st_mode & 0o777
+    if mode & _FOR_OTHERS:
+        raise KeysError(
+            f"{path} is a secret that others on this machine can use (mode {mode:03o}): "
+            f"`chmod 600 {path}`, and make a new one if somebody may have read it"
+        )
+
+
 _HINT = "`robot-runtime keys` makes keys"
 _FOR_OTHERS = 0o077  # what a mode says of group and others
 
@@ -110,12 +120,7 @@ def _pair(path: Path) -> tuple[bytes, bytes]:
     public, secret = _certificate(path)
     if secret is None:
         raise KeysError(f"{path} holds no secret key; {_HINT}")
-    mode = path.stat().st_mode & 0o777
-    if mode & _FOR_OTHERS:
-        raise KeysError(
-            f"{path} is a secret that others on this machine can use (mode {mode:03o}): "
-            f"`chmod 600 {path}`, and make new keys if somebody may have read it"
-        )
+    check_secret(path)
     return public, secret
 
 

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "wire"))
 
 from live_server import LiveServer
-from session_pair import make_request, make_schema, make_welcome, reply, start_next
+from session_pair import make_request, make_schema, make_welcome, reply, sealed, start_next
 
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.codec import Sealed, decode, encode, read_header
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import (
     Cancel,
@@ -168,7 +168,8 @@ class Both:
             client_id=CLIENT, robot="robot", schema=make_schema(), session_ids=itertools.repeat(SESSION)
         )
         self.robot.connect(0)
-        self.server.receive(b"known", Packet(CLIENT, SESSION, Hello(robot="r", schema=make_schema())), 0)
+        hello = Packet(CLIENT, SESSION, Hello(robot="r", schema=make_schema()))
+        self.server.receive(b"known", sealed(hello), 0)
         self._num_submitted = 0
 
     def welcome(self) -> None:
@@ -184,7 +185,7 @@ class Both:
             kind = type(received.message).__name__
         except ProtocolError as error:
             received, kind = error, "refused"
-        self.server.receive(peer, received, self.now_ns)
+        self.server.receive(peer, header_of(frames), self.now_ns)
         if (job := start_next(self.server, self.now_ns)) is not None:
             self.server.rows_ready(job, first_row=0, rows=np.zeros((6, 2)), is_last=True, infer_ns=1)
         self._num_submitted += 1
@@ -200,6 +201,13 @@ class Both:
         while self.robot.next_event() is not None:
             pass
         return kind
+
+
+def header_of(frames: list[bytes]) -> Sealed | ProtocolError:
+    try:
+        return read_header(frames)
+    except ProtocolError as error:
+        return error
 
 
 def fuzz(args: Args) -> Counter[str]:
@@ -222,26 +230,28 @@ def fuzz(args: Args) -> Counter[str]:
     return counts
 
 
+def new_peer(context: zmq.Context, address: str) -> zmq.Socket:
+    """Somebody whom the server does not know."""
+    peer: zmq.Socket = context.socket(zmq.DEALER)
+    peer.connect(address)
+    return peer
+
+
 def fuzz_live(args: Args) -> dict[str, float]:
     """What a live server took, and whether a robot beside it was answered."""
     mutator = Mutator(random.Random(args.seed + 1))
     with LiveServer() as server, zmq.Context() as context:
         before = server.memory()
-        num_lost, vandal = 0, None
+        num_lost, vandal = 0, new_peer(context, server.address)
         for i in track(range(args.live), description="live"):
-            if i % 30 == 0:  # strangers are let say little
-                if vandal is not None:
-                    vandal.close(0)
-                vandal = context.socket(zmq.DEALER)
-                vandal.set(zmq.LINGER, 0)
-                vandal.connect(server.address)
             vandal.send_multipart(mutator.packet())
-            if i % 30 == 29:
+            if i % 30 == 29:  # strangers are let say little
                 time.sleep(0.005)
+                vandal.close(0)
+                vandal = new_peer(context, server.address)
             if i % 1000 == 999:
                 num_lost += server.ask_for(0.3).losses
-        if vandal is not None:
-            vandal.close(0)
+        vandal.close(0)
         after = server.ask_for(2.0)
         return {
             "packets": args.live,

@@ -189,8 +189,8 @@ def fuzz(args: Args) -> Counter[str]:
             robot.tick(now_ns)
             for packet in robot.session.packets_to_send():
                 network.post("server", robot.peer, packet, now_ns)
-        for peer, received in network.arrived("server", now_ns, read_header):
-            server.session.receive(peer, received, now_ns)
+        for peer, header in network.arrived("server", now_ns, read_header):
+            server.session.receive(peer, header, now_ns)
         server.tick(now_ns)
         for peer, packet in server.session.packets_to_send():
             network.post("robots", peer, packet, now_ns)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from policies.policy import Policy
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
-from robot_runtime.keys import RobotKeys, ServerKeys
+from robot_runtime.keys import RobotKeys, ServerKeys, check_secret
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.memory import keep_freed_memory
@@ -201,6 +201,8 @@ def _check(args: Serve) -> None:
         ServerKeys.load(args.keys)
     if args.token is not None:
         _token(args.token)
+    if args.lerobot_tls is not None:
+        _check_tls(*args.lerobot_tls)
 
 
 def _has_gateway(args: Serve) -> bool:
@@ -209,12 +211,21 @@ def _has_gateway(args: Serve) -> bool:
 
 def _token(path: Path) -> str:
     try:
+        check_secret(path)
         token = path.read_text().strip()
     except OSError as error:
         raise InvalidValueError(f"cannot read the token: {error}") from error
     if not token:
         raise InvalidValueError(f"{path} holds no token")
     return token
+
+
+def _check_tls(certificate: Path, key: Path) -> None:
+    try:
+        certificate.stat()
+        check_secret(key)
+    except OSError as error:
+        raise InvalidValueError(f"cannot read what TLS needs: {error}") from error
 
 
 def _metrics_server(address: str, accounts: dict[str, Account]) -> "MetricsServer":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport.address import DEFAULT_ADDRESS, AddressError, check_port
@@ -14,8 +14,8 @@ from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait
 from robot_runtime.wire.frames import LIMITS, Buffer
 
-_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 1000
-_AGAIN_NS = NS_PER_S
+_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 100
+_AGAIN_NS, _LOOK_NS = NS_PER_S, 50 * NS_PER_MS
 _MAX_PENDING = 2 * LIMITS.total
 """Bytes of a server's message that is not whole."""
 _HANDSHAKE_FAILED = (
@@ -46,6 +46,7 @@ class ClientTransport:
         self._trouble: str | None = None
         self._has_broken = self._is_connected = False
         self._again_ns: int | None = None  # when to try what libzmq has given up
+        self._look_ns = 0  # when to see again what the connection holds back
         self._connection: Connection | None = None
         self._context = zmq.Context()
         self._open()
@@ -72,9 +73,14 @@ class ClientTransport:
         flags = zmq.POLLIN | zmq.POLLOUT if to_send else zmq.POLLIN
         if self._monitor in wait([(self._socket, flags), (self._monitor, zmq.POLLIN)], timeout_ns, doorbell):
             self._look_after()
-        if self._again_ns is not None and time.monotonic_ns() >= self._again_ns:
+        now_ns = time.monotonic_ns()
+        if self._again_ns is not None and now_ns >= self._again_ns:
             self._again_ns = None
             self._socket.connect(self.address)
+        if self._connection is not None and now_ns >= self._look_ns:
+            self._look_ns = now_ns + _LOOK_NS
+            if self._connection.pending() > _MAX_PENDING:
+                self._connection.cut()
 
     def send(self, frames: Sequence[Buffer]) -> bool:
         """Hand a message to the network; False if there is no connection that takes it now."""
@@ -117,8 +123,6 @@ class ClientTransport:
                     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # after which libzmq tries no more
                         self._again_ns = time.monotonic_ns() + _AGAIN_NS
                     self._trouble = _NO_KEYS if self._keys is None else _WRONG_KEYS
-        if self._connection is not None and self._connection.pending() > _MAX_PENDING:
-            self._connection.cut()
 
     def _open(self) -> None:
         socket = self._socket = new_socket(self._context, zmq.DEALER)

@@ -28,8 +28,8 @@ from robot_runtime.wire.admission import RateLimit
 from robot_runtime.wire.frames import LIMITS, Buffer
 
 logger = logging.getLogger(__name__)
-MAX_CONNECTIONS = 512
-"""Beyond that the stranger that came first goes."""
+MAX_CONNECTIONS = 256
+"""Beyond that the stranger that came first goes. Each takes two descriptors, of often 1,024 in all."""
 STRANGER_NS = 40 * NS_PER_S
 """How long a connection may belong to nobody."""
 STRANGER_BYTES = 1024 * 1024
@@ -212,7 +212,7 @@ class Doorman:
         held.sort(key=lambda it: it[0])
         while held and (total > TOTAL_BYTES or memory - self._calm_memory > MEMORY_BYTES):
             pending, guest = held.pop()
-            total, memory = total - pending, 0
+            total, self._calm_memory = total - pending, memory
             self._cut(guest, "more bytes than all may hold back")
 
     def _cut(self, guest: _Guest, why: str) -> None:

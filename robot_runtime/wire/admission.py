@@ -14,11 +14,10 @@ from robot_runtime.wire.forms import RequestForm
 PACKETS_PER_S = 2000
 """Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
 PACKETS_AT_ONCE = 1000
-STRANGER_PACKETS_PER_S = 200
-"""Of all unknown peers together, and a tenth of them for one; beyond that they are not even read."""
+STRANGER_PACKETS_PER_S, ONE_STRANGERS_PER_S = 1000, 20
+"""Of all unknown peers together, and of one; beyond that they are not even read."""
 MAX_MAGNITUDE = 1e9
 """Of a number in a request, whatever its unit: beyond, a policy's float32 is not far from its end."""
-_STRANGERS_SHARE = 10
 _STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
 _MAX_PEERS = 4096
 _PARTS = ("arm joints", "a gripper width", "a base pose", "numbers of environment state", "camera sizes")
@@ -57,7 +56,7 @@ class PeerRates:
         if is_known:
             return rate.take(now_ns)
         cost = 1 + num_bytes // _STRANGER_BYTES
-        alone = cost * PACKETS_PER_S * _STRANGERS_SHARE // STRANGER_PACKETS_PER_S
+        alone = cost * PACKETS_PER_S // ONE_STRANGERS_PER_S
         # By itself first: one that floods takes nothing from other strangers.
         return rate.take(now_ns, alone) and self._strangers.take(now_ns, cost)
 

@@ -185,6 +185,25 @@ def test_a_connection_that_broke_is_heard_of_and_another_one_made(server: Listen
         server.until(lambda: len(server.taken) == 2)
 
 
+def test_a_server_that_never_finishes_an_answer_is_left():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        closing(ClientTransport(f"tcp://127.0.0.1:{listener.getsockname()[1]}")) as client,
+        closing(Doorbell()) as bell,
+    ):
+        listener.settimeout(TIMEOUT_S)
+        rude, _ = listener.accept()
+        with rude:
+            rude.sendall(GREETING + READY.replace(b"DEALER", b"ROUTER"))
+            rude.settimeout(0.05)
+            deadline_s = time.monotonic() + TIMEOUT_S
+            while not client.has_broken():
+                assert time.monotonic() < deadline_s
+                with suppress(OSError):
+                    rude.sendall(b"\x03" + (MB).to_bytes(8, "big") + bytes(MB))
+                client.wait(1_000_000, bell, to_send=False)
+
+
 def test_handshakes_that_fail_are_counted_and_logged_but_not_one_by_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

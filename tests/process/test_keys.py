@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from toy import ToyPolicy, serving, toy_request, toy_schema
 
+from robot_runtime.cli import main
 from robot_runtime.client import PolicyClient
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
@@ -83,6 +84,16 @@ def test_a_secret_that_others_can_use_is_refused_with_what_to_do(tmp_path: Path,
             load(path.parent)
         path.chmod(0o600)
         load(path.parent)
+
+
+@pytest.mark.parametrize("option", ["--token", "--lerobot-tls"])
+def test_other_secrets_that_others_can_use_are_refused_too(tmp_path: Path, option: str, capsys):
+    secret = tmp_path / "secret"
+    secret.write_text("1234")
+    secret.chmod(0o644)
+    files = [str(secret)] * (2 if option == "--lerobot-tls" else 1)
+    assert main(["serve", "--policy", "hold", option, *files]) == 1
+    assert f"chmod 600 {secret}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

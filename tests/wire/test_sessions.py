@@ -168,6 +168,13 @@ def test_a_server_that_welcomes_and_leaves_for_ever_is_greeted_ten_times_a_secon
     assert 5 <= num_greetings <= 11
 
 
+def test_what_a_server_says_cannot_forge_a_line_of_a_log():
+    pair = SessionPair()
+    say(pair, Refused(code=RefusalCode.FULL, reason="no\n2026 INFO all is well\x1b[2J"))
+    (refused,) = pair.take_events(ServerRefused)
+    assert refused.reason == r"no\n2026 INFO all is well\x1b[2J"
+
+
 def test_a_full_server_is_asked_again_until_there_is_room():
     pair = SessionPair()
     pair.client.packets_to_send()
