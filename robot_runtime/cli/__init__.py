@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     except BaseException as error:
         if ending is None or (number := ending.behind(error)) is None:
             raise
-        return ending.end(number)
+        ending.end(number)
     finally:
         if ending is not None:
             ending.leave_at_once()

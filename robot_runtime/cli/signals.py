@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from types import FrameType
+from typing import NoReturn
 
 GRACE_S = 1.5
 """For clean-up."""
@@ -52,15 +53,19 @@ class Ending:
         """The signal to which a command's end is due; an import that is interrupted fails in any words."""
         return error.number if isinstance(error, Ended) else self._number
 
-    def end(self, number: int) -> int:
-        """End what is left of other processes and say the one line; returns the exit code."""
+    def end(self, number: int) -> NoReturn:
+        """End the process, once what it had open is closed; says the one line.
+
+        What is left of other processes goes with it. To take down an interpreter with torch in it would take
+        as long as all the rest.
+        """
         for pid in _descendants(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if not self._has_spoken:
             self._has_spoken = True
             os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
-        return exit_code(number)
+        os._exit(exit_code(number))
 
     def leave_at_once(self) -> None:
         """From here on nothing is left to be closed."""
@@ -76,7 +81,7 @@ class Ending:
         raise Ended(number)
 
     def _exit(self, number: int, frame: FrameType | None) -> None:
-        os._exit(self.end(number))
+        self.end(number)
 
     def _watch(self, reader: int) -> None:
         while (number := os.read(reader, 1)[0]) not in _SIGNALS:
@@ -84,7 +89,7 @@ class Ending:
         time.sleep(GRACE_S)
         if os.isatty(1):
             os.write(1, b"\x1b[?25h\n")  # a progress bar has hidden the cursor
-        os._exit(self.end(number))
+        self.end(number)
 
 
 @contextmanager
