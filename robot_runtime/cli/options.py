@@ -41,11 +41,14 @@ class Within(Rule):
     high: float
     is_above: bool = False
     """Whether it has to be above `low`."""
+    multiple_of: int = 1
+    """For whole numbers."""
 
     def complaint(self, value: float) -> str | None:
         is_inside = math.isfinite(value) and self.low <= value <= self.high
         if is_inside and not (self.is_above and value == self.low):
-            return None
+            is_multiple = self.multiple_of == 1 or value % self.multiple_of == 0
+            return None if is_multiple else f"takes a multiple of {self.multiple_of}, got {value}"
         start = f"above {self.low:.15g} and up to" if self.is_above else f"from {self.low:.15g} to"
         return f"takes a number {start} {self.high:.15g}, got {value}"
 

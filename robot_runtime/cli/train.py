@@ -83,13 +83,13 @@ class Train:
     without pictures, none if not given: their scenes are told with the errors that recorded ones show."""
     steps: Maybe[Steps] = None
     """Gradient steps; as the training code has it if not given, and so are the next three."""
-    batch_size: Maybe[Count] = None
+    batch_size: Maybe[Annotated[int, Within(1, 65_536)]] = None
     """Samples per step."""
     learning_rate: Maybe[Annotated[float, Within(0, 10, is_above=True)]] = None
     """Largest learning rate."""
-    width: Maybe[Annotated[int, Within(1, 8192)]] = None
-    """Width of a token in the network, or of the residual head's layers; not with --init, which has its
-    own."""
+    width: Maybe[Annotated[int, Within(32, 8192, multiple_of=32)]] = None
+    """Width of a token in the network, a multiple of 32, or of the residual head's layers; not with --init,
+    which has its own."""
     workers: Processes = 2
     """Processes that share the collecting of demonstrations; those do not depend on their number."""
     threads: Processes = 1
