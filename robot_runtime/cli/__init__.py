@@ -5,6 +5,7 @@ import select
 import signal
 import sys
 
+from robot_runtime.cli.errors import sentence
 from robot_runtime.cli.signals import Ending, exit_code
 
 
@@ -27,9 +28,12 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left in its buffer
         return exit_code(signal.SIGPIPE)
     except BaseException as error:
-        if ending is None or (number := ending.behind(error)) is None:
+        if ending is not None and (number := ending.behind(error)) is not None:
+            ending.end(number)
+        if (said := sentence(error)) is None:
             raise
-        ending.end(number)
+        print(f"error: {said}", file=sys.stderr)
+        return 1
     finally:
         if ending is not None:
             ending.leave_at_once()

@@ -20,6 +20,7 @@ from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from policies.loading import policy_names
+from robot_runtime.cli.errors import reason
 from robot_runtime.core.method import METHODS
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.transport.address import AddressError, address_to_connect, address_to_listen, host_and_port
@@ -241,11 +242,6 @@ def rules_for(hint: Any, value: Any) -> Iterator[tuple[Rule, Any]]:
     elif origin is tuple:
         kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
         yield from (found for kind, part in zip(kinds, value, strict=True) for found in rules_for(kind, part))
-
-
-def reason(error: Exception) -> str:
-    """What an error of the operating system says, without its number and the path."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _nearest(path: Path) -> Path:
