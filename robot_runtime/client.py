@@ -10,8 +10,10 @@ The control thread never waits: it leaves a request and rings, and finds events 
 
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
@@ -20,7 +22,7 @@ from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
-from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell, Mailbox
 from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
@@ -29,10 +31,12 @@ from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
-from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
+from robot_runtime.wire.messages import DropReason, Hello, Packet, RefusalCode, Welcome
 from robot_runtime.wire.order import follows
 
 logger = logging.getLogger(__name__)
+MAX_TIMEOUT_S = 1e6
+_PAUSE_S = 0.1
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
 
 
@@ -84,6 +88,7 @@ class PolicyClient:
             policy=policy,
             session_ids=_session_ids(),
         )
+        self._epochs = count(1)
         self._doorbell = Doorbell()
         self._requests: Mailbox[tuple[ChunkRequest, ...]] = Mailbox()
         self._cancels: deque[tuple[int, int]] = deque()
@@ -93,7 +98,7 @@ class PolicyClient:
         self._timer_ns: int | None = None
         self._refusal: ServerRefused | None = None
         self._trouble: str | None = None
-        self._failure: Exception | None = None
+        self._open_session = 0
         self._is_closing = False
         self._thread = Thread(target=self._run, name="policy-client", daemon=True)
         self._thread.start()
@@ -130,9 +135,7 @@ class PolicyClient:
         self._doorbell.ring()
 
     def events(self) -> list[Event]:
-        """What happened since the last call, oldest first; never blocks."""
-        if self._failure is not None:
-            raise RuntimeError("the network thread of the policy client has died") from self._failure
+        """What happened since the last call, oldest first; never blocks, and raises nothing."""
         events, self._seen = self._seen, []
         while not self._events.empty():  # nobody else takes any
             events.append(self._events.get_nowait())
@@ -151,11 +154,14 @@ class PolicyClient:
         """Block until the server takes requests; its events stay in `events`.
 
         ServerUnavailableError: nobody answered in time. SchemaMismatchError: robot and policy do not fit.
+        InvalidValueError: that is no time.
         """
+        if not 0.0 <= timeout_s <= MAX_TIMEOUT_S:
+            raise InvalidValueError(
+                f"waiting for a server takes a number of seconds from 0 to {MAX_TIMEOUT_S:g}, got {timeout_s}"
+            )
         deadline_ns = self._clock.now_ns() + int(timeout_s * NS_PER_S)
         while self.welcome is None:
-            if self._failure is not None:
-                self.events()
             if self._refusal is not None:
                 raise self._refused_error(self._refusal)
             if self._clock.now_ns() >= deadline_ns:
@@ -176,6 +182,10 @@ class PolicyClient:
         self._thread.join()
         self._doorbell.close()
 
+    def new_epochs(self) -> int:
+        """The first of 2**32 epochs that no request of this client has had: each who asks takes some."""
+        return next(self._epochs) << 32
+
     @property
     def thread_id(self) -> int:
         """The network thread, as the operating system knows it."""
@@ -195,31 +205,42 @@ class PolicyClient:
     # ---- network thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            self._session.connect(self._clock.now_ns())
-            open_session = self._session.session_id
-            while not self._is_closing:
-                # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
-                self._take_orders()
-                self._send()
-                self._take_arrivals()
-                if self._session.session_id != open_session:
-                    open_session = self._session.session_id
-                    self._outbox.clear()
-                    self._transport.reopen()
-                self._send()
+        self._session.connect(self._clock.now_ns())
+        self._open_session = self._session.session_id
+        while not self._is_closing:
+            try:
+                self._turn()
+            except (
+                Exception
+            ):  # of a message that is worse than any we know of: it ends the connection, not us
+                logger.exception("the policy client greets its server anew")
+                self._session.broken(
+                    "something in this client failed; its log says what", self._clock.now_ns()
+                )
                 self._hand_over()
-                if self.welcome is None:
-                    self._trouble = self._transport.trouble()
-                self._wait()
+                time.sleep(_PAUSE_S)
+        try:
             self._session.close()
             self._send()
-        except Exception as error:
-            logger.exception("the policy client's network thread has died")
-            self._failure = error
-            self._events.put(ServerLost(reason=f"the network thread has died: {error}"))
         finally:
             self._transport.close()
+
+    def _turn(self) -> None:
+        # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
+        self._take_orders()
+        self._send()
+        self._take_arrivals()
+        if self._transport.has_broken():
+            self._session.broken("the connection has ended", self._clock.now_ns())
+        if self._session.session_id != self._open_session:
+            self._open_session = self._session.session_id
+            self._outbox.clear()
+            self._transport.reopen()
+        self._send()
+        self._hand_over()
+        if self.welcome is None:
+            self._trouble = self._transport.trouble()
+        self._wait()
 
     def _wait(self) -> None:
         timer_ns = self._timer_ns = self._session.next_timer_ns()
@@ -248,11 +269,14 @@ class PolicyClient:
             self._session.handle_timer(now_ns)
 
     def _send(self) -> None:
-        packets = self._session.packets_to_send()
-        for packet in packets:
+        for packet in self._session.packets_to_send():
+            if self._outbox and isinstance(packet.message, Hello):
+                continue  # one waits for the connection already
             try:
                 self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
-            except ProtocolError as error:
+            except (
+                Exception
+            ) as error:  # whatever was wrong with the caller's arrays is wrong with one request
                 logger.warning("%s was not sent: %s", type(packet.message).__name__, error)
                 if isinstance(packet.message, ChunkRequest):
                     reason = f"it could not be sent: {error}"

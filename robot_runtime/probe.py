@@ -19,8 +19,6 @@ from robot_runtime.wire.messages import Welcome
 
 NUM_REQUESTS = 8
 """The first pays for cold caches and does not count."""
-EPOCH = 0
-"""Of a robot that has not started: an executor's first is 1, so a late answer is nobody's."""
 
 
 def choose_for(
@@ -72,6 +70,7 @@ def measure_latency(
 ) -> LatencyEstimator:
     """A few latencies, from asking to the first rows; the first of the connection is left out."""
     latency, rng = LatencyEstimator(), np.random.default_rng(0)
+    epoch = client.new_epochs()  # so a late answer is nobody's
     images = {
         name: Image(t_ns=clock.now_ns(), pixels=rng.integers(0, 256, (*size, 3), dtype=np.uint8))
         for name, size in welcome.schema.cameras.items()
@@ -87,7 +86,7 @@ def measure_latency(
     for request_id in range(NUM_REQUESTS):
         request = ChunkRequest(
             request_id=request_id,
-            epoch=EPOCH,
+            epoch=epoch,
             observation=seen,
             prev_action_chunk=None if is_prefixless else plan,
             inference_delay=0 if is_prefixless else 1,

@@ -166,6 +166,7 @@ class Runner:
             whole_body=setting.whole_body,
             latency=latency,
         )
+        self.executor.epoch = client.new_epochs()
         self.record = RunRecord(counts=self.executor.counts)
         self._said: set[str] = set()
 

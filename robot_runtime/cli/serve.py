@@ -79,7 +79,7 @@ class Serve:
     delay_seed: Seed = 0
     """Seed of the spread."""
     heartbeat_ms: HeartbeatMs = HEARTBEAT_NS / 1e6
-    """How often robots ask for a sign of life [ms]; they give up after five are missing."""
+    """How often robots ask for a sign of life [ms], over a quick link."""
     max_batch: Batch = MAX_BATCH
     """Most robots that are answered together, by a policy that can do so; 1 answers one at a time."""
     device: str = "cpu"

@@ -95,6 +95,10 @@ _FIELD_KINDS: dict[str, type] = {
 _KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
 
 
+MAX_HORIZON, MAX_COLUMNS, MAX_DT_NS = 4096, 256, 60 * NS_PER_S
+"""Beyond these a spec that comes from elsewhere is a mistake."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
     """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
@@ -140,9 +144,13 @@ class ActionSpec:
     @classmethod
     def from_dict(cls, data: dict) -> "ActionSpec":
         """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
-        return cls(
-            fields=fields_from_dicts(data["fields"]), horizon=int(data["horizon"]), dt_ns=int(data["dt_ns"])
-        )
+        horizon, dt_ns = int(data["horizon"]), int(data["dt_ns"])
+        if not 1 <= horizon <= MAX_HORIZON or not 1 <= dt_ns <= MAX_DT_NS:
+            raise ValueError(
+                f"a chunk has 1 to {MAX_HORIZON} rows, at most {MAX_DT_NS // NS_PER_S} s apart, "
+                f"got {horizon} rows {dt_ns} ns apart"
+            )
+        return cls(fields=fields_from_dicts(data["fields"]), horizon=horizon, dt_ns=dt_ns)
 
 
 def fields_to_dicts(fields: tuple[ActionField, ...]) -> list[dict]:
@@ -165,10 +173,15 @@ def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
             raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
         if kind is JointPosition:
             fields.append(JointPosition(int(entry["dim"]), Reference(entry["reference"])))
-        elif "reference" in entry:
+        elif kind in (EndEffectorPose, BasePose) and "reference" in entry:
             fields.append(kind(Reference(entry["reference"])))
         else:
             fields.append(kind())
+        if not 1 <= fields[-1].dim <= MAX_COLUMNS or int(entry["dim"]) != fields[-1].dim:
+            raise ValueError(
+                f"an action field {entry['kind']} has 1 to {MAX_COLUMNS} columns, as many as its kind says, "
+                f"got {entry['dim']}"
+            )
     return tuple(fields)
 
 

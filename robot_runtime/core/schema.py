@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from robot_runtime.core.action import (
+    MAX_COLUMNS,
     ActionField,
     BasePose,
     BaseTwist,
@@ -15,6 +16,9 @@ from robot_runtime.core.action import (
     fields_to_dicts,
 )
 from robot_runtime.errors import InvalidValueError
+
+MAX_STATE, MAX_CAMERAS, MAX_PIXELS = 100_000, 16, 8192
+"""Beyond these a schema that comes from elsewhere is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ class Schema:
     @classmethod
     def from_dict(cls, data: dict) -> "Schema":
         """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
-        return cls(
+        schema = cls(
             action_fields=fields_from_dicts(data["action_fields"]),
             num_joints=int(data["num_joints"]),
             has_gripper=bool(data["has_gripper"]),
@@ -55,6 +59,19 @@ class Schema:
             environment_state_dim=int(data["environment_state_dim"]),
             cameras={str(name): (int(h), int(w)) for name, (h, w) in data["cameras"].items()},
         )
+        if not 0 <= schema.num_joints <= MAX_COLUMNS or not 0 <= schema.environment_state_dim <= MAX_STATE:
+            raise ValueError(
+                f"a robot has 0 to {MAX_COLUMNS} arm joints and 0 to {MAX_STATE} numbers of environment "
+                f"state, got {schema.num_joints} and {schema.environment_state_dim}"
+            )
+        if len(schema.cameras) > MAX_CAMERAS:
+            raise ValueError(f"a robot has at most {MAX_CAMERAS} cameras, got {len(schema.cameras)}")
+        for name, size in schema.cameras.items():
+            if not name.isprintable() or not all(1 <= pixels <= MAX_PIXELS for pixels in size):
+                raise ValueError(
+                    f"a camera has a name and 1 to {MAX_PIXELS} pixels each way, got {name!r} of {size}"
+                )
+        return schema
 
 
 def mismatches(*, robot: Schema, policy: Schema) -> list[str]:

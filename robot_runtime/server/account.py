@@ -43,6 +43,8 @@ class Account:
     """By how they ended: answered, a `DropReason`, or an `ErrorCode`."""
     ignored: Counter[str] = field(default_factory=Counter)
     """Packets that changed nothing, by cause."""
+    turned_away: Counter[str] = field(default_factory=Counter)
+    """Connections that failed to greet or were cut, by cause: the whole server's, of its first policy."""
     batch_size: Histogram = field(default_factory=lambda: Histogram(SIZES))
     queue_s: Histogram = field(default_factory=_seconds)
     """From receipt of a request to the start of inference [s]."""

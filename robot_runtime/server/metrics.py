@@ -106,6 +106,7 @@ class _AccountCollector(Collector):
         labelled = (
             ("requests", "Requests by how they ended.", "outcome", lambda a: a.requests),
             ("ignored_packets", "Packets that changed nothing.", "cause", lambda a: a.ignored),
+            ("turned_away", "Connections that failed or were cut.", "cause", lambda a: a.turned_away),
         )
         histograms = (
             ("batch_size", "Requests answered together.", lambda a: a.batch_size),

@@ -29,7 +29,6 @@ from robot_runtime.wire.messages import Hello, Packet
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
-"""A dead server is noticed after at most 6 of these."""
 MAX_BATCH = 32
 LINGER_NS = 150 * NS_PER_MS
 """How long a stopping server stays to see its goodbyes off."""
@@ -59,7 +58,7 @@ class PolicyServer:
         PortInUseError, OpenAddressError, InvalidValueError, or whatever a policy raises.
 
         policies: one, or several of different names.
-        heartbeat_ns: how often clients ask for a sign of life; they give up after five are missing.
+        heartbeat_ns: how often clients ask for a sign of life, at most; see `wire/client_session.py`.
         max_batch: most robots that a `BatchPolicy` answers together.
         keys, is_open: see `listen`.
         accounts: gets what each policy's service has done, by the policy's name.
@@ -92,6 +91,7 @@ class PolicyServer:
                 service.close()
             self._doorbell.close()
             raise
+        self._accounts[names[0]].turned_away = self._transport.doorman.counts
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -177,8 +177,9 @@ class PolicyServer:
                 break
             try:
                 self._receive(*arrival)
-            except Exception:
-                logger.exception("a message that nothing was to be wrong with could not be taken")
+            except Exception:  # worse than any message we know of: it ends a connection, not the server
+                logger.exception("a message could not be taken")
+                self._transport.doorman.end(arrival[0])
         now_ns = self._clock.now_ns()
         for service in self._services.values():
             service.turn(now_ns)

@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection
 from policies.policy import Policy, capabilities_of
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 from robot_runtime.server.account import Account
 from robot_runtime.server.batcher import Batcher, BatchTimes
 from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.engine import Block, Done, Engine, Failure, Result
+from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.server_session import ServerSession
@@ -44,7 +45,7 @@ class Service:
         max_batch: int,
         delay: Delay,
     ) -> None:
-        """Warms the policy up; whatever it raises.
+        """Warms the policy up; whatever it raises, or InvalidValueError if no robot could make sense of it.
 
         policies: names of all of the server's.
         ring: called from the worker thread whenever `turn` has something to do. The others as for
@@ -53,6 +54,7 @@ class Service:
         self.account = account
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
         self._welcome = _welcome(policy, heartbeat_ns)
+        _check_that_robots_can_read(self._welcome)
         self._engine = self._new_engine(policy)
         self._batcher = Batcher(BatchTimes(self._engine.warm_up()))
         self._next: tuple[Policy, Engine] | None = None
@@ -211,6 +213,13 @@ class Service:
                 self._delay_line.put(due_ns, said)
             else:
                 self._outbox.append(said)
+
+
+def _check_that_robots_can_read(welcome: Welcome) -> None:
+    try:
+        decode(encode(Packet("", 0, welcome)))
+    except ProtocolError as error:
+        raise InvalidValueError(f"policy {welcome.policy!r} cannot be offered to robots: {error}") from error
 
 
 def _welcome(policy: Policy, heartbeat_ns: int) -> Welcome:

@@ -1,10 +1,12 @@
 """The robot's end: a DEALER that connects again by itself."""
 
 import contextlib
+import time
 from collections.abc import Sequence
 
 import zmq
 
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport.address import DEFAULT_ADDRESS, AddressError, address_to_connect
@@ -12,7 +14,8 @@ from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait
 from robot_runtime.wire.frames import LIMITS, Buffer
 
-_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 1000
+_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 100
+_AGAIN_NS, _LOOK_NS = NS_PER_S, 50 * NS_PER_MS
 _MAX_PENDING = 2 * LIMITS.total
 """Bytes of a server's message that is not whole."""
 _HANDSHAKE_FAILED = (
@@ -40,7 +43,9 @@ class ClientTransport:
         self.address = address_to_connect(address)
         self._keys = keys
         self._trouble: str | None = None
-        self._has_broken = False
+        self._has_broken = self._is_connected = False
+        self._again_ns: int | None = None  # when to try what libzmq has given up
+        self._look_ns = 0  # when to see again what the connection holds back
         self._connection: Connection | None = None
         self._context = zmq.Context()
         self._open()
@@ -67,6 +72,14 @@ class ClientTransport:
         flags = zmq.POLLIN | zmq.POLLOUT if to_send else zmq.POLLIN
         if self._monitor in wait([(self._socket, flags), (self._monitor, zmq.POLLIN)], timeout_ns, doorbell):
             self._look_after()
+        now_ns = time.monotonic_ns()
+        if self._again_ns is not None and now_ns >= self._again_ns:
+            self._again_ns = None
+            self._socket.connect(self.address)
+        if self._connection is not None and now_ns >= self._look_ns:
+            self._look_ns = now_ns + _LOOK_NS
+            if self._connection.pending() > _MAX_PENDING:
+                self._connection.cut()
 
     def send(self, frames: Sequence[Buffer]) -> bool:
         """Hand a message to the network; False if there is no connection that takes it now."""
@@ -90,7 +103,7 @@ class ClientTransport:
     def close(self) -> None:
         """Give up the socket."""
         self._close_socket(FAREWELL_MS)
-        self._context.term()
+        self._context.destroy()
 
     def _look_after(self) -> None:
         for event, value in events_of(self._monitor):
@@ -100,14 +113,15 @@ class ClientTransport:
                     with contextlib.suppress(OSError):
                         self._connection = Connection(value)
                 case zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                    self._trouble = None
+                    self._trouble, self._is_connected = None, True
                 case zmq.EVENT_DISCONNECTED:
                     self._forget_connection()
-                    self._has_broken = True
+                    self._has_broken |= self._is_connected
+                    self._is_connected = False
                 case _:
+                    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # after which libzmq tries no more
+                        self._again_ns = time.monotonic_ns() + _AGAIN_NS
                     self._trouble = _NO_KEYS if self._keys is None else _WRONG_KEYS
-        if self._connection is not None and self._connection.pending() > _MAX_PENDING:
-            self._connection.cut()
 
     def _open(self) -> None:
         socket = self._socket = new_socket(self._context, zmq.DEALER)
@@ -119,7 +133,8 @@ class ClientTransport:
             socket.curve_serverkey = self._keys.server
         events = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
         self._monitor = new_monitor(socket, events | _HANDSHAKE_FAILED)
-        self._has_broken = False
+        self._has_broken = self._is_connected = False
+        self._again_ns = None
         try:
             socket.connect(self.address)
         except zmq.ZMQError as error:

@@ -28,8 +28,8 @@ from robot_runtime.wire.admission import RateLimit
 from robot_runtime.wire.frames import LIMITS, Buffer
 
 logger = logging.getLogger(__name__)
-MAX_CONNECTIONS = 512
-"""Beyond that the stranger that came first goes."""
+MAX_CONNECTIONS = 256
+"""Beyond that the stranger that came first goes. Each takes two descriptors, of often 1,024 in all."""
 STRANGER_NS = 40 * NS_PER_S
 """How long a connection may belong to nobody."""
 STRANGER_BYTES = 1024 * 1024
@@ -123,6 +123,12 @@ class Doorman:
         """What the key of a peer that has said something is called; None without keys."""
         return next((guest.name for guest in list(self._guests.values()) if guest.peer == peer), None)
 
+    def end(self, peer: bytes) -> None:
+        """Cut a peer off."""
+        for guest in list(self._guests.values()):
+            if guest.peer == peer and not guest.is_cut:
+                self._cut(guest, "a message that could not be taken")
+
     def departed(self) -> list[bytes]:
         """Peers whose connections have ended since the last call."""
         out = []
@@ -206,7 +212,7 @@ class Doorman:
         held.sort(key=lambda it: it[0])
         while held and (total > TOTAL_BYTES or memory - self._calm_memory > MEMORY_BYTES):
             pending, guest = held.pop()
-            total, memory = total - pending, 0
+            total, self._calm_memory = total - pending, memory
             self._cut(guest, "more bytes than all may hold back")
 
     def _cut(self, guest: _Guest, why: str) -> None:

@@ -97,7 +97,7 @@ class ServerTransport:
         self._socket.disable_monitor()
         self._socket.close(linger_ms)
         self.doorman.close()
-        self._context.term()
+        self._context.destroy()
 
 
 def _bind(socket: zmq.Socket, address: str) -> None:

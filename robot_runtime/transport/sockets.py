@@ -1,6 +1,7 @@
 """What both ends ask of libzmq: its limits, and how to wait for it and a doorbell."""
 
 from collections.abc import Sequence
+from itertools import count
 
 import zmq
 
@@ -19,6 +20,7 @@ _HEARTBEAT_MS, _SILENT_MS = 5_000, 20_000
 TCP itself notices after minutes."""
 _SHARED_BYTES = 256 * 1024  # below, copying costs less than keeping a shared buffer until it is sent
 _NS_PER_MS = 1_000_000
+_MONITORS = count()
 
 
 def new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
@@ -37,7 +39,7 @@ def new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
 
 def new_monitor(socket: zmq.Socket, events: int) -> zmq.Socket:
     """A socket that says what happens to the connections of another; however much that is, it never waits."""
-    address = f"inproc://monitor-{id(socket)}"
+    address = f"inproc://monitor-{next(_MONITORS)}"
     socket.monitor(address, events)
     monitor: zmq.Socket = socket.context.socket(zmq.PAIR)
     monitor.set(zmq.LINGER, 0)

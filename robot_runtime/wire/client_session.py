@@ -3,34 +3,46 @@
 Theory of operation
 -------------------
 Packets and time go in, packets and events come out; no method waits or reads a clock. A session is one
-handshake and what follows it. Its number is drawn afresh for every attempt and the server echoes it, so an
-answer from before a loss is told by its number alone: `_is_ours` is the only place that drops other sessions'
-packets. Requests are the business of `Credit`, which lives from Welcome to loss.
+handshake and what follows it, on one connection. Its number is drawn afresh for each and the server echoes
+it, so an answer from before a loss is told by its number alone: `_is_ours` is the only place that drops other
+sessions' packets. Requests are the business of `Credit`, which lives from Welcome to loss.
 
     state         what happens                              next          also
     DISCONNECTED  connect()                                 GREETING      new session, Hello
-    GREETING      Welcome                                   READY         ServerReady
-    GREETING      Refused, or a peer of another version     REFUSED       ServerRefused
-    GREETING      no answer within the patience             GREETING      new session, Hello, patience doubles
-    READY         a heartbeat unanswered for 5 intervals,   GREETING      RequestFailed for all open requests,
+    GREETING      no answer for a while                     GREETING      Hello again, in the same session
+    GREETING      Welcome that fits this robot              READY         ServerReady
+    GREETING      Refused, a Welcome that does not fit,     REFUSED       ServerRefused
+                  or a peer of another version
+    GREETING      the same, but the server is full or has   GREETING      ServerRefused, and Hello again later
+                  welcomed this robot before
+    READY         silence beyond the patience, broken(),    GREETING      RequestFailed for all open requests,
                   Goodbye, or ErrorReply(hello_first)                     ServerLost, new session, Hello
     REFUSED       connect()                                 GREETING      new session, Hello
     any           close()                                   DISCONNECTED  Goodbye
 
-Patience starts at 50 ms and ends at 500 ms. A packet that fits no row is counted in `ignored` and changes
-nothing. Liveness counts from the oldest unanswered heartbeat, not from the last packet: a client that slept
-itself asks first and judges afterwards. Its owner hands over what has arrived before it calls `handle_timer`.
+A packet that fits no row is counted in `ignored` and changes nothing.
+
+Patience follows the smoothed round trip R of the heartbeats and its deviation D, as that of TCP does, which
+makes everything behind a lost packet late (`RoundTrip`):
+
+    patience = 2 s + 8 (R + 4 D), at most 30 s           heartbeats every max(the server's wish, R / 4)
+
+A server that ends, or is killed, breaks its connection, which is noticed at once; patience is for those that
+hang and cables that are cut. Silence is counted in heartbeats that went out, not in time that passed: a
+client that slept, or had no processor, itself asks first and judges afterwards. Its owner hands over what has
+arrived before it calls `handle_timer`.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
-from robot_runtime.core.action import NS_PER_MS
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.schema import Schema, mismatches
 from robot_runtime.wire.credit import Credit
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.fields import MAX_REASON, printable
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.messages import (
     ChunkReply,
@@ -47,10 +59,15 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
+from robot_runtime.wire.round_trip import RoundTrip
 
-FIRST_PATIENCE_NS = 50 * NS_PER_MS
-MAX_PATIENCE_NS = 500 * NS_PER_MS
-MISSED_HEARTBEATS = 5
+HELLO_AGAIN_NS, MAX_HELLO_AGAIN_NS = 100 * NS_PER_MS, NS_PER_S
+"""From one greeting to the next: first, and at most."""
+FULL_NS = 2 * NS_PER_S
+"""Until a server that refused what may change is asked again."""
+MIN_PATIENCE_NS, MAX_PATIENCE_NS = 2 * NS_PER_S, 30 * NS_PER_S
+MAX_PACE_NS = NS_PER_S
+_KEPT_BEATS = 1024  # heartbeats whose answers tell the round trip
 
 
 class ClientState(Enum):
@@ -70,7 +87,8 @@ class ClientSession:
     ) -> None:
         """
         policy: which of the server's; empty for the only one.
-        session_ids: numbers in [0, 2**63) that do not repeat, one for every handshake."""
+        session_ids: numbers in [0, 2**63) that do not repeat, one for every handshake.
+        """
         self.state = ClientState.DISCONNECTED
         self.session_id = 0
         self.round_trip_ns: int | None = None
@@ -81,19 +99,27 @@ class ClientSession:
         self._hello = Hello(robot=robot, schema=schema, policy=policy)
         self._session_ids = session_ids
         self._credit: Credit | None = None
-        self._patience_ns = FIRST_PATIENCE_NS
-        self._greeting_ends_ns = 0
-        self._heartbeat_ns = 0
-        self._next_heartbeat_ns = 0
-        self._unanswered_ns: int | None = None
+        self._round_trip = RoundTrip()
+        self._hello_ns = 0
+        self._hello_again_ns = HELLO_AGAIN_NS
+        self._greeted_ns: int | None = None
+        self._was_ready = self._was_told = False  # welcomed once; of a refusal since then
+        self._heartbeat_ns = self._next_heartbeat_ns = 0
+        self._beats: deque[int] = deque(maxlen=_KEPT_BEATS)  # when those went out that are unanswered
+        self._silent_ns = 0
+        self._looked_ns = 0
         self._events: deque[Event] = deque()
         self._outbox: list[Packet] = []
 
     def connect(self, now_ns: int) -> None:
         """Greet the server, again and again until it answers."""
         if self.state in (ClientState.DISCONNECTED, ClientState.REFUSED):
-            self._patience_ns = FIRST_PATIENCE_NS
             self._greet(now_ns)
+
+    def broken(self, reason: str, now_ns: int) -> None:
+        """The connection has ended; the owner makes another one if this begins a new session."""
+        if self._credit is not None:
+            self._lose(reason, now_ns)
 
     def close(self) -> None:
         """Say goodbye; open requests fail."""
@@ -135,24 +161,22 @@ class ClientSession:
     def next_timer_ns(self) -> int | None:
         """When `handle_timer` wants to be called."""
         if self.state is ClientState.GREETING:
-            return self._greeting_ends_ns
+            return self._hello_ns
         if self._credit is None:
             return None
-        times = [self._next_heartbeat_ns, *self._credit.next_timer_ns()]
-        if self._unanswered_ns is not None:
-            times.append(self._unanswered_ns + MISSED_HEARTBEATS * self._heartbeat_ns)
-        return min(times)
+        return min([self._next_heartbeat_ns, *self._credit.next_timer_ns()])
 
     def handle_timer(self, now_ns: int) -> None:
         """Do what is due: another greeting, loss, heartbeat, expiry."""
-        if self.state is ClientState.GREETING and now_ns >= self._greeting_ends_ns:
-            self._patience_ns = min(2 * self._patience_ns, MAX_PATIENCE_NS)
-            self._greet(now_ns)
+        if self.state is ClientState.GREETING and now_ns >= self._hello_ns:
+            self._say_hello(now_ns)
         if self._credit is None:
             return
-        silent_ns = 0 if self._unanswered_ns is None else now_ns - self._unanswered_ns
-        if silent_ns >= MISSED_HEARTBEATS * self._heartbeat_ns:
-            self._lose(f"no sign of life for {silent_ns // NS_PER_MS} ms", now_ns)
+        step_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
+        if self._beats:
+            self._silent_ns += min(step_ns, 2 * self._pace_ns())
+        if self._silent_ns >= self.patience_ns:
+            self._lose(f"no sign of life for {self._silent_ns // NS_PER_MS} ms", now_ns)
             return
         if now_ns >= self._next_heartbeat_ns:
             self._beat(now_ns)
@@ -163,18 +187,26 @@ class ClientSession:
         if isinstance(received, ProtocolError):
             self._receive_undecodable(received, now_ns)
         elif self._is_ours(received.client_id, received.session):
-            self._unanswered_ns = None
+            self._silent_ns, self._looked_ns = 0, now_ns
             if self._credit is not None:
                 self._receive_ready(self._credit, received.message, now_ns)
             else:
                 self._receive_greeting(received.message, now_ns)
+
+    @property
+    def patience_ns(self) -> int:
+        """How long the server may be silent."""
+        slow_ns = self._round_trip.slow_ns
+        if slow_ns is None:
+            return MAX_PATIENCE_NS
+        return min(MIN_PATIENCE_NS + 8 * slow_ns, MAX_PATIENCE_NS)
 
     def _receive_greeting(self, message: Message, now_ns: int) -> None:
         match self.state, message:
             case ClientState.GREETING, Welcome():
                 self._become_ready(message, now_ns)
             case ClientState.GREETING, Refused():
-                self._refuse(message.code, message.reason)
+                self._refuse(message.code, printable(message.reason), now_ns)
             case _:
                 self.ignored["out of place"] += 1
 
@@ -182,14 +214,18 @@ class ClientSession:
         match message:
             case ChunkReply():
                 credit.receive_rows(message, now_ns)
-            case HeartbeatReply(t_ns=t_ns):
+            case HeartbeatReply(t_ns=t_ns) if t_ns in self._beats:
+                while self._beats and self._beats[0] <= t_ns:
+                    self._beats.popleft()
                 self.round_trip_ns = max(now_ns - t_ns, 0)
+                self._round_trip.add(self.round_trip_ns)
             case Dropped(request_id=request_id, epoch=epoch, reason=reason):
                 credit.drop(request_id, epoch, reason, now_ns)
             case ErrorReply(code=ErrorCode.HELLO_FIRST):
                 self._lose("the server does not know this session: it has restarted", now_ns)
             case ErrorReply(request_id=int(request_id), epoch=int(epoch)):
-                credit.fail(request_id, epoch, f"{message.code.value}: {message.message}", now_ns)
+                said = f"{message.code.value}: {printable(message.message)}"
+                credit.fail(request_id, epoch, said, now_ns)
             case ErrorReply():
                 self.ignored[f"error reply {message.code.value}"] += 1
             case Goodbye():
@@ -199,13 +235,18 @@ class ClientSession:
 
     def _receive_undecodable(self, error: ProtocolError, now_ns: int) -> None:
         if isinstance(error, VersionMismatchError) and self.state is ClientState.GREETING:
-            self._refuse(RefusalCode.VERSION, f"{error} (this side is the robot, the peer the server)")
+            reason = f"{error} (this side is the robot, the peer the server)"
+            self._refuse(RefusalCode.VERSION, reason, now_ns)
             return
         self.ignored["not a message"] += 1
-        if self._credit is None or error.request_id is None or error.epoch is None:
+        if not self._is_ours(error.client_id, error.session):
             return
-        if self._is_ours(error.client_id, error.session):
-            reason = f"the server's answer was dropped: {error}"
+        said = printable(str(error))[:MAX_REASON]
+        if self.state is ClientState.GREETING:
+            reason = f"what the server answers to the greeting makes no sense: {said}"
+            self._refuse(RefusalCode.SCHEMA, reason, now_ns)
+        elif self._credit is not None and error.request_id is not None and error.epoch is not None:
+            reason = f"the server's answer was dropped: {said}"
             self._credit.fail(error.request_id, error.epoch, reason, now_ns)
 
     def _is_ours(self, client_id: str, session: int) -> bool:
@@ -215,36 +256,68 @@ class ClientSession:
         return False
 
     def _greet(self, now_ns: int) -> None:
+        """Begin a session; at once, unless the last one began just now."""
         self.state = ClientState.GREETING
         self.session_id = next(self._session_ids)
-        self._greeting_ends_ns = now_ns + self._patience_ns
         self._outbox.clear()
+        self._hello_again_ns = HELLO_AGAIN_NS
+        self._hello_ns = now_ns
+        if self._greeted_ns is not None:
+            self._hello_ns = max(now_ns, self._greeted_ns + HELLO_AGAIN_NS)
+        if self._hello_ns == now_ns:
+            self._say_hello(now_ns)
+
+    def _say_hello(self, now_ns: int) -> None:
         self._send(self._hello)
+        self._greeted_ns, self._hello_ns = now_ns, now_ns + self._hello_again_ns
+        self._hello_again_ns = min(2 * self._hello_again_ns, MAX_HELLO_AGAIN_NS)
 
     def _become_ready(self, welcome: Welcome, now_ns: int) -> None:
+        differences = mismatches(robot=self._hello.schema, policy=welcome.schema)
+        if welcome.action_spec.fields != welcome.schema.action_fields:
+            differences.append(
+                f"its chunks have {welcome.action_spec.fields}, its rows {welcome.schema.action_fields}"
+            )
+        if differences:
+            reason = f"robot {self._hello.robot!r} does not fit policy {welcome.policy!r}: "
+            self._refuse(RefusalCode.SCHEMA, printable(reason + "; ".join(differences))[:MAX_REASON], now_ns)
+            return
         self.state = ClientState.READY
+        self._was_ready, self._was_told = True, False
         self._credit = Credit(welcome, send=self._send, emit=self._events.append, ignored=self.ignored)
-        self._patience_ns = FIRST_PATIENCE_NS
         self._heartbeat_ns = welcome.heartbeat_ns
+        self._round_trip = RoundTrip()
+        self._silent_ns, self._looked_ns = 0, now_ns
         self._beat(now_ns)
         self._events.append(ServerReady(welcome=welcome))
 
-    def _refuse(self, code: RefusalCode, reason: str) -> None:
-        self.state = ClientState.REFUSED
-        self._events.append(ServerRefused(code=code, reason=reason))
+    def _refuse(self, code: RefusalCode, reason: str, now_ns: int) -> None:
+        may_change = code is RefusalCode.FULL or self._was_ready
+        if may_change:
+            self._hello_ns = now_ns + FULL_NS
+        else:
+            self.state = ClientState.REFUSED
+        if not (may_change and self._was_told):
+            self._events.append(ServerRefused(code=code, reason=reason))
+        self._was_told = True
 
     def _lose(self, reason: str, now_ns: int) -> None:
         if self._credit is not None:
             self._credit.fail_all("server lost")
             self._credit = None
+        self._beats.clear()
         self._events.append(ServerLost(reason=reason))
         self._greet(now_ns)
 
     def _beat(self, now_ns: int) -> None:
         self._send(Heartbeat(t_ns=now_ns))
-        self._next_heartbeat_ns = now_ns + self._heartbeat_ns
-        if self._unanswered_ns is None:
-            self._unanswered_ns = now_ns
+        self._beats.append(now_ns)
+        self._next_heartbeat_ns = now_ns + self._pace_ns()
+
+    def _pace_ns(self) -> int:
+        """From one heartbeat to the next."""
+        slowest_ns = max(self._heartbeat_ns, MAX_PACE_NS)
+        return min(max(self._heartbeat_ns, (self._round_trip.mean_ns or 0) // 4), slowest_ns)
 
     def _send(self, message: Message) -> None:
         self._outbox.append(Packet(self._client_id, self.session_id, message))

@@ -65,6 +65,9 @@ class Credit:
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Send now, or wait for credit in place of older ones that it does not follow."""
+        if any(s.identity == (request.request_id, request.epoch) for s in self._open()):
+            self._emit(_failed(request, "a request of the same id and epoch is still open"))
+            return
         for waiting in list(self._waiting):
             if not follows(request, waiting.request):
                 self._waiting.remove(waiting)

@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, Union, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_type_hints
 
 import numpy as np
-from msgspec import Struct, defstruct
+from msgspec import Meta, Struct, defstruct
 from msgspec.structs import asdict
 
-from robot_runtime.core.action import ActionSpec, ChunkPart
+from robot_runtime.core.action import MAX_HORIZON, NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import RollForward, TrackingLag
@@ -27,6 +27,8 @@ from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Te
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
 
+MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
+"""How often a server may ask for a sign of life."""
 _MAX_SQUARE_ERROR = 1e-3
 
 
@@ -213,8 +215,8 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
     max_inference_delay: Count
     recipe: Text
     roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
-    execution_horizon: Positive | None
-    heartbeat_ns: Positive
+    execution_horizon: Annotated[int, Meta(ge=1, le=MAX_HORIZON)] | None
+    heartbeat_ns: Annotated[int, Meta(ge=MIN_HEARTBEAT_NS, le=MAX_HEARTBEAT_NS)]
 
     @classmethod
     def of(cls, welcome: Welcome, arrays: ArrayWriter) -> "WelcomeForm":

@@ -44,6 +44,7 @@ from robot_runtime.core.action import NS_PER_S, ChunkPart
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import mismatches
 from robot_runtime.wire.admission import Fit, RateLimit
+from robot_runtime.wire.fields import MAX_REASON
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.jobs import Job, Line
 from robot_runtime.wire.messages import (
@@ -69,8 +70,6 @@ from robot_runtime.wire.sent_answers import SentAnswers
 SILENCE_NS = 20 * NS_PER_S
 """A client that says nothing for so long is forgotten: over links of 2 s each way that lose packets, too."""
 MAX_CLIENTS = 64
-MAX_REASON = 2000
-"""Characters of a refusal or error."""
 PACKETS_PER_S = 5000
 """Of one client; a robot needs about 40 heartbeats and up to 30 requests a second."""
 STRANGER_PACKETS_PER_S = 200

@@ -1,6 +1,7 @@
 """Servers that ask for keys, over real sockets."""
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from robot_runtime.client import PolicyClient
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
 from robot_runtime.server.server import PolicyServer
-from robot_runtime.transport.address import OpenAddressError
+from robot_runtime.transport.address import OpenAddressError, is_local
 from robot_runtime.wire.events import PartReceived
 
 
@@ -60,6 +61,46 @@ def test_a_robot_that_takes_another_server_for_its_own_is_not_answered(address: 
     impostor = RobotKeys(name="left", public=left.public, secret=left.secret, server=right.public)
     with pytest.raises(ServerUnavailableError, match="has other keys than they say"):
         greet(address, impostor)
+
+
+def test_a_key_lets_in_the_robot_that_it_belongs_to_and_no_other(address: str, folder: Path):
+    left = RobotKeys.load(folder / "left")
+    assert left.name == "left"
+    with pytest.raises(ServerUnavailableError, match="the key of robot 'left', not of 'right'"):
+        greet(address, replace(left, name="right"))
+    greet(address, left)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_a_secret_that_others_can_use_is_refused_with_what_to_do(tmp_path: Path, mode: int):
+    make_keys(tmp_path, ["one"])
+    for load, path in (
+        (ServerKeys.load, tmp_path / "server" / "server.key_secret"),
+        (RobotKeys.load, tmp_path / "one" / "robot.key_secret"),
+    ):
+        path.chmod(mode)
+        with pytest.raises(KeysError, match=f"chmod 600 {path}"):
+            load(path.parent)
+        path.chmod(0o600)
+        load(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("tcp://127.0.0.1:1", True),
+        ("tcp://[::1]:1", True),
+        ("tcp://localhost:1", True),
+        ("ipc:///tmp/x", True),
+        ("tcp://127.evil.example:1", False),
+        ("tcp://127.0.0.1.evil.example:1", False),
+        ("tcp://0.0.0.0:1", False),
+        ("tcp://*:1", False),
+        ("127.0.0.1.example:1", False),
+    ],
+)
+def test_only_addresses_of_this_machine_are_local(address: str, expected: bool):
+    assert is_local(address) is expected
 
 
 def test_an_address_beyond_this_machine_needs_keys_or_the_word_that_it_is_open(folder: Path):

@@ -9,7 +9,7 @@ import zmq
 from toy import SPEC, toy_request, toy_schema
 
 from robot_runtime.client import PolicyClient
-from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.transport.address import AddressError, PortInUseError
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.events import (
@@ -228,6 +228,15 @@ def test_no_server_is_an_error_that_says_what_to_do():
         pytest.raises(ServerUnavailableError, match=r"tcp://127\.0\.0\.1:9 .*robot-runtime serve"),
     ):
         client.wait_until_ready(0.2)
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), -1.0])
+def test_a_time_to_wait_that_is_none_is_refused(timeout_s: float):
+    with (
+        PolicyClient("tcp://127.0.0.1:9", schema=toy_schema()) as client,
+        pytest.raises(InvalidValueError, match="takes a number of seconds from 0"),
+    ):
+        client.wait_until_ready(timeout_s)
 
 
 def test_an_oversized_observation_fails_and_the_next_one_works(start_server):

@@ -92,7 +92,7 @@ CAPABILITIES = st.builds(
     max_inference_delay=st.integers(0, 2**31 - 1),
     recipe=TEXT,
     roll_forward=ROLL_FORWARDS,
-    execution_horizon=st.none() | st.integers(1, INT64_MAX),
+    execution_horizon=st.none() | st.integers(1, 4096),
 )
 PARTS = st.builds(
     ChunkPart, request_id=IDS, epoch=IDS, t_obs_ns=IDS, first_row=IDS, rows=tables(), is_last=st.booleans()

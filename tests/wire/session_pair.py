@@ -91,11 +91,11 @@ class ToyServer:
             self.job = None
 
 
-Fate = Callable[[], list[int]]
-"""What the network does to a packet: delays of its copies [ticks]; none if it is lost."""
+Fate = Callable[[str], list[int]]
+"""What becomes of a packet to "server" or "client": delays of its copies [ticks]; none if it is lost."""
 
 
-def deliver_at_once() -> list[int]:
+def deliver_at_once(to: str) -> list[int]:
     return [0]
 
 
@@ -117,8 +117,8 @@ class SessionPair:
         self.to_client: list[tuple[int, list]] = []
         self.client.connect(self.now_ns)
 
-    def _post(self, line: list[tuple[int, list]], packet: Packet) -> None:
-        for delay in self.fate():
+    def _post(self, to: str, line: list[tuple[int, list]], packet: Packet) -> None:
+        for delay in self.fate(to):
             line.append((self.now_ns + delay * TICK, encode(packet)))
 
     def _arrived(self, line: list[tuple[int, list]]) -> list[Packet | ProtocolError]:
@@ -129,13 +129,13 @@ class SessionPair:
     def flush(self) -> None:
         """Move packets to where they go; those for a dead server are lost."""
         for packet in self.client.packets_to_send():
-            self._post(self.to_server, packet)
+            self._post("server", self.to_server, packet)
         arrived = self._arrived(self.to_server)
         if self.server is not None:
             for packet in arrived:
                 self.server.session.receive(b"peer", packet, self.now_ns)
             for _, packet in self.server.session.packets_to_send():
-                self._post(self.to_client, packet)
+                self._post("client", self.to_client, packet)
         for packet in self._arrived(self.to_client):
             self.client.receive(packet, self.now_ns)
         while (event := self.client.next_event()) is not None:

@@ -105,8 +105,8 @@ def test_cancelling_a_waiting_request_sends_nothing():
 
 
 def test_a_deadline_expires_the_request_and_returns_credit():
-    pair = ready_pair(fate=lambda: [0])
-    pair.fate = lambda: [] if pair.client.state is ClientState.READY and pair.now_ns == 0 else [0]
+    pair = ready_pair(fate=lambda to: [0])
+    pair.fate = lambda to: [] if pair.client.state is ClientState.READY and pair.now_ns == 0 else [0]
     pair.submit(make_request(1, deadline_ns=20 * MS))
     pair.tick(5)
     assert [e.request_id for e in pair.take_events(RequestExpired)] == [1]

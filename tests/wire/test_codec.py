@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import PACKETS, PLAIN
-from session_pair import SPEC, make_request, make_welcome
+from session_pair import SPEC, make_request, make_schema, make_welcome
 
 from robot_runtime.core.action import ChunkPart
 from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
@@ -285,6 +285,10 @@ def test_a_chunk_of_fifty_rows_fits_in_one_frame():
     assert SPEC.horizon < 50
 
 
+FIELD = {"kind": "joint_position", "reference": "absolute"}
+GRIPPER = {"kind": "gripper_width"}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -293,6 +297,20 @@ def test_a_chunk_of_fifty_rows_fits_in_one_frame():
         ({"roll_forward": {"type": "TrackingLag", "time_constant_s": 0.0}}, "time constant is positive"),
         ({"roll_forward": {"type": "CrystalBall"}}, "CrystalBall"),
         ({"execution_horizon": 0}, "execution_horizon"),
+        ({"execution_horizon": 2**40}, "execution_horizon"),
+        ({"heartbeat_ns": 1}, "heartbeat_ns"),
+        ({"heartbeat_ns": 2**63}, "heartbeat_ns"),
+        ({"action_spec": {"fields": [], "horizon": 2**40, "dt_ns": 1}}, "1 to 4096 rows"),
+        ({"action_spec": {"fields": [], "horizon": 6, "dt_ns": 2**62}}, "at most 60 s apart"),
+        ({"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}, "1 to 256 columns"),
+        ({"action_spec": {"fields": [FIELD | {"dim": 2**40}], "horizon": 6, "dt_ns": 9}}, "1 to 256 columns"),
+        (
+            {"action_spec": {"fields": [GRIPPER | {"dim": 3}], "horizon": 6, "dt_ns": 9}},
+            "as many as its kind",
+        ),
+        ({"schema": make_schema().to_dict() | {"cameras": {"a": [2**40, 6]}}}, "1 to 8192 pixels"),
+        ({"schema": make_schema().to_dict() | {"cameras": {"a\n": [4, 6]}}}, "a camera has a name"),
+        ({"schema": make_schema().to_dict() | {"num_joints": -7}}, "0 to 256 arm joints"),
     ],
 )
 def test_a_welcome_that_declares_what_does_not_exist_is_refused(changes, words):

@@ -257,7 +257,7 @@ def test_whatever_times_and_plans_a_robot_sends_it_is_shown_no_more_rows_than_a_
 def test_over_a_network_in_order_no_request_that_is_named_gives_way(seed, delay):
     rng = random.Random(seed)
     pair = ready_pair()
-    pair.fate = lambda: [delay]
+    pair.fate = lambda to: [delay]
     ended: dict[int, str] = {}
     requests: dict[int, ChunkRequest] = {}
 
