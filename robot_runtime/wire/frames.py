@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robot_runtime.wire.fields import MAX_REASON
+
 Buffer = bytes | bytearray | memoryview
 """A memoryview is one-dimensional and of bytes."""
 EncodeJpeg = Callable[[np.ndarray], bytes]
@@ -17,7 +19,7 @@ class ProtocolError(Exception):
     """Frames that are not a message. Names the packet they came in, as far as that could be read."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message[:MAX_REASON])
         self.client_id = ""
         self.session = 0
         self.request_id: int | None = None

@@ -111,6 +111,22 @@ def test_ctrl_c_ends_the_server_with_130(start_server):
     assert server.process.returncode == 130
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_server_ends_within_two_seconds_whatever_is_being_computed_and_queued(
+    start_server, number: signal.Signals, code: int
+):
+    server = start_server()
+    with PolicyClient(server.address, schema=toy_schema()) as client:
+        client.wait_until_ready(TIMEOUT_S)
+        for i in range(1, 20):
+            client.submit(toy_request(i, task="stuck", in_flight=tuple(range(1, i)), deadline_ns=60 * 10**9))
+        time.sleep(0.2)
+        began_s = time.monotonic()
+        server.process.send_signal(number)
+        assert server.process.wait(10.0) == code
+        assert time.monotonic() - began_s < 2.0
+
+
 def test_two_robots_get_only_their_own_chunks(start_server):
     address = start_server().address
     with (

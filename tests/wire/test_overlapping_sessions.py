@@ -15,6 +15,7 @@ from session_pair import (
     make_welcome,
     ready_pair,
     rows_of,
+    sealed,
     start_next,
 )
 
@@ -42,7 +43,7 @@ class Server:
         self.said()
 
     def say(self, peer: bytes, message) -> None:
-        self.session.receive(peer, Packet(peer.decode(), self.sessions[peer], message), 0)
+        self.session.receive(peer, sealed(Packet(peer.decode(), self.sessions[peer], message)), 0)
 
     def ask(self, peer: bytes, request_id: int, *in_flight: int, **request) -> None:
         self.say(peer, make_request(request_id, in_flight=in_flight, **request))

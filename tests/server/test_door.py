@@ -1,0 +1,49 @@
+"""What a policy must be before a server opens its address for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from policies.scripted import FRANKA, HoldPolicy
+from robot_runtime.errors import PolicyError
+from robot_runtime.server.door import checked_welcome
+from robot_runtime.server.server import HEARTBEAT_NS
+
+
+def policy(**attributes) -> HoldPolicy:
+    made = HoldPolicy()
+    kind = type("Changed", (HoldPolicy,), attributes)
+    return kind(schema=attributes.pop("schema_", made.schema))
+
+
+def with_cameras(**cameras: tuple[int, int]) -> HoldPolicy:
+    return HoldPolicy(schema=replace(FRANKA, cameras=cameras))
+
+
+def test_an_ordinary_policy_is_let_through():
+    assert checked_welcome(with_cameras(wrist=(480, 640)), HEARTBEAT_NS).policy == "hold"
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (policy(name=""), "a line of 1 to 256 characters, got ''"),
+        (policy(name="two\nlines"), r"got 'two\\nlines'"),
+        (policy(name="x" * 1000), "1 to 256 characters"),
+        (HoldPolicy(horizon=2**40), "chunks of so many rows: 1099511627776; expected 1 to 1024"),
+        (policy(max_inference_delay=10**6), "committed rows: 1000000; expected 0 to 32"),
+        (policy(samplers=()), "takes no sampler part"),
+        (policy(tasks=("x" * 4000,) * 30), "robots cannot be told what policy 'hold' is: the header has"),
+        (HoldPolicy(schema=replace(FRANKA, num_joints=10**9)), "joints: 1000000000; expected 0 to 1024"),
+        (HoldPolicy(schema=replace(FRANKA, num_joints=-7)), "joints: -7"),
+        (HoldPolicy(schema=replace(FRANKA, environment_state_dim=10**9)), "environment state: 1000000000"),
+        (with_cameras(wrist=(10**9, 10**9)), "rows of pixels of camera 'wrist': 1000000000"),
+        (with_cameras(wrist=(4000, 4000)), "bytes of a picture of camera 'wrist': 48000000"),
+        (with_cameras(wrist=(0, 5)), "rows of pixels of camera 'wrist': 0"),
+        (with_cameras(**{f"c{i}": (96, 96) for i in range(40)}), "cameras: 40; expected 0 to 15"),
+        (with_cameras(**{f"c{i}": (3000, 3000) for i in range(3)}), "bytes of pictures in all: 81000000"),
+    ],
+)
+def test_a_policy_that_could_not_be_served_is_refused_in_a_sentence(made: HoldPolicy, words: str):
+    with pytest.raises(PolicyError, match=words):
+        checked_welcome(made, HEARTBEAT_NS)
