@@ -61,8 +61,8 @@ class Serve:
     """Run an inference server: load policies, warm them up, then answer robots.
 
     For the machine with the GPU. Ctrl-C ends it at once, SIGTERM once it has answered what it was asked, both
-    within 2 s. SIGHUP loads the policies anew: each replaces its older self when it is warm, and no request is
-    lost.
+    within 2 s. SIGHUP loads the policies anew: each replaces its older self when it is warm, and no request
+    is lost.
     """
 
     policy: Annotated[Some[str], arg(help=_POLICY)]
