@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
-from robot_runtime.cli.options import InputFolder, Maybe, Several, Within
+from robot_runtime.cli.options import InputFolder, Maybe, Several, Within, check_option, need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,14 @@ class Describe:
 
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
-        from policies.lerobot_describe import describe
         from policies.loading import local_folder
 
+        check_option("POLICY", InputFolder, folder := local_folder(self.policy))
+        need("lerobot", "torch")
+        from policies.lerobot_describe import describe  # takes seconds
+
         sidecar = describe(
-            local_folder(self.policy),
+            folder,
             dataset=self.dataset,
             num_joints=self.joints,
             has_gripper=self.gripper,
