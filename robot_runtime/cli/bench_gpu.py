@@ -50,10 +50,13 @@ class BenchGpu:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
         import torch
 
+        from policies.loading import check_device
+
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise InvalidValueError(
                 "torch finds no GPU here; `--small --device cpu` tries the command without"
             )
+        check_device(self.device)
         device = torch.device(self.device)
         dtype = self._dtype(device.type)
         figures = [row for model in self.models for row in self._measured(model, dtype)]
