@@ -35,7 +35,8 @@ def local_folder(name: str) -> Path:
         raise CheckpointError(f"{name} cannot be had from the hub: {error}") from error
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """InvalidValueError: torch knows no such device, or has none here."""
     import torch
 
     try:
@@ -89,7 +90,7 @@ def load_policy(
         from policies.openpi import OpenpiPolicy
 
         return OpenpiPolicy.load(Path(name))
-    _check_device(device)
+    check_device(device)
     if (Path(name) / SIDECAR).is_file():
         from policies.lerobot import load_lerobot
 

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from policies.flow.dataset import Demonstration
 from robot_runtime.core.state import Observation, RobotState, readonly
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,7 +61,7 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
 
 
 def load_demonstrations(path: Path) -> list[StoredDemonstration]:
-    """Inverse of `save_demonstrations`; ValueError if the file is something else."""
+    """Inverse of `save_demonstrations`; InvalidValueError if the file is something else."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -84,5 +85,5 @@ def load_demonstrations(path: Path) -> list[StoredDemonstration]:
             )
             for i, rows in enumerate(arrays["rows"])
         ]
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} holds no demonstrations: {error}") from error
+    except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidValueError(f"{path} holds no demonstrations: {str(error).partition('.')[0]}") from error

@@ -2,53 +2,50 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional
 
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.cli.options import InputFolder, Maybe, Several, Within, check_option, need
 
 
 @dataclass(frozen=True, kw_only=True)
 class Describe:
-    """Write `robot_runtime.json` beside a LeRobot checkpoint.
+    """Say what the numbers of a LeRobot checkpoint mean, so that it can be served.
 
-    Cameras, sizes and the length of a chunk are the checkpoint's own. What its numbers are is in a dataset of
-    `robot-runtime record`; for others, whose state and actions are joints and then the gripper, say so.
+    For whoever has trained a policy with LeRobot. Writes `robot_runtime.json` beside the checkpoint. Cameras,
+    sizes and the length of a chunk are read from the checkpoint, the meaning of the numbers from a dataset of
+    `robot-runtime record`. Without such a dataset, state and actions are taken as joints and then the
+    gripper.
     """
 
     policy: Annotated[str, Positional]
-    """Folder that LeRobot has saved it in, or hf://OWNER/NAME."""
-    dataset: Path | None = None
-    """That it was trained on; if not given, the one LeRobot's training noted, if it is still there."""
-    joints: int | None = None
-    """Without a dataset: of the arm."""
-    fps: float | None = None
-    """Without a dataset: rows a second."""
+    """Folder in which LeRobot has saved the policy, or hf://OWNER/NAME."""
+    dataset: Maybe[InputFolder] = None
+    """Dataset that the policy was trained on; if not given, the one that LeRobot's training noted."""
+    joints: Maybe[Annotated[int, Within(1, 1000)]] = None
+    """Without a dataset: number of joints of the arm."""
+    fps: Maybe[Annotated[float, Within(0.001, 1000)]] = None
+    """Without a dataset: rows of a chunk per second."""
     gripper: bool = False
-    """The last number of an action, and of the state, is the width of a gripper."""
+    """The last number of the state and of an action is the width of a gripper."""
     degrees: bool = False
-    """Joints are in degrees, as with LeRobot's own arms, and not in rad."""
-    gripper_stroke_m: float = 1.0
-    """What the gripper's number 1 means; 0.08 for a share of a Franka hand's stroke."""
-    tasks: tuple[str, ...] = ()
-    """Texts it was trained on; none: any."""
+    """Joint angles are in degrees, as with LeRobot's own arms, and not in rad."""
+    gripper_stroke_m: Annotated[float, Within(0, 1000, is_above=True)] = 1.0
+    """Width that the gripper's number 1 stands for [m]: 0.08 if it is a share of a Franka hand's stroke."""
+    tasks: Several[str] = ()
+    """Instructions that the policy was trained on; any if not given."""
 
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
-        from policies.lerobot_describe import describe
         from policies.loading import local_folder
 
-        fits = self.joints is None or self.joints >= 1
-        fits &= self.fps is None or 0.0 < self.fps < 1000.0
-        if not fits or not self.gripper_stroke_m > 0.0:
-            raise InvalidValueError(
-                "need joints >= 1, fps in (0, 1000) and a stroke above 0, "
-                f"got {self.joints}, {self.fps} and {self.gripper_stroke_m:g}"
-            )
+        check_option("POLICY", InputFolder, folder := local_folder(self.policy))
+        need("lerobot", "torch")
+        from policies.lerobot_describe import describe  # takes seconds
+
         sidecar = describe(
-            local_folder(self.policy),
+            folder,
             dataset=self.dataset,
             num_joints=self.joints,
             has_gripper=self.gripper,

@@ -9,7 +9,7 @@ import zmq
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.transport.address import DEFAULT_ADDRESS, AddressError, check_port
+from robot_runtime.transport.address import DEFAULT_ADDRESS, AddressError, address_to_connect
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait
 from robot_runtime.wire.frames import LIMITS, Buffer
@@ -40,8 +40,7 @@ class ClientTransport:
 
         keys: for a server that asks for them; to any other there is no connection with keys.
         """
-        check_port(address)
-        self.address = address
+        self.address = address_to_connect(address)
         self._keys = keys
         self._trouble: str | None = None
         self._has_broken = self._is_connected = False

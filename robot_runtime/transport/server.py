@@ -12,7 +12,7 @@ from robot_runtime.transport.address import (
     AddressError,
     OpenAddressError,
     PortInUseError,
-    check_port,
+    address_to_listen,
     is_local,
 )
 from robot_runtime.transport.doorman import Doorman
@@ -42,9 +42,9 @@ class ServerTransport:
         is_open: listen beyond this machine without keys; else that is an OpenAddressError.
         is_known: whether a peer is somebody, which gives it more room and time; any thread calls it.
         """
+        address = address_to_listen(address)
         if keys is None and not is_open and not is_local(address):
             raise OpenAddressError(address)
-        check_port(address.replace(":0", ":*"))
         self._context = zmq.Context()
         self._socket = new_socket(self._context, zmq.ROUTER)
         self.doorman = Doorman(self._socket, keys=keys, is_known=is_known)

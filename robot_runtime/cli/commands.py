@@ -1,0 +1,52 @@
+"""The subcommands, and how they are run."""
+
+import logging
+import sys
+from typing import Annotated
+
+import tyro
+from tyro.conf import FlagCreatePairsOff, subcommand
+
+from robot_runtime.cli.bench import Bench
+from robot_runtime.cli.demo import Demo
+from robot_runtime.cli.describe import Describe
+from robot_runtime.cli.eval import Eval
+from robot_runtime.cli.keys import Keys
+from robot_runtime.cli.lab import Lab
+from robot_runtime.cli.mobile import Mobile
+from robot_runtime.cli.options import check, registry
+from robot_runtime.cli.record import Record
+from robot_runtime.cli.run import Run
+from robot_runtime.cli.serve import Serve
+from robot_runtime.cli.train import Train
+
+Subcommand = (
+    Annotated[Demo, subcommand("demo")]
+    | Annotated[Serve, subcommand("serve")]
+    | Annotated[Run, subcommand("run")]
+    | Annotated[Eval, subcommand("eval")]
+    | Annotated[Lab, subcommand("lab")]
+    | Annotated[Mobile, subcommand("mobile")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Record, subcommand("record")]
+    | Annotated[Describe, subcommand("describe")]
+    | Annotated[Keys, subcommand("keys")]
+    | Annotated[Bench, subcommand("bench")]
+)
+
+
+def run_command(argv: list[str] | None) -> int:
+    """Parse, try the options, and run; returns the exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("robot_runtime").setLevel(logging.INFO)
+    description = "Run learned policies on robots in real time, or in simulation."
+    command = tyro.cli(
+        Subcommand,
+        args=argv,
+        prog="robot-runtime",
+        description=description,
+        config=(FlagCreatePairsOff,),
+        registry=registry(),
+    )
+    check(command)
+    return command.main()

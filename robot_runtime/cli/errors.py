@@ -1,0 +1,47 @@
+"""What a person is told when a command fails for a reason of the machine, or of what was typed."""
+
+import errno
+
+from robot_runtime.errors import RobotRuntimeError
+
+EXTRA_OF = {
+    "torch": "policies",
+    "safetensors": "policies",
+    "mujoco": "sim",
+    "franky_sim": "sim",
+    "matplotlib": "sim",
+    "PIL": "sim",
+    "av": "sim",
+    "websockets": "gateways",
+    "grpc": "lerobot",
+    "lerobot": "lerobot",
+    "huggingface_hub": "lerobot",
+    "diffusers": "lerobot",
+    "transformers": "lerobot",
+}
+"""Module that may be missing -> the extra that brings it."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)
+"""Of a disk, or for open files: errors that name no file."""
+
+
+def sentence(error: BaseException) -> str | None:
+    """None for an error that is a mistake of this program."""
+    match error:
+        case RobotRuntimeError():
+            return str(error)
+        case OSError() if error.filename is not None or error.errno in NO_ROOM:
+            where = "" if error.filename is None else f"{error.filename}: "
+            return f"{where}{reason(error)}"
+        case ModuleNotFoundError(name=str(name)) if (module := name.partition(".")[0]) in EXTRA_OF:
+            extra = EXTRA_OF[module]
+            return (
+                f"this command needs {module}, which is not installed: "
+                f"pip install 'robot-runtime[{extra}]', or add --extra {extra} to uv run"
+            )
+        case _:
+            return None
+
+
+def reason(error: Exception) -> str:
+    """What an error of the operating system says, without its number and the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
