@@ -8,19 +8,20 @@ What their files leave open is in a small one beside them (`policies.lerobot_sid
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from policies.flow.inference import ChunkSampler, FlowNetwork
+from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.flow.transfers import pinned_batch
 from policies.lerobot_sidecar import ACTION, Sidecar
 from policies.policy import InferenceRequest, InfersByBatch, NewRows
 from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -31,6 +32,10 @@ from robot_runtime.core.sampler_parts import (
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+
+if TYPE_CHECKING:
+    from policies.lerobot_flow import LeRobotFlow
+    from policies.lerobot_xvla import XvlaFlow
 
 UNTRAINED = (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
 """Sampler parts that any flow takes."""
@@ -214,6 +219,7 @@ class LeRobotFlowPolicy(SampledPolicy):
         self.max_inference_delay = sidecar.max_inference_delay
         self.execution_horizon = sidecar.execution_horizon
         self._device = network.device
+        self.row_statistics = _statistics(policy.config, network, sidecar)
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
         return dict(self._before(pinned_batch(self._sidecar.seen(observations), self._device)))
@@ -222,9 +228,17 @@ class LeRobotFlowPolicy(SampledPolicy):
         return self._sidecar.origin(state)
 
 
+def _statistics(config: Any, network: "LeRobotFlow | XvlaFlow", sidecar: Sidecar) -> RowStatistics | None:
+    """What its postprocessor knows; rows that it leaves as they are say nothing of what is usual."""
+    if config.normalization_mapping.get("ACTION", "IDENTITY") == "IDENTITY":
+        return None
+    mean, std = network.offset[None], np.abs(network.scale)[None]
+    return RowStatistics(mean=mean, std=std, from_measured=sidecar.adds_origin)
+
+
 def _network(
     policy: Any, after: Callable[[Tensor], Tensor], spec: ActionSpec, *, is_compiled: bool
-) -> FlowNetwork:
+) -> "LeRobotFlow | XvlaFlow":
     from policies.lerobot_flow import LeRobotFlow
     from policies.lerobot_xvla import XvlaFlow
 

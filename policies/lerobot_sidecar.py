@@ -16,10 +16,11 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.flow.features import FeatureConfig, row_origin, state_features
+from policies.flow.features import FeatureConfig, state_features
 from policies.loading import SIDECAR
 from policies.policy import checked_execution_horizon
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
