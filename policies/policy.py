@@ -107,6 +107,7 @@ def capabilities_of(policy: Policy) -> Capabilities:
         recipe=policy.recipe,
         roll_forward=policy.roll_forward,
         execution_horizon=policy.execution_horizon,
+        temporal_ensemble=getattr(policy, "temporal_ensemble", None),
         row_statistics=policy.row_statistics if knows_its_rows(policy) else None,
     )
 

@@ -36,6 +36,8 @@ class Capabilities:
     """How the states were rolled forward that it was trained on; None: it was trained on measured ones."""
     execution_horizon: int | None = None
     """After how many rows it is best asked again under the default method; None: as the method has it."""
+    temporal_ensemble: float | None = None
+    """m of the average over its chunks (`TemporalEnsembling`) that it was made to be run by; None: none."""
     row_statistics: RowStatistics | None = field(default=None, compare=False)
     """Of the rows it was trained on, if it knows them; no two trainings have the same."""
 

@@ -242,6 +242,7 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
     recipe: Text
     roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
     execution_horizon: Positive | None
+    temporal_ensemble: Finite | None
     row_statistics: StatisticsForm | None
     heartbeat_ns: Positive
 
@@ -258,6 +259,7 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
             recipe=can.recipe,
             roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
             execution_horizon=can.execution_horizon,
+            temporal_ensemble=can.temporal_ensemble,
             row_statistics=None
             if can.row_statistics is None
             else StatisticsForm.of(can.row_statistics, arrays),
@@ -277,6 +279,7 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
                 recipe=self.recipe,
                 roll_forward=self._roll_forward(),
                 execution_horizon=self.execution_horizon,
+                temporal_ensemble=self.temporal_ensemble,
                 row_statistics=None
                 if self.row_statistics is None
                 else self.row_statistics.value(arrays, spec),
