@@ -131,6 +131,13 @@ def describe(folder: Path, told: Told) -> Sidecar:
         raise CheckpointError(f"there is no folder {folder}")
     config = lerobot_config(folder)
     numbers = _numbers(folder, config, told)
+    dim = sum(field.dim for field in numbers.action_fields)
+    for what, columns, expected in (
+        ("state has", size_of(config.robot_state_feature), len(numbers.state_names)),
+        ("actions have", size_of(config.action_feature), dim),
+    ):
+        if columns != expected:
+            raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
     gripper_state, gripper_action = _grippers(numbers, told)
     sidecar = Sidecar(
         schema=_schema(config, numbers, folder),
@@ -144,12 +151,6 @@ def describe(folder: Path, told: Told) -> Sidecar:
         gripper_state=gripper_state,
         gripper_action=gripper_action,
     )
-    for what, columns, expected in (
-        ("state has", size_of(config.robot_state_feature), len(numbers.state_names)),
-        ("actions have", size_of(config.action_feature), sidecar.action_spec.dim),
-    ):
-        if columns != expected:
-            raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
     refuse_misfit(sidecar, config, folder)
     _refuse_other_names(config, sidecar, told)
     sidecar.save(folder)

@@ -209,8 +209,9 @@ def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
 def recording(folder: Path, action_names: list[str]) -> Path:
     """What a dataset of ours says of itself."""
     schema = Schema(
-        action_fields=(JointPosition(2), GripperWidth()), num_joints=2, has_gripper=True, has_base=False
-    )
+        action_fields=(JointPosition(2), GripperWidth()), num_joints=2, has_gripper=True, has_base=False,
+        cameras={"wrist": (96, 96)},
+    )  # fmt: skip
     features = Recording(schema=schema).features(action_names)
     (folder / "meta").mkdir(parents=True)
     (folder / "meta" / "info.json").write_text(json.dumps({"fps": 20, "features": features}))
@@ -247,7 +248,7 @@ def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
     save("act", tmp_path / "act")
     dataset = recording(tmp_path / "dataset", ["shoulder_pan.pos", "elbow.pos", "gripper.pos"])
     with pytest.raises(InvalidValueError, match="there are no actions shoulder"):
-        described(tmp_path / "act", dataset=dataset)
+        described(tmp_path / "act", num_joints=None, has_gripper=False, fps=None, dataset=dataset)
     with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's make 14"):
         described(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
 
