@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES = 4 * 2**20
 MAX_DEPTH = 24
 MAX_TEXT = 4096
+MAX_SIZE, MAX_LAYERS = 65_536, 256
+"""Of a network: numbers in a layer, layers."""
 MAX_NUMBER = 1e12
 """Largest number in a file, either sign."""
 
@@ -80,6 +82,15 @@ def value_of[T](kind: type[T], data: object) -> T:
         return msgspec.convert(data, kind)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
+
+
+def refuse_oversized(sizes: object) -> None:
+    """ValueError: a whole number in a frozen dataclass is below 0 or beyond what a network may have."""
+    for name, value in vars(sizes).items():
+        most = MAX_LAYERS if "layers" in name else MAX_SIZE
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int) and not 0 <= each <= most:
+                raise ValueError(f"{name} lies in 0..{most}, got {each}")
 
 
 def whole_number(data: dict[str, Any], key: str, least: int, most: int) -> int:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from policies.files import MAX_LAYERS, MAX_SIZE
 from robot_runtime.errors import CheckpointError
 
-MAX_SIZE = 65_536
-"""Of a layer, a chunk, a picture's side."""
-MAX_LAYERS, MAX_STEPS, MAX_HORIZON = 256, 1_000, 1_024
+MAX_STEPS, MAX_HORIZON = 1_000, 1_024
 _BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
         "chunk_size": (1, MAX_HORIZON),

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from policies.files import read_json, read_tensors
-from policies.lerobot_fields import MAX_SIZE, TYPES, refuse_unhonoured
+from policies.files import MAX_SIZE, read_json, read_tensors
+from policies.lerobot_fields import TYPES, refuse_unhonoured
 from robot_runtime.errors import CheckpointError
 
 if TYPE_CHECKING:

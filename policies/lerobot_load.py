@@ -1,6 +1,5 @@
 """From a folder that was looked at to LeRobot's own objects: configuration, network and steps."""
 
-import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from policies.budget import Budget
 from policies.files import read_json, read_tensors, refuse_unfinite
 from policies.lerobot_fields import FIELDS, refuse_unhonoured
 from policies.lerobot_files import BEFORE, CONFIG, WEIGHTS, camera_names, checked_config, local_model
@@ -18,8 +17,6 @@ from policies.lerobot_sidecar import PICTURES, Sidecar
 from policies.loading import SIDECAR
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
 
-_SPARE = 2
-"""So many times as many numbers as its file of weights may a network have: tied ones are there once."""
 _OWN_LOADER = ("pi0", "pi05")
 """Types whose own way to load weights goes on with random ones if that fails."""
 
@@ -68,12 +65,12 @@ def lerobot_policy(config: Any, folder: Path) -> Any:
 
     with told(f"{folder} holds no {config.type}"):
         kind = get_policy_class(config.type)
-        _refuse_oversized(kind, config, folder / WEIGHTS)
-        if config.type in _OWN_LOADER:
-            policy = kind(config)
-            _load_all(policy, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-        else:
-            policy = kind.from_pretrained(folder, config=config, strict=True)
+        with Budget(folder / WEIGHTS):
+            if config.type in _OWN_LOADER:
+                policy = kind(config)
+                _load_all(policy, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+            else:
+                policy = kind.from_pretrained(folder, config=config, strict=True)
     refuse_unfinite(policy.state_dict(), str(folder / WEIGHTS))
     return policy.to(config.device).eval()
 
@@ -172,19 +169,6 @@ def _words(folder: Path) -> str | None:
             name: str | None = step.get("config", {}).get("tokenizer_name")
             return name
     return None
-
-
-def _refuse_oversized(kind: Any, config: Any, weights: Path) -> None:
-    """Before it is made: as many numbers as its file can fill, so that no file asks for all memory."""
-    shape_only = copy.copy(config)
-    shape_only.device = "meta"
-    with torch.device("meta"):
-        network = kind(shape_only)
-    size = sum(p.numel() * min(p.element_size(), 2) for p in network.parameters())
-    if size > _SPARE * weights.stat().st_size:
-        raise CheckpointError(
-            f"{weights} has {weights.stat().st_size} bytes, {CONFIG} asks for a network of {size} at least"
-        )
 
 
 def _load_all(policy: Any, tensors: dict[str, Tensor], weights: Path) -> None:

@@ -92,7 +92,7 @@ def checked_execution_horizon(rows: object, horizon: int) -> int | None:
     """What a person or a file says of it; InvalidValueError if chunks have not so many rows."""
     if rows is None:
         return None
-    if not isinstance(rows, int) or not 1 <= rows <= horizon:
+    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= horizon:
         raise InvalidValueError(
             f"expected an execution horizon of 1 to {horizon} rows, or none, got {rows!r}"
         )

@@ -17,6 +17,8 @@ from robot_runtime.core.transforms import (
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+MAX_JOINTS, MAX_HORIZON, MAX_DT_NS = 128, 4096, 60 * NS_PER_S
+"""More than any robot or policy has: what comes from a file or a peer beyond it is a mistake, or worse."""
 
 
 class Reference(Enum):
@@ -106,8 +108,14 @@ class ActionSpec:
     """Time from row to row [ns]."""
 
     def __post_init__(self) -> None:
-        if self.horizon < 1 or self.dt_ns < 1 or not self.fields:
-            raise ValueError(f"an action spec needs fields, horizon >= 1 and dt_ns >= 1, got {self}")
+        if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
+            raise ValueError(
+                f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
+                f"got {self}"
+            )
+        joints = [f.num_joints for f in self.fields if isinstance(f, JointPosition)]
+        if any(not 1 <= n <= MAX_JOINTS for n in joints):
+            raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {joints}")
         arms = [
             f for f in self.fields if isinstance(f, JointPosition | EndEffectorPose | WorldEndEffectorPose)
         ]
@@ -141,7 +149,9 @@ class ActionSpec:
     def from_dict(cls, data: dict) -> "ActionSpec":
         """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
         return cls(
-            fields=fields_from_dicts(data["fields"]), horizon=int(data["horizon"]), dt_ns=int(data["dt_ns"])
+            fields=fields_from_dicts(data["fields"]),
+            horizon=whole(data["horizon"], "horizon"),
+            dt_ns=whole(data["dt_ns"], "dt_ns"),
         )
 
 
@@ -163,13 +173,25 @@ def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
         kind = _FIELD_KINDS.get(entry["kind"])
         if kind is None:
             raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
+        dim = whole(entry["dim"], "dim")
         if kind is JointPosition:
-            fields.append(JointPosition(int(entry["dim"]), Reference(entry["reference"])))
+            if not 1 <= dim <= MAX_JOINTS:
+                raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {dim}")
+            fields.append(JointPosition(dim, Reference(entry["reference"])))
         elif "reference" in entry:
             fields.append(kind(Reference(entry["reference"])))
         else:
             fields.append(kind())
+        if fields[-1].dim != dim:
+            raise ValueError(f"{entry['kind']} has {fields[-1].dim} columns, got {dim}")
     return tuple(fields)
+
+
+def whole(value: object, name: str) -> int:
+    """A whole number out of a file or from a peer; ValueError: it is none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is a whole number, got {value!r:.100}")
+    return value
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
