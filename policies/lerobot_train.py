@@ -17,6 +17,7 @@ from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep
 
 Network = Literal["act", "diffusion"]
 
@@ -81,11 +82,16 @@ def train_lerobot(
         torch.manual_seed(config.seed)
         policy = get_policy_class(peer.type)(peer)
         _fit(policy, before(data), config, on_step)
-    folder.mkdir(parents=True, exist_ok=True)
-    for part in (policy, before, after):
-        part.save_pretrained(folder)
     tasks = tuple(sorted({d.observation.task for d in free}))
-    Sidecar(schema=schema, action_spec=action_spec, features=features, tasks=tasks).save(folder)
+    sidecar = Sidecar(schema=schema, action_spec=action_spec, features=features, tasks=tasks)
+
+    def write(to: Path) -> None:
+        to.mkdir(parents=True, exist_ok=True)
+        for part in (policy, before, after):
+            part.save_pretrained(to)
+        sidecar.save(to)
+
+    keep(folder, write)
     return folder
 
 

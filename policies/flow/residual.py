@@ -24,6 +24,7 @@ from policies.flow.recipes import Plain, Residual, recipe_to_dict
 from robot_runtime.core.correction import MAX_SIGMA, CorrectionHead, correction_inputs
 from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +70,12 @@ def train_residual(
     training |= {"residual_pairs": len(inputs), "residual_steps": config.steps}
     training["residual_loss"] = round(loss, 5)
     frozen = replace(init, name=folder.name, recipe=config.recipe, training=training)
-    save(frozen, folder)
-    save_correction(head, folder)
+
+    def write(to: Path) -> None:
+        save(frozen, to)
+        save_correction(head, to)
+
+    keep(folder, write)
     return folder
 
 

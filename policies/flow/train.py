@@ -8,6 +8,7 @@ then lends its weights, its statistics and its sizes.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +34,7 @@ from policies.flow.recipes import (
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep
 
 MUON_MIN_SIZE = 32
 
@@ -150,7 +152,7 @@ def train(
         recipe=recipe,
         execution_horizon=execution_horizon,
     )
-    save(checkpoint, folder)
+    keep(folder, partial(save, checkpoint))
     return folder
 
 

@@ -19,8 +19,10 @@ from robot_runtime.cli.bench_wire import BenchWire
 @configure(OmitSubcommandPrefixes)
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the control loop, cameras beside it, the wire, others' wires, streaming, many robots, a dying
-    server, reaction."""
+    """Measure the speed of one part on this machine, against something else in the same run.
+
+    For whoever doubts a figure of the README, or wants it for another machine.
+    """
 
     what: (
         Annotated[BenchLoop, subcommand("loop")]

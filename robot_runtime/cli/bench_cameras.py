@@ -13,8 +13,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from msgspec import structs
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.cli.run import chunks_per_s, loop_figures
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
@@ -29,9 +29,10 @@ from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import Default
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.mailbox import Mailbox
 from robot_runtime.realtime import Pacer, real_time_thread
+from robot_runtime.results import keep_text
 from robot_runtime.runner import await_first_pictures, camera_threads
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
@@ -66,18 +67,15 @@ class Round:
 class BenchCameras:
     """Measure chunks a second and lost ticks with two cameras, beside loops that do less in a tick."""
 
-    rounds: int = 5
-    """How many episodes, each followed by the bare loops."""
-    control_hz: float = 500.0
-    json: Path | None = None
-    """Write the results to this file."""
+    rounds: Count = 5
+    """Number of episodes, each followed by the bare loops."""
+    control_hz: Annotated[float, Within(1, 1000)] = 500.0
+    """Ticks of the control loop per second."""
+    json: Maybe[OutputFile] = None
+    """Write the results to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        if self.rounds < 1 or not 0.0 < self.control_hz <= 1000.0:
-            raise InvalidValueError(
-                f"need rounds >= 1 and control-hz in (0, 1000], got {self.rounds} and {self.control_hz:g}"
-            )
         console, rounds = Console(), list[Round]()
         with ServerProcess(POLICY) as server:
             for i in track(range(self.rounds), description="episodes", console=console):
@@ -99,7 +97,7 @@ class BenchCameras:
         console.print(_table(rounds, self.control_hz))
         if self.json is not None:
             rows = [asdict(row) for row in rounds]
-            self.json.write_text(json.dumps({"control_hz": self.control_hz, "rounds": rows}, indent=1) + "\n")
+            keep_text(self.json, json.dumps({"control_hz": self.control_hz, "rounds": rows}, indent=1) + "\n")
         return 0
 
 

@@ -4,7 +4,6 @@ import json
 import time
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -15,6 +14,7 @@ from rich.table import Table
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA
+from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import JointCommand
@@ -22,6 +22,7 @@ from robot_runtime.core.executor import Tick
 from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Observation
+from robot_runtime.results import keep_text
 from robot_runtime.robot import Robot
 from robot_runtime.runner import SERVER_BACK, SERVER_LOST, Runner, Setting
 from robot_runtime.server.process import ServerProcess
@@ -40,10 +41,10 @@ KILL_AFTER_S, DEAD_S, AFTER_S = 1.5, 2.5, 1.5
 class BenchFaults:
     """Kill the server with -9 while the robot moves, bring it back, and time what the robot does."""
 
-    rounds: int = 5
-    """How often."""
-    json: Path | None = None
-    """Write the results to this file."""
+    rounds: Count = 5
+    """How often the server is killed."""
+    json: Maybe[OutputFile] = None
+    """Write the results to this file, as JSON."""
 
     def main(self) -> int:
         console = Console()
@@ -57,7 +58,7 @@ class BenchFaults:
         stale = sum(int(figures["resumed on an old chunk"]) for figures in rounds)
         console.print(f"resumed on a chunk from before the loss: {stale} of {len(rounds)}")
         if self.json is not None:
-            self.json.write_text(json.dumps(rounds, indent=1))
+            keep_text(self.json, json.dumps(rounds, indent=1))
         return 0
 
 

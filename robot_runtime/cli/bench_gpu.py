@@ -2,15 +2,16 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from robot_runtime.cli.options import Batch, Count, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text
 
 if TYPE_CHECKING:
     from policies.lerobot_timing import Peak
@@ -25,24 +26,25 @@ class BenchGpu:
     LeRobot's own `predict_action_chunk` runs on the same weights in the same run, before they are compiled.
     """
 
-    models: tuple[ModelName, ...] = ("smolvla", "pi05")
-    """Of LeRobot's flows."""
-    batches: tuple[int, ...] = (1, 2, 4, 6, 8, 16)
-    """Robots that are answered together."""
-    cameras: int = 2
-    """Pictures a robot sends."""
+    models: Some[ModelName] = ("smolvla", "pi05")
+    """Models of LeRobot to measure."""
+    batches: Some[Batch] = (1, 2, 4, 6, 8, 16)
+    """Numbers of robots that are answered together."""
+    cameras: Annotated[int, Within(1, 16)] = 2
+    """Pictures that each robot sends."""
     small: bool = False
-    """Two narrow layers instead: tries the command where no GPU is at hand."""
+    """Take two narrow layers instead, to try the command where no GPU is at hand."""
     device: str = "cuda"
-    """In torch's words; "cpu" for the small ones."""
-    dtype: Literal["bfloat16", "float32"] | None = None
-    """Of the weights; None takes bfloat16, but float32 on a CPU that has no instructions for it."""
+    """Where to compute, in torch's words: cuda, or cpu for the small models."""
+    dtype: Maybe[Literal["bfloat16", "float32"]] = None
+    """Number format of the weights; if not given bfloat16, but float32 on a CPU without instructions for
+    it."""
     compile: bool = True
     """Have torch compile what ours runs, for each size of batch."""
-    n: int = 30
-    """Times each stage is measured."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    n: Count = 30
+    """How often each stage is measured."""
+    json: Maybe[OutputFile] = None
+    """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
@@ -52,10 +54,6 @@ class BenchGpu:
             raise InvalidValueError(
                 "torch finds no GPU here; `--small --device cpu` tries the command without"
             )
-        if min((*self.batches, self.cameras, self.n), default=0) < 1:
-            raise InvalidValueError(
-                f"need batches, cameras and n >= 1, got {self.batches}, {self.cameras} and {self.n}"
-            )
         device = torch.device(self.device)
         dtype = self._dtype(device.type)
         figures = [row for model in self.models for row in self._measured(model, dtype)]
@@ -63,7 +61,7 @@ class BenchGpu:
         show(figures, title=f"{name}, {dtype}, {self.cameras} cameras, p50 [ms]")
         if self.json is not None:
             written = {"device": name, "dtype": dtype, "torch": torch.__version__, "rows": figures}
-            self.json.write_text(json.dumps(written, indent=2) + "\n")
+            keep_text(self.json, json.dumps(written, indent=2) + "\n")
         return 0
 
     def _dtype(self, device_type: str) -> str:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
@@ -19,6 +19,7 @@ from rich.table import Table
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import Q_HOME, IdealArm, IdealGripper
 from policies.scripted import FRANKA
+from robot_runtime.cli.options import Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import (
@@ -33,6 +34,7 @@ from robot_runtime.core.executor import Executor
 from robot_runtime.core.method import method_named
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.realtime import Pacer, real_time_thread
+from robot_runtime.results import keep_text
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
@@ -50,12 +52,12 @@ class BenchLoop:
     is a bare loop that only sleeps to the same deadlines, in the same run.
     """
 
-    seconds: float = 3.0
+    seconds: Annotated[float, Within(0.1, 3600)] = 3.0
     """Length of each case [s]."""
-    rates_hz: tuple[float, ...] = (100.0, 200.0, 500.0, 1000.0)
-    """Control rates to try."""
-    json: Path | None = None
-    """Write the results to this file."""
+    rates_hz: Some[Hertz] = (100.0, 200.0, 500.0, 1000.0)
+    """Control rates to measure."""
+    json: Maybe[OutputFile] = None
+    """Write the results to this file, as JSON."""
 
     def main(self) -> int:
         console = Console()
@@ -78,7 +80,7 @@ class BenchLoop:
                 rows.append({"rate_hz": rate, "load": load, "fifo": fifo, "floor": floor, "ours": ours})
         console.print(_lateness_table(rows))
         if self.json is not None:
-            self.json.write_text(json.dumps({"tick_cost_us": cost, "lateness_ms": rows}, indent=1))
+            keep_text(self.json, json.dumps({"tick_cost_us": cost, "lateness_ms": rows}, indent=1))
         return 0
 
 

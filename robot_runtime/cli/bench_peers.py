@@ -33,8 +33,10 @@ from robot_runtime.cli.bench_wire import (
     warm_up,
 )
 from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip, threads_round_trip
+from robot_runtime.cli.options import InputFile, Maybe, OutputFile, need
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.results import keep_text
 
 OURS = "ours"
 PADDINGS = (0, 1000, 2000, 3000)
@@ -49,23 +51,22 @@ LEROBOT_SLEEP_S = 1 / 30
 class BenchPeers:
     """Measure round trips of LeRobot's and openpi's servers and clients against ours."""
 
-    openpi_python: Path | None = None
-    """An interpreter with openpi-client, which wants an older numpy; without it openpi is left out. To make
-    E/bin/python, without our versions: `uv venv E`, and
-    `uv pip install --no-config --python E openpi-client==0.1.2 typing-extensions`."""
+    openpi_python: Maybe[InputFile] = None
+    """A Python interpreter with openpi-client, which wants an older numpy; without it openpi is left out. To
+    make E/bin/python, without our versions: `uv venv E`, and `uv pip install --no-config --python E
+    openpi-client==0.1.2 typing-extensions`."""
     quick: bool = False
     """A tenth of the samples."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    json: Maybe[OutputFile] = None
+    """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        if self.openpi_python is not None and not self.openpi_python.exists():
-            raise InvalidValueError(f"there is no interpreter {self.openpi_python}")
+        need("lerobot", "grpc")
         rows = [row for payload in PAYLOADS for row in self._measured(payload)]
         show(rows)
         if self.json is not None:
-            self.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+            keep_text(self.json, json.dumps([asdict(row) for row in rows], indent=2) + "\n")
         return 0
 
     def _measured(self, payload: str) -> list[Row]:

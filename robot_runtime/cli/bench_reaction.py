@@ -4,12 +4,14 @@ import json
 import shlex
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from tyro.conf import arg
+
+from robot_runtime.cli.options import Maybe, OutputFile, Processes, Within
 from robot_runtime.core.choose import DEFAULTS
-from robot_runtime.core.method import method_named
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.results import keep_text
 
 if TYPE_CHECKING:
     from sim.reaction_bench import Outcome
@@ -23,14 +25,15 @@ class BenchReaction:
     the same run. With our chunks, and with those of VLASH's paper (25 rows at 50 Hz).
     """
 
-    method: str = DEFAULTS[0][0]
-    """What is compared with synchronous."""
-    episodes: int = 50
-    """Of 10 s each, in every case with the same seeds; about four events each."""
-    workers: int = 2
-    """Processes to share the work; the results do not depend on it."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    method: Annotated[str, arg(help=f"What is compared with synchronous. One of: {', '.join(METHODS)}.")] = (
+        DEFAULTS[0][0]
+    )
+    episodes: Annotated[int, Within(2, 1_000_000)] = 50
+    """Episodes of 10 s in each case, with the same seeds everywhere; each has about four events."""
+    workers: Processes = 2
+    """Processes that share the work; the results do not depend on their number."""
+    json: Maybe[OutputFile] = None
+    """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
@@ -39,10 +42,6 @@ class BenchReaction:
         from sim.reaction_bench import cases, measure
 
         method_named(self.method)
-        if self.episodes < 2 or self.workers < 1:
-            raise InvalidValueError(
-                f"need episodes >= 2 and workers >= 1, got {self.episodes} and {self.workers}"
-            )
         with Progress() as progress:
             bar = progress.add_task("cases", total=len(cases(self.method)))
             outcomes = measure(
@@ -54,7 +53,7 @@ class BenchReaction:
         show(outcomes)
         if self.json is not None:
             command = shlex.join(["robot-runtime", *sys.argv[1:]])
-            self.json.write_text(json.dumps(to_dict(outcomes, command=command), indent=1) + "\n")
+            keep_text(self.json, json.dumps(to_dict(outcomes, command=command), indent=1) + "\n")
         return 0
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from msgspec import structs
@@ -24,6 +24,7 @@ from rich.table import Table
 from policies.policy import InferenceRequest, NewRows, Policy
 from policies.scripted import HoldPolicy
 from robot_runtime.cli.bench_wire_floor import ANY_PORT, server_process
+from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
@@ -32,6 +33,7 @@ from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
@@ -47,25 +49,20 @@ class BenchRobots:
     """Measure how many robots one server serves, how soon, and that nobody gets another robot's chunk."""
 
     policy: str = "pick_place"
-    """Of the paced robots: a shipped policy's name or a checkpoint folder, without cameras."""
-    robots: tuple[int, ...] = (1, 8, 32, 64)
-    """How many pace at a time."""
-    requests_per_s: float = 5.0
-    """Of each paced robot; an answer is of use for as long as it takes until the next request."""
-    seconds: float = 10.0
-    """How long each number of robots goes on."""
-    heartbeat_ms: float = 100.0
-    """How often each robot asks for a sign of life: all of them run in one process here."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    """Policy of the paced robots: name of a shipped one or a checkpoint folder, without cameras."""
+    robots: Some[Annotated[int, Within(1, 1000)]] = (1, 8, 32, 64)
+    """Numbers of paced robots to measure."""
+    requests_per_s: Annotated[float, Within(0.01, 1000)] = 5.0
+    """Requests per second of each paced robot; an answer is of use until the next request is due."""
+    seconds: Annotated[float, Within(0.1, 3600)] = 10.0
+    """How long each number of robots is measured [s]."""
+    heartbeat_ms: HeartbeatMs = 100.0
+    """How often each robot asks for a sign of life [ms]; here all of them run in one process."""
+    json: Maybe[OutputFile] = None
+    """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print tables, and write the figures if asked; returns the exit code."""
-        if min(self.robots) < 1 or self.requests_per_s <= 0 or self.seconds <= 0:
-            raise InvalidValueError(
-                "need robots >= 1, requests_per_s > 0 and seconds > 0, "
-                f"got {self.robots}, {self.requests_per_s} and {self.seconds}"
-            )
         loops = [self._loop(name, max_batch) for name, max_batch in (("in batches", 8), ("one at a time", 1))]
         paced = [self._paced(n) for n in track(self.robots, description="paced robots")]
         figures = {
@@ -76,7 +73,7 @@ class BenchRobots:
         }
         show(figures)
         if self.json is not None:
-            self.json.write_text(json.dumps(figures, indent=1) + "\n")
+            keep_text(self.json, json.dumps(figures, indent=1) + "\n")
         return 0
 
     def _loop(self, name: str, max_batch: int) -> "LoopRow":

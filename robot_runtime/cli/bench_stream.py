@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +22,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cli.options import AnyRows, Count, Maybe, OutputFile, Rows
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import HorizonAwareSchedule
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
 
@@ -45,29 +45,24 @@ class BenchStream:
     """Measure when a streamed chunk's first fresh row and its last are there, and how long sampling takes."""
 
     policy: str = "track"
-    """A shipped policy's name, or a checkpoint folder; of recipe mixed-schedule."""
+    """Name of a shipped policy, or a checkpoint folder; of recipe mixed-schedule."""
     task: str = "track"
-    """Whose observations the policy sees."""
-    num_steps: int = 10
+    """Task whose observations the policy sees."""
+    num_steps: Rows = 10
     """Network calls of a chunk."""
-    inference_delay: int = 8
-    """Committed rows."""
-    n: int = 300
-    """Chunks of each kind."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    inference_delay: AnyRows = 8
+    """Rows that are committed already."""
+    n: Count = 300
+    """Number of chunks of each kind."""
+    json: Maybe[OutputFile] = None
+    """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        if self.n < 1 or self.num_steps < 1 or self.inference_delay < 0:
-            raise InvalidValueError(
-                "need n >= 1, num_steps >= 1 and inference_delay >= 0, "
-                f"got {self.n}, {self.num_steps} and {self.inference_delay}"
-            )
         figures = self._measure()
         show(figures)
         if self.json is not None:
-            self.json.write_text(json.dumps(figures, indent=1) + "\n")
+            keep_text(self.json, json.dumps(figures, indent=1) + "\n")
         return 0
 
     def _measure(self) -> dict:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +31,7 @@ from robot_runtime.cli.bench_wire_floor import (
     server_process,
     threads_round_trip,
 )
+from robot_runtime.cli.options import Maybe, OutputFile
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
@@ -39,6 +39,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.results import keep_text
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived
@@ -64,15 +65,15 @@ class BenchWire:
 
     quick: bool = False
     """A tenth of the samples."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    json: Maybe[OutputFile] = None
+    """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
         figures = measure(quick=self.quick)
         show(figures)
         if self.json is not None:
-            self.json.write_text(json.dumps(figures, indent=2) + "\n")
+            keep_text(self.json, json.dumps(figures, indent=2) + "\n")
         return 0
 
 

@@ -6,9 +6,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Processes, need
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
 
@@ -27,16 +27,16 @@ def this_command() -> str:
 class Comparison(ABC):
     """Cells to run, and what becomes of them; a command adds which, and what it leaves behind."""
 
-    output: Path
-    """Where the results are kept, and pages, pictures and figures left."""
-    workers: int = 2
-    """Processes to share the work; the results do not depend on it."""
+    output: OutputFolder
+    """Folder for results, pages and pictures; a finished episode found there is not run again."""
+    workers: Processes = 2
+    """Processes that share the work; the results do not depend on their number."""
     train: bool = False
-    """First train the policies that are missing, with so many processes as there are workers."""
+    """First train the policies that are missing, as many at a time as there are workers."""
     plan: bool = False
-    """Only say what would run and which policies are missing."""
-    keep: Path | None = None
-    """Figures of an earlier run, as JSON: what it has and this run has not stands beside it everywhere."""
+    """Only say what would be run, and which policies are missing."""
+    keep: Maybe[InputFile] = None
+    """JSON file of an earlier run: places of the comparison that are only there are shown from it."""
     write_readme: bool = False
     """Also put the tables into `sim/README.md`, and figures and a plot into `sim/results`."""
 
@@ -55,7 +55,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
-        """Tables and plots of what is finished, also after an interruption; the folder is there."""
+        """Tables and plots of what is finished; the folder is there."""
 
     def main(self) -> int:
         """Train, run and write, as the options say; returns the exit code."""
@@ -63,10 +63,7 @@ class Comparison(ABC):
         from sim.lab_page import read_json
 
         self._check()
-        if self.num_episodes < 1 or self.workers < 1:
-            raise InvalidValueError(
-                f"need episodes >= 1 and workers >= 1, got {self.num_episodes} and {self.workers}"
-            )
+        need("matplotlib")
         kept = [] if self.keep is None else read_json(self.keep)
         cells, missing = self._cells()
         results = ResultsFile(self.output / "cells.jsonl")
@@ -79,23 +76,18 @@ class Comparison(ABC):
             self._announce(cells, [], results)
         if not cells:
             raise InvalidValueError("there is nothing to compare: no policy is there; --train makes them")
-        failed: list[FailedCell] = []
-        interrupted, start_s = False, time.monotonic()
+        start_s = time.monotonic()
         try:
             failed = self._run(cells, results)
         except KeyboardInterrupt:
-            interrupted = True
+            print("what was finished is kept: the same command goes on from there", file=sys.stderr)
+            raise
         print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
         for refused in failed:
             print(f"left out: {refused}", file=sys.stderr)
         if rows := self._beside(rows_of(cells, results, command=this_command()), kept):
             self.output.mkdir(parents=True, exist_ok=True)
             self._write(rows, [str(each) for each in (*missing, *failed)])
-        if interrupted:
-            print(
-                "interrupted; what was finished is kept: the same command goes on from here", file=sys.stderr
-            )
-            raise KeyboardInterrupt
         return 0
 
     def _beside(self, rows: "list[Row]", kept: "list[Row]") -> "list[Row]":

@@ -9,9 +9,23 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
+from robot_runtime.cli.options import (
+    Maybe,
+    MethodName,
+    Milliseconds,
+    OutputFile,
+    OutputFolder,
+    Seconds,
+    Seed,
+    Some,
+    Task,
+    check_option,
+    need,
+)
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.choose import DEFAULT, Auto, Default, default_for, method_or_choice
 from robot_runtime.core.method import Method
+from robot_runtime.results import keep_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -76,31 +90,33 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
 class Demo:
     """Watch a simulated robot keep working while inference takes hundreds of milliseconds.
 
-    Starts the server as its own process, runs each task in real time once with a baseline and once with our
-    method, and leaves a table, videos, plots and a page behind.
+    For a first look: it needs no GPU, no robot and no data. Starts a server as a process of its own, runs
+    each task in real time once with a baseline method and once with ours, and leaves a table, videos, plots
+    and a web page behind.
     """
 
     show: Positional[Literal["table", "mobile"]] = "table"
     """The Franka on its table, or on a mobile base that wipes and clears up."""
-    tasks: tuple[str, ...] | None = None
-    """What the robot does; the show's own tasks if not given."""
-    delay_ms: float = 300.0
-    """Latency injected on top of the real one [ms]."""
-    method: str = DEFAULT
-    """The asynchronous method; default is the one that the policy was trained for, auto measures the server
-    and picks one."""
-    baseline: str | None = None
-    """The method beside it; synchronous for the table and naive for the mobile robot if not given."""
-    duration_s: float | None = None
-    """Time limit of each run [s]; 20 or 40 if not given. A run whose task is done ends earlier."""
-    seed: int = 10_000
-    """Draws the scenes, and the noise of the policy."""
-    output: Path | None = None
-    """Where to leave the results; outputs/demo or outputs/demo-mobile if not given."""
-    json: Path | None = None
-    """Also write the figures to this file."""
+    tasks: Maybe[Some[Task]] = None
+    """On the table: track, pick_place, strike, conveyor; the first two if not given. On the mobile robot:
+    wipe, clear, drawer, fetch; the first two if not given."""
+    delay_ms: Milliseconds = 300.0
+    """Delay added to every answer of the server [ms]."""
+    method: MethodName = DEFAULT
+    baseline: Maybe[str] = None
+    """The method to compare with; synchronous on the table and naive on the mobile robot if not given."""
+    duration_s: Maybe[Seconds] = None
+    """Time limit of each run [s]; 20 on the table and 40 on the mobile robot if not given. A run ends earlier
+    when its task is done."""
+    seed: Seed = 10_000
+    """Decides the scenes and the policy's random numbers."""
+    output: Maybe[OutputFolder] = None
+    """Folder for the results; outputs/demo or outputs/demo-mobile if not given."""
+    json: Maybe[OutputFile] = None
+    """Also write the figures to this file, as JSON."""
 
     def main(self) -> int:
+        need("av", "matplotlib", "torch")
         from sim.tasks import make_task
 
         show, tasks = SHOWS[self.show], self.tasks or SHOWS[self.show].tasks
@@ -109,6 +125,7 @@ class Demo:
         for task in tasks:
             make_task(task)
         output = self.output or Path("outputs/demo" if self.show == "table" else f"outputs/demo-{self.show}")
+        check_option("--output", OutputFolder, output)
         output.mkdir(parents=True, exist_ok=True)
         episodes = {task: self._run_task(task) for task in tasks}
         table = [["task", "method", "success", *show.columns]]
@@ -118,7 +135,7 @@ class Demo:
         media = [item for task in tasks for item in self._draw(output, task, episodes[task])]
         self._write_page(output, table, media)
         if self.json is not None:
-            self.json.write_text(dumps(_figures(episodes), indent=1))
+            keep_text(self.json, dumps(_figures(episodes), indent=1))
             print(f"figures: {self.json}")
         return 0
 

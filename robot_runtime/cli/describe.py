@@ -1,58 +1,52 @@
 """`robot-runtime describe`: what a LeRobot checkpoint's numbers mean, so that it can be served."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional
 
+from robot_runtime.cli.options import InputFolder, Maybe, Several, Within
 from robot_runtime.core.conventions import CONVENTIONS, RAD_PER_DEGREE
-from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Describe:
-    """Write `robot_runtime.json` beside a LeRobot checkpoint.
+    """Say what the numbers of a LeRobot checkpoint mean, so that it can be served.
 
-    Cameras, sizes and the length of a chunk are the checkpoint's own. What its numbers are is in a dataset of
-    `robot-runtime record`; for others, whose state and actions are joints and then the gripper, say so.
+    For whoever has trained a policy with LeRobot. Writes `robot_runtime.json` beside the checkpoint. Cameras,
+    sizes and the length of a chunk are read from the checkpoint, the meaning of the numbers from a dataset of
+    `robot-runtime record`. Without such a dataset, state and actions are taken as joints and then the
+    gripper.
     """
 
     policy: Annotated[str, Positional]
-    """Folder that LeRobot has saved it in, or hf://OWNER/NAME."""
-    dataset: Path | None = None
-    """That it was trained on; if not given, the one LeRobot's training noted, if it is still there."""
-    joints: int | None = None
-    """Without a dataset: of the arm."""
-    fps: float | None = None
-    """Without a dataset: rows a second."""
+    """Folder in which LeRobot has saved the policy, or hf://OWNER/NAME."""
+    dataset: Maybe[InputFolder] = None
+    """Dataset that the policy was trained on; if not given, the one that LeRobot's training noted."""
+    joints: Maybe[Annotated[int, Within(1, 1000)]] = None
+    """Without a dataset: number of joints of the arm."""
+    fps: Maybe[Annotated[float, Within(0.001, 1000)]] = None
+    """Without a dataset: rows of a chunk per second."""
     gripper: bool = False
-    """Without a dataset: the last number of an action, and of the state, is a gripper's."""
-    joint_names: tuple[str, ...] = ()
+    """Without a dataset: the last number of the state and of an action is a gripper's."""
+    joint_names: Several[str] = ()
     """What the dataset calls the robot's joints, in the robot's order, if not joint_0, joint_1, ..."""
-    gripper_name: str | None = None
+    gripper_name: Maybe[str] = None
     """What the dataset calls the gripper, if not gripper_width."""
-    joint_unit: Literal["rad", "degrees"] | None = None
-    """Of its numbers for joints; to be said if their names are not ours."""
-    convention: Literal[*CONVENTIONS] | None = None  # type: ignore[valid-type]
-    """What its number for the gripper says, open and closed; if not given: a distance [m]."""
-    gripper_stroke_m: float | None = None
-    """How wide the gripper opens; alone: its number is a share of that, 1 open."""
-    tasks: tuple[str, ...] = ()
-    """Texts it was trained on; none: any."""
+    joint_unit: Maybe[Literal["rad", "degrees"]] = None
+    """Unit of the joints' numbers; to be said if the dataset's names are not those of `record`."""
+    convention: Maybe[Literal[*CONVENTIONS]] = None  # type: ignore[valid-type]
+    """What the gripper's number is open and closed, as these robots have it; a distance [m] if not given."""
+    gripper_stroke_m: Maybe[Annotated[float, Within(0, 1, is_above=True)]] = None
+    """How wide the gripper opens [m]; without --convention its number is a share of that, 1 open."""
+    tasks: Several[str] = ()
+    """Instructions that the policy was trained on; any if not given."""
 
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
         from policies.lerobot_describe import Told, describe
         from policies.loading import local_folder
 
-        fits = self.joints is None or self.joints >= 1
-        fits &= self.fps is None or 0.0 < self.fps < 1000.0
-        if not fits or (self.gripper_stroke_m is not None and not 0.0 < self.gripper_stroke_m < 1.0):
-            raise InvalidValueError(
-                "need joints >= 1, fps in (0, 1000) and a stroke in (0, 1) m, "
-                f"got {self.joints}, {self.fps} and {self.gripper_stroke_m}"
-            )
         units = {None: None, "rad": 1.0, "degrees": RAD_PER_DEGREE}
         told = Told(
             dataset=self.dataset,

@@ -3,52 +3,76 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from tyro.conf import arg
+
+from robot_runtime.cli.options import (
+    SHIPPED,
+    Count,
+    Maybe,
+    MethodName,
+    Milliseconds,
+    OutputFile,
+    PictureFile,
+    Processes,
+    Rows,
+    Seed,
+    Share,
+    Task,
+    Within,
+    need,
+)
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import DEFAULT, Auto, Default, choose_method, default_for, method_or_choice
 from robot_runtime.core.latency import LATENCY_QUANTILE
 from robot_runtime.core.method import Method
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep, keep_text
 
 if TYPE_CHECKING:
     from sim.evaluate import EpisodeResult
     from sim.evaluation import EvaluationConfig
     from sim.traces import LatencyTrace
 
+_POLICY = (
+    f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
+    "If not given, the one shipped for the task, or its expert where there is none."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Eval:
-    """Measure a policy and a method over many seeded episodes, without a server and faster than real time."""
+    """Measure how often a policy succeeds with a method under a delay, over many seeded episodes.
 
-    task: str = "track"
-    """What the robot does: track, pick_place, strike, conveyor; on a base clear, drawer, fetch, wipe."""
-    policy: str | None = None
-    """A shipped policy's name, a checkpoint folder, or expert: the task's scripted one. If not given, the one
-    shipped for the task, or its expert where there is none."""
-    method: str = DEFAULT
-    """How chunks are run: a row of the README's table, default for what the policy was trained for, or auto
-    to pick one by policy and delay."""
-    execution_horizon: int | None = None
-    """Rows to run before asking again; the method's own default if not given."""
-    delay_ms: float = 0.0
-    """From capture of an observation to the arrival of its answer [ms of robot time]."""
-    episodes: int = 100
-    """How many, with seeds from `first-seed` on."""
-    first_seed: int = 10_000
-    """Training uses lower seeds."""
-    trace: str | None = None
-    """Instead of a constant delay: lognormal, spikes, loss, cold-start, or a trace file."""
-    sampling_share: float | None = None
-    """Share of the delay that is sampling; streamed rows need not wait for all of it. A half if not given."""
-    control_hz: float = 500.0
+    For whoever chooses between policies, methods or machines. Runs in simulation under a virtual clock:
+    without a server, faster than real time, and the same seeds give the same results.
+    """
+
+    task: Task = "track"
+    policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None
+    method: MethodName = DEFAULT
+    execution_horizon: Maybe[Rows] = None
+    """Rows of a chunk to run before the policy is asked again; as the method has it if not given."""
+    delay_ms: Milliseconds = 0.0
+    """Time from the capture of an observation to the arrival of its answer [ms of robot time]."""
+    episodes: Count = 100
+    """Number of episodes."""
+    first_seed: Seed = 10_000
+    """Seed of the first episode, the next ones count on; training uses seeds below 10,000."""
+    trace: Maybe[str] = None
+    """A delay that varies, instead of a constant one: lognormal, spikes, loss, cold-start, or a trace
+    file."""
+    sampling_share: Maybe[Share] = None
+    """Share of the delay that the policy takes to sample a chunk, 0 to 1; streamed rows wait for less of it.
+    A half if not given."""
+    control_hz: Annotated[float, Within(1, 500)] = 500.0
     """Ticks of the control loop per second of robot time; 100 is five times as fast to compute."""
-    workers: int = 2
-    """Processes to share the work; the results do not depend on it."""
-    json: Path | None = None
-    """Write configuration, summary and every episode to this file."""
-    plot: Path | None = None
-    """Write a picture of the results to this file."""
+    workers: Processes = 2
+    """Processes that share the work; the results do not depend on their number."""
+    json: Maybe[OutputFile] = None
+    """Write configuration, summary and every episode to this file, as JSON."""
+    plot: Maybe[PictureFile] = None
+    """Write a picture of the results to this file; its ending says the format: .png, .svg, .pdf."""
 
     def main(self) -> int:
         from sim.delay import SAMPLING_SHARE
@@ -58,14 +82,9 @@ class Eval:
         from sim.traces import constant, find_trace
 
         make_task(self.task)
-        if self.episodes < 1 or self.workers < 1 or self.delay_ms < 0 or not 0 < self.control_hz <= 500:
-            raise InvalidValueError(
-                "need episodes >= 1, workers >= 1, delay-ms >= 0 and control-hz in (0, 500], "
-                f"got {self.episodes}, {self.workers}, {self.delay_ms} and {self.control_hz}"
-            )
+        if self.plot is not None:
+            need("matplotlib")
         share = SAMPLING_SHARE if self.sampling_share is None else self.sampling_share
-        if not 0.0 <= share <= 1.0:
-            raise InvalidValueError(f"sampling-share must lie in [0, 1], got {share:g}")
         trace = constant(self.delay_ms) if self.trace is None else find_trace(self.trace)
         config = EvaluationConfig(
             policy=self._policy_name(),
@@ -83,12 +102,12 @@ class Eval:
         print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
         self._report(summarise(results))
         if self.json is not None:
-            self.json.write_text(to_json(config, results))
+            keep_text(self.json, to_json(config, results))
             print(f"results: {self.json}")
         if self.plot is not None:
             from sim.plots import plot_evaluation
 
-            plot_evaluation(results, title=self._title(), path=self.plot)
+            keep(self.plot, lambda path: plot_evaluation(results, title=self._title(), path=path))
             print(f"picture: {self.plot}")
         return 0
 

@@ -3,19 +3,21 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from robot_runtime.cli.options import OutputFolder, Some
 from robot_runtime.keys import make_keys
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Make keys, so that a server can listen beyond its own machine: one folder for it, one for each robot.
+    """Make keys, so that a server can be used from other machines: one folder for it, one for each robot.
 
-    Copy each folder to its machine: `serve --keys keys/server` there, `run --keys keys/NAME` here.
+    Copy each folder to its machine and nowhere else. On the server's: `serve --keys keys/server`. On the
+    robot's: `run --keys keys/NAME`.
     """
 
-    robots: tuple[str, ...]
-    """Names of the robots; more can be added later."""
-    folder: Path = Path("keys")
+    robots: Some[str]
+    """Names of the robots; run the command again to add more."""
+    folder: OutputFolder = Path("keys")
     """Where the folders are made."""
 
     def main(self) -> int:

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
 
 from robot_runtime.cli.comparison import Comparison
-from robot_runtime.errors import InvalidValueError, UnknownNameError
+from robot_runtime.cli.options import AnyFolder, Count, Maybe, Milliseconds, OutputFolder, Seed, Several, Some
+from robot_runtime.core.method import METHODS
+from robot_runtime.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from sim.lab import Cell
@@ -17,34 +21,40 @@ if TYPE_CHECKING:
 FULL_DELAYS_MS, FULL_SEEDS, FULL_EPISODES = (0.0, 100.0, 200.0, 300.0, 400.0, 500.0), (0, 1, 2), 100
 FULL_TRACES = ("lognormal", "spikes", "loss", "cold-start")
 QUICK_DELAYS_MS, QUICK_SEEDS, QUICK_EPISODES, QUICK_TRACES = (0.0, 200.0, 400.0), (0,), 6, ("spikes",)
+_METHODS = (
+    "Methods to compare; all if not given. Beside those of `run` there are delayed-expert, the best that is "
+    f"possible, and LeRobot's own engine, lerobot-... : {', '.join(METHODS)}."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lab(Comparison):
-    """Compare the ways of running chunks: tasks x methods x delays x traces x training seeds.
+    """Compare all methods on the table tasks, on equal terms, under constant and varying delays.
 
-    Every finished place of the comparison is kept in `<output>/cells.jsonl` and never run again, so it can be
-    interrupted and taken up at any time. Leaves `lab.json`, `lab.png` and `lab.html`.
+    For research: which way of running action chunks copes with which delay, and where does a new one stand.
+    To try one method on one task, `eval` is enough. Takes hours without --quick; every finished place of the
+    comparison is kept in `<output>/cells.jsonl`, so the same command goes on after an interruption. Leaves
+    `lab.json`, `lab.png` and `lab.html`.
     """
 
     quick: bool = False
-    """A small version: three delays and the spikes, one training seed, 6 episodes each."""
-    tasks: tuple[str, ...] = ()
-    """Which tasks; all if none is named."""
-    methods: tuple[str, ...] = ()
-    """Which ones, also of `delayed-expert` and `lerobot-...`; all if none is named."""
-    delays: tuple[float, ...] | None = None
-    """Constant delays from capture to answer [ms]; 0 to 500 if not given, a row being 50 ms."""
-    traces: tuple[str, ...] | None = None
+    """A small comparison of some minutes: three delays and the spikes, one training seed, 6 episodes each."""
+    tasks: Several[str] = ()
+    """Table tasks to compare on: track, pick_place, strike, conveyor; all if not given."""
+    methods: Annotated[Several[str], arg(help=_METHODS)] = ()
+    delays: Maybe[tuple[Milliseconds, ...]] = None
+    """Constant delays from capture to answer [ms]; 0 100 200 300 400 500 if not given. A row takes 50 ms."""
+    traces: Maybe[tuple[str, ...]] = None
     """Delays that vary: lognormal, spikes, loss, cold-start, or trace files; all four if not given."""
-    seeds: tuple[int, ...] | None = None
+    seeds: Maybe[Some[Seed]] = None
     """Training seeds of the policies; 0, 1 and 2 if not given."""
-    episodes: int | None = None
-    """In each place, with the same seeds everywhere; 100 if not given."""
-    checkpoints: Path = Path("outputs/checkpoints")
-    """Trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as mixed-schedule-0.
-    Where there is no plain or prefix one and none is to be trained, one that knows both stands in for it."""
-    output: Path = Path("outputs/lab")
+    episodes: Maybe[Count] = None
+    """Episodes in each place, with the same seeds everywhere; 100 if not given."""
+    checkpoints: AnyFolder = Path("outputs/checkpoints")
+    """Folder of the trained policies, as `<task>/<recipe>-<seed>`; the shipped ones count as
+    mixed-schedule-0. Without --train, one that was trained for both stands in for a missing plain or prefix
+    one."""
+    output: OutputFolder = Path("outputs/lab")
 
     def _check(self) -> None:
         from sim.lab_methods import contestant_named
@@ -55,8 +65,6 @@ class Lab(Comparison):
                 raise UnknownNameError("task of the comparison", task, TABLE_TASKS)
         for name in self.methods:
             contestant_named(name)
-        if min(self._delays, default=0.0) < 0:
-            raise InvalidValueError(f"need delays >= 0 ms, got {self._delays}")
 
     @property
     def _delays(self) -> tuple[float, ...]:

@@ -3,50 +3,60 @@
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
 
 from robot_runtime.cli.comparison import Comparison
-from robot_runtime.errors import InvalidValueError, UnknownNameError
+from robot_runtime.cli.options import AnyFolder, Count, Milliseconds, OutputFolder, Seed, Several, Some
+from robot_runtime.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from sim.lab import Cell
     from sim.lab_scores import Row
     from sim.lab_training import Trainable
     from sim.mobile_lab import Network
+_SPLICES = (
+    "How a new chunk meets the old plan: naive, time-aligned, state-matching, pipelined-prefix, "
+    "state-matching-faded, state-matching-untimed; the first four if not given."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mobile(Comparison):
-    """Compare how a moving hand is told and spliced: Mobile UMI's comparison, in simulation.
+    """Compare policies and ways to join their chunks on the household tasks of the mobile robot.
 
-    Every finished place is kept in `<output>/cells.jsonl` and never run again, so it can be interrupted and
-    taken up at any time. Leaves `mobile.json` and `mobile.png`.
+    For research: should a policy tell the hand's motion in the robot's base or in the world, and how should a
+    chunk meet a base that has moved on (Mobile UMI's comparison, in simulation). Every finished place is kept
+    in `<output>/cells.jsonl`, so the same command goes on after an interruption. Leaves `mobile.json` and
+    `mobile.png`.
     """
 
-    tasks: tuple[str, ...] = ()
-    """Which household tasks; all if none is named."""
-    labels: tuple[Literal["base", "world"], ...] = ("base", "world")
-    """The hand in the base and the base from where it is, or both in odometry's world."""
-    networks: tuple[Literal["shipped", "seeing", "flow", "act", "diffusion"], ...] = (
+    tasks: Several[str] = ()
+    """Household tasks to compare on: clear, drawer, fetch, wipe; all if not given."""
+    labels: Some[Literal["base", "world"]] = ("base", "world")
+    """What actions refer to. base: the hand in the base, and the base from where it stands. world: both in
+    odometry's world."""
+    networks: Some[Literal["shipped", "seeing", "flow", "act", "diffusion"]] = (
         "shipped",
         "seeing",
         "flow",
         "act",
         "diffusion",
     )
-    """Ours as it is shipped, the same from pictures alone; ours and LeRobot's own, all trained alike."""
-    splices: tuple[str, ...] = ()
-    """Methods, also state-matching-faded and state-matching-untimed; the other four if none is named."""
-    delays: tuple[float, ...] = (0.0, 300.0, 600.0)
-    """Capture to answer [ms]."""
-    seeds: tuple[int, ...] = (0,)
-    """Training seeds."""
-    episodes: int = 100
-    """In each place."""
-    checkpoints: Path = Path("outputs/checkpoints")
-    """Trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as shipped-base-0
-    and seeing-base-0."""
-    output: Path = Path("outputs/mobile")
+    """Policies to compare. shipped: ours. seeing: ours from pictures alone. flow, act, diffusion: ours and
+    LeRobot's networks, trained alike."""
+    splices: Annotated[Several[str], arg(help=_SPLICES)] = ()
+    delays: Some[Milliseconds] = (0.0, 300.0, 600.0)
+    """Delays from capture to answer [ms]."""
+    seeds: Some[Seed] = (0,)
+    """Training seeds of the policies."""
+    episodes: Count = 100
+    """Episodes in each place, with the same seeds everywhere."""
+    checkpoints: AnyFolder = Path("outputs/checkpoints")
+    """Folder of the trained policies, as `<task>/<network>-<labels>-<seed>`; the shipped ones count as
+    shipped-base-0 and seeing-base-0."""
+    output: OutputFolder = Path("outputs/mobile")
 
     @property
     def num_episodes(self) -> int:
@@ -62,8 +72,6 @@ class Mobile(Comparison):
         for splice in self.splices:
             if splice not in (known := (*SPLICES, *VARIANTS)):
                 raise UnknownNameError("splice of the comparison", splice, known)
-        if min(self.delays, default=-1.0) < 0:
-            raise InvalidValueError(f"need delays, and none below 0 ms, got {self.delays}")
 
     def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
         from sim.mobile_lab import MissingMobilePolicy, can_exist, find_mobile_policy, mobile_cells

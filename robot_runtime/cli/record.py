@@ -2,37 +2,45 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+from tyro.conf import arg
+
+from robot_runtime.cli.options import SHIPPED, Count, Maybe, NewFolder, Pixels, Seed, Task, need
 from robot_runtime.cli.progress import counted
+
+_POLICY = (
+    "Name of a shipped policy, or folder of a trained one, that drives more than half of the time; the "
+    f"recorded actions stay the expert's (dataset aggregation, DAgger). {SHIPPED}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Record demonstrations of a scripted expert, with pictures, as a LeRobot v3 dataset.
+    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset.
 
-    Episodes are disturbed, as those that `train` collects; those that fail are left out. With --policy all
-    are kept: they show where a policy leads itself, and what the expert would do there, to `train` on too.
+    For training a policy that sees, with `train --dataset` or with LeRobot. The expert is disturbed, so that
+    the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
+    they show where that policy leads itself, and what the expert would do there.
     """
 
-    task: str = "fetch"
-    """What is demonstrated."""
-    output: Path = Path("outputs/dataset")
-    """Folder of the dataset; must not exist."""
-    episodes: int = 10
-    """How many to try."""
-    seed: int = 0
-    """Draws scenes and disturbances."""
-    policy: str | None = None
-    """Checkpoint, or a shipped one's name, that drives more than half of the time; the labels stay the
-    expert's (dataset aggregation, DAgger)."""
-    cameras: tuple[str, ...] | None = None
-    """Which to record: those of the robot if not given (chest and wrist, where there is a chest)."""
-    size: tuple[int, int] = (96, 96)
+    task: Task = "fetch"
+    output: NewFolder = Path("outputs/dataset")
+    """Folder of the dataset; it must not exist yet."""
+    episodes: Count = 10
+    """Number of episodes to try."""
+    seed: Seed = 0
+    """Decides scenes and disturbances."""
+    policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None
+    cameras: Maybe[tuple[str, ...]] = None
+    """Cameras to record; the robot's own if not given: wrist, and chest on the mobile robot."""
+    size: tuple[Pixels, Pixels] = (96, 96)
     """Height and width of the pictures [pixels]."""
 
     def main(self) -> int:
+        need("lerobot")
         from policies.loading import load_policy
-        from robot_runtime.errors import InvalidValueError, UnknownNameError
+        from robot_runtime.errors import UnknownNameError
         from sim.learner import Learner
         from sim.recording import record_expert
         from sim.tasks import make_task
@@ -43,8 +51,6 @@ class Record:
         for name in cameras:
             if name not in has:
                 raise UnknownNameError("camera", name, has)
-        if self.episodes < 1:
-            raise InvalidValueError(f"need episodes >= 1, got {self.episodes}")
         learner = None
         if self.policy is not None:
             robot = replace(task.schema, cameras=dict.fromkeys(cameras, self.size))

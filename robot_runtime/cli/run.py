@@ -1,59 +1,75 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-import signal
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from json import dumps
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from tyro.conf import arg
 
+from robot_runtime.cli.options import (
+    Hertz,
+    InputFolder,
+    Maybe,
+    MethodName,
+    OutputFile,
+    Pixels,
+    Rows,
+    Seconds,
+    Seed,
+    ServerAddress,
+    Task,
+    Within,
+)
+from robot_runtime.cli.signals import Ended, own_handler
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.keys import RobotKeys
+from robot_runtime.results import keep_text
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
+    from robot_runtime.core.executor import Tick
     from sim.evaluate import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Drive the simulated Franka in real time with the policy of a running server.
+    """Run the robot's side in real time: a simulated Franka, with the policy of a server that is already up.
 
-    Start `robot-runtime serve --policy track` in another terminal first. Ctrl-C brings the robot to rest.
+    Start `robot-runtime serve --policy track` in another terminal first. Ctrl-C brings the robot to rest; a
+    second one does not wait for that.
     """
 
-    task: str = "track"
-    """What the robot does: track, pick_place, strike, conveyor; on a base clear, drawer, fetch, wipe."""
-    server: str = DEFAULT_ADDRESS
-    """Where the server listens."""
-    policy: str = ""
-    """Which of the server's policies; not needed if it has one."""
-    keys: Path | None = None
+    task: Task = "track"
+    server: ServerAddress = DEFAULT_ADDRESS
+    """Address of the server, tcp://HOST:PORT or HOST:PORT."""
+    policy: Annotated[str, arg(help_behavior_hint="(optional)")] = ""
+    """Name of one of the server's policies; needed only if it has several."""
+    keys: Maybe[InputFolder] = None
     """This robot's folder of `robot-runtime keys`, for a server that asks for keys."""
-    method: str = DEFAULT
-    """How chunks are run: a row of the README's table, default for what the policy was trained for, or auto
-    to measure the server and pick one."""
-    correction: str | None = None
-    """For a2c2: the served policy's checkpoint folder, whose correction head the robot runs itself."""
-    execution_horizon: int | None = None
-    """Rows to run before asking again; the method's own default if not given."""
-    seed: int = 10_000
-    """Draws the scene, and the noise of the policy."""
-    control_hz: float = 500.0
+    method: MethodName = DEFAULT
+    correction: Maybe[str] = None
+    """For method a2c2: checkpoint folder of the served policy, whose correction head the robot runs
+    itself."""
+    execution_horizon: Maybe[Rows] = None
+    """Rows of a chunk to run before the policy is asked again; as the method has it if not given."""
+    seed: Seed = 10_000
+    """Decides the scene and the policy's random numbers."""
+    control_hz: Hertz = 500.0
     """Ticks of the control loop per second."""
-    duration_s: float | None = None
+    duration_s: Maybe[Seconds] = None
     """How long to run [s]; the task's own time limit if not given."""
-    picture_size: tuple[int, int] | None = None
-    """Height and width of the simulated cameras' pictures, as the policy needs them."""
-    connect_timeout_s: float = 10.0
+    picture_size: Maybe[tuple[Pixels, Pixels]] = None
+    """Height and width of the simulated cameras' pictures [pixels], if the policy needs other ones."""
+    connect_timeout_s: Annotated[float, Within(0, 86_400)] = 10.0
     """How long to wait for the server to be ready [s]."""
-    json: Path | None = None
-    """Write the results to this file."""
+    json: Maybe[OutputFile] = None
+    """Write the results to this file, as JSON."""
 
     def main(self) -> int:
         from policies.correction import head_for
@@ -74,28 +90,36 @@ class Run:
             policy=self.policy,
             keys=None if self.keys is None else RobotKeys.load(self.keys),
         )
-        interrupted = False
+        signals: list[int] = []
+        is_moving = False
 
-        def interrupt(number: int, frame: object) -> None:
-            nonlocal interrupted
-            interrupted = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+        def come_to_rest(number: int) -> None:
+            if signals:
+                raise Ended(number)  # a second Ctrl-C does not wait
+            signals.append(number)
 
-        signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGTERM, interrupt)
-        episode = run_real_time(
-            config,
-            should_stop=lambda: interrupted,
-            on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
-            on_measured=print,
-        )
+        with ExitStack() as while_it_moves:
+
+            def on_tick(tick: "Tick") -> None:
+                nonlocal is_moving
+                if not is_moving:
+                    is_moving = True
+                    while_it_moves.enter_context(own_handler(come_to_rest))
+
+            episode = run_real_time(
+                config,
+                on_tick=on_tick,
+                should_stop=lambda: bool(signals),
+                on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
+                on_measured=print,
+            )
         report(episode)
         if self.json is not None:
-            self.json.write_text(
-                dumps({"result": asdict(episode.result), "loop": loop_figures(episode)}, indent=1)
+            keep_text(
+                self.json, dumps({"result": asdict(episode.result), "loop": loop_figures(episode)}, indent=1)
             )
-        if interrupted:
-            raise KeyboardInterrupt
+        if signals:
+            raise Ended(signals[0])
         cause = episode.record.ticks[-1].cause
         if cause is not Cause.STOP_REQUESTED:
             raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")

@@ -13,11 +13,33 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
 
 from policies.policy import Policy
+from robot_runtime.cli.options import (
+    SHIPPED,
+    Batch,
+    HeartbeatMs,
+    HostPort,
+    InputFile,
+    InputFolder,
+    Maybe,
+    Milliseconds,
+    OutputFile,
+    OwnAddress,
+    Processes,
+    Seed,
+    Several,
+    Some,
+    Within,
+    need,
+)
+from robot_runtime.cli.signals import Ended, exit_code, own_handler
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys, ServerKeys
+from robot_runtime.results import keep_text
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.memory import keep_freed_memory
@@ -28,65 +50,70 @@ if TYPE_CHECKING:
     from robot_runtime.server.metrics import MetricsServer
 
 logger = logging.getLogger(__name__)
-EXIT_INTERRUPTED = 130
-"""As a shell says of a command that Ctrl-C ended: 128 + SIGINT."""
 _SWITCH_INTERVAL_S = 0.0005
+_POLICY = (
+    "One policy or several: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME. "
+    f"{SHIPPED}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Run an inference server: loads policies, warms them up, then answers robots.
+    """Run an inference server: load policies, warm them up, then answer robots.
 
-    Ctrl-C ends it at once, SIGTERM after the requests that it has. SIGHUP loads the policies anew: each goes
-    on in place of its older self when it is warm, and no request is lost.
+    For the machine with the GPU. Ctrl-C ends it at once, SIGTERM once it has answered what it was asked.
+    SIGHUP loads the policies anew: each replaces its older self when it is warm, and no request is lost.
     """
 
-    policy: tuple[str, ...]
-    """One or several: scripted or shipped policies by name, folders of trained ones, hf://OWNER/NAME."""
-    address: str = DEFAULT_ADDRESS
-    """Where to listen. Port * takes a free one. Beyond this machine, tcp://*:5757 say, only with keys."""
-    keys: Path | None = None
-    """The server's folder of `robot-runtime keys`: only robots whose keys it names are answered."""
+    policy: Annotated[Some[str], arg(help=_POLICY)]
+    address: OwnAddress = DEFAULT_ADDRESS
+    """Where to listen: tcp://HOST:PORT or HOST:PORT. Port * takes a free one. Host * listens beyond this
+    machine, which takes --keys."""
+    keys: Maybe[InputFolder] = None
+    """The server's folder of `robot-runtime keys`: only robots whose keys are in it are answered."""
     open: bool = False
     """Listen beyond this machine without keys: whoever reaches the address can use the policy."""
-    delay_ms: float = 0.0
-    """Hold every answer back for so long [ms], as a slow network would: the policy goes on meanwhile."""
-    delay_sigma: float = 0.0
-    """Spread of the delay: standard deviation of the logarithm of its lognormal factor."""
-    delay_seed: int = 0
+    delay_ms: Milliseconds = 0.0
+    """Hold every answer back for so long [ms], as a slow network would; the policy goes on meanwhile."""
+    delay_sigma: Annotated[float, Within(0, 10)] = 0.0
+    """Spread of that delay: standard deviation of the logarithm of its lognormal factor."""
+    delay_seed: Seed = 0
     """Seed of the spread."""
-    heartbeat_ms: float = HEARTBEAT_NS / 1e6
+    heartbeat_ms: HeartbeatMs = HEARTBEAT_NS / 1e6
     """How often robots ask for a sign of life [ms]; they give up after five are missing."""
-    max_batch: int = MAX_BATCH
-    """Most robots that are answered together, by a policy that can; 1 answers one at a time."""
+    max_batch: Batch = MAX_BATCH
+    """Most robots that are answered together, by a policy that can do so; 1 answers one at a time."""
     device: str = "cpu"
-    """Where networks compute, in torch's words: cuda for a GPU."""
-    dtype: Literal["float32", "bfloat16"] | None = None
-    """Of the weights of LeRobot's pi0 and pi0.5; None leaves them as they are."""
+    """Where networks compute, in torch's words: cpu, cuda, cuda:1."""
+    dtype: Maybe[Literal["float32", "bfloat16"]] = None
+    """Number format for the weights of LeRobot's pi0 and pi0.5; as they were saved if not given."""
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
-    policy_host: tuple[str, ...] = ()
-    """Other machines that a policy's folder (`openpi.json`) may send observations to."""
-    torch_threads: int | None = None
-    """Threads torch may use; None leaves it to torch. No effect on a policy without torch."""
-    openpi: str | None = None
-    """Also answer openpi's clients over WebSocket at HOST:PORT/NAME, without NAME for the first policy."""
-    lerobot: str | None = None
-    """Also answer LeRobot's robot clients over gRPC at HOST:PORT; on this machine only, or with TLS."""
-    lerobot_tls: tuple[Path, Path] | None = None
-    """Certificate and private key for that, PEM files."""
-    groot: str | None = None
-    """Also answer GR00T's clients over ZeroMQ at HOST:PORT, with the first policy."""
-    names: Path | None = None
-    """A JSON file that says which entry of those observations is what; see `server/gateways/names.py`."""
-    gateway_keys: Path | None = None
-    """With keys: the folder of the robot as which those clients are answered."""
-    token: Path | None = None
-    """A file with the api_key, or api_token, that openpi's and GR00T's are to give."""
-    metrics: str | None = None
-    """Answer HTTP at HOST:PORT: /metrics for Prometheus, /healthz, /readyz."""
-    json: Path | None = None
-    """Write address, process id and policies to this file once ready."""
+    policy_host: Several[str] = ()
+    """Other machines that a policy's folder (openpi.json) may send observations to."""
+    torch_threads: Maybe[Processes] = None
+    """Threads that torch may use; as torch has it if not given. No effect on a policy without torch."""
+    openpi: Maybe[HostPort] = None
+    """HOST:PORT at which to answer openpi's clients too, over WebSocket: ws://HOST:PORT/NAME is the policy
+    NAME, and the first one without NAME."""
+    lerobot: Maybe[HostPort] = None
+    """HOST:PORT at which to answer LeRobot's robot clients too, over gRPC; on this machine only, or with
+    TLS."""
+    lerobot_tls: Maybe[tuple[InputFile, InputFile]] = None
+    """Certificate and private key for --lerobot, as PEM files."""
+    groot: Maybe[HostPort] = None
+    """HOST:PORT at which to answer GR00T's clients too, over ZeroMQ, with the first policy."""
+    names: Maybe[InputFile] = None
+    """JSON file that says which entry of the other projects' observations is what, see
+    `server/gateways/names.py`."""
+    gateway_keys: Maybe[InputFolder] = None
+    """With --keys: the folder of the robot as which the other projects' clients are answered."""
+    token: Maybe[InputFile] = None
+    """File with the api_key, or api_token, that openpi's and GR00T's clients have to give."""
+    metrics: Maybe[HostPort] = None
+    """HOST:PORT at which to answer HTTP: /metrics for Prometheus, /healthz, /readyz."""
+    json: Maybe[OutputFile] = None
+    """Write address, process id and policies to this file once ready, as JSON."""
 
     def main(self) -> int:
         """Serve the policies that were asked for; returns the exit code."""
@@ -98,7 +125,10 @@ class Serve:
             "is_compiled": self.compile,
             "hosts": self.policy_host,
         }
-        return serve([partial(load_policy, name, **how) for name in self.policy], self)
+        code = serve([partial(load_policy, name, **how) for name in self.policy], self)
+        if code == exit_code(signal.SIGINT):
+            raise Ended(signal.SIGINT)
+        return code
 
 
 def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
@@ -132,22 +162,22 @@ def _until_signalled(
 ) -> int:
     received: list[int] = []
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int) -> None:
         received.append(number)
         (server.stop if number == signal.SIGINT else server.drain)()
 
     def load_anew(number: int, frame: FrameType | None) -> None:
         Thread(target=_replace_all, args=(server, names, load), daemon=True).start()
 
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, load_anew)
-    # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
-    signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
-    _announce(server, names, json)
-    server.serve_forever()
-    signal.set_wakeup_fd(-1)
-    return EXIT_INTERRUPTED if signal.SIGINT in received else 0
+    with own_handler(end):
+        signal.signal(signal.SIGHUP, load_anew)
+        # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
+        signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
+        _announce(server, names, json)
+        server.serve_forever()
+    if signal.SIGINT not in received:
+        return 0
+    return exit_code(signal.SIGINT)
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:
@@ -200,8 +230,10 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
 
 def _check(args: Serve) -> None:
     """What can be known to be wrong before a policy is loaded, which may take long."""
-    if args.max_batch < 1:
-        raise InvalidValueError(f"max_batch is at least 1, got {args.max_batch}")
+    if args.openpi is not None:
+        need("websockets")
+    if args.lerobot is not None:
+        need("grpc", "lerobot")
     if _has_gateway(args) and args.keys is not None and args.gateway_keys is None:
         raise InvalidValueError("with --keys, other projects' clients need --gateway-keys too")
     if args.keys is not None:
@@ -242,7 +274,5 @@ def tune_process() -> None:
 def _announce(server: PolicyServer, names: list[str], path: Path | None) -> None:
     if path is not None:
         facts = {"address": server.address, "pid": os.getpid(), "policies": names}
-        written = path.with_suffix(path.suffix + ".part")
-        written.write_text(json.dumps(facts) + "\n")
-        written.replace(path)
+        keep_text(path, json.dumps(facts) + "\n")
     print(f"ready: {server.address} policy {', '.join(names)}", flush=True)

@@ -4,21 +4,39 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.progress import Progress
 
 from robot_runtime.cli import train_data
+from robot_runtime.cli.options import (
+    AnyCount,
+    AnyRows,
+    Count,
+    InputFolder,
+    KeptFile,
+    Maybe,
+    OutputFile,
+    OutputFolder,
+    Processes,
+    Rows,
+    Seed,
+    Several,
+    Some,
+    Steps,
+    TaskName,
+    Within,
+    need,
+)
 from robot_runtime.cli.progress import counted, report_steps
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text
 
 if TYPE_CHECKING:
     from policies.flow.dataset import Demonstration
     from policies.flow.recipes import Recipe
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
-TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
 SEEING_STEPS = 4000
 """Gradient steps from a policy that is told the scene to one that sees it."""
 MOBILE_STEPS = 8000
@@ -28,65 +46,73 @@ MOBILE_STEPS = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a policy: on demonstrations of the scripted experts, for the methods that a recipe serves.
+    """Train a policy on demonstrations of the scripted experts, or on recorded datasets.
 
-    With --init a recipe goes on from a trained policy in fewer steps. Masked and residual have to, from
-    one of recipe plain; offset with --shared-observation cannot.
+    For whoever wants a policy of another task, method or robot state than the shipped ones. A recipe decides
+    which methods the policy can be run with. With --init a recipe goes on from a trained policy in fewer
+    steps; masked and residual need that, from a policy of recipe plain, and offset with --shared-observation
+    cannot.
     """
 
-    task: tuple[TaskName, ...]
+    task: Some[TaskName]
     """What to learn; tasks can share one network if their scene states have the same size."""
-    output: Path
+    output: OutputFolder
     """Folder of the checkpoint; its last part becomes the policy's name."""
     network: Literal["flow", "act", "diffusion"] = "flow"
-    """Ours, or LeRobot's ACT or Diffusion Policy at a like size: those have no recipes."""
-    recipe: RecipeName | None = None
-    """What the network is shown, and so which methods it can serve. If not given, mixed-schedule, and prefix
-    for a mobile robot: rows that are final after one call blur when its fingers close."""
-    max_delay: int | None = None
-    """Most committed rows, or longest offset; None takes the recipe's default."""
+    """flow: ours. act, diffusion: LeRobot's ACT or Diffusion Policy at a like size; those have no recipes."""
+    recipe: Maybe[RecipeName] = None
+    """What the network is shown, and so which methods it can be run with. If not given, mixed-schedule on a
+    table and prefix for a mobile robot: rows that are final after one call blur when its fingers close."""
+    max_delay: Maybe[AnyRows] = None
+    """Most committed rows, or longest offset; as the recipe has it if not given."""
     shared_observation: bool = False
-    """Recipe offset: all offsets of a sample in one sequence, with a network for that."""
+    """For recipe offset: all offsets of a sample in one sequence, with a network for that."""
     labels: Literal["base", "world"] = "base"
-    """Of a mobile robot: the hand in the base and the base from where it is, or both in the world."""
-    init: Path | None = None
-    """Checkpoint to start from: a folder, or a shipped one's name. With --dataset one that is told the scene,
-    so that it need not learn the task from what is seen, or one that sees."""
-    execution_horizon: int | None = None
-    """After how many rows the policy is to be asked again unless a user says so: kept in the checkpoint. If
-    not given, as the method has it."""
-    seed: int = 0
-    """Of demonstrations, initial weights and everything drawn in training."""
-    episodes: int | None = None
-    """Demonstrated episodes per task; None takes the task's own number. With --dataset, beside it and without
-    pictures, None taking none: if it has some, their scenes are told with the errors of recorded ones."""
-    steps: int | None = None
-    """Gradient steps; None takes the default of the training code, as do the next three."""
-    batch_size: int | None = None
+    """What actions of a mobile robot refer to. base: the hand in the base, and the base from where it stands.
+    world: both in the world."""
+    init: Maybe[str] = None
+    """Policy to start from: a folder, or the name of a shipped one. With --dataset either one that is told
+    the scene, so that the task need not be learned from pictures, or one that sees."""
+    execution_horizon: Maybe[Rows] = None
+    """Rows after which the policy is best asked again, kept in the checkpoint; as the method has it if not
+    given."""
+    seed: Seed = 0
+    """Decides demonstrations, initial weights and everything that is drawn in training."""
+    episodes: Maybe[Count] = None
+    """Demonstrated episodes per task; the task's own number if not given. With --dataset these are added
+    without pictures, none if not given: their scenes are told with the errors that recorded ones show."""
+    steps: Maybe[Steps] = None
+    """Gradient steps; as the training code has it if not given, and so are the next three."""
+    batch_size: Maybe[Count] = None
     """Samples per step."""
-    learning_rate: float | None = None
-    """Peak learning rate."""
-    width: int | None = None
-    """Of a token in the network, or of the residual head's layers; the one to start from has its own."""
-    workers: int = 2
-    """Processes to share the collecting of demonstrations; those do not depend on it."""
-    threads: int = 1
+    learning_rate: Maybe[Annotated[float, Within(0, 10, is_above=True)]] = None
+    """Largest learning rate."""
+    width: Maybe[Annotated[int, Within(1, 8192)]] = None
+    """Width of a token in the network, or of the residual head's layers; not with --init, which has its
+    own."""
+    workers: Processes = 2
+    """Processes that share the collecting of demonstrations; those do not depend on their number."""
+    threads: Processes = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
-    dataset: tuple[Path, ...] = ()
-    """LeRobot datasets made by `record`. From those with pictures a policy learns to see the scene by itself;
-    from those without, to be told it."""
-    glimpses: int | None = None
-    """With --dataset, pictures of scenes drawn anew with the robot anywhere, so that its place tells nothing
-    of where things are; None: 20,000 for a mobile robot, whose scenes can be drawn so."""
-    estimator_steps: int | None = None
-    """With --dataset, gradient steps of what tells the scene from pictures. If the policy to start from sees
-    already, its eyes learn on so long; None keeps them as they are."""
-    demonstrations: Path | None = None
+    dataset: Several[InputFolder] = ()
+    """LeRobot datasets made by `record`. From those with pictures a policy learns to see the scene by itself,
+    from those without to be told it."""
+    glimpses: Maybe[AnyCount] = None
+    """With --dataset: number of pictures of scenes drawn anew with the robot anywhere, so that its place
+    tells nothing of where things are; 20,000 for a mobile robot and 0 otherwise if not given."""
+    estimator_steps: Maybe[AnyCount] = None
+    """With --dataset: gradient steps of the network that tells the scene from pictures. If the policy to
+    start from sees already, that network learns on for so long, and stays as it is if not given."""
+    demonstrations: Maybe[KeptFile] = None
     """An .npz file to take the demonstrations from, or to keep them in if it is not there yet."""
-    json: Path | None = None
-    """Where to write what was done, as JSON."""
+    json: Maybe[OutputFile] = None
+    """Write what was done to this file, as JSON."""
 
     def main(self) -> int:
+        if self.network != "flow" or self.dataset:
+            need("lerobot")
+        if self.network == "diffusion":
+            need("diffusers")
         import torch
 
         recipe = self._recipe()
@@ -111,8 +137,8 @@ class Train:
         if self.json is not None:
             training = json.loads((self.output / "config.json").read_text()).get("training", {})
             times = {"collect_s": collect_s, "train_s": train_s, "train_cpu_s": cpu_s}
-            self.json.write_text(
-                json.dumps({"checkpoint": str(self.output), **times, **training}, indent=2) + "\n"
+            keep_text(
+                self.json, json.dumps({"checkpoint": str(self.output), **times, **training}, indent=2) + "\n"
             )
         return 0
 
@@ -143,9 +169,6 @@ class Train:
         if self._recipe_name == "residual" and self.width is not None:
             options["width"] = self.width
         recipe = make_recipe(self._recipe_name, **options)
-        for name, value in (("--episodes", self.episodes), ("--workers", self.workers)):
-            if value is not None and value < 1:
-                raise InvalidValueError(f"{name} must be at least 1, got {value}")
         if self.dataset and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
         checked_execution_horizon(self.execution_horizon, action_spec_of(self.task[0]).horizon)
@@ -249,7 +272,7 @@ class Train:
         return config.steps
 
 
-def _refuse_unknown_tasks(init: Path, tasks: Sequence[TaskName]) -> None:
+def _refuse_unknown_tasks(init: str, tasks: Sequence[TaskName]) -> None:
     """InvalidValueError: the policy to start from has not learned them."""
     from policies.flow.checkpoint import load
     from sim.tasks import make_task

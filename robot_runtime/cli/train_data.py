@@ -9,6 +9,7 @@ from rich.progress import Progress
 
 from robot_runtime.cli.progress import advance, report_steps
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep
 
 if TYPE_CHECKING:
     from policies.estimator import Estimator
@@ -60,7 +61,7 @@ def _without_pictures(options: "Train", progress: Progress) -> "Sequence[Demonst
             progress=advance(progress, bar),
         )
     if options.demonstrations is not None:
-        save_demonstrations(options.demonstrations, out)
+        keep(options.demonstrations, lambda path: save_demonstrations(path, out))
     return out
 
 
@@ -83,7 +84,7 @@ def training_data(
     if not has_pictures:
         return by_labels(options.task[0], [*demonstrations, *more], options.labels)
     estimator, notes = _estimator(options, demonstrations, init, progress)
-    estimator.save(options.output)
+    keep(options.output, estimator.save)
     data = by_estimates(options.task[0], demonstrations, estimator, more=more, init=init, seed=options.seed)
     return replace(data, notes={**data.notes, **notes})
 

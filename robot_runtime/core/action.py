@@ -14,6 +14,7 @@ from robot_runtime.core.transforms import (
     pose_from_quaternion,
     quaternion_from_rotation,
 )
+from robot_runtime.errors import InvalidValueError
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -109,20 +110,20 @@ class ActionSpec:
 
     def __post_init__(self) -> None:
         if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
-            raise ValueError(
+            raise InvalidValueError(
                 f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
                 f"got {self}"
             )
         joints = [f.num_joints for f in self.fields if isinstance(f, JointPosition)]
         if any(not 1 <= n <= MAX_JOINTS for n in joints):
-            raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {joints}")
+            raise InvalidValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {joints}")
         arms = [
             f for f in self.fields if isinstance(f, JointPosition | EndEffectorPose | WorldEndEffectorPose)
         ]
         bases = [f for f in self.fields if isinstance(f, BasePose | BaseTwist)]
         grippers = [f for f in self.fields if isinstance(f, GripperWidth)]
         if max(len(arms), len(bases), len(grippers)) > 1:
-            raise ValueError(f"at most one field each for arm, base and gripper, got {self.fields}")
+            raise InvalidValueError(f"at most one field each for arm, base and gripper, got {self.fields}")
 
     @cached_property
     def dim(self) -> int:

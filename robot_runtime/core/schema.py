@@ -40,14 +40,14 @@ class Schema:
 
     def __post_init__(self) -> None:
         if not 0 <= self.num_joints <= MAX_JOINTS or not 0 <= self.environment_state_dim <= MAX_SCENE:
-            raise ValueError(
+            raise InvalidValueError(
                 f"a schema has up to {MAX_JOINTS} joints and {MAX_SCENE} scene numbers, "
                 f"got {self.num_joints} and {self.environment_state_dim}"
             )
         if len(self.cameras) > MAX_CAMERAS or any(
             not 1 <= side <= MAX_SIDE for size in self.cameras.values() for side in size
         ):
-            raise ValueError(
+            raise InvalidValueError(
                 f"a schema has up to {MAX_CAMERAS} cameras of 1 to {MAX_SIDE} pixels a side, "
                 f"got {dict(self.cameras)!r:.200}"
             )

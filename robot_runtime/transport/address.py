@@ -1,13 +1,13 @@
 """Where a server listens: `tcp://HOST:PORT`, and what can be wrong with that."""
 
+import ipaddress
 import re
 import socket
-from typing import NamedTuple
 
 from robot_runtime.errors import RobotRuntimeError
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
-ALL = "*"
+LOCAL_SCHEMES = ("ipc://", "inproc://")
 
 
 class PortInUseError(RobotRuntimeError):
@@ -23,8 +23,8 @@ class PortInUseError(RobotRuntimeError):
 class AddressError(RobotRuntimeError):
     """Something that is not an address one can bind or connect to."""
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"cannot use address {address!r}: {reason}; expected e.g. {DEFAULT_ADDRESS}")
+    def __init__(self, address: str, reason: str, *, example: str = DEFAULT_ADDRESS) -> None:
+        super().__init__(f"cannot use address {address!r}: {reason}; expected e.g. {example}")
 
 
 class OpenAddressError(RobotRuntimeError):
@@ -39,40 +39,72 @@ class OpenAddressError(RobotRuntimeError):
 
 def is_local(address: str) -> bool:
     """Whether only this machine can reach the address."""
-    scheme, _, rest = address.partition("://")
-    host = rest.rpartition(":")[0].strip("[]")
-    return scheme in ("ipc", "inproc") or host in ("localhost", "::1") or host.startswith("127.")
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if address.startswith(LOCAL_SCHEMES) or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: whose, other machines say
 
 
-class Endpoint(NamedTuple):
-    """A host, ALL for every address of this machine, and a port, 0 for any that is free."""
+def address_to_listen(address: str) -> str:
+    """As libzmq has it: tcp if no scheme is named, port * for any that is free. AddressError."""
+    if _with_scheme(address).startswith(LOCAL_SCHEMES):
+        return address
+    bare = _with_scheme(address).removeprefix("tcp://")
+    if (problem := _problem(bare)) is not None:
+        raise AddressError(address, problem)
+    host, port = host_and_port(bare)
+    return f"tcp://{host}:{'*' if port == '0' else port}"
 
-    host: str
-    port: int
 
-    @classmethod
-    def of(cls, address: str) -> "Endpoint | None":
-        """None for other schemes than tcp, and for what only libzmq understands or refuses. AddressError."""
-        match = re.fullmatch(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[\w.-]+):(\*|\d{1,5})", address)
-        if match is None:
-            return None
-        port = 0 if match[2] == "*" else int(match[2])
-        if port >= 2**16:
-            raise AddressError(address, f"there is no port {port}")
-        return cls(match[1].strip("[]"), port)
+def address_to_connect(address: str) -> str:
+    """As `address_to_listen`, but of one host and one port. AddressError."""
+    out = address_to_listen(address)
+    if out.startswith("tcp://") and "*" in out:
+        raise AddressError(address, "to connect takes one host and one port, and * is any")
+    return out
 
-    @property
-    def is_one(self) -> bool:
-        """Whether it names one host and one port, as whoever connects has to."""
-        return self.host != ALL and self.port != 0
 
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port or '*'}"
+def host_and_port(text: str) -> tuple[str, str]:
+    """Of HOST:PORT; host and port may be *, a host of IPv6 stands in brackets. AddressError."""
+    if (problem := _problem(text)) is not None:
+        raise AddressError(text, problem, example=DEFAULT_ADDRESS.removeprefix("tcp://"))
+    host, _, port = text.rpartition(":")
+    return host, port
 
-    def resolve(self) -> list[tuple[int, tuple[str, int]]]:
-        """Address family, and host and port in it, IPv4 first; OSError if the host has no address."""
-        host = "0.0.0.0" if self.host == ALL else self.host
-        found = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
-        addresses = [(int(family), (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
-        return sorted(addresses, key=lambda it: it[0] != socket.AF_INET)
+
+def _problem(text: str) -> str | None:
+    """Why that is not HOST:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port or port.endswith("]"):
+        return "it names no port"
+    if port != "*" and not (port.isascii() and port.isdecimal()):
+        return f"{port!r} is no port number"
+    if port != "*" and int(port) >= 2**16:
+        return f"there is no port {port}, the last one is 65535"
+    if re.fullmatch(r"[0-9a-fA-F:.]*:[0-9a-fA-F:.]*", host):
+        return f"a host of IPv6 stands in brackets, [{host}]:{port}"
+    if not re.fullmatch(r"\*|\[[0-9a-fA-F:.]+\]|[\w-]+(\.[\w-]+)*\.?", host, re.ASCII):
+        return f"{host!r} is no host's name or number" if host else "it names no host"
+    return None
+
+
+def _with_scheme(address: str) -> str:
+    scheme, separator, _ = address.partition("://")
+    if separator and f"{scheme}://" not in ("tcp://", *LOCAL_SCHEMES):
+        raise AddressError(address, f"the scheme {scheme!r} is not known, tcp and ipc are")
+    return address if separator else f"tcp://{address}"
+
+
+def name_trouble(address: str) -> str | None:
+    """Why the host's name in a tcp address stands for nothing; it asks the network, which may take long."""
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if not address.startswith("tcp://"):
+        return None
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:
+        return f"the name {host!r} stands for no address: {getattr(error, 'strerror', None) or error}"
+    return None

@@ -54,7 +54,7 @@ def test_a_killed_server_is_noticed_and_the_robot_holds_until_a_fresh_chunk():
     [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM)],
     ids=["at once", "in mid-episode", "terminated in mid-episode"],
 )
-def test_ctrl_c_brings_the_robot_to_rest_and_exits_with_130(number, signal_number):
+def test_ctrl_c_and_sigterm_bring_the_robot_to_rest_and_exit_as_a_shell_says(number, signal_number):
     with ServerProcess("track") as server:
         robot = command("run", "--task", "track", "--server", server.address, "--duration-s", "60")
         assert robot.stdout is not None
@@ -62,8 +62,8 @@ def test_ctrl_c_brings_the_robot_to_rest_and_exits_with_130(number, signal_numbe
         time.sleep(0.0 if number == 1 else 1.5)
         robot.send_signal(signal_number)
         out, err = robot.communicate(timeout=20)
-    assert robot.returncode == 130, err
-    assert "interrupted" in err
+    assert robot.returncode == 128 + signal_number, err
+    assert ("interrupted" if signal_number == signal.SIGINT else "terminated") in err
     if number == 2:
         assert "a stop was asked for" in err
         assert "stalled_s" in out  # what was measured until then is not lost
@@ -179,17 +179,27 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
             ["lab", "--tasks", "fetch"],
             "task of the comparison 'fetch'; valid: conveyor, pick_place, strike, ",
         ),
-        (["eval", "--sampling-share", "1.5"], "sampling-share must lie in [0, 1], got 1.5"),
+        (["eval", "--sampling-share", "1.5"], "--sampling-share takes a number from 0 to 1, got 1.5"),
         (["eval", "--method", "magic"], "unknown method 'magic'; valid: a2c2, averaged-samples"),
         (
             ["serve", "--policy", "nowhere"],
             f"'nowhere'; valid: {KNOWN_POLICIES}",
         ),
-        (["serve", "--policy", "hold", "--max-batch", "0"], "max_batch is at least 1, got 0"),
-        (["serve", "--policy", "hold", "--keys", "nowhere"], "server.key_secret is not a key"),
-        (["serve", "--policy", "hold", "--token", "nowhere"], "cannot read the token"),
-        (["serve", "--policy", "hold", "--keys", "x", "--openpi", "127.0.0.1:0"], "--gateway-keys too"),
-        (["eval", "--episodes", "0"], "episodes >= 1"),
+        (
+            ["serve", "--policy", "hold", "--max-batch", "0"],
+            "--max-batch takes a number from 1 to 4096",
+        ),
+        (
+            ["serve", "--policy", "hold", "--keys", "nowhere"],
+            "--keys names a folder to read",
+        ),
+        (["serve", "--policy", "hold", "--keys", "."], "server.key_secret is not a key"),
+        (
+            ["serve", "--policy", "hold", "--token", "nowhere"],
+            "--token names a file to read",
+        ),
+        (["serve", "--policy", "hold", "--keys", ".", "--openpi", "127.0.0.1:0"], "--gateway-keys too"),
+        (["eval", "--episodes", "0"], "--episodes takes a number from 1 to 1000000, got 0"),
         (
             ["eval", "--policy", "nothing", "--episodes", "1", "--workers", "1"],
             f"'nothing'; valid: {KNOWN_POLICIES}",
@@ -198,7 +208,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
             ["eval", "--policy", "track", "--task", "strike", "--episodes", "1", "--workers", "1"],
             "'track' does not know the task 'hit the ball back over the net'; valid: 'follow the",
         ),
-        (["run", "--method", "naive", "--execution-horizon", "0"], "execution horizon"),
+        (["run", "--method", "naive", "--execution-horizon", "0"], "--execution-horizon takes a number"),
         (["run", "--method", "a2c2"], "needs a correction head, and no checkpoint has been named; to make"),
         (["run", "--method", "a2c2", "--correction", "track"], "policy 'track' has none; to make"),
         (["eval", "--method", "a2c2", "--episodes", "1", "--workers", "1"], "--recipe residual --init"),

@@ -211,7 +211,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     [
         (("--tasks", "track"), "unknown household task 'track'"),
         (("--splices", "rtc"), "unknown splice of the comparison 'rtc'"),
-        (("--episodes", "0"), "need episodes >= 1 and workers >= 1"),
+        (("--episodes", "0"), "--episodes takes a number from 1 to 1000000, got 0"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(option, message, capsys):
@@ -223,12 +223,12 @@ def test_what_cannot_be_compared_is_refused(option, message, capsys):
     ("options", "message"),
     [
         (("--network", "act", "--init", "fetch"), "--init goes with --network flow, act starts anew"),
-        (("--episodes", "0"), "--episodes must be at least 1, got 0"),
+        (("--episodes", "0"), "--episodes takes a number from 1 to 1000000, got 0"),
         (("--execution-horizon", "33"), "expected an execution horizon of 1 to 32 rows, or none, got 33"),
         (("--network", "act", "--execution-horizon", "4"), "--execution-horizon goes with --network flow"),
-        (("--workers", "0"), "--workers must be at least 1, got 0"),
+        (("--workers", "0"), "--workers takes a number from 1 to 256, got 0"),
         (("--estimator-steps", "5"), "--estimator-steps and --glimpses go with --dataset"),
-        (("--dataset", "x", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
+        (("--dataset", ".", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
     ],
 )
 def test_options_of_train_that_do_not_go_together_are_refused(options, message, tmp_path, capsys):

@@ -1,0 +1,268 @@
+"""What options take: every number has a range, every path says what it is for, and `check` tries them first.
+
+A rule stands in the option's annotation, so that a command is refused in one sentence before it has begun:
+
+    delay_ms: Milliseconds = 0.0
+    json: Maybe[OutputFile] = None
+"""
+
+import math
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tyro.conf import Positional, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from policies.loading import policy_names
+from robot_runtime.core.method import METHODS
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.transport.address import AddressError, address_to_connect, address_to_listen, host_and_port
+
+
+class Rule(ABC):
+    """What one option takes."""
+
+    @abstractmethod
+    def complaint(self, value: Any) -> str | None:
+        """What is wrong with the value, to stand behind the option's name; None if nothing is."""
+
+
+@dataclass(frozen=True)
+class Within(Rule):
+    """A finite number in [low, high]."""
+
+    low: float
+    high: float
+    is_above: bool = False
+    """Whether it has to be above `low`."""
+
+    def complaint(self, value: float) -> str | None:
+        is_inside = math.isfinite(value) and self.low <= value <= self.high
+        if is_inside and not (self.is_above and value == self.low):
+            return None
+        start = f"above {self.low:.15g} and up to" if self.is_above else f"from {self.low:.15g} to"
+        return f"takes a number {start} {self.high:.15g}, got {value}"
+
+
+@dataclass(frozen=True)
+class Filled(Rule):
+    """At least one value."""
+
+    def complaint(self, value: tuple[object, ...]) -> str | None:
+        return None if value else "takes at least one value, got none"
+
+
+@dataclass(frozen=True)
+class Read(Rule):
+    """A file, or a folder, that is there."""
+
+    is_folder: bool = False
+
+    def complaint(self, value: Path) -> str | None:
+        what = "a folder" if self.is_folder else "a file"
+        try:
+            if not value.exists():
+                return f"names {what} to read, and there is no {value}"
+            if value.is_dir() != self.is_folder:
+                return f"names {what} to read, and {value} is {'a file' if self.is_folder else 'a folder'}"
+            next(value.iterdir(), None) if self.is_folder else value.open("rb").close()
+        except OSError as error:
+            return f"names {what} to read, and {value} cannot be read: {reason(error)}"
+        return None
+
+
+@dataclass(frozen=True)
+class Written(Rule):
+    """A file or a folder to be written; the file's folder has to be there, and so has room in it."""
+
+    is_folder: bool = False
+    is_new: bool = False
+    """Whether nothing may be there yet."""
+    is_kept: bool = False
+    """Whether a file that is there is read instead."""
+    endings: tuple[str, ...] = ()
+    """Of its name; any if none is given."""
+
+    def complaint(self, value: Path) -> str | None:
+        what = "a folder" if self.is_folder else "a file"
+        if self.endings and value.suffix not in self.endings:
+            return f"names a file that ends in {' or '.join(self.endings)}, got {value}"
+        try:
+            if self.is_kept and value.exists():
+                return Read(is_folder=self.is_folder).complaint(value)
+            if self.is_new and value.exists():
+                return f"names {what} to make, and {value} is there already"
+            if value.exists() and value.is_dir() != self.is_folder:
+                return f"names {what} to write, and {value} is {'a file' if self.is_folder else 'a folder'}"
+            if value.exists() and not value.is_file() and not value.is_dir():
+                return None  # a device or a pipe
+            folder = _nearest(value) if self.is_folder else value.resolve().parent
+            if not folder.is_dir():
+                return f"names {what} to write, and {folder} is no folder"
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(_ROOM))
+        except (OSError, ValueError) as error:
+            return f"names {what} to write, and {value} cannot be written: {reason(error)}"
+        return None
+
+
+_ROOM = 4096
+"""Written on trial [bytes]: a full disk has not even that."""
+
+
+@dataclass(frozen=True)
+class Folder(Rule):
+    """A folder that may be there or not."""
+
+    def complaint(self, value: Path) -> str | None:
+        return f"names a folder, and {value} is a file" if value.is_file() else None
+
+
+@dataclass(frozen=True)
+class Address(Rule):
+    """Where something listens."""
+
+    parse: Callable[[str], object]
+    """Raises AddressError."""
+
+    def complaint(self, value: str) -> str | None:
+        try:
+            self.parse(value)
+        except AddressError as error:
+            return f"is refused: {error}"
+        return None
+
+
+T = TypeVar("T")
+Maybe = Annotated[T | None, arg(help_behavior_hint="(optional)")]
+"""An option without a value of its own."""
+Several = Annotated[
+    tuple[T, ...], arg(help_behavior_hint=lambda label: f"(default: {label})" if label else "(optional)")
+]
+"""As many as wanted, none too."""
+Some = Annotated[tuple[T, ...], Filled()]
+"""One or more."""
+
+TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
+"""The first four are for the arm on a table, the others for the mobile robot."""
+_TASKS = get_args(TaskName)
+Task = Annotated[
+    str,
+    arg(help=f"What the robot does. On a table: {', '.join(_TASKS[:4])}. Mobile: {', '.join(_TASKS[4:])}."),
+]
+MethodName = Annotated[
+    str,
+    arg(
+        help="How action chunks are run. default: the method that the policy was trained for. auto: the one "
+        f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
+    ),
+]
+SHIPPED = f"Shipped are {', '.join(policy_names())}."
+
+Count = Annotated[int, Within(1, 1_000_000)]
+AnyCount = Annotated[int, Within(0, 1_000_000)]
+Steps = Annotated[int, Within(1, 100_000_000)]
+Rows = Annotated[int, Within(1, 10_000)]
+AnyRows = Annotated[int, Within(0, 10_000)]
+Processes = Annotated[int, Within(1, 256)]
+"""Or threads."""
+Batch = Annotated[int, Within(1, 4096)]
+Pixels = Annotated[int, Within(1, 4096)]
+Seed = Annotated[int, Within(0, 2**31 - 1)]
+Share = Annotated[float, Within(0, 1)]
+Hertz = Annotated[float, Within(1, 10_000)]
+Milliseconds = Annotated[float, Within(0, 3_600_000)]
+HeartbeatMs = Annotated[float, Within(1, 60_000)]
+Seconds = Annotated[float, Within(0.001, 1_000_000)]
+InputFile = Annotated[Path, Read()]
+InputFolder = Annotated[Path, Read(is_folder=True)]
+OutputFile = Annotated[Path, Written()]
+PictureFile = Annotated[Path, Written(endings=(".png", ".svg", ".pdf"))]
+OutputFolder = Annotated[Path, Written(is_folder=True)]
+NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
+KeptFile = Annotated[Path, Written(is_kept=True)]
+AnyFolder = Annotated[Path, Folder()]
+ServerAddress = Annotated[str, Address(address_to_connect)]
+OwnAddress = Annotated[str, Address(address_to_listen)]
+HostPort = Annotated[str, Address(host_and_port)]
+
+
+def need(*modules: str) -> None:
+    """ModuleNotFoundError now, for a module that a command would import late."""
+    for name in modules:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def check(command: object) -> None:
+    """Try all options of a command; InvalidValueError names the first that cannot work."""
+    assert is_dataclass(command)
+    hints = get_type_hints(type(command), include_extras=True)
+    for field in fields(command):
+        value = getattr(command, field.name)
+        if is_dataclass(value):
+            check(value)
+        else:
+            check_option(option_name(field.name, hints[field.name]), hints[field.name], value)
+
+
+def check_option(name: str, hint: object, value: object) -> None:
+    """Try one option; InvalidValueError."""
+    for rule, part in rules_for(hint, value):
+        if (complaint := rule.complaint(part)) is not None:
+            raise InvalidValueError(f"{name} {complaint}")
+
+
+def option_name(name: str, hint: object) -> str:
+    """As it is typed."""
+    is_positional = Positional[int].__metadata__[0] in getattr(hint, "__metadata__", ())  # type: ignore[attr-defined]
+    return name.upper() if is_positional else "--" + name.replace("_", "-")
+
+
+def rules_for(hint: Any, value: Any) -> Iterator[tuple[Rule, Any]]:
+    """The rules in an annotation, each with the part of the value that it is for; none for None."""
+    if value is None:
+        return
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from ((rule, value) for rule in hint.__metadata__ if isinstance(rule, Rule))
+        yield from rules_for(inner[0], value)
+    elif origin in (Union, UnionType):
+        yield from (found for each in inner if each is not NoneType for found in rules_for(each, value))
+    elif origin is tuple:
+        kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
+        yield from (found for kind, part in zip(kinds, value, strict=True) for found in rules_for(kind, part))
+
+
+def reason(error: Exception) -> str:
+    """What an error of the operating system says, without its number and the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest one above it that is there."""
+    path = path.resolve()
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def registry() -> ConstructorRegistry:
+    """How tyro is to read `T | None`: as T, None being for what is not given."""
+    out = ConstructorRegistry()
+
+    @out.primitive_rule
+    def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        kinds = [each for each in get_args(info.type) if each is not NoneType]
+        if info.type_origin not in (Union, UnionType) or len(kinds) != 1:
+            return None
+        spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kinds[0], info.markers))
+        assert isinstance(spec, PrimitiveConstructorSpec)
+        to_text = spec.str_from_instance
+        return replace(spec, str_from_instance=lambda value: [] if value is None else to_text(value))
+
+    return out

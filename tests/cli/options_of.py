@@ -1,0 +1,86 @@
+"""Every option of every command, with what its annotation says."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from robot_runtime.cli.commands import Subcommand
+from robot_runtime.cli.options import Rule, option_name
+
+NUMBERS = (int, float)
+
+
+class Option(NamedTuple):
+    """One option of one command."""
+
+    command: tuple[str, ...]
+    """The words before it."""
+    name: str
+    kind: type
+    """Of the first of its values."""
+    rules: tuple[Rule, ...]
+    """For the first of its values."""
+    num_values: int
+    others: tuple[str, ...]
+    """What the command needs beside it."""
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.command)} {self.name}"
+
+    def typed(self, value: object) -> list[str]:
+        """The command line with that value."""
+        values = [str(value)] * self.num_values
+        given = values if self.name.isupper() else [self.name, *values]
+        return [*self.command, *self.others, *given]
+
+
+NEEDED = {
+    "--output": ("--output", "{tmp}/new"),
+    "--policy": ("--policy", "hold"),
+    "--task": ("--task", "track"),
+    "--robots": ("--robots", "left"),
+    "POLICY": (".",),
+}
+"""Options without a default, and what to give."""
+
+
+def options(hint: Any = Subcommand, command: tuple[str, ...] = ()) -> Iterator[Option]:
+    """All of them, walked through the dataclasses that tyro reads."""
+    for each in get_args(hint):
+        kind, (conf, *_) = get_args(each)[0], each.__metadata__
+        words = (*command, conf.name)
+        hints = get_type_hints(kind, include_extras=True)
+        if "what" in hints:
+            yield from options(hints["what"], words)
+            continue
+        needed = [
+            option_name(field.name, hints[field.name])
+            for field in fields(kind)
+            if field.default is MISSING and field.default_factory is MISSING
+        ]
+        for field in fields(kind):
+            name = option_name(field.name, hints[field.name])
+            others = tuple(word for other in needed if other != name for word in NEEDED[other])
+            yield Option(words, name, *_first(hints[field.name]), others)
+
+
+def _first(hint: Any) -> tuple[type, tuple[Rule, ...], int]:
+    """Kind and rules of the first value, and how many values there have to be."""
+    rules: tuple[Rule, ...] = ()
+    num_values = 1
+    while get_args(hint) and get_origin(hint) is not None:
+        inner = get_args(hint)
+        if get_origin(hint) is Annotated:
+            rules = tuple(each for each in hint.__metadata__ if isinstance(each, Rule))
+        elif get_origin(hint) is tuple:
+            rules, num_values = (), 1 if inner[-1] is ... else len(inner)
+        hint = inner[0]
+        if not isinstance(hint, type) and not get_args(hint):
+            return str, rules, num_values  # a Literal
+    return hint, rules, num_values
+
+
+def is_path(option: Option) -> bool:
+    """Whether it names a file or a folder."""
+    return option.kind is Path
