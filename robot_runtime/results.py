@@ -15,8 +15,8 @@ from pathlib import Path
 from robot_runtime.errors import RobotRuntimeError
 
 _PACKAGES = (
-    "robot-runtime", "numpy", "pin", "pyzmq", "msgspec", "ruckig", "mujoco", "franky-sim", "torch", "safetensors",
-    "lerobot", "diffusers", "transformers", "opencv-python-headless",
+    "robot-runtime", "numpy", "pin", "pyzmq", "msgspec", "ruckig", "mujoco", "franky-sim", "torch",
+    "safetensors", "lerobot", "diffusers", "transformers", "opencv-python-headless",
 )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
 
 
 def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
-    """How it was made, configuration, summary, the seeds that failed, and every episode if wanted, as text."""
+    """How it was made, configuration, summary, failed seeds, and every episode if wanted, as text."""
     data: dict[str, object] = {
         "config": config.as_dict(),
         "summary": summarise(results),

@@ -6,7 +6,7 @@ from importlib import metadata
 
 import numpy as np
 
-from robot_runtime.results import made_by, result_json
+from robot_runtime.results import result_json
 
 
 def test_a_result_names_its_date_command_seeds_versions_and_commit():
@@ -20,7 +20,3 @@ def test_a_result_names_its_date_command_seeds_versions_and_commit():
     assert made["date"].endswith("+00:00")
     assert {"command", "commit", "is_changed", "machine"} <= made.keys()
     assert (made["commit"] is None) == (made["is_changed"] is None)
-
-
-def test_packages_that_are_not_installed_are_left_out():
-    assert all(made_by()["versions"].values())

@@ -74,9 +74,15 @@ class Schema:
             environment_state_dim=whole(data["environment_state_dim"], "environment_state_dim"),
             cameras={
                 _text(name): (whole(h, "height"), whole(w, "width"))
-                for name, (h, w) in data["cameras"].items()
+                for name, (h, w) in _cameras(data["cameras"]).items()
             },
         )
+
+
+def _cameras(value: object) -> dict:
+    if not isinstance(value, dict):
+        raise ValueError(f"cameras are an object of names and sizes, got {value!r:.100}")
+    return value
 
 
 def _flag(value: object, name: str) -> bool:

@@ -88,6 +88,7 @@ def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(f
         ({"model": config["model"] | {"width": "128"}}, "Expected `int`, got `str`"),
         ({"action_spec": config["action_spec"] | {"horizon": 2**30}}, "do not fit together"),
         ({"schema": config["schema"] | {"cameras": {"eye": [10**9, 1]}}}, "do not fit together"),
+        ({"schema": config["schema"] | {"cameras": 7}}, "cameras are an object of names and sizes, got 7"),
         ({"schema": config["schema"] | {"num_joints": -7}}, "do not fit together"),
         ({"tasks": "abc"}, "tasks is a list of texts"),
         ({"tasks": ["a", "b"]}, "columns, rows, tasks or fields differ"),
