@@ -23,11 +23,12 @@ import pinocchio as pin
 import torch
 from jaxtyping import Float, UInt8
 from msgspec import structs
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from policies.budget import Budget
 from policies.estimator_network import EstimatorConfig, SceneEstimator
+from policies.files import read_json, read_tensors, refuse_oversized, value_of
 from policies.flow.features import NEAR, Normaliser, points_from_hand
 from policies.loading import ESTIMATOR
 from robot_runtime.core.state import Observation
@@ -120,14 +121,18 @@ class Estimator:
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> "Estimator":
         """CheckpointError says what is wrong with the folder."""
+        data, tensors = read_json(folder / ESTIMATOR), read_tensors(folder / WEIGHTS)
         try:
-            config = EstimatorConfig(**json.loads((folder / ESTIMATOR).read_text()))
-            tensors = load_file(folder / WEIGHTS)
-            network = SceneEstimator(config)
+            config = value_of(EstimatorConfig, data)
+            refuse_oversized(config)
             weights = {name[8:]: value for name, value in tensors.items() if name.startswith("network.")}
+            with Budget(folder / WEIGHTS):
+                network = SceneEstimator(config)
             network.load_state_dict(weights)
             scene = Normaliser(mean=tensors["scene.mean"].numpy(), std=tensors["scene.std"].numpy())
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            if scene.mean.shape != (config.scene_dim,) or not (scene.std > 0.0).all():
+                raise ValueError(f"statistics of the scene have shape {scene.mean.shape}")
+        except (ValueError, KeyError, TypeError, RuntimeError, IndexError) as error:
             raise CheckpointError(f"{folder} holds no scene estimator: {error}") from error
         return cls(network=network.eval().requires_grad_(False).to(device), scene=scene)
 

@@ -1,10 +1,23 @@
-"""Results that took long to make: if they cannot be written where they should, they are kept elsewhere."""
+"""Results that took long to make: they say how they were made, and are kept elsewhere if they have to be."""
 
+import json
+import platform
+import shlex
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from robot_runtime.errors import RobotRuntimeError
+
+_PACKAGES = (
+    "robot-runtime", "numpy", "pin", "pyzmq", "msgspec", "ruckig", "mujoco", "franky-sim", "torch",
+    "safetensors", "lerobot", "diffusers", "transformers", "opencv-python-headless",
+)  # fmt: skip
 
 
 class KeptElsewhereError(RobotRuntimeError):
@@ -43,3 +56,54 @@ def _write_whole(path: Path, text: str) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def result_json(data: Mapping[str, object], *, seeds: Iterable[int] = ()) -> str:
+    """The text of a result's file: the result, and under `made_by` what it takes to make it again."""
+    return json.dumps({"made_by": made_by(seeds=seeds), **data}, indent=1) + "\n"
+
+
+def made_by(*, seeds: Iterable[int] = ()) -> dict[str, object]:
+    """Date, command, seeds, versions of what computes, and this code's commit if there is one.
+
+    seeds: of the episodes or draws; none if nothing is drawn.
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "seeds": list(seeds),
+        **code(),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what comes out, as far as they are installed."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def code() -> dict[str, object]:
+    """This code's commit and whether it was changed since; None for both if it is in no repository."""
+    commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", __file__) else None
+    changed = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
+    return {"commit": commit, "is_changed": changed}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *arguments],
+            capture_output=True, text=True, timeout=5.0, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import made_by
 from sim.lab_methods import EXPERT
 from sim.lab_scores import RESULTS_VERSION, Estimate, Row, at_reference
 from sim.lab_style import Style
@@ -30,7 +31,8 @@ BEGIN, END = "<!-- lab: begin, written by robot-runtime lab -->", "<!-- lab: end
 def to_json(rows: Sequence[Row]) -> str:
     """Every row, summed up, and the command that made it; a row per line."""
     lines = ",\n".join("  " + json.dumps(row.as_dict()) for row in rows)
-    return f'{{\n "version": {RESULTS_VERSION},\n "rows": [\n{lines}\n ]\n}}\n'
+    made = json.dumps(made_by())
+    return f'{{\n "version": {RESULTS_VERSION},\n "made_by": {made},\n "rows": [\n{lines}\n ]\n}}\n'
 
 
 def read_json(path: Path) -> list[Row]:

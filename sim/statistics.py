@@ -1,10 +1,10 @@
 """What the episodes of an evaluation come to, and how sure that is."""
 
-import json
 from dataclasses import asdict
 
 import numpy as np
 
+from robot_runtime.results import result_json
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
 
@@ -51,7 +51,7 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
 
 
 def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
-    """Configuration, summary, the seeds that failed, and every episode if wanted, as text."""
+    """How it was made, configuration, summary, failed seeds, and every episode if wanted, as text."""
     data: dict[str, object] = {
         "config": config.as_dict(),
         "summary": summarise(results),
@@ -59,4 +59,4 @@ def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_epis
     }
     if with_episodes:
         data["episodes"] = [asdict(result) for result in results]
-    return json.dumps(data, indent=1) + "\n"
+    return result_json(data, seeds=[result.seed for result in results])

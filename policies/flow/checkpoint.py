@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, from_numpy
 
+from policies.budget import Budget
+from policies.files import read_json, read_tensors, refuse_oversized, texts, value_of, whole_number
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
+from policies.flow.support import MAX_STEPS
 from policies.loading import ESTIMATOR
 from policies.policy import checked_execution_horizon
 from policies.shipped import find_checkpoint
@@ -80,57 +82,53 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
 def load(name_or_path: str | Path) -> Checkpoint:
     """The checkpoint in a folder, or shipped under a name; CheckpointError says what is wrong with it."""
     folder = find_checkpoint(name_or_path)
-    config, tensors = _read_config(folder / CONFIG), _read_tensors(folder / WEIGHTS)
+    config, tensors = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
     try:
-        model_config = ModelConfig(**config["model"])
-        model = FlowTransformer(model_config)
+        model_config = value_of(ModelConfig, config["model"])
+        refuse_oversized(model_config)
         weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+        with Budget(folder / WEIGHTS):
+            model = FlowTransformer(model_config)
         model.load_state_dict(weights)
+        spec, schema = ActionSpec.from_dict(config["action_spec"]), Schema.from_dict(config["schema"])
+        tasks = texts(config, "tasks")
+        sizes = model_config.action_dim, model_config.horizon, model_config.num_tasks
+        if sizes != (spec.dim, spec.horizon, len(tasks)) or schema.action_fields != spec.fields:
+            raise ValueError("columns, rows, tasks or fields differ between model, schema and action_spec")
         return Checkpoint(
             name=str(config["name"]),
             model=model.eval().requires_grad_(False),
             model_config=model_config,
-            feature_config=FeatureConfig(**config["features"]),
-            features=_normaliser(tensors, "features"),
-            rows=_normaliser(tensors, "rows"),
-            schema=Schema.from_dict(config["schema"]),
-            action_spec=ActionSpec.from_dict(config["action_spec"]),
-            tasks=tuple(config["tasks"]),
-            num_steps=int(config["num_steps"]),
-            training=config["training"],
+            feature_config=value_of(FeatureConfig, config["features"]),
+            features=_normaliser(tensors, "features", (model_config.state_dim,)),
+            rows=_normaliser(tensors, "rows", (spec.horizon, spec.dim)),
+            schema=schema,
+            action_spec=spec,
+            tasks=tasks,
+            num_steps=whole_number(config, "num_steps", 1, MAX_STEPS),
+            training=value_of(dict, config["training"]),
             recipe=recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES,
-            execution_horizon=checked_execution_horizon(
-                config.get("execution_horizon"), int(config["action_spec"]["horizon"])
-            ),
+            execution_horizon=checked_execution_horizon(config.get("execution_horizon"), spec.horizon),
         )
     except (KeyError, TypeError, ValueError, RuntimeError, UnknownNameError) as error:
         raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error
 
 
-def _normaliser(tensors: Mapping[str, Tensor], name: str) -> Normaliser:
-    return Normaliser(mean=tensors[f"{name}.mean"].numpy(), std=tensors[f"{name}.std"].numpy())
+def _normaliser(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Normaliser:
+    mean, std = (tensors[f"{name}.{part}"].double().numpy() for part in ("mean", "std"))
+    if mean.shape != shape or std.shape != shape or not (std > 0.0).all():
+        raise ValueError(f"{name}: means, and deviations above 0, have shape {shape}, got {mean.shape}")
+    return Normaliser(mean=mean, std=std)
 
 
 def _read_config(path: Path) -> dict:
     if not path.is_file():
         raise CheckpointError(f"{path.parent} is not a checkpoint: it has no {path.name}")
-    try:
-        config = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: expected JSON, {error}") from error
-    found = config.get("format") if isinstance(config, dict) else None
+    config = read_json(path)
+    found = config.get("format")
     if found != FORMAT:
         raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, found {found}")
     return config
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise CheckpointError(f"{path.parent} is not a checkpoint: it has no {path.name}")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: expected safetensors, {error}") from error
 
 
 def write_card(

@@ -18,6 +18,7 @@ The recipe is saved in the checkpoint, which is how a policy knows what it may b
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+from policies.files import refuse_oversized, value_of
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 
@@ -207,6 +208,11 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, object]:
 
 
 def recipe_from_dict(values: Mapping[str, object]) -> Recipe:
-    """Inverse of `recipe_to_dict`; ValueError or KeyError if it is something else."""
+    """Inverse of `recipe_to_dict`; ValueError, KeyError or UnknownNameError if it is something else."""
     options = dict(values)
-    return make_recipe(str(options.pop("name")), **options)
+    name = str(options.pop("name"))
+    if name not in _BY_NAME:
+        raise UnknownNameError("recipe", name, _BY_NAME)
+    recipe: Recipe = value_of(_BY_NAME[name], options)
+    refuse_oversized(recipe)
+    return recipe

@@ -9,7 +9,6 @@ What the three lose no shorter path through our tick would save: the machine tak
 that they share with the cameras. Rounds of the four alternate; each has as many ticks as ours.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,7 +31,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.mailbox import Mailbox
 from robot_runtime.realtime import Pacer, real_time_thread
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.runner import await_first_pictures, camera_threads
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
@@ -97,7 +96,7 @@ class BenchCameras:
         console.print(_table(rounds, self.control_hz))
         if self.json is not None:
             rows = [asdict(row) for row in rounds]
-            keep_text(self.json, json.dumps({"control_hz": self.control_hz, "rounds": rows}, indent=1) + "\n")
+            keep_text(self.json, result_json({"control_hz": self.control_hz, "rounds": rows}))
         return 0
 
 

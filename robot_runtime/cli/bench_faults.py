@@ -1,6 +1,5 @@
 """`robot-runtime bench faults`: the server is killed in mid-run, and comes back."""
 
-import json
 import time
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ from robot_runtime.core.executor import Tick
 from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Observation
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot import Robot
 from robot_runtime.runner import SERVER_BACK, SERVER_LOST, Runner, Setting
 from robot_runtime.server.process import ServerProcess
@@ -58,7 +57,7 @@ class BenchFaults:
         stale = sum(int(figures["resumed on an old chunk"]) for figures in rounds)
         console.print(f"resumed on a chunk from before the loss: {stale} of {len(rounds)}")
         if self.json is not None:
-            keep_text(self.json, json.dumps(rounds, indent=1))
+            keep_text(self.json, result_json({"rounds": rounds}))
         return 0
 
 

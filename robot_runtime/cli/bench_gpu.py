@@ -1,6 +1,5 @@
 """`robot-runtime bench gpu`: SmolVLA and pi0.5 at full size by stages, against LeRobot and the floor."""
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ from rich.table import Table
 from robot_runtime.cli.options import Batch, Count, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from policies.lerobot_timing import Peak
@@ -63,8 +62,8 @@ class BenchGpu:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         show(figures, title=f"{name}, {dtype}, {self.cameras} cameras, p50 [ms]")
         if self.json is not None:
-            written = {"device": name, "dtype": dtype, "torch": torch.__version__, "rows": figures}
-            keep_text(self.json, json.dumps(written, indent=2) + "\n")
+            written = {"device": name, "dtype": dtype, "rows": figures}
+            keep_text(self.json, result_json(written))
         return 0
 
     def _dtype(self, device_type: str) -> str:

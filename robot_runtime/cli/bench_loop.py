@@ -1,7 +1,6 @@
 """`robot-runtime bench loop`: what a tick costs, and how late it comes."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from robot_runtime.core.executor import Executor
 from robot_runtime.core.method import method_named
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.realtime import Pacer, real_time_thread
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
@@ -80,7 +79,7 @@ class BenchLoop:
                 rows.append({"rate_hz": rate, "load": load, "fifo": fifo, "floor": floor, "ours": ours})
         console.print(_lateness_table(rows))
         if self.json is not None:
-            keep_text(self.json, json.dumps({"tick_cost_us": cost, "lateness_ms": rows}, indent=1))
+            keep_text(self.json, result_json({"tick_cost_us": cost, "lateness_ms": rows}))
         return 0
 
 

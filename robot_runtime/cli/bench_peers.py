@@ -36,7 +36,7 @@ from robot_runtime.cli.bench_wire_floor import Trip, floor_round_trip, threads_r
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile, need
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 
 OURS = "ours"
 PADDINGS = (0, 1000, 2000, 3000)
@@ -66,7 +66,7 @@ class BenchPeers:
         rows = [row for payload in PAYLOADS for row in self._measured(payload)]
         show(rows)
         if self.json is not None:
-            keep_text(self.json, json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+            keep_text(self.json, result_json({"rows": [asdict(row) for row in rows]}))
         return 0
 
     def _measured(self, payload: str) -> list[Row]:

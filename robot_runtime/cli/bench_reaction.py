@@ -1,7 +1,5 @@
 """`robot-runtime bench reaction`: from an unforeseen event to the first command that knows of it."""
 
-import json
-import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +9,7 @@ from tyro.conf import arg
 from robot_runtime.cli.options import Maybe, OutputFile, Processes, Within
 from robot_runtime.core.choose import DEFAULTS
 from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from sim.reaction_bench import Outcome
@@ -52,15 +50,14 @@ class BenchReaction:
             )
         show(outcomes)
         if self.json is not None:
-            command = shlex.join(["robot-runtime", *sys.argv[1:]])
-            keep_text(self.json, json.dumps(to_dict(outcomes, command=command), indent=1) + "\n")
+            keep_text(self.json, result_json(to_dict(outcomes)))
         return 0
 
 
-def to_dict(outcomes: "list[Outcome]", *, command: str) -> dict[str, object]:
+def to_dict(outcomes: "list[Outcome]") -> dict[str, object]:
     """The figures, each with how many times shorter it is than synchronous."""
     rows = [{**o.as_dict(), "synchronous_over_this": _shorter(outcomes, o)} for o in outcomes]
-    return {"command": command, "rows": rows}
+    return {"rows": rows}
 
 
 def _shorter(outcomes: "list[Outcome]", this: "Outcome") -> float | None:

@@ -6,7 +6,6 @@ paced       N robots that ask so often a second, of a trained policy: what is an
             shed and with which reason, and whether every chunk is the one for that robot
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
@@ -73,7 +72,7 @@ class BenchRobots:
         }
         show(figures)
         if self.json is not None:
-            keep_text(self.json, json.dumps(figures, indent=1) + "\n")
+            keep_text(self.json, result_json(figures))
         return 0
 
     def _loop(self, name: str, max_batch: int) -> "LoopRow":

@@ -10,7 +10,6 @@ over the wire alternate with chunks sampled in this process, so that drift of th
 on one thread.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import HorizonAwareSchedule
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
 
@@ -62,7 +61,7 @@ class BenchStream:
         figures = self._measure()
         show(figures)
         if self.json is not None:
-            keep_text(self.json, json.dumps(figures, indent=1) + "\n")
+            keep_text(self.json, result_json(figures))
         return 0
 
     def _measure(self) -> dict:

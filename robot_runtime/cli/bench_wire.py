@@ -7,7 +7,6 @@
 All servers are processes of their own. Blocks of the three alternate, so that drift of the machine cancels.
 """
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived
@@ -73,7 +72,7 @@ class BenchWire:
         figures = measure(quick=self.quick)
         show(figures)
         if self.json is not None:
-            keep_text(self.json, json.dumps(figures, indent=2) + "\n")
+            keep_text(self.json, result_json(figures))
         return 0
 
 

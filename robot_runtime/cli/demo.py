@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from json import dumps
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +24,7 @@ from robot_runtime.cli.options import (
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.choose import DEFAULT, Auto, Default, default_for, method_or_choice
 from robot_runtime.core.method import Method
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -135,7 +134,7 @@ class Demo:
         media = [item for task in tasks for item in self._draw(output, task, episodes[task])]
         self._write_page(output, table, media)
         if self.json is not None:
-            keep_text(self.json, dumps(_figures(episodes), indent=1))
+            keep_text(self.json, result_json(_figures(episodes), seeds=[self.seed]))
             print(f"figures: {self.json}")
         return 0
 

@@ -1,12 +1,12 @@
 """`robot-runtime describe`: what a LeRobot checkpoint's numbers mean, so that it can be served."""
 
-import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional
 
 from robot_runtime.cli.options import InputFolder, Maybe, Several, Within, check_option, need
+from robot_runtime.core.conventions import CONVENTIONS, RAD_PER_DEGREE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,17 @@ class Describe:
     fps: Maybe[Annotated[float, Within(0.001, 1000)]] = None
     """Without a dataset: rows of a chunk per second."""
     gripper: bool = False
-    """The last number of the state and of an action is the width of a gripper."""
-    degrees: bool = False
-    """Joint angles are in degrees, as with LeRobot's own arms, and not in rad."""
-    gripper_stroke_m: Annotated[float, Within(0, 1000, is_above=True)] = 1.0
-    """Width that the gripper's number 1 stands for [m]: 0.08 if it is a share of a Franka hand's stroke."""
+    """Without a dataset: the last number of the state and of an action is a gripper's."""
+    joint_names: Several[str] = ()
+    """What the dataset calls the robot's joints, in the robot's order, if not joint_0, joint_1, ..."""
+    gripper_name: Maybe[str] = None
+    """What the dataset calls the gripper, if not gripper_width."""
+    joint_unit: Maybe[Literal["rad", "degrees"]] = None
+    """Unit of the joints' numbers; to be said if the dataset's names are not those of `record`."""
+    convention: Maybe[Literal[*CONVENTIONS]] = None  # type: ignore[valid-type]
+    """What the gripper's number is open and closed, as these robots have it; a distance [m] if not given."""
+    gripper_stroke_m: Maybe[Annotated[float, Within(0, 1, is_above=True)]] = None
+    """How wide the gripper opens [m]; without --convention its number is a share of that, 1 open."""
     tasks: Several[str] = ()
     """Instructions that the policy was trained on; any if not given."""
 
@@ -42,18 +48,22 @@ class Describe:
 
         check_option("POLICY", InputFolder, folder := local_folder(self.policy))
         need("lerobot", "torch")
-        from policies.lerobot_describe import describe  # takes seconds
+        from policies.lerobot_describe import Told, describe  # takes seconds
 
-        sidecar = describe(
-            folder,
+        units = {None: None, "rad": 1.0, "degrees": RAD_PER_DEGREE}
+        told = Told(
             dataset=self.dataset,
             num_joints=self.joints,
             has_gripper=self.gripper,
             fps=self.fps,
+            joints=self.joint_names,
+            gripper=self.gripper_name,
+            joint_unit_rad=units[self.joint_unit],
+            convention=self.convention,
+            stroke_m=self.gripper_stroke_m,
             tasks=self.tasks,
-            joint_unit_rad=math.pi / 180 if self.degrees else 1.0,
-            gripper_unit_m=self.gripper_stroke_m,
         )
+        sidecar = describe(folder, told)
         cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in sidecar.schema.cameras.items())
         fields = ", ".join(type(field).__name__ for field in sidecar.action_spec.fields)
         print(f"chunks of {sidecar.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -29,7 +28,7 @@ from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
@@ -115,9 +114,8 @@ class Run:
             )
         report(episode)
         if self.json is not None:
-            keep_text(
-                self.json, dumps({"result": asdict(episode.result), "loop": loop_figures(episode)}, indent=1)
-            )
+            figures = {"result": asdict(episode.result), "loop": loop_figures(episode)}
+            keep_text(self.json, result_json(figures, seeds=[episode.result.seed]))
         if signals:
             raise Ended(signals[0])
         cause = episode.record.ticks[-1].cause

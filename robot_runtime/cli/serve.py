@@ -31,6 +31,7 @@ from robot_runtime.cli.options import (
     OwnAddress,
     Processes,
     Seed,
+    Several,
     Some,
     Within,
     need,
@@ -89,6 +90,8 @@ class Serve:
     """Number format for the weights of LeRobot's pi0 and pi0.5; as they were saved if not given."""
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
+    policy_host: Several[str] = ()
+    """Other machines that a policy's folder (openpi.json) may send observations to."""
     torch_threads: Maybe[Processes] = None
     """Threads that torch may use; as torch has it if not given. No effect on a policy without torch."""
     openpi: Maybe[HostPort] = None
@@ -117,7 +120,12 @@ class Serve:
         """Serve the policies that were asked for; returns the exit code."""
         from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
 
-        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "is_compiled": self.compile}
+        how: dict[str, Any] = {
+            "device": self.device,
+            "dtype": self.dtype,
+            "is_compiled": self.compile,
+            "hosts": self.policy_host,
+        }
         code = serve([partial(load_policy, name, **how) for name in self.policy], self)
         if code == exit_code(signal.SIGINT):
             raise Ended(signal.SIGINT)

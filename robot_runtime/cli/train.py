@@ -30,7 +30,7 @@ from robot_runtime.cli.options import (
 )
 from robot_runtime.cli.progress import counted, report_steps
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.results import keep_text
+from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from policies.flow.dataset import Demonstration
@@ -138,7 +138,8 @@ class Train:
             training = json.loads((self.output / "config.json").read_text()).get("training", {})
             times = {"collect_s": collect_s, "train_s": train_s, "train_cpu_s": cpu_s}
             keep_text(
-                self.json, json.dumps({"checkpoint": str(self.output), **times, **training}, indent=2) + "\n"
+                self.json,
+                result_json({"checkpoint": str(self.output), **times, **training}, seeds=[self.seed]),
             )
         return 0
 

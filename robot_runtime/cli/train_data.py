@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.progress import Progress
 
 from robot_runtime.cli.progress import advance, report_steps
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 
@@ -39,8 +41,20 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
     if options.dataset:
         from policies.lerobot_data import load_dataset
 
+        for folder in options.dataset:
+            _refuse_other_rate(folder)
         return [d for folder in options.dataset for d in load_dataset(folder)]
     return _without_pictures(options, progress)
+
+
+def _refuse_other_rate(dataset: Path) -> None:
+    """InvalidValueError: its frames are not as far apart as rows are."""
+    from policies.files import read_json
+    from sim.experts.motion import DT_NS
+
+    fps, ours = read_json(dataset / "meta" / "info.json").get("fps"), NS_PER_S / DT_NS
+    if fps != ours:
+        raise InvalidValueError(f"{dataset} has {fps} frames a second; rows here are {ours:g} a second")
 
 
 def _without_pictures(options: "Train", progress: Progress) -> "Sequence[Demonstration]":

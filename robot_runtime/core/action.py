@@ -14,9 +14,12 @@ from robot_runtime.core.transforms import (
     pose_from_quaternion,
     quaternion_from_rotation,
 )
+from robot_runtime.errors import InvalidValueError
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+MAX_JOINTS, MAX_HORIZON, MAX_DT_NS = 128, 4096, 60 * NS_PER_S
+"""More than any robot or policy has: what comes from a file or a peer beyond it is a mistake, or worse."""
 
 
 class Reference(Enum):
@@ -95,10 +98,6 @@ _FIELD_KINDS: dict[str, type] = {
 _KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
 
 
-MAX_HORIZON, MAX_COLUMNS, MAX_DT_NS = 4096, 256, 60 * NS_PER_S
-"""Beyond these a spec that comes from elsewhere is a mistake."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
     """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
@@ -110,15 +109,21 @@ class ActionSpec:
     """Time from row to row [ns]."""
 
     def __post_init__(self) -> None:
-        if self.horizon < 1 or self.dt_ns < 1 or not self.fields:
-            raise ValueError(f"an action spec needs fields, horizon >= 1 and dt_ns >= 1, got {self}")
+        if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
+            raise InvalidValueError(
+                f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
+                f"got {self}"
+            )
+        joints = [f.num_joints for f in self.fields if isinstance(f, JointPosition)]
+        if any(not 1 <= n <= MAX_JOINTS for n in joints):
+            raise InvalidValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {joints}")
         arms = [
             f for f in self.fields if isinstance(f, JointPosition | EndEffectorPose | WorldEndEffectorPose)
         ]
         bases = [f for f in self.fields if isinstance(f, BasePose | BaseTwist)]
         grippers = [f for f in self.fields if isinstance(f, GripperWidth)]
         if max(len(arms), len(bases), len(grippers)) > 1:
-            raise ValueError(f"at most one field each for arm, base and gripper, got {self.fields}")
+            raise InvalidValueError(f"at most one field each for arm, base and gripper, got {self.fields}")
 
     @cached_property
     def dim(self) -> int:
@@ -144,13 +149,11 @@ class ActionSpec:
     @classmethod
     def from_dict(cls, data: dict) -> "ActionSpec":
         """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
-        horizon, dt_ns = int(data["horizon"]), int(data["dt_ns"])
-        if not 1 <= horizon <= MAX_HORIZON or not 1 <= dt_ns <= MAX_DT_NS:
-            raise ValueError(
-                f"a chunk has 1 to {MAX_HORIZON} rows, at most {MAX_DT_NS // NS_PER_S} s apart, "
-                f"got {horizon} rows {dt_ns} ns apart"
-            )
-        return cls(fields=fields_from_dicts(data["fields"]), horizon=horizon, dt_ns=dt_ns)
+        return cls(
+            fields=fields_from_dicts(data["fields"]),
+            horizon=whole(data["horizon"], "horizon"),
+            dt_ns=whole(data["dt_ns"], "dt_ns"),
+        )
 
 
 def fields_to_dicts(fields: tuple[ActionField, ...]) -> list[dict]:
@@ -171,18 +174,25 @@ def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
         kind = _FIELD_KINDS.get(entry["kind"])
         if kind is None:
             raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
+        dim = whole(entry["dim"], "dim")
         if kind is JointPosition:
-            fields.append(JointPosition(int(entry["dim"]), Reference(entry["reference"])))
-        elif kind in (EndEffectorPose, BasePose) and "reference" in entry:
+            if not 1 <= dim <= MAX_JOINTS:
+                raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {dim}")
+            fields.append(JointPosition(dim, Reference(entry["reference"])))
+        elif "reference" in entry:
             fields.append(kind(Reference(entry["reference"])))
         else:
             fields.append(kind())
-        if not 1 <= fields[-1].dim <= MAX_COLUMNS or int(entry["dim"]) != fields[-1].dim:
-            raise ValueError(
-                f"an action field {entry['kind']} has 1 to {MAX_COLUMNS} columns, as many as its kind says, "
-                f"got {entry['dim']}"
-            )
+        if fields[-1].dim != dim:
+            raise ValueError(f"{entry['kind']} has {fields[-1].dim} columns, got {dim}")
     return tuple(fields)
+
+
+def whole(value: object, name: str) -> int:
+    """A whole number out of a file or from a peer; ValueError: it is none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is a whole number, got {value!r:.100}")
+    return value
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from robot_runtime.core.action import (
-    MAX_COLUMNS,
+    MAX_JOINTS,
     ActionField,
     BasePose,
     BaseTwist,
@@ -14,11 +14,12 @@ from robot_runtime.core.action import (
     WorldEndEffectorPose,
     fields_from_dicts,
     fields_to_dicts,
+    whole,
 )
 from robot_runtime.errors import InvalidValueError
 
-MAX_STATE, MAX_CAMERAS, MAX_PIXELS = 100_000, 16, 8192
-"""Beyond these a schema that comes from elsewhere is a mistake."""
+MAX_SCENE, MAX_CAMERAS, MAX_SIDE = 65_536, 16, 8_192
+"""Numbers of a scene, cameras, and pixels of a picture's side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,20 @@ class Schema:
     cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Camera name -> (height, width) [pixels]."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_joints <= MAX_JOINTS or not 0 <= self.environment_state_dim <= MAX_SCENE:
+            raise InvalidValueError(
+                f"a schema has up to {MAX_JOINTS} joints and {MAX_SCENE} scene numbers, "
+                f"got {self.num_joints} and {self.environment_state_dim}"
+            )
+        if len(self.cameras) > MAX_CAMERAS or any(
+            not 1 <= side <= MAX_SIDE for size in self.cameras.values() for side in size
+        ):
+            raise InvalidValueError(
+                f"a schema has up to {MAX_CAMERAS} cameras of 1 to {MAX_SIDE} pixels a side, "
+                f"got {dict(self.cameras)!r:.200}"
+            )
+
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
         return {
@@ -51,27 +66,35 @@ class Schema:
     @classmethod
     def from_dict(cls, data: dict) -> "Schema":
         """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
-        schema = cls(
+        return cls(
             action_fields=fields_from_dicts(data["action_fields"]),
-            num_joints=int(data["num_joints"]),
-            has_gripper=bool(data["has_gripper"]),
-            has_base=bool(data["has_base"]),
-            environment_state_dim=int(data["environment_state_dim"]),
-            cameras={str(name): (int(h), int(w)) for name, (h, w) in data["cameras"].items()},
+            num_joints=whole(data["num_joints"], "num_joints"),
+            has_gripper=_flag(data["has_gripper"], "has_gripper"),
+            has_base=_flag(data["has_base"], "has_base"),
+            environment_state_dim=whole(data["environment_state_dim"], "environment_state_dim"),
+            cameras={
+                _text(name): (whole(h, "height"), whole(w, "width"))
+                for name, (h, w) in _cameras(data["cameras"]).items()
+            },
         )
-        if not 0 <= schema.num_joints <= MAX_COLUMNS or not 0 <= schema.environment_state_dim <= MAX_STATE:
-            raise ValueError(
-                f"a robot has 0 to {MAX_COLUMNS} arm joints and 0 to {MAX_STATE} numbers of environment "
-                f"state, got {schema.num_joints} and {schema.environment_state_dim}"
-            )
-        if len(schema.cameras) > MAX_CAMERAS:
-            raise ValueError(f"a robot has at most {MAX_CAMERAS} cameras, got {len(schema.cameras)}")
-        for name, size in schema.cameras.items():
-            if not name.isprintable() or not all(1 <= pixels <= MAX_PIXELS for pixels in size):
-                raise ValueError(
-                    f"a camera has a name and 1 to {MAX_PIXELS} pixels each way, got {name!r} of {size}"
-                )
-        return schema
+
+
+def _cameras(value: object) -> dict:
+    if not isinstance(value, dict):
+        raise ValueError(f"cameras are an object of names and sizes, got {value!r:.100}")
+    return value
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is true or false, got {value!r:.100}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 256 or not value.isprintable():
+        raise ValueError(f"a camera's name is 1 to 256 printable characters, got {value!r:.100}")
+    return value
 
 
 def mismatches(*, robot: Schema, policy: Schema) -> list[str]:

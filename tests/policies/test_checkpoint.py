@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from policies.flow.checkpoint import load, save, write_card
 from policies.flow.policy import FlowPolicy
@@ -40,7 +40,7 @@ def test_a_loaded_checkpoint_answers_bit_for_bit_like_the_trained_one(
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
 def test_a_folder_without_one_of_its_files_is_no_checkpoint(folder: Path, missing: str) -> None:
     (folder / missing).unlink()
-    with pytest.raises(CheckpointError, match=f"not a checkpoint: it has no {missing}"):
+    with pytest.raises(CheckpointError, match=f"has no {missing}"):
         load(folder)
 
 
@@ -74,6 +74,47 @@ def test_weights_of_another_network_do_not_fit_the_configuration(folder: Path) -
     config = json.loads((folder / "config.json").read_text())
     rewrite_config(folder, model={**config["model"], "width": 64})
     with pytest.raises(CheckpointError, match="do not fit together"):
+        load(folder)
+
+
+def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    for changes, words in (
+        ({"num_steps": -1}, "num_steps is a whole number from 1 to 256, got -1"),
+        ({"num_steps": 10**9}, "num_steps is a whole number from 1 to 256"),
+        ({"model": config["model"] | {"horizon": 2**30}}, "horizon lies in 0..65536"),
+        ({"model": config["model"] | {"width": 65536}}, "too small for the network|do not fit together"),
+        ({"model": config["model"] | {"num_layers": 2**30}}, "num_layers lies in 0..256"),
+        ({"model": config["model"] | {"width": "128"}}, "Expected `int`, got `str`"),
+        ({"action_spec": config["action_spec"] | {"horizon": 2**30}}, "do not fit together"),
+        ({"schema": config["schema"] | {"cameras": {"eye": [10**9, 1]}}}, "do not fit together"),
+        ({"schema": config["schema"] | {"cameras": 7}}, "cameras are an object of names and sizes, got 7"),
+        ({"schema": config["schema"] | {"num_joints": -7}}, "do not fit together"),
+        ({"tasks": "abc"}, "tasks is a list of texts"),
+        ({"tasks": ["a", "b"]}, "columns, rows, tasks or fields differ"),
+        ({"recipe": {"name": "prefix", "max_delay": -1}}, "max_delay lies in 0..65536, got -1"),
+        ({"recipe": {"name": "prefix", "max_delay": "x"}}, "Expected `int`"),
+        ({"execution_horizon": True}, "rows, or none, got True"),
+    ):
+        (folder / "config.json").write_text(json.dumps(config | changes))
+        with pytest.raises(CheckpointError, match=words):
+            load(folder)
+
+
+def test_a_configuration_nested_200_000_deep_or_with_nan_is_a_sentence(folder: Path) -> None:
+    for text in ('{"a": ' * 200_000 + "1" + "}" * 200_000, "[" * 200_000, '{"format": NaN}', "[]", "1e999"):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"config\.json"):
+            load(folder)
+
+
+@pytest.mark.parametrize("name", ["model.time.layer_in.weight", "rows.mean", "features.std"])
+def test_weights_and_statistics_that_are_not_finite_are_refused(folder: Path, name: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    name = name if name in tensors else next(key for key in tensors if key.startswith("model."))
+    tensors[name] = torch.full_like(tensors[name], torch.nan)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=f"{name} holds NaN or infinite numbers"):
         load(folder)
 
 

@@ -21,7 +21,7 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from tests.policies.test_lerobot_types import observation, save
+from tests.policies.test_lerobot_types import described, observation, save
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
 pytest.importorskip("transformers", reason="X-VLA needs it")
@@ -30,10 +30,8 @@ H, D = 6, 3
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory) -> LeRobotFlowPolicy:
-    from policies.lerobot_describe import describe
-
     folder = save("xvla", tmp_path_factory.mktemp("xvla"))
-    describe(folder, num_joints=2, has_gripper=True, fps=20.0)
+    described(folder)
     trained = ("ClampedPrefix", "HorizonAwareSchedule")
     replace(Sidecar.load(folder), trained_for=trained, max_inference_delay=4).save(folder)
     return load_policy(folder)
@@ -124,7 +122,7 @@ def test_grippers_are_logits_to_the_network_and_shares_to_everybody_else(tmp_pat
     from policies.lerobot_xvla import XvlaFlow
 
     flow = XvlaFlow.__new__(XvlaFlow)
-    flow.row_dim, flow._dim, flow._scale, flow._offset = 14, 14, np.full(14, 2.0), np.zeros(14)
+    flow.row_dim, flow._dim, flow.scale, flow.offset = 14, 14, np.full(14, 2.0), np.zeros(14)
     flow._after = lambda rows: 2.0 * rows
     flow._model = torch.nn.Module()
     flow._model.action_space = build_action_space("joint")
