@@ -36,7 +36,7 @@ from robot_runtime.core.whole_body import WholeBody
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""
 FAR_SEAM = 0.3
-"""How far a chunk may begin from the plan without being mentioned: the largest joint [rad], or the hand [m]."""
+"""How far a chunk may begin from the plan unmentioned: the largest joint [rad], or the hand [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,16 +1,12 @@
 """No robot stands still silently: under any latency it moves, or says why it does not and what would help."""
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from robot_runtime.core.latency import LatencyEstimator
 from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.core.open_requests import PartOutcome
-from robot_runtime.core.request_parts import StopAndAsk
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.standing import PATIENCE_NS
 from robot_runtime.telemetry import RunRecord
 from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
