@@ -16,7 +16,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 7
+VERSION = 8
 """Both sides must speak the same one; there is no negotiation."""
 
 
