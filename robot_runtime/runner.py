@@ -34,11 +34,12 @@ from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.timeline import Phase
 from robot_runtime.core.whole_body import WholeBody
+from robot_runtime.distribution import Distribution
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.mailbox import Mailbox
 from robot_runtime.realtime import Pacer, real_time_thread
 from robot_runtime.robot import Robot
-from robot_runtime.telemetry import RunRecord
+from robot_runtime.telemetry import KEPT_TICKS, RunRecord
 from robot_runtime.wire.events import (
     PartReceived,
     RequestDropped,
@@ -140,10 +141,12 @@ class Runner:
         welcome: Welcome,
         *,
         latency: LatencyEstimator | None = None,
+        keep_ticks: int | None = KEPT_TICKS,
     ) -> None:
         """
         latency: measured over this connection (`probe.latency_for`), so that the first request knows it; None
             learns it on the way.
+        keep_ticks: how many of the newest ticks the record keeps; None keeps all of a short run.
         InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk.
         """
         self._setting = setting
@@ -152,7 +155,7 @@ class Runner:
         self._boxes: dict[str, Mailbox[Image]] = {}
         self._blind = ""
         self._is_connected = True
-        self.arrival_to_executor_ns: list[int] = []
+        self.arrival_to_executor_ns = Distribution()
         can = welcome.capabilities
         self.executor = Executor(
             action_spec=welcome.action_spec,
@@ -166,7 +169,7 @@ class Runner:
             whole_body=setting.whole_body,
             latency=latency,
         )
-        self.record = RunRecord(counts=self.executor.counts)
+        self.record = RunRecord(counts=self.executor.counts, keep=keep_ticks)
         self._said: set[str] = set()
 
     def run(
@@ -215,7 +218,7 @@ class Runner:
             if request is not None:
                 self._client.submit(request)
             self.record.on_tick(tick, executor.last_splice)
-            self.record.lateness_ns.append(beat.lateness_ns)
+            self.record.lateness_ns.add(beat.lateness_ns)
             self.record.num_skipped += beat.num_skipped
             on_tick(tick)
             if tick.mode is not mode:
@@ -268,7 +271,7 @@ class Runner:
                     outcome = self.executor.on_part(
                         event.part, now_ns, server_ns=event.queue_ns + event.infer_ns
                     )
-                    self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
+                    self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
                     if outcome not in (PartOutcome.RUNS, PartOutcome.WAITS):
                         self._say_once(
                             f"answer {event.part.request_id} not used: {outcome.value}",
