@@ -226,7 +226,7 @@ class Executor:
         if self._trouble is not None:
             return PartOutcome.DISTRUSTED
         if part.is_last:
-            self._planner.answered(server_ns)
+            self._planner.answered(server_ns, whole_ns=now_ns - taken.t_obs_ns)
         if part.first_row == 0:
             self.latency.add(now_ns - taken.t_obs_ns)
         if taken.is_void:

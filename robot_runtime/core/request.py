@@ -126,6 +126,7 @@ class RequestPlanner:
         self._pace_ns = 0
         self._awaited_ns: int | None = None
         self._server_ns = 0
+        self._whole = LatencyEstimator()
         self._failed_ns = self._retry_ns = 0
         self._num_failures = 0
         self._max_in_flight = max_in_flight(part)
@@ -193,10 +194,18 @@ class RequestPlanner:
         return False
 
     def _asks_at_rest(self, latency: LatencyEstimator) -> bool:
-        """Whether answers are so late that the robot is in motion for longer if it asks standing still."""
+        """Whether answers are too late for a robot that moves.
+
+        It is in motion for longer if it asks standing still; or whole answers take half a chunk and more than
+        the policy was trained for: shown a prefix that is too short, it is led farther and farther off.
+        """
         d = latency.num_rows(self._spec.dt_ns, COMMITMENT_QUANTILE)
         if self._starts_on_arrival or d == 0:
             return False
+        whole = max(d, self._whole.num_rows(self._spec.dt_ns, COMMITMENT_QUANTILE))
+        is_cut = isinstance(self._part, PreviousChunk) and whole > self._most_delay()
+        if is_cut and 2 * whole >= self._spec.horizon:
+            return True
         return moves_more_from_rest(
             self._part,
             num_rows=self.rows_to_run(),
@@ -237,13 +246,15 @@ class RequestPlanner:
         if due_ns is not None and t_obs_ns - due_ns < self._spec.dt_ns:
             self._pace_ns = due_ns
 
-    def answered(self, server_ns: int) -> None:
-        """Note how long a request has waited for the server and been worked on [ns].
+    def answered(self, server_ns: int, *, whole_ns: int) -> None:
+        """Note how long a request has waited for the server and been worked on, and how long its whole answer
+        took from the capture on [ns].
 
         Requests that overlap come no faster than that: more would only wait in line, each with an
         observation that grows old there.
         """
         self._server_ns = server_ns
+        self._whole.add(whole_ns)
         self._num_failures = 0
 
     def failed(self, t_obs_ns: int, now_ns: int) -> None:
@@ -266,6 +277,7 @@ class RequestPlanner:
     def begin_anew(self) -> None:
         """As `reset`; another server, or the robot was reset, and what has failed is forgotten."""
         self.reset()
+        self._whole.restart()
         self._num_failures = self._retry_ns = 0
 
     def question(
