@@ -166,7 +166,7 @@ def test_rolling_joints_forward_needs_kinematics():
 
 def test_a_delay_beyond_the_policys_training_is_cut_and_counted():
     part = PreviousChunk(when=EveryRows(rows=1))
-    robot, now = moving(part, latency_ns=4 * DT, answers=4, max_inference_delay=2)
+    robot, now = moving(part, latency_ns=3 * DT, answers=4, max_inference_delay=2)
     assert robot.counts.delays_clamped == 2  # the third request and the fourth knew the latency
     request = robot.make_request(observation_at(first_wish(robot, now)))
     assert request.inference_delay == 2
