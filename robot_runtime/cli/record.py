@@ -6,7 +6,18 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from robot_runtime.cli.options import SHIPPED, Count, Maybe, NewFolder, Pixels, Seed, Task, need
+from robot_runtime.cli.options import (
+    SHIPPED,
+    Count,
+    Maybe,
+    NewFolder,
+    OutputFolder,
+    Pixels,
+    Seed,
+    Task,
+    check_option,
+    need,
+)
 from robot_runtime.cli.progress import counted
 
 _POLICY = (
@@ -21,12 +32,15 @@ class Record:
 
     For training a policy that sees, with `train --dataset` or with LeRobot. The expert is disturbed, so that
     the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
-    they show where that policy leads itself, and what the expert would do there.
+    they show where that policy leads itself, and what the expert would do there. Finished episodes outlive
+    whatever ends the command; --resume goes on after them.
     """
 
     task: Task = "fetch"
-    output: NewFolder = Path("outputs/dataset")
-    """Folder of the dataset; it must not exist yet."""
+    output: OutputFolder = Path("outputs/dataset")
+    """Folder of the dataset; it must not exist yet without --resume."""
+    resume: bool = False
+    """Go on in that dataset after its last episode, as if the same command had not been interrupted."""
     episodes: Count = 10
     """Number of episodes to try."""
     seed: Seed = 0
@@ -39,6 +53,8 @@ class Record:
 
     def main(self) -> int:
         need("lerobot")
+        if not self.resume:
+            check_option("--output", NewFolder, self.output)
         from policies.loading import load_policy
         from robot_runtime.errors import UnknownNameError
         from sim.learner import Learner
@@ -65,6 +81,9 @@ class Record:
                 cameras=cameras,
                 size=self.size,
                 learner=learner,
+                source="" if self.policy is None else f"by {self.policy}",
+                resume=self.resume,
+                say=progress.console.print,
                 progress=lambda done, kept: progress.update(bar, completed=done),
             )
         through = f"cameras {', '.join(cameras)}" if cameras else "no cameras"

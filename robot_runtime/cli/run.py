@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from tyro.conf import arg
 
 from robot_runtime.cli.options import (
@@ -22,7 +21,6 @@ from robot_runtime.cli.options import (
     Within,
 )
 from robot_runtime.cli.signals import Ended, own_handler
-from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
@@ -118,27 +116,28 @@ class Run:
             keep_text(self.json, result_json(figures, seeds=[episode.result.seed]))
         if signals:
             raise Ended(signals[0])
-        cause = episode.record.ticks[-1].cause
-        if cause is not Cause.STOP_REQUESTED:
-            raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+        refuse_fault(episode)
         return 0
 
 
-def chunks_per_s(seen_ns: list[int]) -> float:
-    """By the captures that the answers saw, in order [ns]; 0 for fewer than two."""
-    return (len(seen_ns) - 1) * NS_PER_S / (seen_ns[-1] - seen_ns[0]) if len(seen_ns) > 1 else 0.0
+def refuse_fault(episode: "Episode") -> None:
+    """RobotStoppedError if a run did not end because it was told to, or the robot never moved."""
+    cause = episode.record.ticks[-1].cause
+    if cause is not Cause.STOP_REQUESTED:
+        raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+    if episode.record.fault:
+        raise RobotStoppedError(episode.record.fault)
 
 
 def loop_figures(episode: "Episode") -> dict[str, float]:
     """How well the control loop kept time, and how often it got an answer, by the captures they saw."""
-    lateness_ms = np.array(episode.record.lateness_ns or [0]) / 1e6
-    seen_ns = [splice.source.t_obs_ns for splice in episode.record.splices]
+    record = episode.record
     return {
-        "chunks_per_s": chunks_per_s(seen_ns),
-        "ticks": len(episode.record.lateness_ns),
-        "ticks_skipped": episode.record.num_skipped,
-        "lateness_p50_ms": float(np.quantile(lateness_ms, 0.5)),
-        "lateness_p99_ms": float(np.quantile(lateness_ms, 0.99)),
+        "chunks_per_s": record.chunks_per_s,
+        "ticks": record.lateness_ns.count,
+        "ticks_skipped": record.num_skipped,
+        "lateness_p50_ms": record.lateness_ns.quantile(0.5) / 1e6,
+        "lateness_p99_ms": record.lateness_ns.quantile(0.99) / 1e6,
     }
 
 
