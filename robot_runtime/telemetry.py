@@ -40,12 +40,14 @@ class RunRecord:
         self.lateness_ns = Distribution()
         self.num_skipped = 0
         """Control deadlines that passed unserved."""
+        self.refused_pictures = self.reused_pictures = 0
+        """Pictures of cameras that were not shown, and requests that showed one again."""
         self.num_ticks = self.num_splices = 0
         self.first_splice: Splice | None = None
         self._start_ns: int | None = None
         self._is_under_way = False
         self._held_ns = self._num_clipped = self._num_smoothed = 0
-        self._latency_s, self._jump = Distribution(), Distribution()
+        self._latency_s, self._jump, self._picture_age_s = Distribution(), Distribution(), Distribution()
         self._jerk, self._rows = _Jerk(), _RowsSent()
 
     @property
@@ -72,6 +74,7 @@ class RunRecord:
 
     def _on_splice(self, splice: Splice) -> None:
         self._latency_s.add(splice.latency_ns / NS_PER_S)
+        self._picture_age_s.add(splice.picture_age_ns / NS_PER_S)
         if self.first_splice is None:
             self.first_splice = splice
         else:  # the first one starts from rest: there is no plan it could disagree with
@@ -119,6 +122,9 @@ class RunRecord:
             "repeated_rows": float(self._rows.num_repeated),
             "resent_rows": float(self._rows.num_resent),
             **{name: float(count) for name, count in asdict(self.counts).items()},
+            "picture_age_p95_s": self._picture_age_s.quantile(0.95),
+            "refused_pictures": float(self.refused_pictures),
+            "reused_pictures": float(self.reused_pictures),
             "clipped_share": self._num_clipped / max(self.num_ticks, 1),
             "smoothed_share": self._num_smoothed / max(self.num_ticks, 1),
         }

@@ -35,6 +35,8 @@ class Pending:
     request: ChunkRequest
     t_obs_ns: int
     """Capture time; the request's own observation may carry a state rolled forward."""
+    t_oldest_ns: int
+    """The same of the oldest part of the observation."""
     rows: np.ndarray
     num_rows: int = 0
     is_complete: bool = False
@@ -59,11 +61,15 @@ class OpenRequests:
         """Of those whose answers are not complete."""
         return tuple(self._pending)
 
-    def add(self, request: ChunkRequest, *, t_obs_ns: int, stood_still: bool) -> None:
+    def add(self, request: ChunkRequest, *, t_obs_ns: int, t_oldest_ns: int, stood_still: bool) -> None:
         """A request goes out; fields as in `Pending`."""
         rows = np.empty((self._spec.horizon, self._spec.dim))
         self._pending[request.request_id] = Pending(
-            request=request, t_obs_ns=t_obs_ns, rows=rows, stood_still=stood_still
+            request=request,
+            t_obs_ns=t_obs_ns,
+            t_oldest_ns=t_oldest_ns,
+            rows=rows,
+            stood_still=stood_still,
         )
 
     def drop(self, request_id: int) -> bool:
