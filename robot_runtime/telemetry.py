@@ -104,7 +104,7 @@ class RunRecord:
         if self.first_splice is None or self.num_splices < 2:
             return 0.0
         seen_ns = self.splices[-1].source.t_obs_ns - self.first_splice.source.t_obs_ns
-        return (self.num_splices - 1) * NS_PER_S / seen_ns
+        return (self.num_splices - 1) * NS_PER_S / seen_ns if seen_ns > 0 else 0.0
 
     def summary(self) -> dict[str, float]:
         """The figures every method is judged by, besides the task's own score."""
