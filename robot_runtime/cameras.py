@@ -6,6 +6,7 @@ camera ─► read (its thread) ─► CameraWatch ─► Mailbox ─► newest 
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 CAMERAS_BACK = "all cameras give pictures again"
 """How that entry of the run's log begins."""
+JOIN_S = 1.5
+"""How long the end waits for drivers that are still reading, all together [s]."""
 RETRY_S = 0.01
 """Pause after something that is no picture [s]."""
 
@@ -54,6 +57,7 @@ class Cameras:
     def __init__(self, eyes: Mapping[str, Eye], clock: Clock, limits: CameraLimits) -> None:
         self._eyes, self._clock, self._limits = eyes, clock, limits
         self._shown: dict[str, int] = {}
+        self._num_told = dict.fromkeys(eyes, 0)
 
     def await_first(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Whether every camera has given a picture, at most `start_ns` later.
@@ -86,6 +90,15 @@ class Cameras:
         self._shown = {name: image.t_ns for name, image in images.items()}
         return again
 
+    def new_faults(self) -> list[tuple[str, CameraFault]]:
+        """Camera and what is wrong with its pictures, each kind once."""
+        out = []
+        for name, eye in self._eyes.items():
+            kinds = eye.watch.kinds
+            out += [(name, kind) for kind in kinds[self._num_told[name] :]]
+            self._num_told[name] = len(kinds)
+        return out
+
     def refused(self) -> list[tuple[str, CameraFault, int]]:
         """Camera, what was wrong, and with how many of its pictures."""
         return [
@@ -117,8 +130,9 @@ def camera_threads(
         yield Cameras(eyes, clock, limits)
     finally:
         stopping.set()
+        end_s = time.monotonic() + JOIN_S
         for thread in threads:
-            thread.join(timeout=2.0)
+            thread.join(timeout=max(0.0, end_s - time.monotonic()))
 
 
 def _read(name: str, eye: Eye, clock: Clock, stopping: threading.Event) -> None:
@@ -136,4 +150,5 @@ def _read(name: str, eye: Eye, clock: Clock, stopping: threading.Event) -> None:
         logger.error("camera %s has failed: %s: %s", name, type(error).__name__, error)
         eye.watch.fails(CameraFault.FAILED, clock.now_ns())
     finally:
-        eye.camera.close()
+        with contextlib.suppress(Exception):  # one that has failed may fail to close as well
+            eye.camera.close()

@@ -211,6 +211,8 @@ class Runner:
     def _images(self, cameras: Cameras, now_ns: int) -> dict[str, Image] | None:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
         images, blind = cameras.newest(now_ns)
+        for name, kind in cameras.new_faults():
+            self._say_once(f"camera {name} {kind.value}", is_routine=False)
         if blind != self._blind:
             for name in blind.keys() - self._blind.keys():
                 hint = FROZEN_HINT if blind[name] is CameraFault.FROZEN else ""

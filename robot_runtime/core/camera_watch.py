@@ -63,6 +63,8 @@ class CameraWatch:
         """What is wrong with the newest picture."""
         self.counts = Counter(dict.fromkeys(CameraFault, 0))
         """Pictures by what was wrong with them; never gets another key, so that any thread may go through."""
+        self.kinds: tuple[CameraFault, ...] = ()
+        """Of what has been wrong so far, in the order of their first time."""
         self._shape, self._limits = (*size, 3), limits
         self._last: Image | None = None
         self._newest_ns: int | None = None
@@ -71,16 +73,19 @@ class CameraWatch:
 
     def look(self, image: Image, now_ns: int) -> bool:
         """Whether this is a new picture, to be shown from now on; if not, the one before stays."""
-        self._looked_ns = now_ns
-        self.trouble = self._fault(image, now_ns)
-        if self.trouble is not None:
-            self.counts[self.trouble] += 1
-        return self.trouble is None
+        fault = self._fault(image, now_ns)
+        if fault is None:
+            self._looked_ns, self.trouble = now_ns, None
+        else:
+            self.fails(fault, now_ns)
+        return fault is None
 
     def fails(self, fault: CameraFault, now_ns: int) -> None:
         """Something came that is no picture, or nothing ever will."""
         self._looked_ns, self.trouble = now_ns, fault
         self.counts[fault] += 1
+        if fault not in self.kinds:
+            self.kinds = (*self.kinds, fault)
 
     def why_blind(self, shown: Image | None, now_ns: int) -> CameraFault | None:
         """Why the last good picture may not be shown any more; None if it may."""
