@@ -57,7 +57,7 @@ class Cameras:
     def __init__(self, eyes: Mapping[str, Eye], clock: Clock, limits: CameraLimits) -> None:
         self._eyes, self._clock, self._limits = eyes, clock, limits
         self._shown: dict[str, int] = {}
-        self._num_told = dict.fromkeys(eyes, 0)
+        self._num_refused = dict.fromkeys(eyes, 0)
 
     def await_first(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Whether every camera has given a picture, at most `start_ns` later.
@@ -90,23 +90,19 @@ class Cameras:
         self._shown = {name: image.t_ns for name, image in images.items()}
         return again
 
-    def new_faults(self) -> list[tuple[str, CameraFault]]:
-        """Camera and what is wrong with its pictures, each kind once."""
+    @property
+    def num_refused(self) -> int:
+        """Pictures of all cameras that were not shown."""
+        return sum(eye.watch.num_refused for eye in self._eyes.values())
+
+    def newly_refused(self) -> list[tuple[str, CameraFault, int]]:
+        """Camera, what is wrong, and with how many of its pictures so far, where there are more now."""
         out = []
         for name, eye in self._eyes.items():
-            kinds = eye.watch.kinds
-            out += [(name, kind) for kind in kinds[self._num_told[name] :]]
-            self._num_told[name] = len(kinds)
+            if eye.watch.num_refused != self._num_refused[name]:
+                self._num_refused[name] = eye.watch.num_refused
+                out += [(name, fault, count) for fault, count in eye.watch.counts.items() if count]
         return out
-
-    def refused(self) -> list[tuple[str, CameraFault, int]]:
-        """Camera, what was wrong, and with how many of its pictures."""
-        return [
-            (name, fault, count)
-            for name, eye in self._eyes.items()
-            for fault, count in eye.watch.counts.items()
-            if count
-        ]
 
 
 @contextlib.contextmanager

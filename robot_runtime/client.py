@@ -130,9 +130,7 @@ class PolicyClient:
         self._doorbell.ring()
 
     def events(self) -> list[Event]:
-        """What happened since the last call, oldest first; never blocks."""
-        if self._failure is not None:
-            raise RuntimeError("the network thread of the policy client has died") from self._failure
+        """What happened since the last call, oldest first; never blocks nor raises."""
         events, self._seen = self._seen, []
         while not self._events.empty():  # nobody else takes any
             events.append(self._events.get_nowait())
@@ -155,7 +153,7 @@ class PolicyClient:
         deadline_ns = self._clock.now_ns() + int(timeout_s * NS_PER_S)
         while self.welcome is None:
             if self._failure is not None:
-                self.events()
+                raise RuntimeError("the network thread of the policy client has died") from self._failure
             if self._refusal is not None:
                 raise self._refused_error(self._refusal)
             if self._clock.now_ns() >= deadline_ns:
@@ -175,6 +173,11 @@ class PolicyClient:
         self._doorbell.ring()
         self._thread.join()
         self._doorbell.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a server that is lost can be found again: the network thread has not died."""
+        return self._failure is None
 
     @property
     def thread_id(self) -> int:

@@ -42,10 +42,11 @@ class RunRecord:
         """Control deadlines that passed unserved."""
         self.refused_pictures = self.reused_pictures = 0
         """Pictures of cameras that were not shown, and requests that showed one again."""
+        self.fault = ""
+        """Why the run ended by itself, or never moved the robot; empty if it was told to end."""
         self.num_ticks = self.num_splices = 0
         self.first_splice: Splice | None = None
         self._start_ns: int | None = None
-        self._is_under_way = False
         self._held_ns = self._num_clipped = self._num_smoothed = 0
         self._latency_s, self._jump, self._picture_age_s = Distribution(), Distribution(), Distribution()
         self._jerk, self._rows = _Jerk(), _RowsSent()
@@ -61,9 +62,8 @@ class RunRecord:
             self._on_splice(splice)
         if self._start_ns is None:
             self._start_ns = tick.now_ns
-        elif self._is_under_way and self.ticks[-1].mode is Mode.HOLD:
+        elif self.ticks[-1].mode is Mode.HOLD:
             self._held_ns += tick.now_ns - self.ticks[-1].now_ns
-        self._is_under_way = self._is_under_way or tick.mode is Mode.RUN
         self._num_clipped += tick.clip.position or tick.clip.velocity
         self._num_smoothed += tick.clip.acceleration
         if tick.source is not None and tick.row is not None:

@@ -161,6 +161,7 @@ def play(
         correction_head=correction_head,
         whole_body=sim_whole_body(world),
         latency=server.probed(method.sampler),
+        row_statistics=can.row_statistics,
     )
     record = RunRecord(counts=executor.counts, keep=None)
     scorer, snapshots, informed = task.make_scorer(world), [], Informed(policy.action_spec.dt_ns)

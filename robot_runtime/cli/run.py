@@ -103,10 +103,17 @@ class Run:
             )
         if signals:
             raise Ended(signals[0])
-        cause = episode.record.ticks[-1].cause
-        if cause is not Cause.STOP_REQUESTED:
-            raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+        refuse_fault(episode)
         return 0
+
+
+def refuse_fault(episode: "Episode") -> None:
+    """RobotStoppedError if a run did not end because it was told to, or the robot never moved."""
+    cause = episode.record.ticks[-1].cause
+    if cause is not Cause.STOP_REQUESTED:
+        raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+    if episode.record.fault:
+        raise RobotStoppedError(episode.record.fault)
 
 
 def loop_figures(episode: "Episode") -> dict[str, float]:

@@ -31,7 +31,7 @@ class CameraFault(Enum):
 
     SILENT = "gives no picture"
     FAILED = "has failed"
-    FROZEN = "gives the same picture again and again, with new stamps"
+    FROZEN = "gives the same picture again, with new stamps"
     TORN = "gave a picture that is half the one before"
     MISSHAPEN = "gave a picture of another size or type"
     BACK = "gave a picture whose stamp goes back"
@@ -63,8 +63,8 @@ class CameraWatch:
         """What is wrong with the newest picture."""
         self.counts = Counter(dict.fromkeys(CameraFault, 0))
         """Pictures by what was wrong with them; never gets another key, so that any thread may go through."""
-        self.kinds: tuple[CameraFault, ...] = ()
-        """Of what has been wrong so far, in the order of their first time."""
+        self.num_refused = 0
+        """All of them."""
         self._shape, self._limits = (*size, 3), limits
         self._last: Image | None = None
         self._newest_ns: int | None = None
@@ -84,8 +84,7 @@ class CameraWatch:
         """Something came that is no picture, or nothing ever will."""
         self._looked_ns, self.trouble = now_ns, fault
         self.counts[fault] += 1
-        if fault not in self.kinds:
-            self.kinds = (*self.kinds, fault)
+        self.num_refused += 1
 
     def why_blind(self, shown: Image | None, now_ns: int) -> CameraFault | None:
         """Why the last good picture may not be shown any more; None if it may."""

@@ -20,7 +20,7 @@ class Counts:
     asked_at_rest: int = 0
     """Requests that waited until the robot stood still, because answers come too late for one that moves."""
     prefixes_distrusted: int = 0
-    """Requests whose committed rows lay far outside what the policy was trained on: asked without them."""
+    """1 if committed rows lay so far outside what the policy was trained on that it is asked without them."""
     far_seams: int = 0
     """Chunks whose first row lay so far from the plan that the robot cannot be there in time."""
     first_far_seam: float = 0.0

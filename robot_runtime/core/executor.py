@@ -23,6 +23,7 @@ from robot_runtime.core.open_requests import OpenRequests, PartOutcome, Pending
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.request import ChunkRequest, RequestPlanner
 from robot_runtime.core.request_parts import StopAndAsk
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.splice_parts import FromRowZero, NotBeforePlanned
@@ -95,6 +96,7 @@ class Executor:
         correction_head: ResidualHead | None = None,
         whole_body: WholeBody | None = None,
         latency: LatencyEstimator | None = None,
+        row_statistics: RowStatistics | None = None,
     ) -> None:
         """
         seed: of the noise the policy draws; request k is asked with a seed made from it and k.
@@ -106,6 +108,7 @@ class Executor:
         correction_head: for methods that correct rows on the robot; others leave it alone.
         whole_body: resolves hand poses into joints against the measured base; None leaves that to the driver.
         latency: the estimator of the inference delay; None takes the default quantile and window.
+        row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part.
         """
         self.action_spec = action_spec
@@ -122,9 +125,11 @@ class Executor:
             hand_pose=hand_pose,
             counts=self.counts,
             coast_rows=COAST_ROWS,
+            row_statistics=row_statistics,
             starts_on_arrival=isinstance(method.splice, FromRowZero | NotBeforePlanned),
         )
         self._standstill = Standstill()
+        self._still_since_ns = 0
         self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
         self._corrector = Corrector(
             method.correction, correction_head, action_spec=action_spec, counts=self.counts
@@ -190,7 +195,7 @@ class Executor:
 
     def why_it_stands(self, now_ns: int) -> str | None:
         """Why no row has run for a while, and what would help; None while there is nothing to explain."""
-        if self._mode is not Mode.HOLD or now_ns - self.timeline.end_ns < PATIENCE_NS:
+        if self._mode is not Mode.HOLD or now_ns - self._still_since_ns < PATIENCE_NS:
             return None
         return self.why_no_rows()
 
@@ -223,7 +228,7 @@ class Executor:
         if self._trouble is not None:
             return PartOutcome.DISTRUSTED
         if part.is_last:
-            self._planner.answered(server_ns)
+            self._planner.answered(server_ns, whole_ns=now_ns - taken.t_obs_ns)
         if part.first_row == 0:
             self.latency.add(now_ns - taken.t_obs_ns)
         if taken.is_void:
@@ -251,7 +256,7 @@ class Executor:
             return PartOutcome.RUNS  # what came lies beyond the rows that are run
         if pending.t0_ns is None:
             start_ns = chunk.t_obs_ns + request.inference_delay * self.action_spec.dt_ns
-            pending.stood_still = self.timeline.phase(start_ns) is Phase.REST
+            pending.stood_still = self._stands_since(start_ns)
             arrival = self._arrival(pending, chunk, now_ns)
             if not is_whole and not has_enough_rows(self.method.splice, chunk, waypoints.num_rows, arrival):
                 return PartOutcome.WAITS
@@ -295,6 +300,12 @@ class Executor:
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
 
+    def _stands_since(self, t_ns: int) -> bool:
+        """Whether the robot is at rest and was so at that time, or will be by then."""
+        claimed_ns = self.timeline.claimed_ns
+        is_at_rest = self.timeline.phase(max(t_ns, claimed_ns)) is Phase.REST
+        return is_at_rest and (t_ns > claimed_ns or self._still_since_ns <= t_ns)
+
     def _arrival(self, pending: Pending, chunk: ActionChunk, now_ns: int) -> Arrival:
         claimed_ns = self.timeline.claimed_ns
         return Arrival(
@@ -333,7 +344,7 @@ class Executor:
         self._planner.begin_anew()
         self._blender.forget()
         self._corrector.forget()
-        self._state = state
+        self._state, self._still_since_ns = state, now_ns
         self.timeline.rest_at(command_at_state(self.action_spec, state), now_ns)
 
     def wants_correction(self, now_ns: int) -> bool:
@@ -372,6 +383,8 @@ class Executor:
         if is_starved and not self._waits_on_purpose:
             self.counts.starved_ticks += 1
         sample = self.timeline.sample(now_ns)
+        if sample.phase is not Phase.REST:
+            self._still_since_ns = now_ns
         command, clip = self._limiter.limit(self._resolved(sample.command, state, now_ns), now_ns)
         if self._mode is not Mode.STOP and (lost := self._watch.follows(command, state, now_ns)) is not None:
             self._on(lost)

@@ -204,7 +204,7 @@ def test_a_camera_that_falls_silent_is_waited_for_and_said():
 @pytest.mark.parametrize(
     ("sensor", "said"),
     [
-        (FrozenSensor, "gives the same picture again and again, with new stamps"),
+        (FrozenSensor, "gives the same picture again, with new stamps"),
         (SmallSensor, "gave a picture of another size or type"),
         (FloatSensor, "gave a picture of another size or type"),
     ],
@@ -222,7 +222,7 @@ def test_nothing_is_asked_with_what_is_no_picture_of_now(sensor, said):
     again = lines.index(CAMERAS_BACK)
     assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
     assert record.refused_pictures > 100 or sensor is FloatSensor
-    assert lines[-1].startswith(f"camera wrist {said}: ")
+    assert f"{record.refused_pictures} times: camera wrist {said}" in lines
     shown = [o for o in seen if camera.spoilt_ns[0] < o.t_obs_ns < end_ns]
     limit_ns = CameraLimits().frozen_ns if sensor is FrozenSensor else CameraLimits().timeout_ns
     assert all(o.t_obs_ns - camera.spoilt_ns[0] < limit_ns for o in shown)
@@ -232,7 +232,7 @@ def test_a_frozen_camera_is_noticed_within_200_ms():
     clock = MonotonicClock()
     camera = FrozenSensor(clock, between_s=(1.0, 2.0))
     record, _ = run_with(camera, clock, duration_s=2.0)
-    said_ns = next(t_ns for t_ns, text in record.log if "again and again" in text)
+    said_ns = next(t_ns for t_ns, text in record.log if "again, with new stamps: nothing is asked" in text)
     assert 0 < said_ns - camera.spoilt_ns[0] < 200_000_000 + 2 * 20_000_000
 
 
@@ -247,11 +247,9 @@ def test_torn_pictures_are_left_out_and_the_robot_goes_on_with_the_others():
     )
     lines = [text for _, text in record.log]
     assert not any("nothing is asked" in line for line in lines)
-    assert lines.count("camera wrist gave a picture that is half the one before") == 1
-    assert (
-        lines[-1]
-        == f"camera wrist gave a picture that is half the one before: {record.refused_pictures} times"
-    )
+    torn = "camera wrist gave a picture that is half the one before"
+    assert lines.count(torn) == 1
+    assert f"{record.refused_pictures} times: {torn}" in lines
     assert record.refused_pictures >= 25
     assert record.summary()["stalled_s"] < 0.5
 
