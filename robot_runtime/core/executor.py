@@ -215,6 +215,8 @@ class Executor:
         outcome = self._took(part, now_ns, server_ns)
         if outcome is PartOutcome.INVALID:
             self.on_request_failed(part.request_id)
+        elif part.is_last and outcome in (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN):
+            self._planner.succeeded()
         if part.is_last or outcome is not PartOutcome.LATE:
             self._standstill.ended(outcome)
         return outcome
@@ -238,6 +240,8 @@ class Executor:
         try:
             return self._splice(taken, now_ns)
         except ValueError:
+            self._open.drop(part.request_id)
+            self._planner.failed(taken.t_obs_ns, self.timeline.claimed_ns)
             return PartOutcome.INVALID
 
     def _splice(self, pending: Pending, now_ns: int) -> PartOutcome:

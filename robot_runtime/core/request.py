@@ -126,7 +126,7 @@ class RequestPlanner:
         self._pace_ns = 0
         self._awaited_ns: int | None = None
         self._server_ns = 0
-        self._whole = LatencyEstimator()
+        self._whole = LatencyEstimator(skips_first=False)
         self._failed_ns = self._retry_ns = 0
         self._num_failures = 0
         self._max_in_flight = max_in_flight(part)
@@ -183,14 +183,20 @@ class RequestPlanner:
 
     def _overlaps(self, timeline: ChunkTimeline, latency: LatencyEstimator) -> bool:
         """Whether a second request makes sense: answers to a robot that stands would all begin anew, unless
-        they are told for how long it will stand."""
+        they are told for how long it will stand.
+
+        None follows a request before one whole answer has come: how long rows take that stream in late is not
+        known before, and answers that go on from rows which come too late lead farther and farther off.
+        """
+        match self._part:
+            case PreviousChunk(inference_delay=None) if self._whole.latency_ns() is None:
+                return False
         if timeline.phase(timeline.claimed_ns) is Phase.PLAN:
             return not self._asks_at_rest(latency)
         match self._part:
-            case PreviousChunk(inference_delay=None):
-                return latency.latency_ns() is not None and self._commits_to_standing(latency)
-            case PreviousChunk():
-                return self._commits_to_standing(latency)
+            case PreviousChunk(inference_delay=fixed):
+                is_known = fixed is not None or latency.latency_ns() is not None
+                return is_known and self._commits_to_standing(latency)
         return False
 
     def _asks_at_rest(self, latency: LatencyEstimator) -> bool:
@@ -255,6 +261,9 @@ class RequestPlanner:
         """
         self._server_ns = server_ns
         self._whole.add(whole_ns)
+
+    def succeeded(self) -> None:
+        """A good answer came: the next failure is a first one."""
         self._num_failures = 0
 
     def failed(self, t_obs_ns: int, now_ns: int) -> None:

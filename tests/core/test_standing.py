@@ -185,14 +185,17 @@ def test_a_robot_that_gets_no_answer_says_so_once_it_has_stood_for_a_while():
     assert drive.robot.counts.starved_ticks == drive.record.num_ticks
 
 
-def test_answers_of_another_shape_are_said_to_be():
-    robot = robot_of("time-aligned")
+@pytest.mark.parametrize("rows", [np.zeros((8, 5)), np.full((8, 3), np.nan)])
+def test_answers_that_are_no_chunks_are_said_to_be_so_and_asked_for_more_and_more_rarely(rows):
+    robot, num_asked = robot_of("time-aligned"), 0
     robot.reset(state_at(0), 0)
     for t in range(0, PATIENCE_NS + 2 * STEP, STEP):
         if robot.wants_request(t):
-            robot.on_part(answer(robot.make_request(observation_at(t)), np.zeros((8, 5))), t)
+            num_asked += 1
+            robot.on_part(answer(robot.make_request(observation_at(t)), rows), t)
         robot.tick(state_at(t), t)
     assert "not chunks of 8 x 3" in robot.why_it_stands(t)
+    assert num_asked <= 7  # at 0, 1, 3, 7, 15, 31 and 63 rows
 
 
 def test_rows_beyond_those_that_are_run_do_not_make_an_answer_late():
