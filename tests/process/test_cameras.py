@@ -76,7 +76,7 @@ class Sensor:
         self._noise = np.random.default_rng(0).integers(0, 3, (SIZE[0], SIZE[1] + 64, 3), dtype=np.uint8)
         self._count = 0
         self._last = np.zeros((*SIZE, 3), np.uint8)
-        self.first_ns = 0
+        self.first_ns = self.num_spoilt = 0
 
     def read(self) -> Image:
         now_ns = self._clock.now_ns() + self._period_ns
@@ -86,6 +86,7 @@ class Sensor:
         first = self._count % 64
         good = Image(t_ns=now_ns, pixels=100 + self._noise[:, first : first + SIZE[1]])
         self._count += 1
+        self.num_spoilt += is_spoilt
         out = self.spoilt(good, self._last) if is_spoilt else good
         self._last = out.pixels
         return out
@@ -116,6 +117,7 @@ class TornSensor(Sensor):
 
     def spoilt(self, image: Image, last: np.ndarray) -> Image:
         if self._count % 3:
+            self.num_spoilt -= 1
             return image
         half = SIZE[0] // 2
         return Image(t_ns=image.t_ns, pixels=np.concatenate([image.pixels[:half], last[half:]]))
@@ -221,7 +223,7 @@ def test_nothing_is_asked_with_what_is_no_picture_of_now(sensor, said):
     assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[first:]
     again = lines.index(CAMERAS_BACK)
     assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
-    assert record.refused_pictures > 100 or sensor is FloatSensor
+    assert record.refused_pictures == camera.num_spoilt >= 10
     assert f"{record.refused_pictures} times: camera wrist {said}" in lines
     shown = [o for o in seen if camera.spoilt_ns[0] < o.t_obs_ns < end_ns]
     limit_ns = CameraLimits().frozen_ns if sensor is FrozenSensor else CameraLimits().timeout_ns
@@ -238,7 +240,8 @@ def test_a_frozen_camera_is_noticed_within_200_ms():
 
 def test_torn_pictures_are_left_out_and_the_robot_goes_on_with_the_others():
     clock = MonotonicClock()
-    record, seen = run_with(TornSensor(clock, between_s=(0.5, 2.5)), clock, duration_s=2.5)
+    camera = TornSensor(clock, between_s=(0.5, 2.5))
+    record, seen = run_with(camera, clock, duration_s=2.5)
     half = SIZE[0] // 2
     pictures = [o.images["wrist"].pixels for o in seen]
     assert not any(
@@ -250,7 +253,8 @@ def test_torn_pictures_are_left_out_and_the_robot_goes_on_with_the_others():
     torn = "camera wrist gave a picture that is half the one before"
     assert lines.count(torn) == 1
     assert f"{record.refused_pictures} times: {torn}" in lines
-    assert record.refused_pictures >= 25
+    assert 0 <= camera.num_spoilt - record.refused_pictures <= 1  # the last one comes when the loop has ended
+    assert record.refused_pictures >= 5
     assert record.summary()["stalled_s"] < 0.5
 
 
