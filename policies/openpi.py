@@ -101,7 +101,7 @@ class OpenpiPolicy:
             answer = self._ask(message)
         if isinstance(answer, str):
             raise RuntimeError(f"the openpi server failed: {answer}")
-        rows = self._names.rows(unpack(answer))
+        rows = self._names.rows(unpack(answer), self.action_spec)
         spec = self.action_spec
         if len(rows) < spec.horizon or rows.shape[1] != spec.dim:
             raise RuntimeError(

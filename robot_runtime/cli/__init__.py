@@ -46,7 +46,8 @@ EXTRA_OF = {
     "PIL": "sim",
     "av": "sim",
     "websockets": "gateways",
-    "grpc": "lerobot",
+    "grpc": "gateways",
+    "cv2": "gateways",
     "lerobot": "lerobot",
 }
 """Module that may be missing -> the extra that brings it."""

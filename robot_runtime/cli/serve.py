@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from policies.policy import Policy
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
-from robot_runtime.keys import RobotKeys, ServerKeys
+from robot_runtime.keys import ServerKeys
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.memory import keep_freed_memory
@@ -155,39 +155,31 @@ def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable
 
 @contextmanager
 def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> Iterator[None]:
-    """For other projects' clients, those that were asked for."""
+    """For other projects' clients, those that were asked for, each in a process of its own."""
+    wanted: tuple[tuple[Literal["openpi", "lerobot", "groot"], str | None], ...] = (
+        ("openpi", args.openpi),
+        ("lerobot", args.lerobot),
+        ("groot", args.groot),
+    )
     with ExitStack() as stack:
         if _has_gateway(args):
+            from robot_runtime.server.gateways.asking import Served
             from robot_runtime.server.gateways.names import Names
+            from robot_runtime.server.gateways.process import GatewayProcess, Settings
 
-            address = server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-            served = {policy.name: policy for policy in policies}
-            names = None if args.names is None else Names.load(args.names)
-            keys = None if args.gateway_keys is None else RobotKeys.load(args.gateway_keys)
-            token = None if args.token is None else _token(args.token)
-        if args.openpi is not None:
-            from robot_runtime.server.gateways.openpi import OpenpiGateway
-
-            openpi = OpenpiGateway(
-                served, server=address, address=args.openpi, names=names, token=token, keys=keys,
-                is_open=args.open,
-            )  # fmt: skip
-            print(f"openpi: ws://{stack.enter_context(openpi).address}", flush=True)
-        if args.lerobot is not None:
-            from robot_runtime.server.gateways.lerobot import LeRobotGateway
-
-            lerobot = LeRobotGateway(
-                served, server=address, address=args.lerobot, names=names, tls=args.lerobot_tls, keys=keys
-            )
-            print(f"lerobot: {stack.enter_context(lerobot).address}", flush=True)
-        if args.groot is not None:
-            from robot_runtime.server.gateways.groot import GrootGateway
-
-            groot = GrootGateway(
-                policies[0], server=address, address=args.groot, names=names, token=token, keys=keys,
-                is_open=args.open,
-            )  # fmt: skip
-            print(f"groot: {stack.enter_context(groot).address}", flush=True)
+            common: dict[str, Any] = {
+                "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
+                "policies": [Served.of(policy).to_dict() for policy in policies],
+                "names": None if args.names is None else Names.load(args.names),
+                "token": None if args.token is None else _token(args.token),
+                "keys": None if args.gateway_keys is None else str(args.gateway_keys),
+                "tls": None if args.lerobot_tls is None else tuple(map(str, args.lerobot_tls)),
+                "is_open": args.open,
+            }
+            for settings in (Settings(kind=k, address=a, **common) for k, a in wanted if a is not None):
+                listening = stack.enter_context(GatewayProcess(settings)).address
+                scheme = "ws://" if settings.kind == "openpi" else ""
+                print(f"{settings.kind}: {scheme}{listening}", flush=True)
         yield
 
 

@@ -37,6 +37,8 @@ class Instructions:
     policy: str
     features: Mapping[str, Any]
     num_actions: int
+    renamed: Mapping[str, str]
+    """Features of the robot -> what the policy calls them, where that differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,10 @@ def read_instructions(data: bytes) -> Instructions:
         raise ValueError("policy instructions have a pretrained_name_or_path and lerobot_features")
     if type(num_actions) is not int or num_actions < 1:
         raise ValueError("actions_per_chunk is a whole number of at least 1")
-    return Instructions(policy=policy, features=features, num_actions=num_actions)
+    renamed = fields.get("rename_map") or {}
+    if not isinstance(renamed, dict) or not all(isinstance(s, str) for it in renamed.items() for s in it):
+        raise ValueError("rename_map has names for names")
+    return Instructions(policy=policy, features=features, num_actions=num_actions, renamed=renamed)
 
 
 def read_seen(data: bytes) -> Seen:

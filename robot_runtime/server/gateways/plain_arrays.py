@@ -11,7 +11,8 @@ MAX_DIMENSIONS = 8
 _NUMBERS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
 _NPY_HEADER = re.compile(
-    rb"\{'descr': '([<>|=]?[a-z][0-9]{1,2})', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\), \} *\n"
+    rb"\{'descr': '([<>|=]?[a-zA-Z][0-9]{1,2})', 'fortran_order': (True|False), "
+    rb"'shape': \(([0-9, ]*)\), \} *\n"
 )
 _MAX_NPY_HEADER = 512
 
