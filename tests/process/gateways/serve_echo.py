@@ -1,4 +1,4 @@
-"""Runs in a process of its own: `serve` with the echo policy and one gateway. serve_echo.py FOLDER PORT KIND."""
+"""Runs by itself: `serve` with the echo policy and a gateway; serve_echo.py FOLDER PORT KIND."""
 
 import sys
 from pathlib import Path

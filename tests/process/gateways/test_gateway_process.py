@@ -1,4 +1,4 @@
-"""A gateway as `serve` runs it: in a process of its own, which ends with the server and comes back by itself."""
+"""A gateway as `serve` runs it: in a process of its own, which ends with it and comes back by itself."""
 
 import json
 import os
@@ -138,7 +138,7 @@ def test_lerobots_client_goes_on_after_the_server_was_started_anew(serve, tmp_pa
     )
     try:
         count = tmp_path / "actions"
-        wait_until(lambda: count.exists() and int(count.read_text() or 0) > 10, 60.0)
+        wait_until(lambda: count.exists() and int(count.read_text() or 0) > 10, 180.0)  # it loads torch first
         server.stop()
         before = int(count.read_text())
         server.start()
@@ -148,13 +148,21 @@ def test_lerobots_client_goes_on_after_the_server_was_started_anew(serve, tmp_pa
         client.wait()
 
 
-def test_openpis_clients_connect_again_after_the_server_was_started_anew(serve):
+def test_openpis_client_waits_for_the_server_and_is_answered(serve, stock_python: Path, tmp_path: Path):
+    """Lost connections end in an error there; a client that is made anew waits until somebody listens."""
     server, port = serve("openpi")
-    assert is_answered(f"127.0.0.1:{port}")
+    np.savez(tmp_path / "shown.npz", **shown())
+    script = Path(__file__).with_name("stock_openpi.py")
+    run = [str(stock_python), str(script), f"ws://127.0.0.1:{port}", TOKEN, str(tmp_path / "shown.npz")]
+    subprocess.run(run, check=True, capture_output=True, cwd=tmp_path)
     server.stop()
     assert not is_answered(f"127.0.0.1:{port}")
+    client = subprocess.Popen(run, stdout=subprocess.PIPE, cwd=tmp_path)
+    time.sleep(2.0)
+    assert client.poll() is None  # it waits
     server.start()
-    assert is_answered(f"127.0.0.1:{port}")
+    said, _ = client.communicate(timeout=60.0)
+    assert len(json.loads(said)["answers"]) == 2
 
 
 def test_groots_client_connects_again_by_itself(serve):

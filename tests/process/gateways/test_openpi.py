@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,20 +50,6 @@ def url() -> Iterator[str]:
     ):
         gateways[f"ws://{gateway.address}"] = gateway
         yield f"ws://{gateway.address}"
-
-
-@pytest.fixture(scope="module")
-def stock_python(tmp_path_factory) -> Path:
-    """An interpreter with stock openpi-client, which wants numpy below 2."""
-    folder = tmp_path_factory.mktemp("openpi")
-    python = folder / "bin" / "python"
-    uv = [os.environ["UV"]] if "UV" in os.environ else ["python3", "-m", "uv"]  # `uv run` says which it is
-    for command in (
-        ["venv", "-q", "--python", sys.executable, str(folder)],
-        ["pip", "install", "-q", "--python", str(python), "openpi-client==0.1.2", "typing-extensions"],
-    ):
-        subprocess.run([*uv, "--no-config", *command], check=True)
-    return python
 
 
 def shown(**changes) -> dict:
