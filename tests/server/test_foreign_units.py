@@ -1,4 +1,4 @@
-"""What robots of other projects send means what their makers meant, by their real key names, or is refused."""
+"""What robots of other projects send means what their makers mean, by their real key names, or is told."""
 
 import math
 from dataclasses import replace

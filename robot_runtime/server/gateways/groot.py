@@ -12,7 +12,6 @@ at before anything is made of what comes with it.
 import hmac
 import io
 import logging
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
@@ -184,11 +183,7 @@ class GrootGateway:
         self._doorbell.ring()
 
     def _answered(self, data: bytes) -> Any:
-        try:
-            check_msgpack(data)
-            request = _REQUEST.decode(data)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise ValueError(f"this is not a message of GR00T's: {error}") from error
+        request = request_of(data)
         given = request.api_token or ""
         if self._token is not None and not hmac.compare_digest(given.encode(), self._token.encode()):
             raise ValueError("this server asks for an api_token")
@@ -200,17 +195,14 @@ class GrootGateway:
             case "get_modality_config":
                 return self._modalities()
             case "get_action":
-                return self._action(unpack(bytes(request.data)))
+                return self._action(bytes(request.data))
             case other:
                 valid = "get_action, get_modality_config, ping, reset"
                 raise ValueError(f"there is no endpoint {listed([other])!r}; there are {valid}")
 
-    def _action(self, data: Mapping[str, Any]) -> list[dict[str, Any]]:
-        observation = data.get("observation")
-        if not isinstance(observation, dict):
-            raise ValueError("get_action needs data with an observation, a dict")
-        spec, now_ns = self._policy.action_spec, MonotonicClock().now_ns()
-        seen = self._names.observation(_newest(observation), now_ns=now_ns, sizes=self._policy.schema.cameras)
+    def _action(self, data: bytes) -> list[dict[str, Any]]:
+        spec, now_ns, sizes = self._policy.action_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
+        seen = self._names.observation(observation_of(data), now_ns=now_ns, sizes=sizes)
         chunk = self._asker.ask(self._policy, seen)
         return [_by_field(spec, self._names.sent_actions(chunk.rows, spec)), chunk.timing]
 
@@ -233,8 +225,11 @@ class GrootGateway:
         }
 
 
-def _newest(observation: Mapping[str, Any]) -> dict[str, Any]:
-    """The last frame of the only robot, and the first text."""
+def observation_of(data: bytes) -> dict[str, Any]:
+    """The last frame of the only robot, and the first text, in the data of a get_action; ValueError."""
+    observation = unpack(data).get("observation")
+    if not isinstance(observation, dict):
+        raise ValueError("get_action needs data with an observation, a dict")
     out: dict[str, Any] = {}
     for kind, entries in observation.items():
         if not isinstance(entries, dict):
@@ -273,7 +268,7 @@ def _array(form: dict) -> np.ndarray:
     return array_of_npy(form.get("as_npy"))
 
 
-class _Request(msgspec.Struct):
+class Request(msgspec.Struct):
     """What is read of a request first; its data stay bytes."""
 
     endpoint: str = "get_action"
@@ -281,7 +276,18 @@ class _Request(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-_REQUEST = msgspec.msgpack.Decoder(_Request)
+_REQUEST = msgspec.msgpack.Decoder(Request)
+
+
+def request_of(data: bytes) -> Request:
+    """ValueError says what is wrong with it."""
+    try:
+        check_msgpack(data)
+        return _REQUEST.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"this is not a message of GR00T's: {error}") from error
+
+
 _CODEC = ArrayCodec("GR00T's", form=_form, arrays={"__ndarray_class__": _array})
 pack, unpack = _CODEC.pack, _CODEC.unpack
 """A message to and from bytes, as GR00T has it."""

@@ -190,7 +190,7 @@ class LeRobotGateway:
             raise ValueError(
                 f"there is no policy {listed([instructions.policy])!r}; there are {', '.join(self._policies)}"
             )
-        state_names, cameras = _names_told(instructions)
+        state_names, cameras = names_told(instructions)
         robot = self._robot(context.peer())
         self._match(robot, policy or next(iter(self._policies.values())), state_names, cameras)
         robot.num_actions = instructions.num_actions
@@ -275,7 +275,7 @@ class LeRobotGateway:
         cameras: the policy's name -> the robot's.
         """
         names = self._names.over(names_of(policy.schema, state_names, cameras))
-        robot.columns = _order(policy, names, state_names)
+        robot.columns = order_of_columns(policy, names, state_names)
         seen = names.cameras or {}
         known = set(cameras.values())
         if missing := [name for name in policy.schema.cameras if seen.get(name) not in known]:
@@ -313,7 +313,7 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
     )
 
 
-def _names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
+def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
     """Of the state, and for each camera of the policy the robot's name."""
     features, renamed = told_by.features, told_by.renamed
     state = features.get(STATE)
@@ -328,8 +328,8 @@ def _names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]
     }
 
 
-def _order(policy: Served, names: Names, state_names: Sequence[str]) -> list[int]:
-    """Our columns in the robot's order, which is that of its state: LeRobot has actions by it."""
+def order_of_columns(policy: Served, names: Names, state_names: Sequence[str]) -> list[int]:
+    """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
     called: list[str] = []
     for f in policy.action_spec.fields:
         match f:
