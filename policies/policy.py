@@ -140,7 +140,8 @@ class BatchPolicy(Policy, Protocol):
     def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
         """As `infer` for each, and checked at the call; one that does not fit refuses the batch.
 
-        An answer depends on its own request only, but for rounding.
+        An answer depends on its own request only, but for rounding. Whoever wants it no more stops asking for
+        the next: so a policy that takes long comes by often, with no rows if it has none.
         """
         ...
 
@@ -168,7 +169,7 @@ class InfersByBatch(ABC):
             inference_delay=inference_delay,
             seed=seed,
         )
-        return (new.rows[0] for new in self.infer_batch([request], sampler=sampler))
+        return (new.rows[0] for new in self.infer_batch([request], sampler=sampler) if len(new.rows[0]))
 
 
 def answers_batches(policy: Policy) -> TypeGuard[BatchPolicy]:

@@ -27,6 +27,10 @@ class CheckpointError(RobotRuntimeError):
     """A checkpoint that is missing, damaged or does not fit."""
 
 
+class PolicyError(RobotRuntimeError):
+    """A policy gave something that is no answer, or cannot be served; says what."""
+
+
 class SchemaMismatchError(RobotRuntimeError):
     """Robot and policy do not speak of the same cameras, state or actions; names both sides."""
 

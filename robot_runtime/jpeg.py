@@ -1,9 +1,26 @@
 """JPEG for images on the wire, as the codec wants it."""
 
+import struct
+from collections.abc import Iterator
+from types import MappingProxyType
+
 import numpy as np
 import simplejpeg
 
 from robot_runtime.wire.frames import Buffer, EncodeJpeg
+
+_START, _SCAN = b"\xff\xd8", 0xDA
+_SEQUENTIAL = (0xC0, 0xC1)
+_FRAMES = MappingProxyType(
+    dict.fromkeys(_SEQUENTIAL, "sequential")
+    | dict.fromkeys((0xC2, 0xC6, 0xCA, 0xCE), "progressive")
+    | dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "lossless")
+    | dict.fromkeys((0xC5, 0xC9, 0xCD), "hierarchical or arithmetic")
+)
+_FRAME_BYTES = 6  # precision, height, width, number of components; what follows is for the decoder
+_MAX_SEGMENTS = 64
+_MAX_HEADER = 128 * 1024
+"""Bytes of tables, profiles and thumbnails that a JPEG may have beside its pixels."""
 
 
 def jpeg_encoder(quality: int) -> EncodeJpeg:
@@ -20,9 +37,53 @@ def jpeg_encoder(quality: int) -> EncodeJpeg:
 
 
 def decode_jpeg(buffer: Buffer, shape: tuple[int, ...]) -> np.ndarray:
-    """RGB pixels (h, w, 3); the header is compared with `shape` before memory is taken for the pixels."""
-    height, width, _, _ = simplejpeg.decode_jpeg_header(buffer)
-    if (height, width, 3) != shape:
-        raise ValueError(f"expected an image of shape {shape}, got {(height, width, 3)}")
+    """RGB pixels (h, w, 3), if the header says that they take one pass over `shape`: see `check_header`."""
+    check_header(buffer, shape)
     pixels: np.ndarray = simplejpeg.decode_jpeg(buffer)
     return pixels
+
+
+def check_header(buffer: Buffer, shape: tuple[int, ...]) -> None:
+    """ValueError if this is not what stock encoders make by default: a baseline JPEG of `shape` in one scan.
+
+    A progressive JPEG, and a sequential one whose components come one by one, may go over all of its pixels
+    as often as it likes: a thousand times in 90 kB. One that has all components in its first scan has no
+    other, so what it takes to decode is bounded by its shape. Markers as in ITU-T T.81, annex B.
+    """
+    height, width, _ = shape
+    if len(buffer) > 2 * height * width * 3 + _MAX_HEADER:  # noise takes 1.4 times its pixels
+        raise ValueError(f"it has {len(buffer)} bytes, far more than its pixels")
+    num_components = 0
+    for marker, start, end in _segments(buffer):
+        if marker in _FRAMES:
+            if marker not in _SEQUENTIAL:
+                raise ValueError(f"it is {_FRAMES[marker]}; expected a baseline JPEG")
+            if end - start < _FRAME_BYTES or num_components:
+                raise ValueError("its frame header is damaged")
+            precision, *size, num_components = struct.unpack_from(">BHHB", buffer, start)
+            if size != [height, width] or precision != 8 or num_components not in (1, 3):
+                raise ValueError(f"it has {size} pixels of {num_components} times {precision} bits")
+        elif marker == _SCAN:
+            if not num_components or buffer[start] != num_components:
+                raise ValueError("its components come one by one; expected all in one scan")
+            return
+
+
+def _segments(buffer: Buffer) -> Iterator[tuple[int, int, int]]:
+    """Marker, begin and end of each segment up to the first scan's; ValueError if it does not come."""
+    if bytes(buffer[:2]) != _START:
+        raise ValueError("it does not begin as a JPEG")
+    at = 2
+    for _ in range(_MAX_SEGMENTS):
+        if at + 4 > len(buffer) or buffer[at] != 0xFF:
+            raise ValueError("it ends before its first scan")
+        if buffer[at + 1] == 0xFF:  # a fill byte
+            at += 1
+            continue
+        (length,) = struct.unpack_from(">H", buffer, at + 2)
+        end = at + 2 + length
+        if length < 3 or end > len(buffer):
+            raise ValueError("it ends before its first scan")
+        yield buffer[at + 1], at + 4, end
+        at = end
+    raise ValueError(f"it has more than {_MAX_SEGMENTS} segments before its first scan")

@@ -25,8 +25,13 @@ from robot_runtime.core.sampler_parts import (
     HorizonAwareSchedule,
     RtcGuidance,
     SamplerPart,
+    contrasts,
+    num_samples,
 )
 from robot_runtime.core.schedule import answer_rows, finish_steps
+
+_LARGEST = 1e15
+"""Of a normalised number: networks square it in float32, which ends at 3e38."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,8 +122,7 @@ class CheckpointNetwork:
 
     def encode(self, seen: tuple[Float[np.ndarray, "B F"], Sequence[int]]) -> Tensor:
         features, tasks = seen
-        normalised = self._checkpoint.features.features(features)
-        tensor = to_device(torch.as_tensor(normalised, dtype=torch.float32), self.device)
+        tensor = to_device(_single(self._checkpoint.features.features(features)), self.device)
         context: Tensor = self._checkpoint.model.encode(tensor, to_device(torch.tensor(tasks), self.device))
         return context
 
@@ -146,8 +150,8 @@ class Progress:
     """Network calls so far, one after the other."""
     num_final: list[int]
     """For each request, how many of its rows are final."""
-    rows: Float[np.ndarray, "B H D"]
-    """Relative; beyond `num_final` they are still noise."""
+    rows: Float[np.ndarray, "B H D"] | None
+    """Relative; beyond `num_final` they are still noise. None if no more of them are final than before."""
 
 
 class ChunkSampler:
@@ -160,29 +164,34 @@ class ChunkSampler:
 
     @torch.no_grad()  # and not inference mode: guidance differentiates
     def run(self, batch: Batch, part: SamplerPart) -> Iterator[Progress]:
-        """Progress whenever rows have become final, until every answer is complete."""
-        num_steps, num_samples = part.num_steps or self._network.num_steps, _num_samples(part)
+        """Progress after every step, until every answer is complete."""
+        num_steps, num_drawn = part.num_steps or self._network.num_steps, num_samples(part)
         finish = [self._finish_steps(part, d, num_steps) for d in batch.delays]
         ends = [answer_rows(part, horizon=self._network.horizon, inference_delay=d) for d in batch.delays]
-        noise = self._noise(batch.seeds, num_samples + (num_samples if _contrasts(part) else 0))
+        noise = self._noise(batch.seeds, num_drawn * (2 if contrasts(part) else 1))
         previous = self._previous(batch)
 
         def launched() -> Iterator[tuple[tuple[int, list[int]], Tensor | None]]:
             num_final = [0] * len(ends)
-            steps = self._denoise(self._network, batch, part, noise[:, :num_samples], previous, num_steps)
+            steps = self._denoise(self._network, batch, part, noise[:, :num_drawn], previous, num_steps)
             for step, samples in enumerate(steps, 1):
                 before = num_final
                 num_final = [int((f[:end] <= step).sum()) for f, end in zip(finish, ends, strict=True)]
                 x = None if num_final == before else samples[:, 0]
-                if x is not None and num_samples > 1:
-                    x = self._choose(part, samples, batch, noise[:, num_samples:], previous, num_steps)
+                if x is not None and num_drawn > 1:
+                    weak = None
+                    for drawn in self._weak_samples(batch, noise[:, num_drawn:], previous, num_steps):
+                        weak = drawn
+                        yield (step, before), None
+                    x = self._choose(part, samples, previous, weak)
                 yield (step, num_final), x
                 if num_final == ends:
                     return
 
         with self._network.chunk():
             for (step, num_final), x in on_host(launched(), self._network.device):
-                yield Progress(num_calls=step, num_final=num_final, rows=self._network.restored(x))
+                rows = None if x is None else self._network.restored(x)
+                yield Progress(num_calls=step, num_final=num_final, rows=rows)
 
     def _denoise(
         self,
@@ -222,16 +231,18 @@ class ChunkSampler:
         )
         return (x.unflatten(0, shape[:2]) for x in steps)
 
+    def _weak_samples(
+        self, batch: Batch, noise: Tensor, previous: PreviousRows, num_steps: int
+    ) -> Iterator[Tensor]:
+        """The weaker checkpoint's (B, N, H, D) after each step; nothing if there is no noise for them."""
+        if self._weak is None or not noise.shape[1]:
+            return iter(())
+        return self._denoise(self._weak, batch, ConstantSchedule(), noise, previous, num_steps)
+
     def _choose(
-        self,
-        part: SamplerPart,
-        samples: Tensor,
-        batch: Batch,
-        noise: Tensor,
-        previous: PreviousRows,
-        num_steps: int,
+        self, part: SamplerPart, samples: Tensor, previous: PreviousRows, weak: Tensor | None
     ) -> Tensor:
-        """One chunk (B, H, D) for samples (B, N, H, D); noise (B, N, H, D) is for the weaker checkpoint's."""
+        """One chunk (B, H, D) for samples (B, N, H, D), and as many of the weaker checkpoint's."""
         match part:
             case BestOfSamples(rho=rho, num_contrast=num_contrast):
                 weights = coherence_weights(
@@ -240,11 +251,7 @@ class ChunkSampler:
                     end=previous.num_rows,
                     horizon=self._network.horizon,
                 )
-                weak = None
-                if num_contrast and self._weak is not None:
-                    *_, weak = self._denoise(
-                        self._weak, batch, ConstantSchedule(), noise, previous, num_steps
-                    )
+                if weak is not None and self._weak is not None:
                     weak = self._tensor(self._network.normalised(self._weak.restored(weak.cpu())))
                 weights = to_device(weights, samples.device)
                 return best_sample(
@@ -286,12 +293,13 @@ class ChunkSampler:
         )
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return to_device(torch.as_tensor(array, dtype=torch.float32), self._network.device)
+        return to_device(_single(array), self._network.device)
 
 
-def _num_samples(part: SamplerPart) -> int:
-    return part.num_samples if isinstance(part, BestOfSamples | AveragedSamples) else 1
-
-
-def _contrasts(part: SamplerPart) -> bool:
-    return isinstance(part, BestOfSamples) and part.num_contrast > 0
+def _single(array: np.ndarray) -> Tensor:
+    """Normalised numbers in float32; ValueError if they have no place in it."""
+    if array.size and not float(largest := np.abs(array).max()) <= _LARGEST:
+        raise ValueError(
+            f"a number is {largest:.3g} of the policy's standard deviations; it takes {_LARGEST:.0e}"
+        )
+    return torch.as_tensor(array, dtype=torch.float32)

@@ -35,30 +35,30 @@ def pinned_batch(batch: Mapping[str, Any], device: torch.device) -> dict[str, An
     return {name: pinned(x, device) if isinstance(x, Tensor) else x for name, x in batch.items()}
 
 
-def on_host[T](steps: Iterable[tuple[T, Tensor | None]], device: torch.device) -> Iterator[tuple[T, Tensor]]:
+def on_host[T](
+    steps: Iterable[tuple[T, Tensor | None]], device: torch.device
+) -> Iterator[tuple[T, Tensor | None]]:
     """Pairs in order with their tensors on the host; each step of the iterable launches work.
 
-    Those without a tensor are left out: they only count as launched.
+    Those without a tensor come as well, when they are done: whoever asks for the next may give up instead.
     """
     if device.type != "cuda":
         for tag, tensor in steps:
-            if tensor is not None:
-                yield tag, tensor.cpu()
+            yield tag, None if tensor is None else tensor.cpu()
         return
     copies = _Copies(device)
     under_way: deque[tuple[T, Tensor | None, Any]] = deque()
     for tag, tensor in steps:
         under_way.append((tag, *copies.start(tensor)))
         while under_way and (len(under_way) > MAX_AHEAD or under_way[0][2].query()):
-            yield from _arrived(*under_way.popleft())
+            yield _arrived(*under_way.popleft())
     while under_way:
-        yield from _arrived(*under_way.popleft())
+        yield _arrived(*under_way.popleft())
 
 
-def _arrived[T](tag: T, tensor: Tensor | None, done: Any) -> Iterator[tuple[T, Tensor]]:
+def _arrived[T](tag: T, tensor: Tensor | None, done: Any) -> tuple[T, Tensor | None]:
     done.synchronize()
-    if tensor is not None:
-        yield tag, tensor
+    return tag, tensor
 
 
 class _Copies:

@@ -37,8 +37,8 @@ _SWITCH_INTERVAL_S = 0.0005
 class Serve:
     """Run an inference server: loads policies, warms them up, then answers robots.
 
-    Ctrl-C ends it at once, SIGTERM after the requests that it has. SIGHUP loads the policies anew: each goes
-    on in place of its older self when it is warm, and no request is lost.
+    Ctrl-C ends it at once, SIGTERM after the requests that it has, both within 2 s. SIGHUP loads the policies
+    anew: each goes on in place of its older self when it is warm, and no request is lost.
     """
 
     policy: tuple[str, ...]

@@ -145,3 +145,13 @@ SamplerPart = (
 )
 PREFIXLESS = (ConstantSchedule, AveragedSamples)
 """Parts that make nothing of a previous chunk and refuse a committed prefix."""
+
+
+def num_samples(part: SamplerPart) -> int:
+    """Chunks that a part draws for one request, without those of a weaker checkpoint."""
+    return part.num_samples if isinstance(part, BestOfSamples | AveragedSamples) else 1
+
+
+def contrasts(part: SamplerPart) -> bool:
+    """Whether a part draws as many of a weaker checkpoint."""
+    return isinstance(part, BestOfSamples) and part.num_contrast > 0

@@ -18,12 +18,12 @@ ask again, judged by the time between its last two requests:
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec import Struct
 
-from robot_runtime.core.sampler_parts import SamplerPart
+from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart, contrasts, num_samples
 from robot_runtime.wire.jobs import Job
 
 WAIT_SHARE = 0.1
@@ -32,6 +32,40 @@ _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
 """Shares of the newest batch, and how far off the mean is called hardly ever, as in RFC 6298."""
 _MAX_SAMPLERS = 64
 _MAX_RHYTHMS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a policy took for nothing while it warmed up; times in ns."""
+
+    by_size: Mapping[int, int]
+    """Of batches of its first sampler part, by their size; 1 among them."""
+    by_kind: Mapping[type[SamplerPart], int] = field(default_factory=dict)
+    """Of one request, by sampler part with its own options."""
+    num_steps: int | None = None
+    """Steps of a part that names none; None: the policy does not count its passes."""
+
+    def expected_ns(self, part: SamplerPart) -> int | None:
+        """What one request will take at least; None unless that is more than the part's own options take.
+
+        Steps follow each other; samples go through the network together, and what each of them adds is known
+        where a single one was measured as well.
+        """
+        usual = type(part)()
+        own_ns = self.by_kind.get(type(part))
+        if own_ns is None or self.num_steps is None:
+            return None
+        steps = (part.num_steps or self.num_steps) / (usual.num_steps or self.num_steps)
+        more = _num_drawn(part) - _num_drawn(usual)
+        if steps <= 1.0 and more <= 0:
+            return None
+        single_ns = min(own_ns, self.by_kind.get(ConstantSchedule, 0))
+        sample_ns = (own_ns - single_ns) / max(1, _num_drawn(usual) - 1)
+        return round(steps * (own_ns + more * sample_ns))
+
+
+def _num_drawn(part: SamplerPart) -> int:
+    return num_samples(part) * (2 if contrasts(part) else 1)
 
 
 class _Pace(Struct, frozen=True, gc=False):
@@ -48,10 +82,11 @@ class BatchTimes:
     Mean and deviation are smoothed as TCP smooths round trips (RFC 6298).
     """
 
-    def __init__(self, measured: Mapping[int, int]) -> None:
-        """measured: size of a batch to time [ns], with size 1; larger batches are not to be made."""
-        sizes = sorted(measured)
-        every = np.interp(range(sizes[-1] + 1), sizes, [measured[size] for size in sizes])
+    def __init__(self, measured: Measured) -> None:
+        """measured: batches larger than the largest of it are not to be made."""
+        self.measured = measured
+        sizes = sorted(measured.by_size)
+        every = np.interp(range(sizes[-1] + 1), sizes, [measured.by_size[size] for size in sizes])
         self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
         self._paces: dict[SamplerPart, _Pace] = {}
 
@@ -82,7 +117,11 @@ class BatchTimes:
             del self._paces[next(iter(self._paces))]
 
     def _pace(self, sampler: SamplerPart) -> _Pace:
-        return self._paces.get(sampler, _AS_MEASURED)
+        known = self._paces.get(sampler)
+        if known is not None:
+            return known
+        expected_ns = self.measured.expected_ns(sampler)
+        return _AS_MEASURED if expected_ns is None else _Pace(expected_ns / max(1.0, self._measured_ns(1)))
 
     def _measured_ns(self, size: int) -> float:
         return self._times[min(size, self.max_size)]

@@ -5,14 +5,15 @@
     results()  ◄── deque, bell ── Block | Failure, ..., Done
     stop()     ─── flag ────────► looked at between steps
 
-Rows are handed over as they become final; the network never waits for the policy. A request starts when those
-before it have ended, so answers that it follows are complete. A batch that the policy refuses is inferred
-again one by one, so that a request that does not fit spoils no other.
+Rows are handed over as they become final; the network never waits for the policy. A request starts when
+those before it have ended, so answers that it follows are complete. Images are decoded here, just before the
+policy sees them: what is never run costs nothing. A request that fails, fails alone: one whose rows are no
+numbers is left out, and a batch that the policy refuses is inferred again one by one.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
@@ -23,17 +24,23 @@ from msgspec import Struct
 from policies.policy import InferenceRequest, Policy, answers_batches
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart, num_samples
 from robot_runtime.core.schedule import answer_rows
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.server.batcher import batch_sizes
+from robot_runtime.errors import PolicyError
+from robot_runtime.jpeg import decode_jpeg
+from robot_runtime.server.batcher import Measured, batch_sizes
+from robot_runtime.server.complaints import Complaints
 from robot_runtime.wire.arrays import is_finite
+from robot_runtime.wire.codec import with_images
+from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
-_JOIN_TIMEOUT_S = 2.0
+CLOSE_S = 0.25
+"""How long whoever closes an engine waits for the policy to come by."""
 _LONG_NS = NS_PER_S // 2
 
 
@@ -81,29 +88,30 @@ class Engine:
         self._max_batch = max_batch if answers_batches(policy) else 1
         self._clock = clock
         self._ring = ring
+        self._complaints = Complaints(logger, clock)
         self._batches: SimpleQueue[tuple[Job, ...] | None] = SimpleQueue()
         self._results: deque[Result] = deque()
-        self._warm: SimpleQueue[dict[int, int] | Exception] = SimpleQueue()
+        self._warm: SimpleQueue[Measured | Exception] = SimpleQueue()
         self._is_stopped = False
         self._running: tuple[Job, ...] = ()
         self._thread = Thread(target=self._run, name="policy", daemon=True)
 
-    def warm_up(self) -> dict[int, int]:
+    def warm_up(self) -> Measured:
         """Start the thread and infer a few times on it, so that no robot pays for first calls.
 
-        Returns the time that a batch of each size takes [ns].
+        Returns what that took. PolicyError if what came of it is no answer, and whatever the policy raises.
         """
         self.start_warming()
-        times = self._warm.get()
-        if isinstance(times, Exception):
-            raise times
-        return times
+        measured = self._warm.get()
+        if isinstance(measured, Exception):
+            raise measured
+        return measured
 
     def start_warming(self) -> None:
-        """As `warm_up`, without waiting: the bell rings when it is over, and `warm_times` knows."""
+        """As `warm_up`, without waiting: the bell rings when it is over, and `measured` knows."""
         self._thread.start()
 
-    def warm_times(self) -> dict[int, int] | Exception | None:
+    def measured(self) -> Measured | Exception | None:
         """Once, what came of warming up; None before it is over."""
         return None if self._warm.empty() else self._warm.get()
 
@@ -133,12 +141,16 @@ class Engine:
             out.append(result)
         return out
 
-    def close(self) -> None:
-        """End the thread; one that is deep in a policy is left to die with the process."""
+    def end(self) -> None:
+        """Let the thread end, which it does between two steps; `close` waits for that."""
         self.stop()
         self._batches.put(None)
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """End the thread; one that is deep in a policy for longer is left to die with the process."""
+        self.end()
         if self._thread.is_alive():
-            self._thread.join(_JOIN_TIMEOUT_S)
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:
@@ -156,69 +168,94 @@ class Engine:
 
     def _infer(self, jobs: tuple[Job, ...], started_ns: int) -> None:
         sent = dict.fromkeys(jobs, 0)
+        requests = {}
+        for job in jobs:
+            try:
+                requests[job] = _arguments(job)
+            except ProtocolError as error:
+                self._fail(sent, job, ErrorCode.BAD_REQUEST, str(error))
+        if requests:
+            self._try(requests, sent, started_ns)
+
+    def _try(self, requests: dict[Job, InferenceRequest], sent: dict[Job, int], started_ns: int) -> None:
+        """Answer the requests together, or if that fails each by itself; `sent` loses those that are over."""
+        sampler = next(iter(requests)).request.sampler
         try:
-            requests = [_arguments(job) for job in jobs]
-            steps = infer_steps(self._policy, requests, sampler=jobs[0].request.sampler)
-            self._hand_over(steps, sent, jobs, started_ns)
-        except ValueError as error:
-            if len(jobs) == 1 or any(sent.get(job, 1) for job in jobs):
-                self._fail(sent, ErrorCode.BAD_REQUEST, str(error))
+            steps = infer_steps(self._policy, [*requests.values()], sampler=sampler)
+            self._hand_over(steps, tuple(requests), sent, started_ns)
+        except Exception as error:
+            if len(requests) == 1:
+                self._give_up(sent, next(iter(requests)), error)
                 return
-            for job in jobs:
-                if not self._is_stopped:
-                    self._infer((job,), started_ns)
-        except Exception:
-            logger.exception("policy %s failed", self._policy.name)
-            message = f"policy {self._policy.name} failed; the server's log says why"
-            self._fail(sent, ErrorCode.INTERNAL, message)
+            for job, request in requests.items():
+                if job in sent and not self._is_stopped:
+                    self._try({job: request}, sent, started_ns)
 
     def _hand_over(
         self,
         steps: Iterator[list[np.ndarray]],
-        sent: dict[Job, int],
         jobs: tuple[Job, ...],
+        sent: dict[Job, int],
         started_ns: int,
     ) -> None:
-        """Post rows as they come; `sent` loses the jobs that are answered."""
-        horizon = self._policy.action_spec.horizon
-        ends = [
-            answer_rows(job.request.sampler, horizon=horizon, inference_delay=job.request.inference_delay)
-            for job in jobs
-        ]
+        """Post rows as they come, but for those that were sent before."""
+        come = dict.fromkeys(jobs, 0)
         for step in steps:
-            infer_ns = self._clock.now_ns() - started_ns
-            for job, end, rows in zip(jobs, ends, step, strict=True):
+            if len(step) != len(jobs):
+                raise PolicyError(f"it gave rows for {len(step)} requests of {len(jobs)}")
+            has_posted = False
+            for job, rows in zip(jobs, step, strict=True):
                 if job not in sent or not len(rows):
                     continue
-                first_row = sent[job]
-                rows = self._checked(rows, first_row)
-                sent[job] += len(rows)
-                is_last = sent[job] >= end
-                self._results.append(
-                    Block(job=job, first_row=first_row, rows=rows, is_last=is_last, infer_ns=infer_ns)
+                try:
+                    rows = checked_rows(self._policy, rows, come[job])
+                except PolicyError as error:
+                    self._give_up(sent, job, error)
+                    continue
+                come[job] += len(rows)
+                has_posted |= self._post_new(
+                    sent, job, rows[max(0, sent[job] - come[job] + len(rows)) :], started_ns
                 )
-                if is_last:
-                    del sent[job]
-            if not sent or self._is_stopped:
+            if not any(job in sent for job in jobs) or self._is_stopped:
                 return  # `Done` rings for these rows as well
-            self._ring()
-        raise RuntimeError(f"the policy ended after {[*sent.values()]} rows of {ends}")
+            if has_posted:
+                self._ring()
+        left = {job.request.request_id: come[job] for job in jobs if job in sent}
+        raise PolicyError(f"it ended early; rows by request: {left}")
 
-    def _fail(self, jobs: Iterable[Job], code: ErrorCode, message: str) -> None:
-        for job in jobs:
-            self._post(Failure(job=job, code=code, message=message))
+    def _post_new(self, sent: dict[Job, int], job: Job, rows: np.ndarray, started_ns: int) -> bool:
+        """True if there are any."""
+        if not len(rows):
+            return False
+        request, first_row = job.request, sent[job]
+        end = answer_rows(
+            request.sampler, horizon=self._policy.action_spec.horizon, inference_delay=request.inference_delay
+        )
+        infer_ns = self._clock.now_ns() - started_ns
+        sent[job] += len(rows)
+        is_last = sent[job] >= end
+        self._results.append(
+            Block(job=job, first_row=first_row, rows=rows, is_last=is_last, infer_ns=infer_ns)
+        )
+        if is_last:
+            del sent[job]
+        return True
 
-    def _checked(self, rows: np.ndarray, first_row: int) -> np.ndarray:
-        spec = self._policy.action_spec
-        rows = np.ascontiguousarray(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32)
-        if rows.ndim != 2 or rows.shape[1] != spec.dim or not 1 <= len(rows) <= spec.horizon - first_row:
-            raise RuntimeError(
-                f"the policy gave rows of shape {rows.shape} at row {first_row}; "
-                f"expected up to {spec.horizon - first_row} rows of {spec.dim} numbers"
-            )
-        if not is_finite(rows):
-            raise RuntimeError(f"the policy gave NaN or infinite numbers from row {first_row}")
-        return rows
+    def _give_up(self, sent: dict[Job, int], job: Job, error: Exception) -> None:
+        """One request fails; what the client is told says no more of the server than it needs to know."""
+        name = self._policy.name
+        if isinstance(error, ValueError):
+            self._fail(sent, job, ErrorCode.BAD_REQUEST, str(error))
+        elif isinstance(error, PolicyError):
+            self._complaints.say(str(type(error)), f"policy {name} failed: {error}")
+            self._fail(sent, job, ErrorCode.INTERNAL, f"policy {name} failed: {error}")
+        else:
+            self._complaints.say(str(type(error)), f"policy {name} failed", error)
+            self._fail(sent, job, ErrorCode.INTERNAL, f"policy {name} failed; the server's log says why")
+
+    def _fail(self, sent: dict[Job, int], job: Job, code: ErrorCode, message: str) -> None:
+        del sent[job]
+        self._post(Failure(job=job, code=code, message=message))
 
     def _post(self, result: Result) -> None:
         self._results.append(result)
@@ -226,12 +263,28 @@ class Engine:
 
 
 def _arguments(job: Job) -> InferenceRequest:
+    """ProtocolError: an image is not what the request says it is."""
+    request = with_images(job.request, job.pictures, decode_jpeg) if job.pictures else job.request
     return InferenceRequest(
-        observation=job.request.observation,
-        prev_action_chunk=job.request.prev_action_chunk,
-        inference_delay=job.request.inference_delay,
-        seed=job.request.seed,
+        observation=request.observation,
+        prev_action_chunk=request.prev_action_chunk,
+        inference_delay=request.inference_delay,
+        seed=request.seed,
     )
+
+
+def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray:
+    """Rows of an answer as they travel; PolicyError if they are none."""
+    spec = policy.action_spec
+    rows = np.ascontiguousarray(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32)
+    if rows.ndim != 2 or rows.shape[1] != spec.dim or not 1 <= len(rows) <= spec.horizon - first_row:
+        raise PolicyError(
+            f"it gave rows of shape {rows.shape} at row {first_row}; "
+            f"expected up to {spec.horizon - first_row} rows of {spec.dim} numbers"
+        )
+    if not is_finite(rows):
+        raise PolicyError(f"it gave NaN or infinite numbers from row {first_row}")
+    return rows
 
 
 def infer_steps(
@@ -264,19 +317,29 @@ def zero_observation(schema: Schema, task: str) -> Observation:
     return Observation(state=state, images=images, environment_state=environment_state, task=task)
 
 
-def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int = 3) -> dict[int, int]:
+def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int = 3) -> Measured:
     """Infer on nothing with every sampler that the policy says it takes, and in batches of every size.
 
-    Returns the shortest time by size [ns]; there is no larger size than the first that takes over 0.5 s.
+    Takes the shortest times; there is no larger size than the first that takes over 0.5 s. PolicyError if
+    what comes is no answer: weights that are NaN say so here and not to a robot.
     """
-    alone = {kind: _infer_nothing(policy, kind, 1, clock, num_calls) for kind in policy.samplers}
     first = policy.samplers[0]
+    before = _num_passes(policy)
+    alone = {first: _infer_nothing(policy, first, 1, clock, num_calls)}
+    num_steps = (_num_passes(policy) - before) // (num_calls * num_samples(first()))
+    others = [kind for kind in policy.samplers if kind is not first]
+    alone |= {kind: _infer_nothing(policy, kind, 1, clock, num_calls) for kind in others}
     times = {1: alone[first]}
     for size in batch_sizes(max_batch)[1:]:
         if max(times.values()) > _LONG_NS:
             break
         times[size] = _infer_nothing(policy, first, size, clock, num_calls=2)
-    return times
+    return Measured(by_size=times, by_kind=alone, num_steps=num_steps or None)
+
+
+def _num_passes(policy: Policy) -> int:
+    """0 of a policy that does not count."""
+    return policy.num_evaluations if answers_batches(policy) else 0
 
 
 def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Clock, num_calls: int) -> int:
@@ -289,8 +352,10 @@ def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Cl
     )
     took_ns = []
     for _ in range(num_calls):
-        started_ns = clock.now_ns()
-        for _ in infer_steps(policy, [request] * size, sampler=kind()):
-            pass
+        started_ns, come = clock.now_ns(), [0] * size
+        for step in infer_steps(policy, [request] * size, sampler=kind()):
+            for i, new in enumerate(step):
+                if len(new):
+                    come[i] += len(checked_rows(policy, new, come[i]))
         took_ns.append(clock.now_ns() - started_ns)
     return min(took_ns)

@@ -1,9 +1,11 @@
 """`PolicyServer`: the network thread of the inference server. Some policies, many robots.
 
-    ROUTER ─► decode ─► Service of the policy that the robot has greeted
-    ROUTER ◄─ encode ◄─┘
+    ROUTER ─► let in? ─► header ─► Service of the policy that the robot has greeted
+    ROUTER ◄─ encode ◄──────────────┘
 
-The thread sleeps until a message, a worker's bell, or a timer; inference never holds it up.
+The thread sleeps until a message, a worker's bell, or a timer; inference never holds it up, and neither does
+anybody's packet: what is dear to read is read by the worker, see `ServerSession`. Nothing that a peer sends
+ends the thread.
 """
 
 import logging
@@ -15,19 +17,18 @@ from policies.policy import Policy
 from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
-from robot_runtime.jpeg import decode_jpeg
 from robot_runtime.keys import ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
+from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
-from robot_runtime.server.rehearsal import ServerRehearsal
+from robot_runtime.server.engine import CLOSE_S
 from robot_runtime.server.service import Service
-from robot_runtime.transport import listen
 from robot_runtime.transport.address import DEFAULT_ADDRESS
-from robot_runtime.wire.codec import decode, encode
+from robot_runtime.transport.server import ServerTransport
+from robot_runtime.wire.codec import Sealed, encode, read_header
+from robot_runtime.wire.forms import HelloForm
 from robot_runtime.wire.frames import Buffer, ProtocolError
-from robot_runtime.wire.messages import Hello, Packet
-from robot_runtime.wire.rehearsal import is_request_near
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
@@ -35,8 +36,8 @@ HEARTBEAT_NS = 25 * NS_PER_MS
 MAX_BATCH = 32
 LINGER_NS = 150 * NS_PER_MS
 """How long a stopping server stays to see its goodbyes off."""
-DRAIN_NS = 5 * NS_PER_S
-"""How long a server that is to end in order goes on for the requests that it has."""
+DRAIN_NS = NS_PER_S * 3 // 4
+"""How long a server that is to end in order goes on for the requests that it has; it is gone within 2 s."""
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
 
 
@@ -74,6 +75,7 @@ class PolicyServer:
         self._is_stopping = self._is_draining = False
         self._orders: deque[tuple[str, Policy]] = deque()
         self._doorbell = Doorbell()
+        self._complaints = Complaints(logger, self._clock)
         self._accounts = {} if accounts is None else accounts
         self._services: dict[str, Service] = {}
         try:
@@ -88,13 +90,12 @@ class PolicyServer:
                     max_batch=max_batch,
                     delay=delay or Delay(),
                 )
-            self._transport = listen(address, keys=keys, is_open=is_open)
+            self._transport = ServerTransport(address, keys=keys, is_open=is_open, is_known=self._is_known)
         except RobotRuntimeError:
             for service in self._services.values():
                 service.close()
             self._doorbell.close()
             raise
-        self._rehearsal = ServerRehearsal(clock=self._clock, ring=self._doorbell.ring)
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -149,9 +150,11 @@ class PolicyServer:
 
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
-        self._rehearsal.close()
         for service in self._services.values():
-            service.close()
+            service.end()
+        closed_ns = self._clock.now_ns() + round(CLOSE_S * NS_PER_S)
+        for service in self._services.values():  # all of them together in that time
+            service.close(max(0, closed_ns - self._clock.now_ns()) / NS_PER_S)
         self._transport.close()
         self._doorbell.close()
 
@@ -171,38 +174,57 @@ class PolicyServer:
         for service in self._services.values():
             service.take_results()
         self._send()
-        self._rehearsal.turn(self._clock.now_ns())
-        is_near = False
+        for peer in self._transport.doorman.departed():
+            for service in self._services.values():
+                if service.knows(peer):
+                    service.forget(peer)
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
                 break
-            received_ns = self._clock.now_ns()
-            peer, frames = arrival
-            packet = _decoded(frames)
-            service = self._service_of(peer, packet)
-            service.account.bytes_received += sum(map(len, frames))
-            service.receive(peer, packet, received_ns)
-            is_near = is_request_near(packet)  # of the last one: who asks already needs no rehearsal
+            self._take(*arrival)
         now_ns = self._clock.now_ns()
         for service in self._services.values():
             service.turn(now_ns)
         self._send()
-        if is_near and all(service.is_idle for service in self._services.values()):
-            self._rehearsal.begin(now_ns)
 
-    def _service_of(self, peer: bytes, received: Packet | ProtocolError) -> Service:
-        """Whom an arrival is for: a greeting names its policy; what nobody knows the first refuses."""
-        first = next(iter(self._services.values()))
-        if len(self._services) == 1:
-            return first
-        knows = next((s for s in self._services.values() if s.knows(peer)), None)
-        if isinstance(received, Packet) and isinstance(received.message, Hello):
-            named = self._services.get(received.message.policy, first)
-            if knows is not None and knows is not named:
+    def _is_known(self, peer: bytes) -> bool:
+        return any(service.knows(peer) for service in self._services.values())
+
+    def _take(self, peer: bytes, frames: list[Buffer]) -> None:
+        """One arrival: no further than its sender is let in, and it ends in no exception."""
+        now_ns, num_bytes = self._clock.now_ns(), sum(map(len, frames))
+        knows = self._service_that_knows(peer)
+        knows.account.bytes_received += num_bytes
+        try:
+            if not knows.lets_in(peer, num_bytes, now_ns):
+                return
+            received = _header_of(frames)
+            service = self._service_of(peer, knows, received)
+            service.receive(peer, received, now_ns, key=self._key_of(peer, received))
+        except Exception as error:
+            self._complaints.say(str(type(error)), "a packet could not be handled", error)
+            if knows.knows(peer):
                 knows.forget(peer)
-            return named
-        return knows or first
+
+    def _key_of(self, peer: bytes, received: Sealed | ProtocolError) -> str | None:
+        """Of a greeting, whose key the peer has; None without keys."""
+        is_greeting = isinstance(received, Sealed) and isinstance(received.form, HelloForm)
+        return self._transport.doorman.name_of(peer) if is_greeting else None
+
+    def _service_that_knows(self, peer: bytes) -> Service:
+        """The one that a peer has greeted, or the first, which refuses strangers."""
+        services = self._services.values()
+        return next((s for s in services if s.knows(peer)), next(iter(services)))
+
+    def _service_of(self, peer: bytes, knows: Service, received: Sealed | ProtocolError) -> Service:
+        """Whom an arrival is for: a greeting names its policy."""
+        if not isinstance(received, Sealed) or not isinstance(received.form, HelloForm):
+            return knows
+        named = self._services.get(received.form.policy, next(iter(self._services.values())))
+        if knows is not named and knows.knows(peer):
+            knows.forget(peer)
+        return named
 
     def _replace(self, name: str, policy: Policy) -> None:
         try:
@@ -221,13 +243,17 @@ class PolicyServer:
     def _send(self) -> None:
         for service in self._services.values():
             for peer, packet in service.packets_to_send():
-                frames = encode(packet)
+                try:
+                    frames = encode(packet)
+                except ProtocolError as error:
+                    self._complaints.say("encode", f"a {type(packet.message).__name__} is lost: {error}")
+                    continue
                 service.account.bytes_sent += sum(map(len, frames))
                 self._transport.send(peer, frames)
 
 
-def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:
+def _header_of(frames: list[Buffer]) -> Sealed | ProtocolError:
     try:
-        return decode(frames, decode_jpeg=decode_jpeg)
+        return read_header(frames)
     except ProtocolError as error:
         return error

@@ -14,16 +14,18 @@ batch after that. Requests that wait stay where they are.
 import logging
 from collections.abc import Callable, Collection
 
-from policies.policy import Policy, capabilities_of
+from policies.policy import Policy
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.server.account import Account
 from robot_runtime.server.batcher import Batcher, BatchTimes
 from robot_runtime.server.delay import Delay, DelayLine
-from robot_runtime.server.engine import Block, Done, Engine, Failure, Result
+from robot_runtime.server.door import checked_welcome
+from robot_runtime.server.engine import CLOSE_S, Block, Done, Engine, Failure, Result
+from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import Packet, Welcome
+from robot_runtime.wire.messages import Packet
 from robot_runtime.wire.server_session import ServerSession
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class Service:
         """
         self.account = account
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
-        self._welcome = _welcome(policy, heartbeat_ns)
+        self._welcome = checked_welcome(policy, heartbeat_ns)
         self._engine = self._new_engine(policy)
         self._batcher = Batcher(BatchTimes(self._engine.warm_up()))
         self._next: tuple[Policy, Engine] | None = None
@@ -60,7 +62,11 @@ class Service:
         self._delay_line: DelayLine[tuple[bytes, Packet]] = DelayLine(delay)
         self._batch_delay_ns = 0
         self._outbox: list[tuple[bytes, Packet]] = []
-        self._session = ServerSession(self._welcome, policies=policies)
+        self._session = ServerSession(
+            self._welcome,
+            policies=policies,
+            expected_ns=lambda part: self._batcher.times.measured.expected_ns(part),
+        )
         account.ignored, account.requests = self._session.ignored, self._session.outcomes
 
     @property
@@ -68,18 +74,19 @@ class Service:
         """Of the policy."""
         return self._welcome.policy
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request waits or is worked on."""
-        return self._engine.is_idle and not self._session.num_waiting
-
     def knows(self, peer: bytes) -> bool:
         """Whether that peer has greeted."""
         return self._session.knows(peer)
 
-    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> None:
-        """Take what decoding one arrival of that peer gave."""
-        if self._session.receive(peer, received, now_ns):
+    def lets_in(self, peer: bytes, num_bytes: int, now_ns: int) -> bool:
+        """As `ServerSession.lets_in`."""
+        return self._session.lets_in(peer, num_bytes, now_ns)
+
+    def receive(
+        self, peer: bytes, received: Sealed | ProtocolError, now_ns: int, *, key: str | None = None
+    ) -> None:
+        """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
+        if self._session.receive(peer, received, now_ns, key=key):
             self._batcher.asked(peer, now_ns)
 
     def forget(self, peer: bytes) -> None:
@@ -114,9 +121,9 @@ class Service:
     def replace(self, policy: Policy) -> None:
         """Let another policy go on, once it is warm and the running batch has ended.
 
-        SchemaMismatchError: robots that were welcomed could not go on with it.
+        SchemaMismatchError: robots that were welcomed could not go on with it. PolicyError: nobody could.
         """
-        came, here = _welcome(policy, self._welcome.heartbeat_ns), self._welcome
+        came, here = checked_welcome(policy, self._welcome.heartbeat_ns), self._welcome
         for what in ("schema", "action_spec", "tasks", "capabilities"):
             if (new := getattr(came, what)) != (old := getattr(here, what)):
                 raise SchemaMismatchError(
@@ -144,11 +151,18 @@ class Service:
         self._session.close()
         self._say()
 
-    def close(self) -> None:
-        """End the worker."""
-        self._engine.close()
-        if self._next is not None:
-            self._next[1].close()
+    def end(self) -> None:
+        """Let the worker end; `close` waits for that."""
+        for engine in self._engines():
+            engine.end()
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """End the worker, as `Engine.close`."""
+        for engine in self._engines():
+            engine.close(timeout_s)
+
+    def _engines(self) -> list[Engine]:
+        return [self._engine] if self._next is None else [self._engine, self._next[1]]
 
     def _new_engine(self, policy: Policy) -> Engine:
         return Engine(policy, clock=self._clock, ring=self._ring, max_batch=self._max_batch)
@@ -175,17 +189,17 @@ class Service:
         if self._next is None or not self._engine.is_idle:
             return
         policy, engine = self._next
-        times = engine.warm_times()
-        if times is None:
+        measured = engine.measured()
+        if measured is None:
             return
         self._next = None
-        if isinstance(times, Exception):
-            logger.error("%s failed to warm up and takes over from nobody", policy.name, exc_info=times)
+        if isinstance(measured, Exception):
+            logger.error("%s failed to warm up and takes over from nobody", policy.name, exc_info=measured)
             engine.close()
             return
         self._engine.close()
         self._engine = engine
-        self._batcher = Batcher(BatchTimes(times))
+        self._batcher = Batcher(BatchTimes(measured))
         logger.info("%s goes on in place of %s", policy.name, self.name)
 
     def _feed_engine(self, now_ns: int) -> None:
@@ -214,14 +228,3 @@ class Service:
                 self._delay_line.put(due_ns, said)
             else:
                 self._outbox.append(said)
-
-
-def _welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
-    return Welcome(
-        policy=policy.name,
-        schema=policy.schema,
-        action_spec=policy.action_spec,
-        tasks=policy.tasks,
-        capabilities=capabilities_of(policy),
-        heartbeat_ns=heartbeat_ns,
-    )

@@ -1,11 +1,26 @@
-"""What a server lets in: how fast, and only what fits its policy."""
+"""What a server lets in, looked at from the cheapest to the dearest before it works on it: how much each
+peer sends, and only what fits its policy."""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from robot_runtime.core.action import NS_PER_S, ActionSpec
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
+from robot_runtime.wire.arrays import TableForm
+from robot_runtime.wire.forms import RequestForm
 
+PACKETS_PER_S = 2000
+"""Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
+PACKETS_AT_ONCE = 1000
+STRANGER_PACKETS_PER_S = 200
+"""Of all unknown peers together, and a tenth of them for one; beyond that they are not even read."""
+MAX_MAGNITUDE = 1e9
+"""Of a number in a request, whatever its unit: beyond, a policy's float32 is not far from its end."""
+_STRANGERS_SHARE = 10
+_STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
+_MAX_PEERS = 4096
 _PARTS = ("arm joints", "a gripper width", "a base pose", "numbers of environment state", "camera sizes")
 
 
@@ -13,55 +28,101 @@ class RateLimit:
     """Lets `per_s` packets a second through, and `burst` of them at once."""
 
     def __init__(self, *, per_s: int, burst: int) -> None:
-        self.is_first_refusal = False
-        """True while the last `take` was the first refusal after one that was let through."""
         self._cost_ns = NS_PER_S // per_s
         self._burst_ns = burst * self._cost_ns
         self._used_until_ns: int | None = None
-        self._has_refused = False
 
-    def take(self, now_ns: int) -> bool:
-        """True if one more packet is within the limit."""
+    def take(self, now_ns: int, cost: int = 1) -> bool:
+        """True if something that counts as so many packets is within the limit."""
         used_until_ns = now_ns if self._used_until_ns is None else max(self._used_until_ns, now_ns)
-        is_allowed = used_until_ns + self._cost_ns <= now_ns + self._burst_ns
-        self.is_first_refusal = not is_allowed and not self._has_refused
-        self._has_refused = not is_allowed
+        is_allowed = used_until_ns + cost * self._cost_ns <= now_ns + self._burst_ns
         if is_allowed:
-            self._used_until_ns = used_until_ns + self._cost_ns
+            self._used_until_ns = used_until_ns + cost * self._cost_ns
         return is_allowed
+
+
+class PeerRates:
+    """How much each peer may send. What it has used stays with it, however often it greets and leaves."""
+
+    def __init__(self) -> None:
+        self._rates: dict[bytes, RateLimit] = {}  # the one that spoke last comes last
+        self._strangers = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
+
+    def take(self, peer: bytes, num_bytes: int, now_ns: int, *, is_known: bool) -> bool:
+        """True if one more packet of that peer is within the limits."""
+        rate = self._rates.pop(peer, None) or RateLimit(per_s=PACKETS_PER_S, burst=PACKETS_AT_ONCE)
+        self._rates[peer] = rate
+        if len(self._rates) > _MAX_PEERS:
+            del self._rates[next(iter(self._rates))]
+        if is_known:
+            return rate.take(now_ns)
+        cost = 1 + num_bytes // _STRANGER_BYTES
+        alone = cost * PACKETS_PER_S * _STRANGERS_SHARE // STRANGER_PACKETS_PER_S
+        # By itself first: one that floods takes nothing from other strangers.
+        return rate.take(now_ns, alone) and self._strangers.take(now_ns, cost)
 
 
 class Fit:
     """What a request must look like to fit one policy."""
 
-    def __init__(self, *, schema: Schema, spec: ActionSpec) -> None:
-        self._spec = spec
+    def __init__(
+        self, *, schema: Schema, spec: ActionSpec, expected_ns: Callable[[SamplerPart], int | None]
+    ) -> None:
+        """expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work."""
+        self._spec, self._expected_ns = spec, expected_ns
         self._needed = (
             schema.num_joints,
             schema.has_gripper,
             schema.has_base,
             schema.environment_state_dim,
-            dict(schema.cameras),
+            {name: (*size, 3) for name, size in schema.cameras.items()},
         )
 
-    def misfit(self, request: ChunkRequest) -> str | None:
-        """Why the request does not fit what was agreed, naming both sides; None if it does."""
-        observation = request.observation
-        state = observation.state
+    def misfit(self, form: RequestForm) -> str | None:
+        """Why a request does not fit what was agreed, naming both sides, by its header; None if it does."""
         have = (
-            state.q.shape[0],
-            state.gripper_width is not None,
-            state.x_WB is not None,
-            observation.environment_state.shape[0],
-            {name: image.pixels.shape[:2] for name, image in observation.images.items()},
+            len(form.q),
+            form.gripper_width is not None,
+            form.pose_world_base is not None,
+            len(form.environment_state),
+            {image.name: image.shape for image in form.images},
         )
         if have != self._needed:
             for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
                 if ours != theirs:
                     return f"{what}: the observation has {ours}, the policy needs {theirs}"
-        return self._misfit_of_plan(request.prev_action_chunk, request.inference_delay)
+        return self._misfit_of_numbers(form) or self._misfit_of_plan(
+            form.prev_action_chunk, form.inference_delay
+        )
 
-    def _misfit_of_plan(self, planned: np.ndarray | None, inference_delay: int) -> str | None:
+    def misfit_of_rows(self, rows: np.ndarray | None) -> str | None:
+        """The same of the numbers of a plan, which are not in the header."""
+        if rows is None or not rows.size or (largest := float(np.abs(rows).max())) <= MAX_MAGNITUDE:
+            return None
+        return f"prev_action_chunk holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"
+
+    def misfit_of_work(self, sampler: SamplerPart, useful_ns: int) -> str | None:
+        """Why an answer cannot be worked out while it is of use [ns]."""
+        expected_ns = self._expected_ns(sampler)
+        useful_ns = min(useful_ns, self._spec.horizon * self._spec.dt_ns)
+        if expected_ns is None or expected_ns <= useful_ns:
+            return None
+        return (
+            f"{sampler} takes about {expected_ns / NS_PER_S:.3g} s here, and the answer is of use for "
+            f"{useful_ns / NS_PER_S:.3g} s: ask for fewer samples or steps"
+        )
+
+    def _misfit_of_numbers(self, form: RequestForm) -> str | None:
+        numbers = (form.gripper_width,) if form.gripper_width is not None else ()
+        parts = (form.q, form.dq, form.environment_state, form.pose_world_base, form.twist_base, numbers)
+        hand = (form.pose_base_end_effector or ())[:3]
+        for part in (*parts, hand):
+            if part and max(max(part), -min(part)) > MAX_MAGNITUDE:
+                largest = max(part, key=abs)
+                return f"the observation holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"
+        return None
+
+    def _misfit_of_plan(self, planned: TableForm | None, inference_delay: int) -> str | None:
         limit = (self._spec.horizon, self._spec.dim)
         rows, columns = (0, self._spec.dim) if planned is None else planned.shape
         if columns != self._spec.dim or rows > self._spec.horizon:

@@ -43,6 +43,29 @@ class ImageForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_f
     """As in `TableForm`."""
 
 
+class Picture(Struct, frozen=True, gc=False):
+    """An image as it came: looked at is only what the header says of it."""
+
+    form: ImageForm
+    buffer: Buffer
+
+    def opened(self, decode_jpeg: DecodeJpeg | None) -> Image:
+        """A view of the buffer, or decoded from JPEG; ProtocolError if it is not what the header says."""
+        form = self.form
+        if form.encoding == "u1":
+            return Image(t_ns=form.t_ns, pixels=np.ndarray(form.shape, _UINT8, self.buffer))
+        if decode_jpeg is None:
+            raise ProtocolError(f"image {form.name!r} is a JPEG, which this side does not decode")
+        try:
+            pixels = decode_jpeg(self.buffer, form.shape)
+        except ValueError as error:
+            raise ProtocolError(
+                f"image {form.name!r} is not a JPEG of shape {form.shape}: {error}"
+            ) from error
+        pixels.flags.writeable = False
+        return Image(t_ns=form.t_ns, pixels=pixels)
+
+
 class ArrayWriter:
     """Collects the array frames of one message behind its header, which is `frames[0]`."""
 
@@ -78,17 +101,16 @@ class ArrayWriter:
 class ArrayReader:
     """Hands out the arrays of one message, read-only; anything unexpected is a ProtocolError."""
 
-    def __init__(
-        self, frames: Sequence[Buffer], *, limits: WireLimits, decode_jpeg: DecodeJpeg | None
-    ) -> None:
+    def __init__(self, frames: Sequence[Buffer], *, limits: WireLimits) -> None:
         self._frames = frames
         self._num_used = 1  # the header
         self._limits = limits
-        self._decode_jpeg = decode_jpeg
+        self._num_pixel_bytes = 0
 
     def table(self, form: TableForm, name: str) -> np.ndarray:
         """(n, D), finite."""
-        array = self._array(_DTYPES[form.dtype], form, name)
+        dtype = _DTYPES[form.dtype]
+        array: np.ndarray = np.ndarray(form.shape, dtype, self._buffer(form, name, dtype.itemsize))
         if form.inline is None and not array.flags.aligned:
             array = array.copy()
             array.flags.writeable = False
@@ -96,12 +118,15 @@ class ArrayReader:
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
-    def image(self, form: ImageForm) -> Image:
-        """A view of the frame, or decoded from JPEG."""
-        name = f"image {form.name!r}"
-        if form.encoding == "jpeg":
-            return Image(t_ns=form.t_ns, pixels=self._from_jpeg(form, name))
-        return Image(t_ns=form.t_ns, pixels=self._array(_UINT8, form, name))
+    def picture(self, form: ImageForm) -> Picture:
+        """An image that is still to be opened; all those of a message are bounded by what they open to."""
+        name, num_bytes = f"image {form.name!r}", math.prod(form.shape)
+        if num_bytes > self._limits.frame:
+            raise ProtocolError(f"{name} would be larger than {self._limits.frame} bytes")
+        self._num_pixel_bytes += num_bytes
+        if self._num_pixel_bytes > self._limits.total:
+            raise ProtocolError(f"the images would be larger than {self._limits.total} bytes")
+        return Picture(form, self._buffer(form, name, 1 if form.encoding == "u1" else None))
 
     def finish(self) -> None:
         """ProtocolError if there are frames that nobody asked for."""
@@ -114,24 +139,12 @@ class ArrayReader:
         self._num_used += 1
         return memoryview(self._frames[self._num_used - 1]).toreadonly()
 
-    def _array(self, dtype: np.dtype, form: TableForm | ImageForm, name: str) -> np.ndarray:
+    def _buffer(self, form: TableForm | ImageForm, name: str, itemsize: int | None) -> Buffer:
+        """Its bytes, as many as its shape says; any number if it is of no itemsize."""
         buffer = self._next_frame(name) if form.inline is None else form.inline
-        if len(buffer) != math.prod(form.shape) * dtype.itemsize:
+        if itemsize is not None and len(buffer) != math.prod(form.shape) * itemsize:
             raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {form.shape} says")
-        return np.ndarray(form.shape, dtype, buffer)
-
-    def _from_jpeg(self, form: ImageForm, name: str) -> np.ndarray:
-        buffer = self._next_frame(name) if form.inline is None else form.inline
-        if self._decode_jpeg is None:
-            raise ProtocolError(f"{name} is a JPEG, which this side does not decode")
-        if math.prod(form.shape) > self._limits.frame:
-            raise ProtocolError(f"{name} would be larger than {self._limits.frame} bytes")
-        try:
-            pixels = self._decode_jpeg(buffer, form.shape)
-        except ValueError as error:
-            raise ProtocolError(f"{name} is not a JPEG of shape {form.shape}") from error
-        pixels.flags.writeable = False
-        return pixels
+        return buffer
 
 
 def is_finite(array: np.ndarray) -> bool:

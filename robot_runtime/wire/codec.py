@@ -6,6 +6,9 @@
 One call of msgspec reads and checks the header. Arrays are not copied: `encode` hands out views of the
 caller's memory, which must stay unchanged until the frames are sent, and `decode` returns read-only views of
 the frames it was given. Whatever comes in, `decode` returns a Packet or raises ProtocolError.
+
+A server reads in three steps, and looks at what it has before it pays for the next: `read_header`, then
+`Sealed.message`, and the images, which are the dear part, only once the policy is to see them: `with_images`.
 """
 
 from collections.abc import Sequence
@@ -14,9 +17,10 @@ from typing import Any, Literal
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import replace
 
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.wire.arrays import ArrayReader, ArrayWriter
+from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture
 from robot_runtime.wire.fields import Int64, Text
 from robot_runtime.wire.forms import Form, HelloForm, ReplyForm, RequestForm, WelcomeForm
 from robot_runtime.wire.frames import (
@@ -39,6 +43,7 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     HeartbeatReply,
     Hello,
+    Message,
     Packet,
     Refused,
     Welcome,
@@ -94,22 +99,64 @@ def encode(
     return arrays.frames
 
 
-def decode(
-    frames: Sequence[Buffer], *, decode_jpeg: DecodeJpeg | None = None, limits: WireLimits = LIMITS
-) -> Packet:
-    """The packet in the frames, or ProtocolError."""
+class Sealed(Struct, frozen=True, eq=False, gc=False):
+    """A packet of which only the header has been read: whose it is and what, at a bounded price."""
+
+    client_id: str
+    session: int
+    form: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | HeartbeatReply | Goodbye
+    """The message, but for what is in its arrays."""
+    frames: Sequence[Buffer]
+    limits: WireLimits
+
+    def message(self) -> tuple[Message, tuple[Picture, ...]]:
+        """The message, and the images that belong to it, still as they came. ProtocolError."""
+        form = self.form
+        try:
+            arrays = ArrayReader(self.frames, limits=self.limits)
+            message: Message = form.message(arrays) if isinstance(form, Form) else form
+            pictures = form.pictures(arrays) if isinstance(form, RequestForm) else ()
+            arrays.finish()
+        except ProtocolError as error:
+            raise self._named(error) from error.__cause__
+        except ValueError as error:
+            raise self._named(ProtocolError(f"the message is malformed: {error}")) from error
+        return message, pictures
+
+    def _named(self, error: ProtocolError) -> ProtocolError:
+        error.client_id, error.session = self.client_id, self.session
+        error.request_id = getattr(self.form, "request_id", None)
+        error.epoch = getattr(self.form, "epoch", None)
+        return error
+
+
+def read_header(frames: Sequence[Buffer], *, limits: WireLimits = LIMITS) -> Sealed:
+    """What arrived, sealed; ProtocolError if the frames are too large or their header is none."""
     check_sizes(frames, limits)
     try:
         header = _HEADER.decode(frames[0])
-        arrays = ArrayReader(frames, limits=limits, decode_jpeg=decode_jpeg)
-        form = header.message
-        message = form.message(arrays) if isinstance(form, Form) else form
-        arrays.finish()
-    except ProtocolError as error:
-        raise _with_sender(error, frames[0]) from error.__cause__
     except (ValueError, RecursionError) as error:
         raise _with_sender(ProtocolError(f"the header is malformed: {error}"), frames[0]) from error
-    return Packet(header.client_id, header.session, message)
+    return Sealed(header.client_id, header.session, header.message, frames, limits)
+
+
+def decode(
+    frames: Sequence[Buffer], *, decode_jpeg: DecodeJpeg | None = None, limits: WireLimits = LIMITS
+) -> Packet:
+    """The packet in the frames, images and all, or ProtocolError."""
+    sealed = read_header(frames, limits=limits)
+    message, pictures = sealed.message()
+    if pictures and isinstance(message, ChunkRequest):
+        message = with_images(message, pictures, decode_jpeg)
+    return Packet(sealed.client_id, sealed.session, message)
+
+
+def with_images(
+    request: ChunkRequest, pictures: Sequence[Picture], decode_jpeg: DecodeJpeg | None
+) -> ChunkRequest:
+    """A request with its images opened; ProtocolError if one is not what the header says of it."""
+    images = {picture.form.name: picture.opened(decode_jpeg) for picture in pictures}
+    return replace(request, observation=replace(request.observation, images=images))
 
 
 def _with_sender(error: ProtocolError, header: Buffer) -> ProtocolError:

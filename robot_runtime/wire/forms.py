@@ -20,9 +20,9 @@ from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import RollForward, TrackingLag
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import pose_from_numbers, pose_to_numbers
-from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, ImageForm, TableForm
+from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, ImageForm, Picture, TableForm
 from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
@@ -98,23 +98,25 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
         )
 
     def message(self, arrays: ArrayReader) -> ChunkRequest:
-        # Arrays in the order of `of`: that is the order of their frames.
+        """Without its images, which are `pictures`."""
         form = self.prev_action_chunk
-        planned = None if form is None else arrays.table(form, "prev_action_chunk")
-        images = {image.name: arrays.image(image) for image in self.images}
-        if len(images) < len(self.images):
-            raise ProtocolError(f"there are two images of one camera, got {[i.name for i in self.images]}")
         return ChunkRequest(
             request_id=self.request_id,
             epoch=self.epoch,
-            observation=self._observation(images),
-            prev_action_chunk=planned,
+            observation=self._observation(),
+            prev_action_chunk=None if form is None else arrays.table(form, "prev_action_chunk"),
             inference_delay=self.inference_delay,
             sampler=_sampler(self.sampler),
             seed=self.seed,
             deadline_ns=self.deadline_ns,
             in_flight=self._in_flight(),
         )
+
+    def pictures(self, arrays: ArrayReader) -> tuple[Picture, ...]:
+        """Its images as they came; after `message`, as their frames do."""
+        if len({image.name for image in self.images}) < len(self.images):
+            raise ProtocolError(f"there are two images of one camera, got {[i.name for i in self.images]}")
+        return tuple(arrays.picture(image) for image in self.images)
 
     def _in_flight(self) -> tuple[int, ...]:
         ids = self.in_flight
@@ -128,7 +130,7 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             )
         return ids
 
-    def _observation(self, images: dict[str, Image]) -> Observation:
+    def _observation(self) -> Observation:
         pose, n = self.pose_base_end_effector, len(self.q)
         if n != len(self.dq):
             raise ProtocolError(f"q and dq must be of one length, got {n} and {len(self.dq)}")
@@ -145,7 +147,7 @@ class RequestForm(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
             V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
         )
-        return Observation(state=state, images=images, environment_state=numbers[2 * n :], task=self.task)
+        return Observation(state=state, environment_state=numbers[2 * n :], task=self.task)
 
 
 class ReplyForm(Fields, frozen=True, kw_only=True, tag="ChunkReply"):

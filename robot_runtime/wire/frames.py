@@ -13,11 +13,15 @@ DecodeJpeg = Callable[[Buffer, tuple[int, ...]], np.ndarray]
 """JPEG and the shape it must have -> (h, w, 3) uint8 RGB; ValueError if it is another or none."""
 
 
+MAX_REASON = 2000
+"""Characters of what one side tells the other in words: it may quote what came, so it is cut."""
+
+
 class ProtocolError(Exception):
     """Frames that are not a message. Names the packet they came in, as far as that could be read."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message[:MAX_REASON])
         self.client_id = ""
         self.session = 0
         self.request_id: int | None = None

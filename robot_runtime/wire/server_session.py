@@ -3,8 +3,10 @@
 Theory of operation
 -------------------
 One entry per client, keyed by the peer's address on the ROUTER socket. A client that reconnects comes from a
-new address; its older entry goes when the same client id greets again. Everybody else gets `hello_first`, so
-that a client notices a restarted server at its next heartbeat.
+new address and stands beside its older self, which goes when its connection ends (`forget`) or falls silent:
+nobody is put out by what another says. A peer that greets again in the same session is welcomed again and
+keeps its requests. Everybody else gets `hello_first`, so that a client notices a restarted server at its next
+heartbeat.
 
 A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); the others give way
 to it. A client has one request running and those queued that the newest follows, first come, first served;
@@ -16,6 +18,10 @@ that may start do so, and together, is for the owner to choose.
     (new)          request                              queued    queued ones that it does not name:
                                                                   Dropped(superseded)
     (new)          request that does not fit the policy over      ErrorReply(bad_request)
+    (new)          request that takes longer than its   over      ErrorReply(bad_request)
+                   answer is of use
+    queued         more waits than MAX_QUEUED_BYTES     over      Dropped(overloaded): the oldest of whoever
+                                                                  holds most
     queued         start(), none running that it names  running
     queued         start(), unreadable plan             over      ErrorReply(bad_request)
     queued         shed()                               over      Dropped(overloaded)
@@ -29,10 +35,16 @@ that may start do so, and together, is for the owner to choose.
     queued|running Goodbye, silence, greets again       over
 
 The owner asks `is_wanted` to find out that a job it runs is over.
+
+What a peer sends costs it before it costs the server: `lets_in` counts a packet before it is read, the
+session is compared before the message is looked at, the header with the policy before the arrays, and images
+stay as they came until the policy is to see them. Who sends more than PACKETS_PER_S is told so and is no
+client any more. Where all places are taken, a client that has asked nothing for IDLE_NS gives its place to a
+newcomer.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +52,12 @@ from msgspec.structs import replace
 
 from robot_runtime.core.action import NS_PER_S, ChunkPart
 from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import mismatches
-from robot_runtime.wire.admission import Fit, RateLimit
-from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
+from robot_runtime.wire.admission import PACKETS_PER_S, Fit, PeerRates
+from robot_runtime.wire.codec import Sealed
+from robot_runtime.wire.forms import HelloForm, RequestForm
+from robot_runtime.wire.frames import MAX_REASON, ProtocolError, VersionMismatchError
 from robot_runtime.wire.jobs import Job, Line
 from robot_runtime.wire.messages import (
     Cancel,
@@ -64,15 +79,15 @@ from robot_runtime.wire.messages import (
 from robot_runtime.wire.order import follows
 from robot_runtime.wire.sent_answers import SentAnswers
 
-SILENCE_NS = 5 * NS_PER_S
-"""A client that says nothing for so long is forgotten."""
+SILENCE_NS = 20 * NS_PER_S
+"""A client that says nothing for so long is forgotten: over links of 2 s each way that lose packets, too."""
 MAX_CLIENTS = 64
-MAX_REASON = 2000
-"""Characters of a refusal or error."""
-PACKETS_PER_S = 5000
-"""Of one client; a robot needs about 40 heartbeats and up to 30 requests a second."""
-STRANGER_PACKETS_PER_S = 200
-"""Of all unknown peers together; beyond that they are not even answered."""
+IDLE_NS = 10 * NS_PER_S
+"""A client that has asked nothing for so long keeps its place only while nobody else wants it."""
+MAX_DEADLINE_NS = 60 * NS_PER_S
+"""No request is kept for longer."""
+MAX_QUEUED_BYTES = 512 * 1024 * 1024
+"""Of all requests that wait, images and plans as they came."""
 
 
 @dataclass(eq=False, slots=True)
@@ -80,15 +95,30 @@ class _Client:
     client_id: str
     session: int
     heard_ns: int
-    rate: RateLimit
+    asked_ns: int
+    """When it greeted or sent its last request."""
     answers: SentAnswers
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Client id and session."""
+        return self.client_id, self.session
 
 
 class ServerSession:
     """All clients of one policy; owned and called by one thread."""
 
-    def __init__(self, welcome: Welcome, *, policies: Collection[str] = ()) -> None:
-        """policies: of the whole server, for robots that ask for one that this is not."""
+    def __init__(
+        self,
+        welcome: Welcome,
+        *,
+        policies: Collection[str] = (),
+        expected_ns: Callable[[SamplerPart], int | None] = lambda sampler: None,
+    ) -> None:
+        """
+        policies: of the whole server, for robots that ask for one that this is not.
+        expected_ns: as for `Fit`.
+        """
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
         self.outcomes: Counter[str] = Counter()
@@ -96,11 +126,11 @@ class ServerSession:
         self._is_draining = False
         self._welcome = welcome
         self._policies = policies or (welcome.policy,)
-        self._fit = Fit(schema=welcome.schema, spec=welcome.action_spec)
+        self._fit = Fit(schema=welcome.schema, spec=welcome.action_spec, expected_ns=expected_ns)
         self._clients: dict[bytes, _Client] = {}
         self._line = Line()
         self._running: dict[bytes, tuple[Job, int]] = {}  # peer -> (job, time it waited)
-        self._strangers = RateLimit(per_s=STRANGER_PACKETS_PER_S, burst=STRANGER_PACKETS_PER_S)
+        self._rates = PeerRates()
         self._outbox: list[tuple[bytes, Packet]] = []
         self._next_timer_ns: int | None = None
 
@@ -131,23 +161,40 @@ class ServerSession:
         """Whether that peer has greeted."""
         return peer in self._clients
 
-    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> bool:
-        """Take what decoding one arrival of that peer gave; True if it is a request of a known client."""
+    def lets_in(self, peer: bytes, num_bytes: int, now_ns: int) -> bool:
+        """Whether to read a packet of that peer; one that has sent too many is no client any more."""
+        is_known = peer in self._clients
+        if self._rates.take(peer, num_bytes, now_ns, is_known=is_known):
+            return True
+        self.ignored["too fast"] += 1
+        if is_known:
+            reason = f"more than {PACKETS_PER_S} packets a second: this session is over"
+            self._tell(peer, ErrorReply(code=ErrorCode.TOO_FAST, message=reason))
+            self.forget(peer)
+        return False
+
+    def receive(
+        self, peer: bytes, received: Sealed | ProtocolError, now_ns: int, *, key: str | None = None
+    ) -> bool:
+        """Take a packet that was let in; True if it is a request of a known client, and fits.
+
+        key: of a greeting, the robot's name that the peer's key stands for; None without keys.
+        """
         client = self._clients.get(peer)
-        rate = self._strangers if client is None else client.rate
-        if not rate.take(now_ns):
-            self._receive_too_fast(peer, client)
-        elif isinstance(received, ProtocolError):
-            self._receive_undecodable(peer, received)
-        elif isinstance(received.message, Hello):
-            self._receive_hello(peer, received, received.message, now_ns)
-        elif client is None or (client.client_id, client.session) != (received.client_id, received.session):
-            reason = "this server does not know your session: say Hello first"
-            self._reply(peer, received, ErrorReply(code=ErrorCode.HELLO_FIRST, message=reason))
-        else:
-            client.heard_ns = now_ns
-            self._receive_known(peer, received, now_ns)
-            return isinstance(received.message, ChunkRequest)
+        try:
+            if isinstance(received, ProtocolError):
+                raise received
+            if isinstance(received.form, HelloForm):
+                self._receive_hello(peer, received, now_ns, key=key)
+            elif client is None or client.identity != (received.client_id, received.session):
+                self.ignored["of a stranger"] += 1
+                reason = "this server does not know your session: say Hello first"
+                self._reply(peer, received, ErrorReply(code=ErrorCode.HELLO_FIRST, message=reason))
+            else:
+                client.heard_ns = now_ns
+                return self._receive_known(peer, client, received, now_ns)
+        except ProtocolError as error:
+            self._receive_undecodable(peer, error)
         return False
 
     def startable(self) -> list[Job]:
@@ -233,12 +280,13 @@ class ServerSession:
             self._tell(peer, Goodbye())
             self.forget(peer)
 
-    def _receive_known(self, peer: bytes, packet: Packet, now_ns: int) -> None:
-        match packet.message:
+    def _receive_known(self, peer: bytes, client: _Client, received: Sealed, now_ns: int) -> bool:
+        match received.form:
             case Heartbeat(t_ns=t_ns):
                 self._tell(peer, HeartbeatReply(t_ns=t_ns))
-            case ChunkRequest() as request:
-                self._receive_request(peer, request, now_ns)
+            case RequestForm() as form:
+                client.asked_ns = now_ns
+                return self._receive_request(peer, received, form, now_ns)
             case Cancel(request_id=request_id, epoch=epoch):
                 for job in self._open_jobs():
                     if job.peer == peer and job.identity == (request_id, epoch):
@@ -248,60 +296,92 @@ class ServerSession:
                 self.forget(peer)
             case _:
                 self.ignored["out of place"] += 1
+        return False
 
-    def _receive_hello(self, peer: bytes, packet: Packet, hello: Hello, now_ns: int) -> None:
-        differences = mismatches(robot=hello.schema, policy=self._welcome.schema)
-        older = [p for p, c in self._clients.items() if p == peer or c.client_id == packet.client_id]
-        for p in older:
-            self.forget(p)
+    def _receive_hello(self, peer: bytes, received: Sealed, now_ns: int, *, key: str | None) -> None:
+        known = self._clients.get(peer)
+        if known is not None and known.identity == (received.client_id, received.session):
+            known.heard_ns = now_ns
+            self._tell(peer, self._welcome)
+            return
+        if known is not None:
+            self.forget(peer)
+        hello, _ = received.message()
+        assert isinstance(hello, Hello)
+        refused = self._refusal(hello, key)
+        if refused is None and not self._has_place(now_ns):
+            reason = f"the server has {MAX_CLIENTS} clients already"
+            refused = Refused(code=RefusalCode.FULL, reason=reason)
+        if refused is not None:
+            self.ignored[f"refused: {refused.code.value}"] += 1
+            self._reply(peer, received, refused)
+            return
+        answers = SentAnswers(self._welcome.action_spec)
+        self._clients[peer] = _Client(received.client_id, received.session, now_ns, now_ns, answers)
+        self._wake_by(now_ns + SILENCE_NS)
+        self._tell(peer, self._welcome)
+
+    def _refusal(self, hello: Hello, key: str | None) -> Refused | None:
+        """Why that robot will not be worked with; None if it fits."""
+        if key is not None and hello.robot != key:
+            reason = f"this is the key of robot {key!r}, not of {hello.robot!r}"
+            return Refused(code=RefusalCode.KEY, reason=reason[:MAX_REASON])
         if hello.policy != self._welcome.policy and (hello.policy or len(self._policies) > 1):
             asked = f"no policy {hello.policy!r}" if hello.policy else "more than one policy: name yours"
-            reason = f"this server has {asked}; it has {', '.join(self._policies)}"[:MAX_REASON]
-            self._reply(peer, packet, Refused(code=RefusalCode.POLICY, reason=reason))
-        elif differences:
-            names = f"robot {hello.robot!r} does not fit policy {self._welcome.policy!r}: "
-            reason = (names + "; ".join(differences))[:MAX_REASON]
-            self._reply(peer, packet, Refused(code=RefusalCode.SCHEMA, reason=reason))
-        elif len(self._clients) >= MAX_CLIENTS:
-            reason = f"the server has {MAX_CLIENTS} clients already"
-            self._reply(peer, packet, Refused(code=RefusalCode.FULL, reason=reason))
-        else:
-            rate = RateLimit(per_s=PACKETS_PER_S, burst=PACKETS_PER_S // 10)
-            answers = SentAnswers(self._welcome.action_spec)
-            self._clients[peer] = _Client(packet.client_id, packet.session, now_ns, rate, answers)
-            self._wake_by(now_ns + SILENCE_NS)
-            self._tell(peer, self._welcome)
+            reason = f"this server has {asked}; it has {', '.join(self._policies)}"
+            return Refused(code=RefusalCode.POLICY, reason=reason[:MAX_REASON])
+        differences = mismatches(robot=hello.schema, policy=self._welcome.schema)
+        if not differences:
+            return None
+        names = f"robot {hello.robot!r} does not fit policy {self._welcome.policy!r}: "
+        return Refused(code=RefusalCode.SCHEMA, reason=(names + "; ".join(differences))[:MAX_REASON])
 
-    def _receive_request(self, peer: bytes, request: ChunkRequest, now_ns: int) -> None:
-        reason = self._fit.misfit(request)
-        if reason is not None:
-            self._tell_error(peer, request, ErrorCode.BAD_REQUEST, reason)
-            return
-        expires_ns = now_ns + request.deadline_ns
-        job = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns)
+    def _has_place(self, now_ns: int) -> bool:
+        """Whether one more client may come; the one that has asked nothing for longest may have to go."""
+        if len(self._clients) < MAX_CLIENTS:
+            return True
+        peer, idle = min(self._clients.items(), key=lambda item: item[1].asked_ns)
+        if now_ns < idle.asked_ns + IDLE_NS:
+            return False
+        self.ignored["gave its place to another"] += 1
+        self._tell(peer, Goodbye())
+        self.forget(peer)
+        return True
+
+    def _receive_request(self, peer: bytes, received: Sealed, form: RequestForm, now_ns: int) -> bool:
+        deadline_ns = min(form.deadline_ns, MAX_DEADLINE_NS)
+        misfit = self._fit.misfit(form)
+        if misfit is not None:
+            self._tell_error(peer, form, ErrorCode.BAD_REQUEST, misfit)
+            return False
+        request, pictures = received.message()
+        assert isinstance(request, ChunkRequest)
+        misfit = self._fit.misfit_of_rows(request.prev_action_chunk)
+        misfit = misfit or self._fit.misfit_of_work(request.sampler, deadline_ns)
+        if misfit is not None:
+            self._tell_error(peer, form, ErrorCode.BAD_REQUEST, misfit)
+            return False
+        expires_ns = now_ns + deadline_ns
+        job = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns, pictures=pictures)
         if self._is_draining:
             self._tell_dropped(job, DropReason.CLOSING)
-            return
+            return False
         for older in self._line.put(job):
             self._tell_dropped(older, DropReason.SUPERSEDED)
+        while self._line.num_bytes > MAX_QUEUED_BYTES:
+            self.shed(self._line.largest())
         self._wake_by(expires_ns)
-
-    def _receive_too_fast(self, peer: bytes, client: _Client | None) -> None:
-        self.ignored["too fast"] += 1
-        if client is not None and client.rate.is_first_refusal:
-            reason = f"more than {PACKETS_PER_S} packets a second; the rest is dropped"
-            self._tell(peer, ErrorReply(code=ErrorCode.TOO_FAST, message=reason))
+        return True
 
     def _receive_undecodable(self, peer: bytes, error: ProtocolError) -> None:
         self.ignored["not a message"] += 1
         reply: Message
         if isinstance(error, VersionMismatchError):
-            reason = f"{error} (this side is the server, the peer the robot)"
+            reason = f"{error} (this side is the server, the peer the robot)"[:MAX_REASON]
             reply = Refused(code=RefusalCode.VERSION, reason=reason)
         else:
-            reply = ErrorReply(
-                code=ErrorCode.PROTOCOL, message=str(error), request_id=error.request_id, epoch=error.epoch
-            )
+            ids = {"request_id": error.request_id, "epoch": error.epoch}
+            reply = ErrorReply(code=ErrorCode.PROTOCOL, message=str(error)[:MAX_REASON], **ids)
         self._outbox.append((peer, Packet(error.client_id, error.session, reply)))
 
     def _wake_by(self, due_ns: int) -> None:
@@ -330,10 +410,12 @@ class ServerSession:
         request_id, epoch = job.identity
         self._tell(job.peer, Dropped(request_id=request_id, epoch=epoch, reason=reason))
 
-    def _tell_error(self, peer: bytes, request: ChunkRequest, code: ErrorCode, message: str) -> None:
+    def _tell_error(
+        self, peer: bytes, request: ChunkRequest | RequestForm, code: ErrorCode, message: str
+    ) -> None:
         self.outcomes[code.value] += 1
         ids = {"request_id": request.request_id, "epoch": request.epoch}
         self._tell(peer, ErrorReply(code=code, message=message[:MAX_REASON], **ids))
 
-    def _reply(self, peer: bytes, packet: Packet, message: Message) -> None:
-        self._outbox.append((peer, Packet(packet.client_id, packet.session, message)))
+    def _reply(self, peer: bytes, received: Sealed, message: Message) -> None:
+        self._outbox.append((peer, Packet(received.client_id, received.session, message)))

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
+from policies.policy import InferenceRequest
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -17,6 +18,7 @@ from robot_runtime.core.sampler_parts import (
     HorizonAwareSchedule,
     RtcGuidance,
     SamplerPart,
+    contrasts,
 )
 from robot_runtime.core.state import Observation
 from tests.policies.toy import SPEC, infer, make_observation, rows_past, side_of, train_toy
@@ -156,6 +158,31 @@ def test_network_evaluations_are_counted(toy_policy: FlowPolicy, part: SamplerPa
     before = toy_policy.num_evaluations
     infer(toy_policy, make_observation(0), sampler=part)
     assert toy_policy.num_evaluations - before == evaluations
+
+
+@pytest.mark.parametrize(
+    "part",
+    [AveragedSamples(num_samples=3, num_steps=7), BestOfSamples(num_samples=3, num_contrast=1, num_steps=7)],
+)
+def test_a_policy_comes_by_after_every_step_so_that_whoever_waits_can_give_up(
+    toy_folder: Path, part: SamplerPart
+) -> None:
+    policy = FlowPolicy(load(toy_folder), weak=load(toy_folder))
+    request = InferenceRequest(observation=make_observation(0), seed=0)
+    evaluations = [0]
+    for new in policy.infer_batch([request], sampler=part):
+        evaluations.append(policy.num_evaluations)
+        assert all(len(rows) in (0, SPEC.horizon) for rows in new.rows)
+    assert max(np.diff(evaluations)) <= 2 * 3  # a step of three samples, and one of the weaker checkpoint's
+    assert evaluations[-1] == 3 * 7 * (2 if contrasts(part) else 1)
+
+
+@pytest.mark.parametrize("size", [1e30, 1e300])
+def test_numbers_that_have_no_place_in_float32_are_refused_by_their_size(
+    toy_policy: FlowPolicy, size: float
+) -> None:
+    with pytest.raises(ValueError, match="standard deviations; it takes 1e\\+15"):
+        infer(toy_policy, make_observation(0), prefix=np.full((2, SPEC.dim), size))
 
 
 def test_more_committed_rows_than_trained_for_are_kept_and_reported_once(

@@ -10,8 +10,8 @@ from toy import SPEC, toy_request, toy_schema
 
 from robot_runtime.client import PolicyClient
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
-from robot_runtime.transport import listen
 from robot_runtime.transport.address import AddressError, PortInUseError
+from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.events import (
     Event,
     PartReceived,
@@ -109,6 +109,22 @@ def test_ctrl_c_ends_the_server_with_130(start_server):
     server.process.send_signal(signal.SIGINT)
     assert "Traceback" not in server.output()
     assert server.process.returncode == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_server_ends_within_two_seconds_whatever_is_being_computed_and_queued(
+    start_server, number: signal.Signals, code: int
+):
+    server = start_server()
+    with PolicyClient(server.address, schema=toy_schema()) as client:
+        client.wait_until_ready(TIMEOUT_S)
+        for i in range(1, 20):
+            client.submit(toy_request(i, task="stuck", in_flight=tuple(range(1, i)), deadline_ns=60 * 10**9))
+        time.sleep(0.2)
+        began_s = time.monotonic()
+        server.process.send_signal(number)
+        assert server.process.wait(10.0) == code
+        assert time.monotonic() - began_s < 2.0
 
 
 def test_two_robots_get_only_their_own_chunks(start_server):
@@ -242,7 +258,7 @@ def test_an_oversized_observation_fails_and_the_next_one_works(start_server):
 def test_a_port_in_use_is_named_with_what_to_do(start_server):
     address = start_server().address
     with pytest.raises(PortInUseError, match=f"{address} is in use.*choose another"):
-        listen(address)
+        ServerTransport(address)
     with pytest.raises(AddressError, match="nonsense"):
         PolicyClient("nonsense", schema=toy_schema())
 

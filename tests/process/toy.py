@@ -1,5 +1,6 @@
 """A small policy and its requests, for tests with real sockets."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -53,6 +54,8 @@ class ToyPolicy:
     ) -> Iterator[np.ndarray]:
         if isinstance(sampler, ClampedPrefix):
             raise ValueError("the toy policy knows no prefix")
+        if observation.task == "stuck":
+            time.sleep(600.0)
         if observation.task == "crash":
             raise RuntimeError("secret/path/of/the/server")
         rows = np.empty((SPEC.horizon, SPEC.dim))

@@ -8,8 +8,22 @@ from hypothesis import strategies as st
 
 from policies.scripted import FRANKA
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.server.batcher import WAIT_SHARE, Batcher, BatchTimes, Choice, batch_sizes, best_batch
+from robot_runtime.core.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ClampedPrefix,
+    ConstantSchedule,
+    SamplerPart,
+)
+from robot_runtime.server.batcher import (
+    WAIT_SHARE,
+    Batcher,
+    BatchTimes,
+    Choice,
+    Measured,
+    batch_sizes,
+    best_batch,
+)
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.jobs import Job
 
@@ -37,7 +51,34 @@ def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerP
 
 def times(**by_size: int) -> BatchTimes:
     """times(b1=100, b2=120): ms by size."""
-    return BatchTimes({int(name[1:]): ms * MS for name, ms in by_size.items()})
+    return BatchTimes(Measured(by_size={int(name[1:]): ms * MS for name, ms in by_size.items()}))
+
+
+def test_more_samples_and_steps_take_as_much_longer_as_the_ones_that_were_measured():
+    kinds = {ConstantSchedule: 20 * MS, AveragedSamples: 320 * MS, BestOfSamples: 335 * MS}
+    on_cpu = Measured(by_size={1: 20 * MS}, by_kind=kinds, num_steps=10)
+    for part, ms in (
+        (ConstantSchedule(), None),
+        (AveragedSamples(), None),
+        (AveragedSamples(num_samples=4, num_steps=10), None),
+        (ClampedPrefix(num_steps=256), None),  # it does not take that at all
+        (ConstantSchedule(num_steps=100), 200),
+        (AveragedSamples(num_samples=31, num_steps=20), 2 * 620),
+        (AveragedSamples(num_samples=256, num_steps=256), 131_072),
+        (BestOfSamples(num_contrast=1), 671),
+    ):
+        assert on_cpu.expected_ns(part) == (None if ms is None else ms * MS)
+    on_gpu = Measured(by_size={1: MS}, by_kind={ConstantSchedule: MS, AveragedSamples: MS}, num_steps=10)
+    assert on_gpu.expected_ns(AveragedSamples(num_samples=256)) == MS  # samples cost nothing there
+    assert Measured(by_size={1: MS}, by_kind=kinds).expected_ns(ConstantSchedule(num_steps=256)) is None
+
+
+def test_a_sampler_part_that_has_never_run_is_expected_to_take_what_its_work_says():
+    measured = Measured(by_size={1: MS}, by_kind={ConstantSchedule: MS}, num_steps=10)
+    known = BatchTimes(measured)
+    assert known.expected_ns(1, ConstantSchedule(num_steps=50)) == 5 * MS
+    known.note(1, ConstantSchedule(num_steps=50), 3 * MS)
+    assert known.expected_ns(1, ConstantSchedule(num_steps=50)) == 3 * MS
 
 
 def test_sizes_double_up_to_the_largest():
@@ -48,7 +89,9 @@ def test_sizes_double_up_to_the_largest():
 
 @given(n=st.integers(1, 12), alone=st.integers(1, 100), more=st.integers(0, 150), most=st.integers(1, 12))
 def test_without_hurry_the_size_makes_the_mean_wait_shortest(n: int, alone: int, more: int, most: int):
-    known = BatchTimes({1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
+    known = BatchTimes(
+        Measured(by_size={1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
+    )
 
     def mean_wait(size: int) -> float:
         waits, now = [], 0

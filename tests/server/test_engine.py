@@ -1,7 +1,11 @@
+import logging
+import time
+from collections.abc import Mapping
 from threading import Event
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from policies.policy import NewRows, Policy
 from policies.scripted import HoldPolicy
@@ -9,7 +13,10 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.schedule import answer_rows
+from robot_runtime.errors import PolicyError
+from robot_runtime.server.complaints import EVERY_NS, Complaints
 from robot_runtime.server.engine import Block, Done, Engine, Failure, Result, warm_up, zero_observation
+from robot_runtime.wire.arrays import ImageForm, Picture
 from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
 
@@ -113,6 +120,8 @@ def test_an_answer_that_ends_before_its_last_row_is_a_failure(sampler: SamplerPa
 class Together(HoldPolicy):
     """Answers a batch two rows at a time, each request with its place in the batch; refuses the task "no"."""
 
+    num_evaluations = 0
+
     def infer_batch(self, requests, *, sampler):
         if any(request.observation.task == "no" for request in requests):
             raise ValueError("no")
@@ -153,11 +162,128 @@ def test_a_request_that_does_not_fit_spoils_no_other_of_its_batch():
     assert done.jobs == (good, bad, other)
 
 
+class Poisoned(Together):
+    """What it gives for the tasks of that name; the others of a batch get what is right."""
+
+    def infer_batch(self, requests, *, sampler):
+        for step, new in enumerate(super().infer_batch(requests, sampler=sampler)):
+            for i, request in enumerate(requests):
+                match request.observation.task:
+                    case "nan":
+                        new.rows[i] = np.full((2, self.action_spec.dim), np.nan)
+                    case "wide":
+                        new.rows[i] = np.zeros((2, 1))
+                    case "raises":
+                        raise RuntimeError("secret")
+                    case "raises later" if step == 3:
+                        raise RuntimeError("secret")
+                    case "ends":
+                        return
+                    case "too few":
+                        new.rows.pop()
+            yield new
+
+
+BAD_TASKS = ("nan", "wide", "raises", "raises later", "ends", "too few", "no")
+
+
+@pytest.mark.parametrize("task", BAD_TASKS)
+def test_whatever_is_wrong_with_a_request_it_fails_alone(task: str):
+    jobs = [ask(Poisoned(horizon=HORIZON), EARLY, i, t) for i, t in enumerate(("", task, ""))]
+    *results, done = run(Poisoned(horizon=HORIZON), jobs)
+    (failure,) = [r for r in results if isinstance(r, Failure)]
+    assert failure.job is jobs[1]
+    assert "secret" not in failure.message
+    for job in (jobs[0], jobs[2]):
+        blocks = [r for r in results if r.job is job]
+        ends = [block.first_row + len(block.rows) for block in blocks]
+        assert [block.first_row for block in blocks] == [0, *ends[:-1]]  # every row once, and in order
+        assert ends[-1] >= NUM_EARLY
+        assert [block.is_last for block in blocks] == [False] * (len(blocks) - 1) + [True]
+    assert done.jobs == tuple(jobs)
+
+
+def test_a_picture_that_is_none_fails_alone_too():
+    policy = Together(horizon=HORIZON)
+    good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
+    form = ImageForm("wrist", 7, "jpeg", (4, 6, 3), None)
+    bad = structs.replace(bad, pictures=(Picture(form, b"no JPEG"),))
+    *results, _ = run(policy, [good, bad])
+    (failure,) = [r for r in results if isinstance(r, Failure)]
+    assert (failure.job, failure.code) == (bad, ErrorCode.BAD_REQUEST)
+    assert "image 'wrist' is not a JPEG of shape (4, 6, 3): it does not begin as a JPEG" in failure.message
+    assert any(r.job is good and r.is_last for r in results if isinstance(r, Block))
+
+
+def test_a_policy_that_fails_every_answer_takes_a_line_of_the_log_and_not_one_for_each(
+    caplog: pytest.LogCaptureFixture,
+):
+    policy = Poisoned(horizon=HORIZON)
+    for _ in range(3):
+        run(policy, [ask(policy, EARLY, i, "raises") for i in range(20)], max_batch=20)
+    assert len(caplog.records) == 3  # one for each engine
+    said: list[str] = []
+    clock, logger = SettableClock(), logging.getLogger("of this test")
+    logger.addHandler(Said(said))
+    complaints = Complaints(logger, clock)
+    for clock.t_ns in range(0, 2 * EVERY_NS + 1, EVERY_NS // 100):
+        complaints.say("kind", "it failed")
+    assert said == ["it failed"] + ["it failed (and 99 times more since the last line)"] * 2
+
+
+class SettableClock:
+    t_ns = 0
+
+    def now_ns(self) -> int:
+        return self.t_ns
+
+
+class Said(logging.Handler):
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+
+
+def test_a_policy_that_gives_no_numbers_is_refused_while_it_warms_up():
+    class Nan(HoldPolicy):
+        def infer(self, observation, **arguments):
+            return (rows * np.nan for rows in super().infer(observation, **arguments))
+
+    engine = Engine(Nan(horizon=HORIZON), clock=MonotonicClock(), ring=lambda: None)
+    with pytest.raises(PolicyError, match="NaN or infinite numbers from row 0"):
+        engine.warm_up()
+    engine.close()
+
+
+class Endless(Together):
+    """Comes by a thousand times a second, with no rows; a real network's steps."""
+
+    def infer_batch(self, requests, *, sampler):
+        if requests[0].observation.task != "endless":
+            return super().infer_batch(requests, sampler=sampler)
+        nothing = [np.zeros((0, self.action_spec.dim))] * len(requests)
+        return (NewRows(num_calls=i, rows=nothing) for i in iter(lambda: time.sleep(0.001), 0))
+
+
+def test_work_without_rows_is_given_up_when_nobody_wants_it_any_more():
+    policy, rung = Endless(horizon=HORIZON), Event()
+    engine = Engine(policy, clock=MonotonicClock(), ring=rung.set, max_batch=2)
+    engine.warm_up()
+    engine.start([ask(policy, EARLY, 1, "endless")])
+    rung.clear()
+    engine.stop()
+    assert rung.wait(2.0)
+    (done,) = engine.results()
+    assert isinstance(done, Done)
+    assert done.was_stopped
+    engine.close()
+
+
 def test_warming_up_times_batches_of_every_size():
-    def times(policy: Policy, max_batch: int) -> dict[int, int]:
-        return warm_up(policy, MonotonicClock(), max_batch=max_batch)
+    def times(policy: Policy, max_batch: int) -> Mapping[int, int]:
+        return warm_up(policy, MonotonicClock(), max_batch=max_batch).by_size
 
     assert sorted(times(Together(horizon=HORIZON), 6)) == [1, 2, 4, 6]
     engine = Engine(HoldPolicy(horizon=HORIZON), clock=MonotonicClock(), ring=lambda: None, max_batch=6)
-    assert sorted(engine.warm_up()) == [1]  # answers one at a time
+    assert sorted(engine.warm_up().by_size) == [1]  # answers one at a time
     engine.close()

@@ -12,9 +12,8 @@ from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.codec import Sealed, decode, encode, read_header
 from robot_runtime.wire.events import Event, PartReceived
-from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ChunkReply, Packet, Welcome
 from robot_runtime.wire.server_session import ServerSession
@@ -51,6 +50,11 @@ def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S
     values = {"observation": observation, "prev_action_chunk": None, "inference_delay": 0}
     values |= {"sampler": ConstantSchedule(), "seed": 0}
     return ChunkRequest(request_id=request_id, epoch=epoch, deadline_ns=deadline_ns, **(values | changes))
+
+
+def sealed(packet: Packet) -> Sealed:
+    """A packet as the server's side gets it."""
+    return read_header([bytes(frame) for frame in encode(packet)])
 
 
 def rows_of(request: ChunkRequest) -> np.ndarray:
@@ -121,10 +125,10 @@ class SessionPair:
         for delay in self.fate():
             line.append((self.now_ns + delay * TICK, encode(packet)))
 
-    def _arrived(self, line: list[tuple[int, list]]) -> list[Packet | ProtocolError]:
+    def _arrived(self, line: list[tuple[int, list]]) -> list[list]:
         due = [frames for at_ns, frames in line if at_ns <= self.now_ns]
         line[:] = [(at_ns, frames) for at_ns, frames in line if at_ns > self.now_ns]
-        return [decode(frames) for frames in due]
+        return due
 
     def flush(self) -> None:
         """Move packets to where they go; those for a dead server are lost."""
@@ -132,12 +136,12 @@ class SessionPair:
             self._post(self.to_server, packet)
         arrived = self._arrived(self.to_server)
         if self.server is not None:
-            for packet in arrived:
-                self.server.session.receive(b"peer", packet, self.now_ns)
+            for frames in arrived:
+                self.server.session.receive(b"peer", read_header(frames), self.now_ns)
             for _, packet in self.server.session.packets_to_send():
                 self._post(self.to_client, packet)
-        for packet in self._arrived(self.to_client):
-            self.client.receive(packet, self.now_ns)
+        for frames in self._arrived(self.to_client):
+            self.client.receive(decode(frames), self.now_ns)
         while (event := self.client.next_event()) is not None:
             self.events.append(event)
 

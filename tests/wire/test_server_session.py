@@ -1,33 +1,60 @@
 """The server's side alone."""
 
-import numpy as np
-from session_pair import make_request, make_schema, make_welcome, start_next
+import itertools
+import random
+import re
 
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from session_pair import DIM, MS, SPEC, make_request, make_schema, make_welcome, sealed, start_next
+
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.wire import server_session
+from robot_runtime.wire.admission import PACKETS_AT_ONCE, PACKETS_PER_S, STRANGER_PACKETS_PER_S
+from robot_runtime.wire.codec import Sealed, encode, read_header
+from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import (
+    VERSION,
+    Cancel,
     Dropped,
     DropReason,
     ErrorCode,
     ErrorReply,
+    Goodbye,
     Heartbeat,
     Hello,
     Packet,
+    RefusalCode,
+    Refused,
     Welcome,
 )
-from robot_runtime.wire.server_session import PACKETS_PER_S, SILENCE_NS, ServerSession
+from robot_runtime.wire.server_session import IDLE_NS, MAX_CLIENTS, SILENCE_NS, ServerSession
+
+IMAGE = Image(t_ns=7, pixels=np.zeros((4, 6, 3), np.uint8))
+
+
+def observation(*, q=(0.0, 0.0), pixels: np.ndarray = IMAGE.pixels, environment_state=()) -> Observation:
+    state = RobotState(t_ns=1, q=np.array(q), dq=np.zeros(DIM))
+    images = {"wrist": Image(t_ns=7, pixels=pixels)}
+    return Observation(state=state, images=images, environment_state=np.array(environment_state, float))
 
 
 def greeted(*peers: bytes) -> ServerSession:
     server = ServerSession(make_welcome())
     for i, peer in enumerate(peers):
-        server.receive(peer, Packet(peer.decode(), i, Hello(robot="r", schema=make_schema())), 0)
+        server.receive(peer, sealed(Packet(peer.decode(), i, Hello(robot="r", schema=make_schema()))), 0)
     assert all(isinstance(p.message, Welcome) for _, p in server.packets_to_send())
     return server
 
 
 def ask(server: ServerSession, peer: bytes, session: int, request: ChunkRequest, now_ns: int = 0) -> None:
-    server.receive(peer, Packet(peer.decode(), session, request), now_ns)
+    server.receive(peer, sealed(Packet(peer.decode(), session, request)), now_ns)
 
 
 def said(server: ServerSession) -> list:
@@ -36,7 +63,7 @@ def said(server: ServerSession) -> list:
 
 def test_a_stranger_is_told_to_greet():
     server = greeted()
-    server.receive(b"x", Packet("x", 3, Heartbeat(t_ns=1)), 0)
+    server.receive(b"x", sealed(Packet("x", 3, Heartbeat(t_ns=1))), 0)
     ((peer, packet),) = server.packets_to_send()
     assert (peer, packet.client_id, packet.session) == (b"x", "x", 3)
     assert packet.message.code is ErrorCode.HELLO_FIRST
@@ -73,17 +100,69 @@ def test_a_running_job_is_unwanted_after_its_deadline():
     assert said(server) == []
 
 
-def test_a_client_that_greets_again_from_elsewhere_replaces_itself():
+def hello(client_id: str, session: int, robot: str = "r", **schema) -> Sealed:
+    return sealed(Packet(client_id, session, Hello(robot=robot, schema=make_schema(**schema))))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_who_greets_under_the_id_of_another_puts_nobody_out(fits: bool):
     server = greeted(b"a")
     ask(server, b"a", 0, make_request(1))
-    server.receive(b"new", Packet("a", 9, Hello(robot="r", schema=make_schema())), 0)
+    server.receive(b"new", hello("a", 0, **({} if fits else {"num_joints": 9})), 0)
+    assert isinstance(said(server)[0], Welcome if fits else Refused)
+    assert start_next(server, 0).peer == b"a"
+    server.forget(b"a")  # its connection has ended
+    assert server.num_clients == fits
+
+
+def test_a_peer_that_greets_again_in_its_session_keeps_its_requests_and_in_another_starts_afresh():
+    server = greeted(b"a")
+    ask(server, b"a", 0, make_request(1))
+    server.receive(b"a", hello("a", 0), 0)
+    assert [type(message) for message in said(server)] == [Welcome]
+    assert server.num_waiting == 1
+    server.receive(b"a", hello("a", 1), 0)
+    assert server.num_waiting == 0
     assert server.num_clients == 1
-    assert start_next(server, 0) is None
+
+
+def test_a_key_is_good_for_its_own_name_only():
+    server = greeted()
+    server.receive(b"a", hello("a", 0, robot="right"), 0, key="left")
+    (refused,) = said(server)
+    assert (refused.code, refused.reason) == (
+        RefusalCode.KEY,
+        "this is the key of robot 'left', not of 'right'",
+    )
+    server.receive(b"a", hello("a", 0, robot="left"), 0, key="left")
+    assert [type(message) for message in said(server)] == [Welcome]
+
+
+@pytest.mark.parametrize("kind", ["\0", "é", "'", "\U0001f916"])
+def test_what_is_said_of_a_greeting_that_cannot_be_read_fits_into_a_header(kind: str):
+    server = greeted()
+    forms = [
+        {"type": "Hello", "robot": "r", "policy": "", "schema": {"action_fields": [{"kind": kind * 15_000}]}}
+    ]
+    forms += [
+        {"type": "Hello", "robot": kind * 4096, "policy": kind * 4096, "schema": make_schema().to_dict()}
+    ]
+    for form in forms:
+        header = msgspec.msgpack.encode([VERSION, kind * 4096, 1, form])
+        try:
+            received = read_header([header[: LIMITS.header]])
+        except ProtocolError as error:
+            received = error
+        server.receive(b"x", received, 0)
+    packets = [packet for _, packet in server.packets_to_send()]
+    assert len(packets) == len(forms)
+    for packet in packets:
+        encode(packet)
 
 
 def test_silent_clients_are_forgotten():
     server = greeted(b"a", b"b")
-    server.receive(b"b", Packet("b", 1, Heartbeat(t_ns=5)), SILENCE_NS // 2)
+    server.receive(b"b", sealed(Packet("b", 1, Heartbeat(t_ns=5))), SILENCE_NS // 2)
     server.handle_timer(SILENCE_NS)
     assert server.num_clients == 1
 
@@ -96,18 +175,154 @@ def test_a_request_that_does_not_fit_the_policy_is_refused_in_words():
     assert "(7, 2)" in error.message
 
 
-def test_a_flood_is_cut_off_for_its_sender_only():
-    server = greeted(b"a", b"b")
-    for _ in range(PACKETS_PER_S):
-        server.receive(b"a", Packet("a", 0, Heartbeat(t_ns=1)), 0)
+def test_a_client_that_floods_is_told_once_and_is_no_client_any_more():
+    server, beat = greeted(b"a", b"b"), sealed(Packet("a", 0, Heartbeat(t_ns=1)))
+    for _ in range(2 * PACKETS_AT_ONCE):
+        if server.lets_in(b"a", 40, 0):
+            server.receive(b"a", beat, 0)
     messages = said(server)
     errors = [m for m in messages if isinstance(m, ErrorReply)]
     assert [e.code for e in errors] == [ErrorCode.TOO_FAST]
-    assert len(messages) < PACKETS_PER_S
-    server.receive(b"b", Packet("b", 1, Heartbeat(t_ns=1)), 0)
-    assert len(said(server)) == 1
-    server.receive(b"a", Packet("a", 0, Heartbeat(t_ns=1)), 10**9)
-    assert len(said(server)) == 1
+    assert len(messages) == PACKETS_AT_ONCE + 1
+    assert server.num_clients == 1
+    assert server.lets_in(b"b", 40, 0)
+
+
+@pytest.mark.parametrize("kind", ["beats", "cancels", "requests", "hellos", "greets and leaves"])
+def test_whatever_a_peer_floods_with_it_gets_no_more_than_its_rate(kind: str):
+    hello = Hello(robot="r", schema=make_schema())
+    kinds = {
+        "beats": [Heartbeat(t_ns=1)],
+        "cancels": [Cancel(request_id=1, epoch=0)],
+        "requests": [make_request(1)],
+        "hellos": [hello],
+        "greets and leaves": [hello, Goodbye()],
+    }
+    server, seconds = greeted(b"a"), 10
+    packets = itertools.cycle([sealed(Packet("a", 0, message)) for message in kinds[kind]])
+    num_let_in = 0
+    for now_ns in range(0, seconds * NS_PER_S, NS_PER_S // 10_000):
+        if server.lets_in(b"a", 100, now_ns):
+            num_let_in += 1
+            server.receive(b"a", next(packets), now_ns)
+    assert num_let_in <= PACKETS_AT_ONCE + PACKETS_PER_S * seconds
+    assert server.lets_in(b"b", 100, now_ns)  # and takes nothing from a stranger
+
+
+@given(sizes=st.lists(st.integers(0, 65_536), min_size=1, max_size=50), seed=st.integers(0, 99))
+def test_all_strangers_together_are_read_no_more_than_their_rate_and_the_larger_the_fewer(
+    sizes: list[int], seed: int
+):
+    server, rng, seconds = greeted(), random.Random(seed), 3
+    num_bytes = num_packets = 0
+    for now_ns in range(0, seconds * NS_PER_S, NS_PER_S // 1000):
+        size = rng.choice(sizes)
+        if server.lets_in(b"%d" % rng.randrange(1000), size, now_ns):
+            num_packets += 1
+            num_bytes += size
+    assert num_packets <= STRANGER_PACKETS_PER_S * (seconds + 1)
+    assert num_bytes <= 4096 * STRANGER_PACKETS_PER_S * (seconds + 1)
+
+
+def test_a_newcomer_is_welcomed_while_another_stranger_floods():
+    server = greeted()
+    for now_ns in range(0, NS_PER_S, NS_PER_S // 5000):
+        server.lets_in(b"flood", 100, now_ns)
+    assert server.lets_in(b"a", 1000, now_ns)
+
+
+def test_a_place_that_asks_for_nothing_goes_to_a_newcomer_and_one_that_works_does_not():
+    peers = [b"%d" % i for i in range(MAX_CLIENTS)]
+    server = greeted(*peers)
+    for now_ns in range(0, IDLE_NS + 1, IDLE_NS // 10):
+        for i, peer in enumerate(peers):
+            server.receive(peer, sealed(Packet(peer.decode(), i, Heartbeat(t_ns=1))), now_ns)
+        ask(server, peers[0], 0, make_request(1), now_ns)
+    said(server)
+
+    def greets(peer: bytes) -> list[tuple[bytes, type]]:
+        packet = sealed(Packet(peer.decode(), 99, Hello(robot="r", schema=make_schema())))
+        server.receive(peer, packet, IDLE_NS)
+        return [(to, type(packet.message)) for to, packet in server.packets_to_send()]
+
+    assert greets(b"new") == [(peers[1], Goodbye), (b"new", Welcome)]
+    assert server.knows(peers[0])
+    assert server.num_clients == MAX_CLIENTS
+    for i in range(MAX_CLIENTS - 2):
+        assert greets(b"newer %d" % i)[-1][1] is Welcome
+    assert greets(b"one too many") == [(b"one too many", Refused)]
+    assert server.knows(peers[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prev_action_chunk": np.full((3, 2), -1e300)}, r"holds 1e\+300; numbers go up to 1e\+09"),
+        ({"observation": observation(q=[1e12, 0.0])}, r"the observation holds 1e\+12"),
+        ({"observation": observation(environment_state=[1.0])}, "numbers of environment state"),
+        ({"observation": observation(pixels=np.zeros((6, 6, 3), np.uint8))}, r"\(6, 6, 3\)"),
+    ],
+)
+def test_a_request_is_measured_against_the_policy_by_its_header(changes: dict, words: str):
+    server = greeted(b"a")
+    ask(server, b"a", 0, make_request(1, **changes))
+    (error,) = said(server)
+    assert (error.code, error.request_id) == (ErrorCode.BAD_REQUEST, 1)
+    assert re.search(words, error.message)
+    assert server.num_waiting == 0
+
+
+def test_images_are_not_looked_at_before_the_request_runs():
+    server = greeted(b"a")
+    packet = Packet("a", 0, make_request(1))
+    frames = [bytes(frame) for frame in encode(packet, encode_jpeg=lambda pixels: b"no JPEG at all")]
+    assert server.receive(b"a", read_header(frames), 0)
+    job = start_next(server)
+    (picture,) = job.pictures
+    assert bytes(picture.buffer) == b"no JPEG at all"
+    assert not job.request.observation.images
+
+
+def test_work_that_cannot_be_done_while_its_answer_is_of_use_is_refused_with_figures():
+    chunk_ns = SPEC.horizon * SPEC.dt_ns
+
+    def expected_ns(part: SamplerPart) -> int | None:
+        return None if part.num_steps is None else part.num_steps * 10 * MS
+
+    server = ServerSession(make_welcome(), expected_ns=expected_ns)
+    server.receive(b"a", sealed(Packet("a", 0, Hello(robot="r", schema=make_schema()))), 0)
+    said(server)
+    for steps, deadline_ms, fits in (
+        (10, 100, True),
+        (11, 100, False),
+        (None, 1, True),
+        (1000, 10**6, False),
+    ):
+        sampler = ConstantSchedule(num_steps=steps)
+        ask(server, b"a", 0, make_request(1, sampler=sampler, deadline_ns=deadline_ms * MS))
+        errors = [m for m in said(server) if isinstance(m, ErrorReply)]
+        assert fits is (not errors)
+    assert "takes about 10 s here, and the answer is of use for 0.2 s" in errors[0].message
+    assert chunk_ns == 199_999_998
+
+
+def test_of_more_bytes_than_may_wait_whoever_holds_most_loses_its_oldest(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_session, "MAX_QUEUED_BYTES", 3 * IMAGE.pixels.nbytes)
+    server = greeted(b"a", b"b")
+    for i in (1, 2, 3):
+        ask(server, b"a", 0, make_request(i, in_flight=tuple(range(1, i))))
+    ask(server, b"b", 1, make_request(1))
+    ((peer, packet),) = server.packets_to_send()
+    assert (peer, packet.message) == (b"a", Dropped(request_id=1, epoch=0, reason=DropReason.OVERLOADED))
+    assert [(job.peer, job.request.request_id) for job in server.startable()] == [(b"b", 1), (b"a", 2)]
+
+
+def test_what_is_said_of_a_request_that_does_not_fit_fits_into_a_header():
+    server, state = greeted(b"a"), make_request(1).observation.state
+    images = {"\0" * 4096: IMAGE}
+    ask(server, b"a", 0, make_request(1, observation=Observation(state=state, images=images)))
+    ((_, packet),) = server.packets_to_send()
+    assert sum(map(len, encode(packet))) < 3000
 
 
 def test_garbage_is_answered_and_changes_nothing():

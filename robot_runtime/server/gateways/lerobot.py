@@ -47,7 +47,7 @@ from robot_runtime.server.gateways.lerobot_messages import (
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import OpenAddressError, is_local
-from robot_runtime.transport.stream import HANDSHAKE_MS
+from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
 SERVICE = "transport.AsyncInference"

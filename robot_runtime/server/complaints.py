@@ -1,0 +1,31 @@
+"""What goes wrong again and again, in few lines of the log: `Complaints`."""
+
+import logging
+
+from robot_runtime.clock import Clock
+from robot_runtime.core.action import NS_PER_S
+
+EVERY_NS = 10 * NS_PER_S
+"""One kind of trouble gets a line at once, and then one so often, with a count."""
+_MAX_KINDS = 64
+
+
+class Complaints:
+    """Of one part of the server; owned and called by one thread."""
+
+    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+        self._logger, self._clock = logger, clock
+        self._kinds: dict[str, tuple[int, int]] = {}  # kind -> (when it was said, how often since)
+
+    def say(self, kind: str, text: str, error: BaseException | None = None) -> None:
+        """An error in the log, with the trace of what was raised, unless that kind has just been there."""
+        now_ns = self._clock.now_ns()
+        said_ns, num_since = self._kinds.pop(kind, (None, 0))
+        if said_ns is not None and now_ns < said_ns + EVERY_NS:
+            self._kinds[kind] = said_ns, num_since + 1
+            return
+        self._kinds[kind] = now_ns, 0
+        if len(self._kinds) > _MAX_KINDS:
+            del self._kinds[next(iter(self._kinds))]
+        more = f" (and {num_since} times more since the last line)" if num_since else ""
+        self._logger.error("%s%s", text, more, exc_info=error)
