@@ -65,6 +65,8 @@ class Serve:
     """Of the weights of LeRobot's pi0 and pi0.5; None leaves them as they are."""
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
+    policy_host: tuple[str, ...] = ()
+    """Other machines that a policy's folder (`openpi.json`) may send observations to."""
     torch_threads: int | None = None
     """Threads torch may use; None leaves it to torch. No effect on a policy without torch."""
     openpi: str | None = None
@@ -90,7 +92,12 @@ class Serve:
         """Serve the policies that were asked for; returns the exit code."""
         from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
 
-        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "is_compiled": self.compile}
+        how: dict[str, Any] = {
+            "device": self.device,
+            "dtype": self.dtype,
+            "is_compiled": self.compile,
+            "hosts": self.policy_host,
+        }
         return serve([partial(load_policy, name, **how) for name in self.policy], self)
 
 

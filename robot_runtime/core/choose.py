@@ -18,6 +18,7 @@ from robot_runtime.core.capabilities import Capabilities, fitted
 from robot_runtime.core.latency import rows_past
 from robot_runtime.core.method import METHODS, Method, method_named
 from robot_runtime.core.request_parts import RolledForwardState
+from robot_runtime.core.splice_parts import TemporalEnsembling
 from robot_runtime.errors import InvalidValueError
 
 AUTO, DEFAULT = "auto", "default"
@@ -84,6 +85,14 @@ def default_for(default: Default, capabilities: Capabilities) -> Choice:
     """The first of DEFAULTS that the policy was trained for, asked as often as suits the policy unless the
     user says how often; InvalidValueError if it takes none of them."""
     found = _default_of(capabilities)
+    m = capabilities.temporal_ensemble
+    if m is not None and "temporal-ensembling" in capabilities.methods():
+        method = method_named("temporal-ensembling", execution_horizon=default.execution_horizon)
+        return Choice(
+            name="temporal-ensembling",
+            method=replace(method, blend=TemporalEnsembling(m=m)),
+            reason=f"the default of a policy that was made to be averaged over its chunks, m = {m:g}",
+        )
     if found is not None:
         name, why = found
         rows, asked = _rows_to_ask(name, default.execution_horizon, capabilities)

@@ -47,6 +47,9 @@ class Linear:
         return (ours - self.offset) / self.scale
 
 
+AS_IT_IS = Linear()
+
+
 @dataclass(frozen=True, kw_only=True)
 class GripperNumber:
     """What a gripper's number is when it is closed and when it is open."""

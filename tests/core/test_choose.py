@@ -24,6 +24,7 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
+from robot_runtime.core.splice_parts import TemporalEnsembling
 from robot_runtime.errors import InvalidValueError
 
 MS = 1_000_000
@@ -182,3 +183,10 @@ def test_auto_asks_as_often_as_the_policy_wants_it_where_it_picks_its_default():
 def test_a_policy_that_takes_no_default_method_says_what_it_takes():
     with pytest.raises(InvalidValueError, match="it supports remac"):
         default_for(Default(), Capabilities(samplers=(PrefixPreservedStart,)))
+
+
+def test_a_policy_made_to_be_averaged_over_its_chunks_is_so_by_default():
+    choice = default_for(Default(), Capabilities(samplers=(ConstantSchedule,), temporal_ensemble=0.05))
+    assert choice.name == "temporal-ensembling"
+    assert choice.method.blend == TemporalEnsembling(m=0.05)
+    assert "m = 0.05" in choice.reason

@@ -1,5 +1,6 @@
 """LeRobot's real flow networks, small and random, under our samplers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from policies.lerobot_random import narrow_pi
+from policies.lerobot_sidecar import Sidecar
 from policies.loading import load_policy
 from policies.policy import InferenceRequest, answers
 from robot_runtime.core.sampler_parts import (
@@ -74,6 +76,38 @@ def test_the_constant_schedule_gives_what_lerobot_gives(policy):
     requests = [request(seed) for seed in range(3)]
     ours = np.array(rows_of(policy, ConstantSchedule(), *requests))
     np.testing.assert_allclose(ours, lerobots_own(policy, requests), atol=1e-5)
+
+
+def test_relative_actions_of_pi_count_from_the_numbers_of_their_names(tmp_path: Path):
+    names = ["joint_0", "joint_1", "gripper_width"]
+    options = {"use_relative_actions": True, "action_feature_names": names}
+    with narrow_pi("pi0", tmp_path / "vlm"):
+        folder = save_pi("pi0", tmp_path, trained_for=TRAINED, **options)
+        sidecar = replace(Sidecar.load(folder), features=None, state_names=tuple(names))
+        sidecar.save(folder)
+        policy = load_policy(folder)
+        config = policy._sampler._network._policy.config
+        before, after = make_steps(config, folder)
+        seen = observation(3)
+        (ours,) = rows_of(policy, ConstantSchedule(), InferenceRequest(observation=seen, seed=7))
+        batch = before(sidecar.seen([seen]))
+        noise = torch.randn((1, HORIZON, PADDED), generator=torch.Generator().manual_seed(7))
+        theirs = after(policy._sampler._network._policy.predict_action_chunk(batch, noise=noise))
+        np.testing.assert_allclose(ours, theirs[0].numpy(), atol=1e-5)
+        rows = ours + 0.01
+        asked = InferenceRequest(observation=seen, prev_action_chunk=rows, inference_delay=3, seed=7)
+        (continued,) = rows_of(policy, ClampedPrefix(), asked)
+        assert np.array_equal(continued[:3], rows[:3])
+        replace(sidecar, state_names=("joint_1", "joint_0", "gripper_width")).save(folder)
+        with pytest.raises(CheckpointError, match="action 'joint_0' would count from 'joint_1'"):
+            load_policy(folder)
+
+
+def make_steps(config, folder: Path):
+    """LeRobot's own pre- and postprocessor."""
+    from lerobot.policies.factory import make_pre_post_processors
+
+    return make_pre_post_processors(config, pretrained_path=str(folder))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +206,7 @@ def test_a_sampler_part_that_does_not_exist_and_weights_that_are_not_there_say_s
         load_policy(folder)
     folder = save_smolvla(tmp_path)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="holds no policy of LeRobot's"):
+    with pytest.raises(CheckpointError, match=r"has no model\.safetensors"):
         load_policy(folder)
 
 

@@ -19,7 +19,7 @@ SCHEMA = Schema(
 FEATURES = FeatureConfig(use_hand_pose=False, use_joint_velocity=False)
 
 
-def save_pi(kind: str, folder: Path, *, trained_for: tuple[str, ...] = ()) -> Path:
+def save_pi(kind: str, folder: Path, *, trained_for: tuple[str, ...] = (), **options: object) -> Path:
     """As `save_smolvla`; to be loaded in `narrow_pi` too."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
@@ -39,6 +39,7 @@ def save_pi(kind: str, folder: Path, *, trained_for: tuple[str, ...] = ()) -> Pa
             "observation.images.wrist": PolicyFeature(FeatureType.VISUAL, (3, 32, 32)),
         },
         output_features={"action": PolicyFeature(FeatureType.ACTION, (DIM,))},
+        **options,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -1,0 +1,163 @@
+"""What numbers are is known by their names in the dataset; what contradicts them is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from policies.loading import load_policy
+from policies.policy import capabilities_of
+from robot_runtime.core.choose import Default, default_for
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.splice_parts import TemporalEnsembling
+from robot_runtime.errors import CheckpointError, InvalidValueError
+from tests.policies import test_lerobot_types as types
+from tests.policies.test_lerobot_types import described, observation
+
+pytest.importorskip("lerobot", reason="whose checkpoints they are")
+
+ARM = ["shoulder_pan.pos", "shoulder_lift.pos", "gripper.pos"]
+OURS = ["joint_0", "joint_1", "gripper_width"]
+
+
+@pytest.fixture(scope="module")
+def act(tmp_path_factory) -> Path:
+    return types.save("act", tmp_path_factory.mktemp("act"))
+
+
+def save(tmp_path: Path, monkeypatch, **options) -> Path:
+    """An ACT of other options."""
+    monkeypatch.setitem(types.CONFIGS, "act", types.CONFIGS["act"] | options)
+    return types.save("act", tmp_path / "act")
+
+
+def dataset(
+    tmp_path: Path, state: object, action: object, *, fps: int = 30, cameras: dict | None = None
+) -> Path:
+    """What LeRobot notes of one."""
+    pictures = {"wrist": (96, 96)} if cameras is None else cameras
+    features = {
+        "observation.state": {"dtype": "float32", "shape": [3], "names": state},
+        "action": {"dtype": "float32", "shape": [3], "names": action},
+    } | {f"observation.images.{name}": {"dtype": "video", "shape": [*hw, 3]} for name, hw in pictures.items()}
+    folder = tmp_path / "dataset"
+    (folder / "meta").mkdir(parents=True, exist_ok=True)
+    (folder / "meta" / "info.json").write_text(json.dumps({"fps": fps, "features": features}))
+    return folder
+
+
+def told(folder: Path, data: Path, **more):
+    return described(
+        folder, **({"num_joints": None, "has_gripper": False, "fps": None, "dataset": data} | more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"num_joints": 3}, "--joints 3 was said; the dataset .* has 2"),
+        ({"fps": 15.0}, "--fps 15.0 was said; the dataset .* has 30.0"),
+    ],
+)
+def test_what_is_said_beside_a_dataset_may_not_contradict_it(act: Path, tmp_path: Path, more, words):
+    data = dataset(tmp_path, OURS, OURS)
+    with pytest.raises(InvalidValueError, match=words):
+        told(act, data, **more)
+    sidecar = told(act, data, num_joints=2, has_gripper=True, fps=30.0)
+    assert sidecar.action_spec.dt_ns == 33_333_333
+
+
+def test_names_in_another_order_are_refused_also_where_joints_are_said(act: Path, tmp_path: Path):
+    data = dataset(tmp_path, OURS, ["joint_1", "joint_0", "gripper_width"])
+    for more in ({}, {"num_joints": 2, "has_gripper": True, "fps": 30.0}):
+        with pytest.raises(InvalidValueError, match="there are no actions joint_1, joint_0"):
+            told(act, data, **more)
+
+
+def test_a_state_in_another_order_is_shown_by_name(act: Path, tmp_path: Path):
+    sidecar = told(act, dataset(tmp_path, ["gripper_width", "joint_1", "joint_0"], OURS))
+    seen = observation(load_policy(act), 1)
+    (row,) = sidecar.seen([seen])["observation.state"].tolist()
+    assert row == pytest.approx([seen.state.gripper_width, *seen.state.q[::-1]])
+
+
+def test_names_of_other_arms_are_told_in_the_robots_order(act: Path, tmp_path: Path):
+    data = dataset(tmp_path, {"motors": ARM}, ARM)
+    with pytest.raises(InvalidValueError, match="Say which are the robot's joints"):
+        told(act, data)
+    names = {"joints": ("shoulder_pan.pos", "shoulder_lift.pos"), "gripper": "gripper.pos"}
+    with pytest.raises(InvalidValueError, match="say --gripper-stroke-m"):
+        told(act, data, **names)
+    with pytest.raises(InvalidValueError, match="nobody says in which unit shoulder_pan"):
+        told(act, data, stroke_m=0.08, **names)
+    with pytest.raises(InvalidValueError, match="there are no actions joint_1, joint_0"):
+        told(act, data, stroke_m=0.08, **(names | {"joints": ("shoulder_lift.pos", "shoulder_pan.pos")}))
+    with pytest.raises(InvalidValueError, match="has no elbow"):
+        told(act, data, **(names | {"joints": ("shoulder_pan.pos", "elbow")}))
+    told(act, data, stroke_m=0.08, convention="so101", **names)
+    policy = load_policy(act)
+    seen = observation(policy, 1)
+    (row,) = policy._sidecar.seen([seen])["observation.state"].tolist()
+    per_cent = 100.0 * seen.state.gripper_width / 0.08
+    assert row == pytest.approx([*np.degrees(seen.state.q), per_cent], rel=1e-5)
+
+
+@pytest.mark.parametrize(("convention", "closed", "opened"), [("droid", 1.0, 0.0), ("aloha", 0.0, 1.0)])
+def test_a_gripper_closes_where_its_convention_says(act: Path, tmp_path: Path, convention, closed, opened):
+    sidecar = told(act, dataset(tmp_path, OURS, OURS), convention=convention, stroke_m=0.08)
+    assert [sidecar.gripper_action.ours(x) for x in (closed, opened)] == pytest.approx([0.0, 0.08])
+    policy = load_policy(act)
+    seen = observation(policy, 1)
+    seen = structs.replace(seen, state=structs.replace(seen.state, gripper_width=0.08))
+    assert policy._sidecar.seen([seen])["observation.state"][0, 2].item() == pytest.approx(opened)
+    (rows,) = policy.infer(seen, sampler=ConstantSchedule(), seed=0)
+    theirs = policy.predict([seen], [0])[0]
+    np.testing.assert_allclose(rows[:, 2], 0.08 * (theirs[:, 2] - closed) / (opened - closed), atol=1e-6)
+
+
+@pytest.mark.parametrize("cameras", [{}, {"chest": (96, 96)}, {"wrist": (48, 64)}])
+def test_cameras_of_the_dataset_are_those_the_checkpoint_looks_through(act: Path, tmp_path: Path, cameras):
+    with pytest.raises(CheckpointError, match=r"it looks at wrist, \(96, 96\); the dataset has"):
+        told(act, dataset(tmp_path, OURS, OURS, cameras=cameras))
+
+
+def test_a_camera_that_was_renamed_for_training_has_the_name_of_the_robots(tmp_path: Path, monkeypatch):
+    folder = save(tmp_path, monkeypatch)
+    steps = json.loads((folder / "policy_preprocessor.json").read_text())
+    steps["steps"][0]["config"] = {"rename_map": {"observation.images.hand": "observation.images.wrist"}}
+    (folder / "policy_preprocessor.json").write_text(json.dumps(steps))
+    sidecar = told(folder, dataset(tmp_path, OURS, OURS, cameras={"hand": (96, 96)}))
+    assert sidecar.schema.cameras == {"hand": (96, 96)}
+    policy = load_policy(folder)
+    (rows,) = policy.infer(observation(policy, 1), sampler=ConstantSchedule(), seed=0)
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("names", [["a", "a", "b"], [1, 2, 3], "abc", None])
+def test_names_that_name_nothing_are_refused(act: Path, tmp_path: Path, names):
+    with pytest.raises(InvalidValueError, match="does not say what its numbers are"):
+        told(act, dataset(tmp_path, names, OURS))
+
+
+def test_acts_temporal_ensembling_is_the_method_it_is_run_by_unless_told_otherwise(tmp_path, monkeypatch):
+    folder = save(tmp_path, monkeypatch, temporal_ensemble_coeff=0.03, n_action_steps=1)
+    told(folder, dataset(tmp_path, OURS, OURS))
+    choice = default_for(Default(), capabilities_of(load_policy(folder)))
+    assert choice.name == "temporal-ensembling"
+    assert choice.method.blend == TemporalEnsembling(m=0.03)
+
+
+def test_as_many_rows_are_run_as_lerobots_own_loop_runs(tmp_path: Path, monkeypatch):
+    folder = save(tmp_path, monkeypatch, n_action_steps=4)
+    told(folder, dataset(tmp_path, OURS, OURS))
+    policy = load_policy(folder)
+    assert (policy.action_spec.horizon, policy.execution_horizon) == (6, 4)
+
+
+def test_a_policy_that_looks_at_several_observations_is_refused_with_the_reason(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(types.CONFIGS, "diffusion", types.CONFIGS["diffusion"] | {"n_obs_steps": 2})
+    folder = types.save("diffusion", tmp_path / "diffusion")
+    with pytest.raises(CheckpointError, match="n_obs_steps = 2 cannot be run, only 1"):
+        described(folder)
