@@ -17,6 +17,7 @@ import numpy as np
 import zmq
 
 from robot_runtime.mailbox import Doorbell
+from robot_runtime.processes import interrupts_kept_from_children
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.server import ServerTransport
@@ -35,12 +36,14 @@ def server_process(serve: Callable[..., None], *args: object) -> Iterator[str]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, *args), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
+    with interrupts_kept_from_children() as now_for_us:
+        process.start()
+        try:
+            now_for_us()
+            yield ours.recv()
+        finally:
+            process.kill()
+            process.join()
 
 
 def _serve(pipe: Connection, rows: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-import signal
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from robot_runtime.cli.signals import Ended, own_handler
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method import Method
@@ -17,6 +18,7 @@ from robot_runtime.keys import RobotKeys
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
+    from robot_runtime.core.executor import Tick
     from sim.evaluate import Episode
 
 
@@ -74,28 +76,36 @@ class Run:
             policy=self.policy,
             keys=None if self.keys is None else RobotKeys.load(self.keys),
         )
-        interrupted = False
+        signals: list[int] = []
+        is_moving = False
 
-        def interrupt(number: int, frame: object) -> None:
-            nonlocal interrupted
-            interrupted = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+        def come_to_rest(number: int) -> None:
+            if signals:
+                raise Ended(number)  # a second Ctrl-C does not wait
+            signals.append(number)
 
-        signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGTERM, interrupt)
-        episode = run_real_time(
-            config,
-            should_stop=lambda: interrupted,
-            on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
-            on_measured=print,
-        )
+        with ExitStack() as while_it_moves:
+
+            def on_tick(tick: "Tick") -> None:
+                nonlocal is_moving
+                if not is_moving:
+                    is_moving = True
+                    while_it_moves.enter_context(own_handler(come_to_rest))
+
+            episode = run_real_time(
+                config,
+                on_tick=on_tick,
+                should_stop=lambda: bool(signals),
+                on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
+                on_measured=print,
+            )
         report(episode)
         if self.json is not None:
             self.json.write_text(
                 dumps({"result": asdict(episode.result), "loop": loop_figures(episode)}, indent=1)
             )
-        if interrupted:
-            raise KeyboardInterrupt
+        if signals:
+            raise Ended(signals[0])
         cause = episode.record.ticks[-1].cause
         if cause is not Cause.STOP_REQUESTED:
             raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from policies.policy import Policy
+from robot_runtime.cli.signals import exit_code, own_handler
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import ServerKeys
 from robot_runtime.server.account import Account
@@ -25,11 +26,10 @@ from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
+    from robot_runtime.server.gateways.process import GatewayProcess
     from robot_runtime.server.metrics import MetricsServer
 
 logger = logging.getLogger(__name__)
-EXIT_INTERRUPTED = 130
-"""As a shell says of a command that Ctrl-C ended: 128 + SIGINT."""
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -132,22 +132,23 @@ def _until_signalled(
 ) -> int:
     received: list[int] = []
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int) -> None:
         received.append(number)
         (server.stop if number == signal.SIGINT else server.drain)()
 
     def load_anew(number: int, frame: FrameType | None) -> None:
         Thread(target=_replace_all, args=(server, names, load), daemon=True).start()
 
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, load_anew)
-    # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
-    signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
-    _announce(server, names, json)
-    server.serve_forever()
-    signal.set_wakeup_fd(-1)
-    return EXIT_INTERRUPTED if signal.SIGINT in received else 0
+    with own_handler(end):
+        signal.signal(signal.SIGHUP, load_anew)
+        # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
+        signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
+        _announce(server, names, json)
+        server.serve_forever()
+    if signal.SIGINT not in received:
+        return 0
+    print("interrupted", file=sys.stderr)
+    return exit_code(signal.SIGINT)
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:
@@ -168,6 +169,7 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
         ("lerobot", args.lerobot),
         ("groot", args.groot),
     )
+    started: list[GatewayProcess] = []
     with ExitStack() as stack:
         if _has_gateway(args):
             from robot_runtime.server.gateways.asking import Served
@@ -184,10 +186,13 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
                 "is_open": args.open,
             }
             for settings in (Settings(kind=k, address=a, **common) for k, a in wanted if a is not None):
-                listening = stack.enter_context(GatewayProcess(settings)).address
+                gateway = stack.enter_context(GatewayProcess(settings))
+                started.append(gateway)
                 scheme = "ws://" if settings.kind == "openpi" else ""
-                print(f"{settings.kind}: {scheme}{listening}", flush=True)
+                print(f"{settings.kind}: {scheme}{gateway.address}", flush=True)
         yield
+        for gateway in started:
+            gateway.begin_to_end()  # all at a time
 
 
 def _check(args: Serve) -> None:
@@ -200,6 +205,10 @@ def _check(args: Serve) -> None:
         ServerKeys.load(args.keys)
     if args.token is not None:
         _token(args.token)
+    if args.names is not None:
+        from robot_runtime.server.gateways.names import Names
+
+        Names.load(args.names)
 
 
 def _has_gateway(args: Serve) -> bool:

@@ -83,11 +83,16 @@ class GatewayProcess:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End it: in order, or after a second without."""
+    def begin_to_end(self) -> None:
+        """Tell it to end, and wait for nothing."""
         self._is_closing.set()
         with self._lock:
-            _end(self._process)
+            self._process.terminate()
+
+    def close(self) -> None:
+        """End it: in order, or after a second without."""
+        self.begin_to_end()
+        _end(self._process)
         self._watcher.join(_END_S)
 
     def _started(self) -> subprocess.Popen:
