@@ -26,7 +26,7 @@ from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
-    from robot_runtime.server.gateways.process import GatewayProcess
+    from robot_runtime.server.gateways import process
     from robot_runtime.server.metrics import MetricsServer
 
 logger = logging.getLogger(__name__)
@@ -169,7 +169,7 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
         ("lerobot", args.lerobot),
         ("groot", args.groot),
     )
-    started: list[GatewayProcess] = []
+    started: list[process.GatewayProcess] = []
     with ExitStack() as stack:
         if _has_gateway(args):
             from robot_runtime.server.gateways.asking import Served
