@@ -14,6 +14,9 @@ ask again, judged by the time between its last two requests:
 
     a  ....|== a ==|       |== a c ==|           c asks just after its answer; a, which came while c was
     c  == c ==|    |c.. w  |== a c ==|           served, waits for it, at most WAIT_SHARE of a's own time
+
+A request for many samples or steps may take as long as a dozen others. While anybody asks for less, such ones
+rest after each for REST times what it took: they get a fifth of the time, and who asks for little the rest.
 """
 
 import itertools
@@ -23,11 +26,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import Struct
 
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart, contrasts, num_samples
 from robot_runtime.wire.jobs import Job
 
 WAIT_SHARE = 0.1
 """Of the time that one request takes alone: the longest that it waits for others."""
+HEAVY, REST = 4, 4
+"""More than so many ordinary requests is much; and how many times as long it gives way."""
+_LIGHT_NS = NS_PER_S
+"""So long after its last batch somebody still counts as asking for less."""
 _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
 """Shares of the newest batch, and how far off the mean is called hardly ever, as in RFC 6298."""
 _MAX_SAMPLERS = 64
@@ -62,6 +70,11 @@ class Measured:
         single_ns = min(own_ns, self.by_kind.get(ConstantSchedule, 0))
         sample_ns = (own_ns - single_ns) / max(1, _num_drawn(usual) - 1)
         return round(steps * (own_ns + more * sample_ns))
+
+    def is_heavy(self, part: SamplerPart) -> bool:
+        """Whether a part takes as long as many ordinary requests."""
+        expected_ns = self.expected_ns(part) or self.by_kind.get(type(part), 0)
+        return expected_ns > HEAVY * self.by_size[1]
 
 
 def _num_drawn(part: SamplerPart) -> int:
@@ -154,6 +167,7 @@ class Batcher:
     def __init__(self, times: BatchTimes) -> None:
         self.times = times
         self._idle_ns = 0
+        self._light_until_ns = self._rest_until_ns = 0
         self._rhythms: dict[bytes, _Rhythm] = {}
 
     def asked(self, peer: bytes, now_ns: int) -> None:
@@ -163,10 +177,16 @@ class Batcher:
         if len(self._rhythms) > _MAX_RHYTHMS:
             del self._rhythms[next(iter(self._rhythms))]
 
-    def ended(self, batch: Sequence[Job], took_ns: int, now_ns: int) -> None:
-        """A batch has ended; the policy is idle."""
+    def ended(self, batch: Sequence[Job], took_ns: int, now_ns: int, *, was_stopped: bool = False) -> None:
+        """A batch has ended, or was given up; the policy is idle."""
+        sampler = batch[0].request.sampler
         self._idle_ns = now_ns
-        self.times.note(len(batch), batch[0].request.sampler, took_ns)
+        if self.times.measured.is_heavy(sampler):
+            self._rest_until_ns = now_ns + REST * took_ns
+        else:
+            self._light_until_ns = now_ns + _LIGHT_NS
+        if not was_stopped:
+            self.times.note(len(batch), sampler, took_ns)
 
     def choose(self, waiting: Sequence[Job], now_ns: int) -> Choice:
         """What an idle policy is to do. waiting: one request of each robot, most urgent first."""
@@ -174,8 +194,10 @@ class Batcher:
             return Choice(batch=tuple(waiting))
         too_late = self._too_late(waiting, now_ns)
         waiting = [job for job in waiting if job not in too_late]
-        if not waiting:
-            return Choice(too_late=too_late)
+        resting = self._resting(waiting, now_ns)
+        if len(resting) == len(waiting):
+            return Choice(too_late=too_late, look_again_ns=self._rest_until_ns if resting else None)
+        waiting = [job for job in waiting if job not in resting]
         first = waiting[0]
         alike = [job for job in waiting if job.request.sampler == first.request.sampler]
         until_ns = self._wait_until_ns(alike, now_ns)
@@ -191,6 +213,15 @@ class Batcher:
     def _too_late(self, waiting: Sequence[Job], now_ns: int) -> tuple[Job, ...]:
         late = tuple(job for job in waiting if now_ns > self._latest_start_ns([job], 1))
         return late if len(late) < len(waiting) else ()  # with nobody else to serve it may as well be tried
+
+    def _resting(self, waiting: Sequence[Job], now_ns: int) -> list[Job]:
+        """Those that give way to others, which wait or have only just been answered."""
+        if now_ns >= self._rest_until_ns:
+            return []
+        is_heavy = [self.times.measured.is_heavy(job.request.sampler) for job in waiting]
+        if all(is_heavy) and now_ns >= self._light_until_ns:
+            return []
+        return [job for job, heavy in zip(waiting, is_heavy, strict=True) if heavy]
 
     def _wait_until_ns(self, alike: Sequence[Job], now_ns: int) -> int | None:
         """Until when to wait for one more robot; None if that is not worth it."""

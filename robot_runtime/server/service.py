@@ -181,8 +181,8 @@ class Service:
                 self._session.job_failed(result.job, result.code, result.message)
             case Done(jobs=jobs, infer_ns=infer_ns):
                 self.account.infer_s.add(infer_ns / NS_PER_S)
-                if not result.was_stopped:
-                    self._batcher.ended(jobs, infer_ns, self._clock.now_ns())
+                now_ns = self._clock.now_ns()
+                self._batcher.ended(jobs, infer_ns, now_ns, was_stopped=result.was_stopped)
 
     def _take_over(self) -> None:
         """Go on with the policy that is to replace this one, if it is warm; or without it, if it failed."""

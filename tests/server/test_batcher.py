@@ -81,6 +81,30 @@ def test_a_sampler_part_that_has_never_run_is_expected_to_take_what_its_work_say
     assert known.expected_ns(1, ConstantSchedule(num_steps=50)) == 3 * MS
 
 
+def test_who_asks_for_little_keeps_four_fifths_of_the_time_and_nobody_rests_without_need():
+    light, heavy = PLAIN, AveragedSamples()
+    by_kind = {ConstantSchedule: 20 * MS, AveragedSamples: 300 * MS}
+    for robots, shares in (({1: light, 2: heavy}, (0.7, 0.3)), ({1: heavy, 2: heavy}, (0.4, 0.6))):
+        measured = Measured(by_size={1: 20 * MS}, by_kind=by_kind, num_steps=10)
+        batcher, now_ns, used_ns = Batcher(BatchTimes(measured)), 0, dict.fromkeys(robots, 0)
+        while now_ns < 60_000 * MS:  # both ask as soon as they are answered
+            for peer in robots:
+                batcher.asked(bytes([peer]), now_ns)
+            waiting = [job(peer, received=now_ns // MS, sampler=part) for peer, part in robots.items()]
+            waiting.sort(key=lambda j: used_ns[j.peer[0]])
+            choice = batcher.choose(waiting, now_ns)
+            if not choice.batch:
+                now_ns = choice.look_again_ns
+                continue
+            (peer,) = choice.batch[0].peer
+            took_ns = by_kind[type(robots[peer])]
+            now_ns += took_ns
+            used_ns[peer] += took_ns
+            batcher.ended(choice.batch[:1], took_ns, now_ns)
+        assert shares[0] <= used_ns[1] / now_ns <= 0.85
+        assert sum(used_ns.values()) > 0.98 * now_ns
+
+
 def test_sizes_double_up_to_the_largest():
     assert batch_sizes(1) == [1]
     assert batch_sizes(6) == [1, 2, 4, 6]

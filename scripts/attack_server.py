@@ -1,0 +1,208 @@
+"""A live server under attack beside a robot that behaves: how many of its answers that robot keeps.
+
+python scripts/attack_server.py --policy clear-seeing --json attack.json
+
+The server is a process of its own, and so is each attacker, which gives way to others on the processor: it
+stands for another machine. A robot asks five times a second; its answers are counted for as long before,
+during and after each attack, and at its end a newcomer greets. An attack is held off if the server lives, the
+newcomer is welcomed within ten seconds, and at least 80 % of the answers come. `busy_neighbour` is no attack:
+what it costs is the machine's.
+"""
+
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tyro
+from msgspec import structs
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from attacks import ATTACKS
+
+from policies.loading import load_policy
+from robot_runtime.client import PolicyClient
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.schema import Schema
+from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.server.engine import zero_observation
+from robot_runtime.wire.events import PartReceived, ServerLost
+from robot_runtime.wire.messages import Welcome
+
+KEPT = 0.8
+_PERIOD_S = 0.2
+_NEWCOMER_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    """Attack a server of a policy."""
+
+    policy: str = "clear-seeing"
+    """One with cameras, so that pictures can be part of it."""
+    seconds: float = 5.0
+    """Before, during and after each attack."""
+    only: tuple[str, ...] = ()
+    """Names of attacks; all of them without."""
+    json: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one attack came to."""
+
+    attack: str
+    before: int
+    during: int
+    after: int
+    """Answers of the robot."""
+    losses: int
+    """Times it lost the server."""
+    newcomer_s: float | None
+    """Until another robot was welcomed; None if it was not."""
+    rss_mb: int
+    """Largest of the server meanwhile."""
+    is_alive: bool
+
+    @property
+    def is_held_off(self) -> bool:
+        return self.is_alive and self.newcomer_s is not None and self.during >= KEPT * self.before
+
+
+class Robot:
+    """Asks at a steady pace, one request at a time, and counts its answers."""
+
+    def __init__(self, client: PolicyClient, welcome: Welcome, pid: int) -> None:
+        task = next(iter(welcome.tasks), "")
+        self._client, self._pid = client, pid
+        self._observation = zero_observation(welcome.schema, task)
+        self._ids = itertools.count(1)
+        self.rss_mb = self.losses = 0
+
+    def answers(self, seconds: float) -> int:
+        """How many whole answers come in that time."""
+        end_s, next_s, num = time.monotonic() + seconds, time.monotonic(), 0
+        while (now_s := time.monotonic()) < end_s:
+            if now_s >= next_s:
+                next_s += _PERIOD_S
+                self._ask()
+            self._client.wait_for_events(max(0.0, min(next_s, end_s) - time.monotonic()))
+            for event in self._client.events():
+                num += isinstance(event, PartReceived) and event.part.is_last
+                self.losses += isinstance(event, ServerLost)
+        return num
+
+    def _ask(self) -> None:
+        self.rss_mb = max(self.rss_mb, _rss_mb(self._pid))
+        if self._client.welcome is None:
+            return
+        state = structs.replace(self._observation.state, t_ns=time.monotonic_ns())
+        self._client.submit(
+            ChunkRequest(
+                request_id=next(self._ids), epoch=0, seed=0, deadline_ns=NS_PER_S, inference_delay=0,
+                observation=structs.replace(self._observation, state=state), prev_action_chunk=None,
+                sampler=ConstantSchedule(),
+            )
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def served(policy: str) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A server process and its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        facts, log = Path(folder) / "ready.json", Path(folder) / "log"
+        command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
+        command += ["--address", "tcp://127.0.0.1:*", "--torch-threads", "1", "--json", str(facts)]
+        with log.open("w") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        while not facts.exists():
+            if process.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.05)
+        yield process, json.loads(facts.read_text())["address"]
+        began_s = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(30.0)
+        lines = [line for line in log.read_text().splitlines() if "ready:" not in line]
+        print(f"ended {time.monotonic() - began_s:.2f} s after SIGTERM; its log:", *lines[:6], sep="\n    ")
+
+
+def attacked(name: str, schema: Schema, args: Args) -> Outcome:
+    """One attack on a server of its own."""
+    with served(args.policy) as (process, address):
+        with PolicyClient(address, schema=schema, robot="good") as client:
+            welcome = client.wait_until_ready(30.0)
+            robot = Robot(client, welcome, process.pid)
+            robot.answers(1.0)
+            before = robot.answers(args.seconds)
+            robot.losses = 0
+            attacker = multiprocessing.get_context("spawn").Process(
+                target=_attack, args=(name, address, welcome), daemon=True
+            )
+            attacker.start()
+            robot.answers(2.0)  # it imports
+            during = robot.answers(args.seconds)
+            newcomer_s = _newcomer_s(address, welcome)
+            os.kill(attacker.pid or 0, signal.SIGKILL)
+            attacker.join()
+            robot.answers(1.0)
+            after = robot.answers(args.seconds)
+        is_alive = process.poll() is None
+        return Outcome(
+            attack=name, before=before, during=during, after=after, losses=robot.losses,
+            newcomer_s=newcomer_s, rss_mb=robot.rss_mb, is_alive=is_alive,
+        )  # fmt: skip
+
+
+def _attack(name: str, address: str, welcome: Welcome) -> None:
+    os.nice(19)
+    ATTACKS[name](address, welcome)
+
+
+def _newcomer_s(address: str, welcome: Welcome) -> float | None:
+    began_s = time.monotonic()
+    with PolicyClient(address, schema=welcome.schema, robot="newcomer") as client:
+        try:
+            client.wait_until_ready(_NEWCOMER_S)
+        except ServerUnavailableError:
+            return None
+    return round(time.monotonic() - began_s, 2)
+
+
+def _rss_mb(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+    return 0
+
+
+def main(args: Args) -> int:
+    """Exit code 1 unless all attacks are held off."""
+    outcomes = []
+    print("| attack | before | during | after | losses | newcomer [s] | RSS max [MB] | held off |")
+    print("|---|---|---|---|---|---|---|---|")
+    schema = load_policy(args.policy).schema
+    for name in args.only or ATTACKS:
+        o = attacked(name, schema, args)
+        outcomes.append(o)
+        cells = (o.attack, o.before, o.during, o.after, o.losses, o.newcomer_s, o.rss_mb)
+        print("|", *(f"{cell} |" for cell in cells), "yes |" if o.is_held_off else "**no** |", flush=True)
+    if args.json is not None:
+        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n")
+    return 0 if all(o.is_held_off for o in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Args)))

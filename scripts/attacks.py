@@ -1,0 +1,303 @@
+"""What strangers and bad robots do to a server: a function of ATTACKS goes on until its process is ended."""
+
+import contextlib
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import urlparse
+
+import cv2
+import msgspec
+import numpy as np
+import zmq
+from msgspec import structs
+
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.sampler_parts import AveragedSamples, BestOfSamples, ConstantSchedule, SamplerPart
+from robot_runtime.core.state import Image
+from robot_runtime.jpeg import jpeg_encoder
+from robot_runtime.server.engine import zero_observation
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.frames import WireLimits
+from robot_runtime.wire.messages import (
+    VERSION,
+    Cancel,
+    Goodbye,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    Packet,
+    Welcome,
+)
+
+NUM_CONNECTIONS = 40
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 1 + 31)
+_READY = b"\x04\x29\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
+_COMMAND, _MORE, _LONG = 4, 1, 2
+
+
+class Bad:
+    """A robot's end without a robot: it says whatever it is told to."""
+
+    def __init__(self, address: str, name: str = "bad") -> None:
+        self._socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.SNDTIMEO, 1000)
+        self._socket.connect(address)
+        self.client_id = name
+
+    def packed(self, message: Message, jpeg: Callable[[np.ndarray], bytes] | None = None) -> list[bytes]:
+        loose = WireLimits(total=2**30, frame=2**30)
+        packet = Packet(self.client_id, 1, message)
+        return [bytes(frame) for frame in encode(packet, encode_jpeg=jpeg, limits=loose)]
+
+    def say(self, message: Message) -> None:
+        self.send(self.packed(message))
+
+    def send(self, frames: list[bytes]) -> None:
+        with contextlib.suppress(zmq.Again):
+            self._socket.send_multipart(frames)
+
+    def heard(self, timeout_s: float = 0.0) -> list[Message]:
+        out = []
+        while self._socket.poll(round(timeout_s * 1e3)):
+            out.append(decode(self._socket.recv_multipart()).message)
+            timeout_s = 0.0
+        return out
+
+    def greet(self, welcome: Welcome) -> None:
+        """Until it is welcome."""
+        while True:
+            self.say(_hello(welcome))
+            if any(isinstance(message, Welcome) for message in self.heard(0.5)):
+                return
+
+
+def _hello(welcome: Welcome) -> Hello:
+    return Hello(robot="bad", schema=welcome.schema, policy=welcome.policy)
+
+
+def _requests(
+    welcome: Welcome, sampler: SamplerPart | None = None, **changes: object
+) -> Iterator[ChunkRequest]:
+    observation = zero_observation(welcome.schema, next(iter(welcome.tasks), ""))
+    for request_id in itertools.count(1):
+        request = ChunkRequest(
+            request_id=request_id, epoch=0, observation=observation, prev_action_chunk=None, seed=0,
+            inference_delay=0, sampler=sampler or ConstantSchedule(), deadline_ns=NS_PER_S,
+        )  # fmt: skip
+        yield structs.replace(request, **changes)
+
+
+def _ask(address: str, welcome: Welcome, requests: Iterator[ChunkRequest], pause_s: float = 0.0) -> None:
+    """Again and again, whatever is answered; greets again when it is not known any more."""
+    bad = Bad(address)
+    bad.greet(welcome)
+    for request in requests:
+        bad.say(request)
+        if any(
+            getattr(getattr(m, "code", None), "value", "") in ("hello_first", "too_fast") for m in bad.heard()
+        ):
+            bad.say(_hello(welcome))
+        time.sleep(pause_s)
+
+
+# ---- packets ---------------------------------------------------------------------------------------
+
+
+def quoted_greetings(address: str, welcome: Welcome) -> None:
+    """Greetings whose refusal would quote 60,000 characters that take four times their room."""
+    bad = Bad(address)
+    action = {"kind": "\0" * 60_000}
+    schemas = [welcome.schema.to_dict() | {"action_fields": [action]}, {"\0" * 60_000: 1}]
+    for schema in itertools.cycle(schemas):
+        form = {"type": "Hello", "robot": "r", "policy": welcome.policy, "schema": schema}
+        bad.send([msgspec.msgpack.encode([VERSION, "bad", 1, form])])
+        time.sleep(0.05)
+
+
+def busy_neighbour(address: str, welcome: Welcome) -> None:
+    """No attack at all: what a process costs that only computes on the same machine."""
+    while True:
+        pass
+
+
+def tiny_messages(address: str, welcome: Welcome) -> None:
+    bad = Bad(address)
+    while True:
+        bad.send([b""])
+
+
+def greetings(address: str, welcome: Welcome) -> None:
+    """As fast as they go, from ever new connections of ever new robots."""
+    for i in itertools.count():
+        bad = Bad(address, f"bad {i}")
+        for _ in range(100):
+            bad.say(_hello(welcome))
+
+
+def greeting_and_leaving(address: str, welcome: Welcome) -> None:
+    bad = Bad(address)
+    while True:
+        for message in (_hello(welcome), Heartbeat(t_ns=0), Goodbye()):
+            bad.say(message)
+        bad.heard()
+
+
+def beats_of_64(address: str, welcome: Welcome) -> None:
+    """All places, by clients that only beat, and greet again when they are put out."""
+    bads = [Bad(address, f"bad {i}") for i in range(64)]
+    while True:
+        for bad in bads:
+            heard = bad.heard()
+            is_known = bool(heard) and all(isinstance(m, Welcome | HeartbeatReply) for m in heard)
+            bad.say(Heartbeat(t_ns=0) if is_known else _hello(welcome))
+        time.sleep(0.5)
+
+
+def cancels(address: str, welcome: Welcome) -> None:
+    bad = Bad(address)
+    bad.greet(welcome)
+    for i in itertools.count():
+        bad.say(Cancel(request_id=i, epoch=0))
+        if i % 1000 == 0:
+            bad.say(_hello(welcome))
+            bad.heard()
+
+
+def requests(address: str, welcome: Welcome) -> None:
+    """Good ones, as fast as they go."""
+    _ask(address, welcome, _requests(welcome))
+
+
+# ---- pictures --------------------------------------------------------------------------------------
+
+
+def progressive_jpeg(shape: tuple[int, int], num_scans: int) -> bytes:
+    """With its last scan so many times over."""
+    encoded = cv2.imencode(".jpg", np.zeros((*shape, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[
+        1
+    ].tobytes()
+    last = encoded.rindex(b"\xff\xda")
+    return encoded[:last] + encoded[last:-2] * num_scans + b"\xff\xd9"
+
+
+def scans_of_a_stranger(address: str, welcome: Welcome) -> None:
+    _show(Bad(address), welcome, {"any": (3200, 3300)}, num_scans=2000)
+
+
+def scans_of_a_robot(address: str, welcome: Welcome) -> None:
+    """Of the size that the policy wants."""
+    bad = Bad(address)
+    bad.greet(welcome)
+    _show(bad, welcome, welcome.schema.cameras, num_scans=20_000)
+
+
+def large_pictures_of_a_stranger(address: str, welcome: Welcome) -> None:
+    _show(Bad(address), welcome, {f"camera {i}": (3300, 3300) for i in range(16)})
+
+
+def large_pictures_of_a_robot(address: str, welcome: Welcome) -> None:
+    bad = Bad(address)
+    bad.greet(welcome)
+    _show(bad, welcome, dict.fromkeys(welcome.schema.cameras, (3300, 3300)))
+
+
+def _show(bad: Bad, welcome: Welcome, cameras: Mapping[str, tuple[int, int]], num_scans: int = 0) -> None:
+    """Again and again, and greets again when it is not known any more."""
+    plain = jpeg_encoder(90)
+    images = {name: Image(t_ns=0, pixels=np.zeros((*size, 3), np.uint8)) for name, size in cameras.items()}
+    made = {size: progressive_jpeg(size, num_scans) for size in cameras.values()} if num_scans else {}
+    made = made or {size: plain(np.zeros((*size, 3), np.uint8)) for size in cameras.values()}
+    frames: list[bytes] = []
+    for request in _requests(welcome):
+        observation = structs.replace(request.observation, images=images)
+        asked = structs.replace(request, observation=observation)
+        if not frames:
+            frames = bad.packed(asked, lambda pixels: made[pixels.shape[:2]])
+        bad.send([*bad.packed(asked, lambda pixels: b"")[:1], *frames[1:]])
+        bad.heard(0.02)
+
+
+# ---- work ------------------------------------------------------------------------------------------
+
+
+def samples(address: str, welcome: Welcome) -> None:
+    """What takes minutes, with a deadline of a second and of days."""
+    parts = (AveragedSamples(num_samples=256, num_steps=256), BestOfSamples(num_samples=256, num_steps=256))
+    asked = (
+        _requests(welcome, part, deadline_ns=deadline_ns)
+        for part in parts for deadline_ns in (NS_PER_S, 10**15)
+    )  # fmt: skip
+    _ask(address, welcome, (request for four in zip(*asked, strict=True) for request in four), 0.1)
+
+
+def absurd_plans(address: str, welcome: Welcome) -> None:
+    """Finite, and beyond anything."""
+    spec = welcome.action_spec
+    plans = itertools.cycle([np.full((spec.horizon, spec.dim), size) for size in (1e308, -1e200, 1e30, 1e8)])
+    requests = (structs.replace(r, prev_action_chunk=next(plans)) for r in _requests(welcome))
+    _ask(address, welcome, requests, 0.02)
+
+
+# ---- bytes -----------------------------------------------------------------------------------------
+
+
+def commands(address: str, welcome: Welcome) -> None:
+    """Empty ones of ZeroMQ, which are no message."""
+    _pour(address, bytes([_COMMAND, 0]) * 30_000)
+
+
+def empty_frames(address: str, welcome: Welcome) -> None:
+    """Of a message that never ends."""
+    _pour(address, bytes([_MORE, 0]) * 30_000)
+
+
+def partial_messages(address: str, welcome: Welcome) -> None:
+    """Large ones that are never finished, on many connections."""
+    frame = bytes([_MORE | _LONG]) + (31 * 2**20).to_bytes(8, "big") + bytes(31 * 2**20)
+    while True:
+        open_ones = [_greeted(address) for _ in range(NUM_CONNECTIONS)]
+        for connection in open_ones:
+            with contextlib.suppress(OSError):
+                connection.sendall(frame)
+                connection.sendall(frame[: 30 * 2**20])
+        time.sleep(2.0)
+        for connection in open_ones:
+            connection.close()
+
+
+def silent_connections(address: str, welcome: Welcome) -> None:
+    """More of them than there is room for."""
+    open_ones: list[socket.socket] = []
+    while True:
+        with contextlib.suppress(OSError):
+            open_ones.append(_greeted(address))
+        time.sleep(0.005)
+
+
+def _pour(address: str, data: bytes) -> None:
+    while True:
+        with contextlib.suppress(OSError), _greeted(address) as connection:
+            while True:
+                connection.sendall(data)
+
+
+def _greeted(address: str) -> socket.socket:
+    """A connection that has shaken ZeroMQ's hand."""
+    at = urlparse(address)
+    connection = socket.create_connection((at.hostname or "", at.port or 0), timeout=2.0)
+    connection.sendall(_GREETING)
+    connection.sendall(_READY)
+    return connection
+
+
+_ALL = (
+    busy_neighbour, quoted_greetings, tiny_messages, greetings, greeting_and_leaving, beats_of_64, cancels,
+    requests, scans_of_a_stranger, scans_of_a_robot, large_pictures_of_a_stranger, large_pictures_of_a_robot,
+    samples, absurd_plans, commands, empty_frames, partial_messages, silent_connections,
+)  # fmt: skip
+ATTACKS = {attack.__name__: attack for attack in _ALL}
