@@ -56,8 +56,8 @@ def numbers_at(sent: Mapping[str, Any], key: str) -> np.ndarray:
 def text_at(sent: Mapping[str, Any], key: str) -> str:
     """One entry, empty if there is none; ValueError if it is no text."""
     value = look_up(sent, key)
-    if isinstance(value, np.ndarray | list) and len(value) == 1:
-        value = value[0]
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{key!r} is a text, got {type(value).__name__}")
     return value or ""
