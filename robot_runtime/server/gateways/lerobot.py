@@ -79,6 +79,8 @@ class _Robot:
     num_actions: int | None = None
     newest: tuple[Seen, Observation] | None = None
     came: Condition = field(default_factory=Condition)
+    sending: Lock = field(default_factory=Lock)
+    waiting: Lock = field(default_factory=Lock)
     heard_s: float = field(default_factory=monotonic)
 
 
@@ -183,7 +185,8 @@ class LeRobotGateway:
         return answered
 
     def _take_instructions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        with self._place(self._sending, "send"):
+        robot = self._robot(context.peer())
+        with _place(robot.sending, self._sending, "send"):
             instructions = read_instructions(data_of_setup(request))
         policy = self._policies.get(instructions.policy)
         if policy is None and len(self._policies) > 1:
@@ -191,15 +194,14 @@ class LeRobotGateway:
                 f"there is no policy {listed([instructions.policy])!r}; there are {', '.join(self._policies)}"
             )
         state_names, cameras = names_told(instructions)
-        robot = self._robot(context.peer())
         self._match(robot, policy or next(iter(self._policies.values())), state_names, cameras)
         robot.num_actions = instructions.num_actions
         return b""
 
     def _take_observation(self, pieces: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with self._place(self._sending, "send"), _at_most(SENDING_S, context):
+        robot = self._robot(context.peer())
+        with _place(robot.sending, self._sending, "send"), _at_most(SENDING_S, context):
             seen = read_seen(joined(pieces, MAX_MESSAGE))
-            robot = self._robot(context.peer())
             if robot.policy is None:
                 self._infer(robot, seen.raw)
             assert robot.policy is not None
@@ -212,7 +214,7 @@ class LeRobotGateway:
 
     def _actions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         robot = self._robot(context.peer())
-        with self._place(self._waiting, "wait for actions"):
+        with _place(robot.waiting, self._waiting, "wait for actions"):
             newest = self._newest(robot, context)
             if newest is None:
                 return b""  # as LeRobot's server: ask again
@@ -284,15 +286,6 @@ class LeRobotGateway:
             )
         robot.names, robot.policy = names, policy
 
-    @contextmanager
-    def _place(self, places: BoundedSemaphore, what: str) -> Iterator[None]:
-        if not places.acquire(blocking=False):
-            raise NoPlaceError(f"too many clients {what} at a time: try again")
-        try:
-            yield
-        finally:
-            places.release()
-
 
 def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, str]) -> Names:
     """Where a robot has what the policy needs, as far as it calls it as our recordings do, or with `.pos`."""
@@ -350,6 +343,22 @@ def order_of_columns(policy: Served, names: Names, state_names: Sequence[str]) -
     if len(set(called)) != len(called):
         raise ValueError("the file of --names gives one of the robot's names two meanings")
     return sorted(range(len(called)), key=lambda i: state_names.index(called[i]))
+
+
+@contextmanager
+def _place(own: Lock, shared: BoundedSemaphore, what: str) -> Iterator[None]:
+    """One of the places that all share, at most one for each client; NoPlaceError."""
+    if not own.acquire(blocking=False):
+        raise NoPlaceError(f"a client can {what} once at a time")
+    try:
+        if not shared.acquire(blocking=False):
+            raise NoPlaceError(f"too many clients {what} at a time: try again")
+        try:
+            yield
+        finally:
+            shared.release()
+    finally:
+        own.release()
 
 
 def _wake(robot: _Robot) -> None:

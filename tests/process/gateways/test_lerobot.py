@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -199,6 +199,22 @@ def test_a_client_may_come_anew_more_often_than_there_are_places(address: str):
             instruct(stub)
             observe(stub, RAW)
             assert len(actions(stub)) == 4
+
+
+def test_a_client_waits_once_at_a_time_and_one_that_never_ends_its_message_is_hung_up_on(address: str):
+    def unfinished():
+        yield services_pb2.Observation(transfer_state=services_pb2.TRANSFER_BEGIN, data=b"x")
+        over.wait(30.0)
+
+    over = Event()
+    with grpc.insecure_channel(address) as channel:
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        waits = [stub.GetActions.future(services_pb2.Empty()) for _ in range(3)]
+        sends = stub.SendObservations.future(unfinished())
+        codes = [wait.code() for wait in waits]
+        assert sends.code() is grpc.StatusCode.CANCELLED
+        over.set()
+    assert sorted(code.name for code in codes) == ["OK", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"]
 
 
 class Runs:
