@@ -36,7 +36,6 @@ from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.asking import MAX_MESSAGE, Asker, Served
 from robot_runtime.server.gateways.lerobot_messages import (
     Instructions,
-    Seen,
     actions_message,
     data_of_setup,
     joined,
@@ -77,7 +76,8 @@ class _Robot:
     columns: Sequence[int] = ()
     """Of our rows, in the order in which the robot names them."""
     num_actions: int | None = None
-    newest: tuple[Seen, Observation] | None = None
+    newest: tuple[float, int, Observation] | None = None
+    """When it was made, in the time of the client [s], and the number of its step."""
     came: Condition = field(default_factory=Condition)
     sending: Lock = field(default_factory=Lock)
     waiting: Lock = field(default_factory=Lock)
@@ -208,7 +208,7 @@ class LeRobotGateway:
             sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
             observation = robot.names.observation(seen.raw, now_ns=now_ns, sizes=sizes)
         with robot.came:
-            robot.newest = seen, observation
+            robot.newest = seen.timestamp, seen.timestep, observation
             robot.came.notify()
         return b""
 
@@ -219,16 +219,16 @@ class LeRobotGateway:
             if newest is None:
                 return b""  # as LeRobot's server: ask again
             assert robot.policy is not None
-            seen, observation = newest
+            timestamp, timestep, observation = newest
             rows = self._asker.ask(robot.policy, observation).rows
         spec = robot.policy.action_spec
         theirs = robot.names.sent_actions(rows, spec)[: robot.num_actions, robot.columns]
-        pickled = written_actions(theirs, timestamp=seen.timestamp, timestep=seen.timestep, dt_s=spec.dt_s)
+        pickled = written_actions(theirs, timestamp=timestamp, timestep=timestep, dt_s=spec.dt_s)
         return actions_message(pickled)
 
     # ---- robots --------------------------------------------------------------------------------------
 
-    def _newest(self, robot: _Robot, context: grpc.ServicerContext) -> tuple[Seen, Observation] | None:
+    def _newest(self, robot: _Robot, context: grpc.ServicerContext) -> tuple[float, int, Observation] | None:
         """What it has seen and nobody has asked about; None after a while, or if the client has gone."""
         context.add_callback(lambda: _wake(robot))
         with robot.came:

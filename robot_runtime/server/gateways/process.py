@@ -16,6 +16,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Event, Lock, Thread, Timer
 from types import TracebackType
@@ -115,13 +116,15 @@ class GatewayProcess:
         return process
 
     def _watch(self) -> None:
-        wait_s = _SOONEST_S
+        wait_s, kind = _SOONEST_S, self._settings.kind
         while True:
+            began_s = time.monotonic()
             code = self._process.wait()
             if self._is_closing.is_set():
                 return
-            kind = self._settings.kind
             logger.error("the %s gateway ended (exit code %d); it is started anew", kind, code)
+            if time.monotonic() > began_s + _LATEST_S:
+                wait_s = _SOONEST_S
             while not self._is_closing.wait(wait_s):
                 wait_s = min(2 * wait_s, _LATEST_S)
                 try:
@@ -129,7 +132,7 @@ class GatewayProcess:
                         if not self._is_closing.is_set():
                             self._process = self._started()
                     break
-                except RobotRuntimeError as error:
+                except (RobotRuntimeError, OSError, ValueError) as error:
                     logger.error("the %s gateway does not start: %s", kind, error)
 
 
