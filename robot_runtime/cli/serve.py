@@ -78,7 +78,7 @@ class Serve:
     groot: str | None = None
     """Also answer GR00T's clients over ZeroMQ at HOST:PORT, with the first policy."""
     names: Path | None = None
-    """A JSON file: which entry of those observations is what, in which units; see `server/gateways/names.py`."""
+    """A JSON file: which entry of those observations is what, in which unit: `server/gateways/names.py`."""
     gateway_keys: Path | None = None
     """With keys: the folder of the robot as which those clients are answered."""
     token: Path | None = None
