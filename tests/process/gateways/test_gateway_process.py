@@ -148,21 +148,20 @@ def test_lerobots_client_goes_on_after_the_server_was_started_anew(serve, tmp_pa
         client.wait()
 
 
-def test_openpis_client_waits_for_the_server_and_is_answered(serve, stock_python: Path, tmp_path: Path):
-    """Lost connections end in an error there; a client that is made anew waits until somebody listens."""
+def test_openpis_client_is_answered_again_after_the_server_was_started_anew(
+    serve, stock_python: Path, tmp_path: Path
+):
+    """A connection that is lost is an error there; a client that is made anew is answered."""
     server, port = serve("openpi")
     np.savez(tmp_path / "shown.npz", **shown())
     script = Path(__file__).with_name("stock_openpi.py")
     run = [str(stock_python), str(script), f"ws://127.0.0.1:{port}", TOKEN, str(tmp_path / "shown.npz")]
-    subprocess.run(run, check=True, capture_output=True, cwd=tmp_path)
-    server.stop()
-    assert not is_answered(f"127.0.0.1:{port}")
-    client = subprocess.Popen(run, stdout=subprocess.PIPE, cwd=tmp_path)
-    time.sleep(2.0)
-    assert client.poll() is None  # it waits
-    server.start()
-    said, _ = client.communicate(timeout=60.0)
-    assert len(json.loads(said)["answers"]) == 2
+    for _ in range(2):
+        said = subprocess.run(run, check=True, capture_output=True, cwd=tmp_path).stdout
+        assert len(json.loads(said)["answers"]) == 2
+        server.stop()
+        assert not is_answered(f"127.0.0.1:{port}")
+        server.start()
 
 
 def test_groots_client_connects_again_by_itself(serve):
