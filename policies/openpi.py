@@ -62,12 +62,12 @@ class OpenpiPolicy:
     ) -> None:
         """
         action_spec: what the server's actions are once `names` has scaled them.
-        names: which entry of an observation is what; None takes `Names.of` the schema.
+        names: which entry of an observation is what; what it leaves out is as `Names.of` the schema has it.
         ServerUnavailableError: nobody answers at the url, or not as openpi does.
         """
         self.name = f"openpi {url}"
         self.schema, self.action_spec, self.tasks = schema, action_spec, tasks
-        self._url, self._names = url, names or Names.of(schema)
+        self._url, self._names = url, (names or Names()).over(Names.of(schema))
         self._headers = {"Authorization": f"Api-Key {api_key}"} if api_key else None
         self._open = ExitStack()
         self._connection = self._connected()
@@ -111,7 +111,7 @@ class OpenpiPolicy:
             answer = self._ask(message)
         if isinstance(answer, str):
             raise RuntimeError(f"the openpi server failed: {answer}")
-        rows = self._names.rows(unpack(answer))
+        rows = self._names.rows(unpack(answer), self.action_spec)
         spec = self.action_spec
         if len(rows) < spec.horizon or rows.shape[1] != spec.dim:
             raise RuntimeError(

@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import attacks
 import attacks_by_bytes
+from attacks_of_gateways import GATEWAY_ATTACKS
 
 from policies.loading import load_policy
 from robot_runtime.client import PolicyClient
@@ -57,7 +58,7 @@ class Args:
     seconds: float = 5.0
     """Before, during and after each attack."""
     only: tuple[str, ...] = ()
-    """Names of attacks; all of them without."""
+    """Names of attacks; all of them without, those on gateways included."""
     json: Path | None = None
 
 
@@ -75,7 +76,7 @@ class Outcome:
     newcomer_s: float | None
     """Until another robot was welcomed; None if it was not."""
     rss_mb: int
-    """Largest of the server meanwhile."""
+    """Largest of the server meanwhile, or of its gateway."""
     is_alive: bool
 
     @property
@@ -107,7 +108,7 @@ class Robot:
         return num
 
     def _ask(self) -> None:
-        self.rss_mb = max(self.rss_mb, _rss_mb(self._pid))
+        self.rss_mb = max(self.rss_mb, *map(_rss_mb, (self._pid, *_children(self._pid))))
         if self._client.welcome is None:
             return
         state = structs.replace(self._observation.state, t_ns=time.monotonic_ns())
@@ -121,19 +122,24 @@ class Robot:
 
 
 @contextlib.contextmanager
-def served(policy: str) -> Iterator[tuple[subprocess.Popen, str]]:
-    """A server process and its address."""
+def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen, str, str]]:
+    """A server process, its address, and that of its gateway of that kind, or its own again."""
     with tempfile.TemporaryDirectory() as folder:
         facts, log = Path(folder) / "ready.json", Path(folder) / "log"
         command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
         command += ["--address", "tcp://127.0.0.1:*", "--torch-threads", "1", "--json", str(facts)]
+        if gateway is not None:
+            command += [f"--{gateway}", "127.0.0.1:*" if gateway == "groot" else "127.0.0.1:0"]
         with log.open("w") as out:
             process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         while not facts.exists():
             if process.poll() is not None:
                 raise SystemExit(log.read_text())
             time.sleep(0.05)
-        yield process, json.loads(facts.read_text())["address"]
+        address = json.loads(facts.read_text())["address"]
+        started = (line for line in log.read_text().splitlines() if line.startswith(f"{gateway}: "))
+        attacked = next(started, f" {address}").partition(" ")[2].removeprefix("ws://")
+        yield process, address, attacked
         began_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
         process.wait(30.0)
@@ -143,7 +149,8 @@ def served(policy: str) -> Iterator[tuple[subprocess.Popen, str]]:
 
 def attacked(name: str, schema: Schema, args: Args) -> Outcome:
     """One attack on a server of its own."""
-    with served(args.policy) as (process, address):
+    gateway, _ = GATEWAY_ATTACKS.get(name, (None, None))
+    with served(args.policy, gateway) as (process, address, attack_at):
         with PolicyClient(address, schema=schema, robot="good") as client:
             welcome = client.wait_until_ready(30.0)
             robot = Robot(client, welcome, process.pid)
@@ -151,7 +158,7 @@ def attacked(name: str, schema: Schema, args: Args) -> Outcome:
             before = robot.answers(args.seconds)
             robot.losses = 0
             attacker = multiprocessing.get_context("spawn").Process(
-                target=_attack, args=(name, address, welcome), daemon=True
+                target=_attack, args=(name, attack_at, welcome), daemon=True
             )
             attacker.start()
             robot.answers(2.0)  # it imports
@@ -170,7 +177,10 @@ def attacked(name: str, schema: Schema, args: Args) -> Outcome:
 
 def _attack(name: str, address: str, welcome: Welcome) -> None:
     os.nice(19)
-    ATTACKS[name](address, welcome)
+    if name in GATEWAY_ATTACKS:
+        GATEWAY_ATTACKS[name][1](address)
+    else:
+        ATTACKS[name](address, welcome)
 
 
 def _newcomer_s(address: str, welcome: Welcome) -> float | None:
@@ -183,6 +193,13 @@ def _newcomer_s(address: str, welcome: Welcome) -> float | None:
             except ServerUnavailableError:
                 time.sleep(0.2)  # all places are taken
     return None
+
+
+def _children(pid: int) -> list[int]:
+    """Gateways."""
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def _rss_mb(pid: int) -> int:
@@ -198,7 +215,7 @@ def main(args: Args) -> int:
     print("| attack | before | during | after | losses | newcomer [s] | RSS max [MB] | held off |")
     print("|---|---|---|---|---|---|---|---|")
     schema = load_policy(args.policy).schema
-    for name in args.only or ATTACKS:
+    for name in args.only or (*ATTACKS, *GATEWAY_ATTACKS):
         o = attacked(name, schema, args)
         outcomes.append(o)
         cells = (o.attack, o.before, o.during, o.after, o.losses, o.newcomer_s, o.rss_mb)

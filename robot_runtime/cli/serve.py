@@ -38,7 +38,7 @@ from robot_runtime.cli.options import (
 )
 from robot_runtime.cli.signals import Ended, exit_code, own_handler
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
-from robot_runtime.keys import RobotKeys, ServerKeys, check_secret
+from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
@@ -47,6 +47,7 @@ from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
+    from robot_runtime.server.gateways import process
     from robot_runtime.server.metrics import MetricsServer
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Serve:
     groot: Maybe[HostPort] = None
     """HOST:PORT at which to answer GR00T's clients too, over ZeroMQ, with the first policy."""
     names: Maybe[InputFile] = None
-    """JSON file that says which entry of the other projects' observations is what, see
+    """JSON file that says which entry of the other projects' observations is what, and in which unit, see
     `server/gateways/names.py`."""
     gateway_keys: Maybe[InputFolder] = None
     """With --keys: the folder of the robot as which the other projects' clients are answered."""
@@ -193,40 +194,36 @@ def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable
 
 @contextmanager
 def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> Iterator[None]:
-    """For other projects' clients, those that were asked for."""
+    """For other projects' clients, those that were asked for, each in a process of its own."""
+    wanted: tuple[tuple[Literal["openpi", "lerobot", "groot"], str | None], ...] = (
+        ("openpi", args.openpi),
+        ("lerobot", args.lerobot),
+        ("groot", args.groot),
+    )
+    started: list[process.GatewayProcess] = []
     with ExitStack() as stack:
         if _has_gateway(args):
+            from robot_runtime.server.gateways.asking import Served
             from robot_runtime.server.gateways.names import Names
+            from robot_runtime.server.gateways.process import GatewayProcess, Settings
 
-            address = server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-            served = {policy.name: policy for policy in policies}
-            names = None if args.names is None else Names.load(args.names)
-            keys = None if args.gateway_keys is None else RobotKeys.load(args.gateway_keys)
-            token = None if args.token is None else _token(args.token)
-        if args.openpi is not None:
-            from robot_runtime.server.gateways.openpi import OpenpiGateway
-
-            openpi = OpenpiGateway(
-                served, server=address, address=args.openpi, names=names, token=token, keys=keys,
-                is_open=args.open,
-            )  # fmt: skip
-            print(f"openpi: ws://{stack.enter_context(openpi).address}", flush=True)
-        if args.lerobot is not None:
-            from robot_runtime.server.gateways.lerobot import LeRobotGateway
-
-            lerobot = LeRobotGateway(
-                served, server=address, address=args.lerobot, names=names, tls=args.lerobot_tls, keys=keys
-            )
-            print(f"lerobot: {stack.enter_context(lerobot).address}", flush=True)
-        if args.groot is not None:
-            from robot_runtime.server.gateways.groot import GrootGateway
-
-            groot = GrootGateway(
-                policies[0], server=address, address=args.groot, names=names, token=token, keys=keys,
-                is_open=args.open,
-            )  # fmt: skip
-            print(f"groot: {stack.enter_context(groot).address}", flush=True)
+            common: dict[str, Any] = {
+                "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
+                "policies": [Served.of(policy).to_dict() for policy in policies],
+                "names": None if args.names is None else Names.load(args.names),
+                "token": None if args.token is None else _token(args.token),
+                "keys": None if args.gateway_keys is None else str(args.gateway_keys),
+                "tls": None if args.lerobot_tls is None else tuple(map(str, args.lerobot_tls)),
+                "is_open": args.open,
+            }
+            for settings in (Settings(kind=k, address=a, **common) for k, a in wanted if a is not None):
+                gateway = stack.enter_context(GatewayProcess(settings))
+                started.append(gateway)
+                scheme = "ws://" if settings.kind == "openpi" else ""
+                print(f"{settings.kind}: {scheme}{gateway.address}", flush=True)
         yield
+        for gateway in started:
+            gateway.begin_to_end()  # all at a time
 
 
 def _check(args: Serve) -> None:
@@ -234,7 +231,7 @@ def _check(args: Serve) -> None:
     if args.openpi is not None:
         need("websockets")
     if args.lerobot is not None:
-        need("grpc", "lerobot")
+        need("grpc", "cv2")
     if _has_gateway(args) and args.keys is not None and args.gateway_keys is None:
         raise InvalidValueError("with --keys, other projects' clients need --gateway-keys too")
     if args.keys is not None:
@@ -243,6 +240,10 @@ def _check(args: Serve) -> None:
         _token(args.token)
     if args.lerobot_tls is not None:
         _check_tls(*args.lerobot_tls)
+    if args.names is not None:
+        from robot_runtime.server.gateways.names import Names
+
+        Names.load(args.names)
 
 
 def _has_gateway(args: Serve) -> bool:

@@ -5,24 +5,23 @@
 
 Messages are msgpack; an array is {"__ndarray_class__": True, "as_npy": its .npy file}. Arrays have a batch of
 one and some frames in time, of which the last counts. Other endpoints: ping, reset, get_modality_config; none
-ends the server. Clients are answered side by side, each as a robot of its own.
+ends the server. Clients are answered side by side, one request each, MAX_ASKING in all; the token is looked
+at before anything is made of what comes with it.
 """
 
 import hmac
 import io
 import logging
-import math
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import numpy as np
 import zmq
 
-from policies.policy import Policy
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import (
     ActionSpec,
@@ -36,14 +35,17 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.server.gateways.arrays import ArrayCodec
-from robot_runtime.server.gateways.asking import MAX_GUESTS, Guests
+from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
+from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served
 from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.plain_arrays import array_of_npy
+from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import OpenAddressError, is_local
 from robot_runtime.transport.sockets import HANDSHAKE_MS
-from robot_runtime.wire.frames import LIMITS
 
 logger = logging.getLogger(__name__)
+_QUEUED = 2
+"""Messages of a peer that wait unread; more wait in its own machine."""
 _KEYS = {
     JointPosition: "joint_position",
     GripperWidth: "gripper_position",
@@ -71,7 +73,7 @@ class GrootGateway:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Served,
         *,
         server: str,
         address: str,
@@ -84,22 +86,25 @@ class GrootGateway:
         policy: of the server that answers; their protocol names none.
         server: where it is served. keys: for a server that asks for them.
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
-        names: which entry of an observation is what; None takes `names_of` the policy's schema.
+        names: which entry of an observation is what; what it leaves out is as `names_of` has it.
         token: what clients give as their api_token.
         InvalidValueError: the address cannot be listened on.
         """
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policy, self._token = policy, token
-        self._names = names or names_of(policy.schema)
-        self._guests = Guests[bytes, None](server, robot="GR00T client", keys=keys)
+        self._names = (names or Names()).over(names_of(policy.schema))
+        self._asker = Asker(server, robot="GR00T client", keys=keys)
+        self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
         self._doorbell = Doorbell()
         self._is_closing = False
         self._context = zmq.Context()
         self._socket: zmq.Socket = self._context.socket(zmq.ROUTER)
         self._socket.set(zmq.LINGER, 200)
-        self._socket.set(zmq.MAXMSGSIZE, LIMITS.total)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_MESSAGE)
+        self._socket.set(zmq.RCVHWM, _QUEUED)
+        self._socket.set(zmq.SNDHWM, _QUEUED)
         self._socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         try:
             self._socket.bind(f"tcp://{address}")
@@ -109,7 +114,7 @@ class GrootGateway:
             raise InvalidValueError(f"cannot listen at {address!r}: {error}; expected HOST:PORT") from error
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
         """Where it listens, with the port that was chosen."""
-        self._workers = ThreadPoolExecutor(MAX_GUESTS, "groot")
+        self._workers = ThreadPoolExecutor(MAX_ASKING, "groot")
         self._thread = Thread(target=self._run, name="groot", daemon=True)
         self._thread.start()
 
@@ -122,8 +127,9 @@ class GrootGateway:
         self._is_closing = True
         self._doorbell.ring()
         self._thread.join()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._asker.close()
         self._workers.shutdown()
-        self._guests.close()
         self._doorbell.close()
 
     def _run(self) -> None:
@@ -136,17 +142,35 @@ class GrootGateway:
                 self._doorbell.clear()
             while not self._answers.empty():
                 peer, answer = self._answers.get()
+                self._asking.discard(peer)
                 self._socket.send_multipart([peer, b"", answer])
             if self._socket in ready:
-                frames = self._socket.recv_multipart()
-                if len(frames) == 3:  # as a REQ socket sends; nobody else is answered
-                    self._workers.submit(self._work, frames[0], frames[2])
+                self._take()
         self._socket.close()
         self._context.term()
 
+    def _take(self) -> None:
+        """One message: as a REQ socket sends it, one at a time; nobody else is answered."""
+        frames: list[bytes] = []
+        is_more = True
+        while is_more:
+            frame = self._socket.recv()
+            is_more = bool(self._socket.getsockopt(zmq.RCVMORE))
+            if len(frames) < 4:
+                frames.append(frame)
+        if len(frames) != 3 or frames[0] in self._asking:
+            return
+        peer, _, data = frames
+        if len(self._asking) >= MAX_ASKING:
+            busy = f"{MAX_ASKING} clients are being answered already: ask again"
+            self._socket.send_multipart([peer, b"", pack({"error": busy})])
+            return
+        self._asking.add(peer)
+        self._workers.submit(self._work, peer, data)
+
     def _work(self, peer: bytes, data: bytes) -> None:
         try:
-            answer = pack(self._answered(peer, unpack(data)))
+            answer = pack(self._answered(data))
         except ValueError as error:
             answer = pack({"error": str(error)})
         except RobotRuntimeError as error:
@@ -158,11 +182,12 @@ class GrootGateway:
         self._answers.put((peer, answer))
         self._doorbell.ring()
 
-    def _answered(self, peer: bytes, request: Mapping[str, Any]) -> Any:
-        given = str(request.get("api_token") or "")
+    def _answered(self, data: bytes) -> Any:
+        request = request_of(data)
+        given = request.api_token or ""
         if self._token is not None and not hmac.compare_digest(given.encode(), self._token.encode()):
             raise ValueError("this server asks for an api_token")
-        match request.get("endpoint", "get_action"):
+        match request.endpoint:
             case "ping":
                 return {"status": "ok", "message": f"policy {self._policy.name}"}
             case "reset":
@@ -170,29 +195,25 @@ class GrootGateway:
             case "get_modality_config":
                 return self._modalities()
             case "get_action":
-                return self._action(peer, request)
+                return self._action(bytes(request.data))
             case other:
                 valid = "get_action, get_modality_config, ping, reset"
-                raise ValueError(f"there is no endpoint {other!r}; there are {valid}")
+                raise ValueError(f"there is no endpoint {listed([other])!r}; there are {valid}")
 
-    def _action(self, peer: bytes, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-        data = request.get("data")
-        observation = data.get("observation") if isinstance(data, dict) else None
-        if not isinstance(observation, dict):
-            raise ValueError("get_action needs data with an observation, a dict")
-        seen = self._names.observation(_newest(observation), now_ns=MonotonicClock().now_ns())
-        guest = self._guests.find(peer) or self._guests.admit(peer, self._policy, None)
-        chunk = guest.ask(seen)
-        return [_by_field(self._policy.action_spec, self._names.sent_actions(chunk.rows)), chunk.timing]
+    def _action(self, data: bytes) -> list[dict[str, Any]]:
+        spec, now_ns, sizes = self._policy.action_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
+        seen = self._names.observation(observation_of(data), now_ns=now_ns, sizes=sizes)
+        chunk = self._asker.ask(self._policy, seen)
+        return [_by_field(spec, self._names.sent_actions(chunk.rows, spec)), chunk.timing]
 
     def _modalities(self) -> dict[str, Any]:
         spec, names = self._policy.action_spec, self._names
         state = [e.key for e in (names.q, names.gripper_width, names.environment_state) if e is not None]
         keys = {
-            "video": [key.removeprefix("video/") for key in names.cameras.values()],
+            "video": [key.removeprefix("video/") for key in (names.cameras or {}).values()],
             "state": [key.removeprefix("state/") for key in state],
             "action": [_KEYS[type(f)] for f, _ in spec.columns()],
-            "language": [names.task.removeprefix("language/")],
+            "language": [(names.task or "").removeprefix("language/")],
         }
         deltas = {name: [0] for name in keys} | {"action": list(range(spec.horizon))}
         return {
@@ -204,13 +225,16 @@ class GrootGateway:
         }
 
 
-def _newest(observation: Mapping[str, Any]) -> dict[str, Any]:
-    """The last frame of the only robot, and the first text."""
+def observation_of(data: bytes) -> dict[str, Any]:
+    """The last frame of the only robot, and the first text, in the data of a get_action; ValueError."""
+    observation = unpack(data).get("observation")
+    if not isinstance(observation, dict):
+        raise ValueError("get_action needs data with an observation, a dict")
     out: dict[str, Any] = {}
     for kind, entries in observation.items():
         if not isinstance(entries, dict):
-            raise ValueError(f"{kind!r} of an observation is a dict, got {type(entries).__name__}")
-        out[kind] = {name: _last(f"{kind}/{name}", value) for name, value in entries.items()}
+            raise ValueError(f"{listed([kind])!r} of an observation is a dict, got {type(entries).__name__}")
+        out[kind] = {name: _last(listed([f"{kind}/{name}"]), value) for name, value in entries.items()}
     texts = out.get("language", {})
     if len(texts) == 1:
         texts["task"] = next(iter(texts.values()))  # whatever it is called
@@ -241,22 +265,27 @@ def _form(value: Any) -> dict:
 
 
 def _array(form: dict) -> np.ndarray:
-    """An .npy file; what its header says is compared with its size before anything is made of it."""
-    data = form.get("as_npy")
-    if not isinstance(data, bytes):
-        raise ValueError("an array is an .npy file")
-    file = io.BytesIO(data)
+    return array_of_npy(form.get("as_npy"))
+
+
+class Request(msgspec.Struct):
+    """What is read of a request first; its data stay bytes."""
+
+    endpoint: str = "get_action"
+    api_token: str | None = None
+    data: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+_REQUEST = msgspec.msgpack.Decoder(Request)
+
+
+def request_of(data: bytes) -> Request:
+    """ValueError says what is wrong with it."""
     try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("version 1.0 of the format is expected")
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, SyntaxError, EOFError) as error:
-        raise ValueError(f"an array is an .npy file: {error}") from error
-    rest = len(data) - file.tell()
-    if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize != rest:
-        raise ValueError(f"an array of {dtype} with shape {shape} does not fit in {rest} bytes")
-    flat = np.frombuffer(data, dtype, offset=file.tell())
-    return flat.reshape(shape, order="F" if is_fortran else "C")
+        check_msgpack(data)
+        return _REQUEST.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"this is not a message of GR00T's: {error}") from error
 
 
 _CODEC = ArrayCodec("GR00T's", form=_form, arrays={"__ndarray_class__": _array})

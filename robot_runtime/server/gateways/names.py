@@ -1,65 +1,138 @@
-"""Which entry of a foreign observation is which part of ours: `Names`, there and back.
+"""Which entry of a foreign observation is which part of ours, and in which units: `Names`, there and back.
 
-openpi's robots each name and scale what they send in their own way; a small JSON file says how:
+Each project names what it sends in its own way, and means other things by it. A small JSON file says what;
+what it leaves out is as the gateway's protocol has it:
 
     {
+      "convention":    "droid",       which numbers are a closed and an open gripper, `core/conventions.py`
+      "stroke_m":      0.085,         how far its fingers are apart when it is open [m]
+      "joint_unit":    "deg",         or rad, or percent of "joint_range" [rad]; without it, the convention's
+      "rotation":      "rows",        of a hand's six numbers: columns, rows or interleaved
+      "fit":           "pad",         pictures of another size: pad, crop or stretch
       "q":             {"key": "observation/joint_position"},
-      "gripper_width": {"key": "observation/gripper_position", "scale": -0.08, "offset": 0.08},
+      "gripper_width": {"key": "observation/gripper_position"},
       "cameras":       {"wrist": "observation/wrist_image_left"},
-      "task":          "prompt",
-      "action_scale":  [1, 1, 1, 1, 1, 1, 1, -0.08],
-      "action_offset": [0, 0, 0, 0, 0, 0, 0, 0.08]
+      "task":          "prompt"
     }
 
-Ours is theirs * scale + offset. A key with slashes also finds an entry of nested dicts.
+Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
+with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
+of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pinocchio as pin
 from msgspec import Struct
 
+from robot_runtime.core.action import (
+    ActionSpec,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    Reference,
+    WorldEndEffectorPose,
+)
+from robot_runtime.core.conventions import Linear, convention_of
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.transforms import rotation_from_6d
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways.units import HINT, WIDEST_M, Affine, Units
+from robot_runtime.server.gateways.values import (
+    fitted,
+    listed,
+    look_up,
+    numbers_at,
+    picture_at,
+    text_at,
+)
+
+MOST_TURNED_RAD = 4 * np.pi
+"""No joint of an arm turns further."""
+_SLACK = 0.05
+"""By which share of its way a gripper may be measured beyond its ends."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Numbers of one entry: all of them, or those from `start` to before `stop`."""
+    """Numbers of one entry, all or those from `start` to before `stop`; or entries that are one each."""
 
-    key: str
+    key: str = ""
+    names: tuple[str, ...] = ()
     start: int = 0
     stop: int | None = None
-    scale: float = 1.0
-    offset: float = 0.0
+    scale: float | None = None
+    offset: float | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.key) == bool(self.names) or self.start < 0:
+            raise ValueError("an entry has either a key or names, and starts at 0 or later")
+        self.linear()
+
+    def linear(self) -> Linear | None:
+        """What is said of its unit here."""
+        if self.scale is None and self.offset is None:
+            return None
+        scale = 1.0 if self.scale is None else self.scale
+        return Linear(scale=scale, offset=self.offset or 0.0)
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return repr(self.key) if self.key else ", ".join(map(repr, self.names))
+
+    def is_in(self, sent: Mapping[str, Any]) -> bool:
+        """Whether all of it was sent."""
+        return all(look_up(sent, key) is not None for key in self.names or (self.key,))
+
+    def numbers(self, sent: Mapping[str, Any]) -> np.ndarray:
+        """As they are sent; ValueError."""
+        if self.names:
+            one_each = [numbers_at(sent, name) for name in self.names]
+            if any(len(n) != 1 for n in one_each):
+                raise ValueError(f"{self.where} are one number each")
+            return np.concatenate(one_each)
+        numbers = numbers_at(sent, self.key)
+        if (self.stop or 0) > len(numbers):
+            raise ValueError(f"{self.key!r} has {len(numbers)} numbers, {self.stop} are needed")
+        return numbers[self.start : self.stop]
 
 
-class Names(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the parts of an observation are, and what is to be done to actions."""
+class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the parts of an observation are, what their numbers mean, and what is to be done to actions."""
 
-    q: Entry
-    """Joint positions [rad]."""
+    q: Entry | None = None
+    """Joint positions."""
     dq: Entry | None = None
-    """Joint velocities [rad/s]; zero if they are not sent."""
+    """Joint velocities, in the unit of the joints; zero if they are not sent."""
     gripper_width: Entry | None = None
-    """[m]"""
     hand_pose: Entry | None = None
-    """Of the hand in the base: x, y, z [m] and the quaternion w, x, y, z."""
+    """Of the hand in the base: x, y, z [m] and the quaternion w, x, y, z, or six numbers of its rotation."""
     environment_state: Entry | None = None
-    cameras: dict[str, str] = {}
+    cameras: dict[str, str] | None = None
     """Camera of the policy -> key of the picture, (h, w, 3) uint8 RGB."""
-    task: str = "prompt"
+    task: str | None = None
     actions: str = "actions"
     action_scale: tuple[float, ...] | None = None
     action_offset: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for scale in self.action_scale or ():
+            Linear(scale=scale)
+        for offset in self.action_offset or ():
+            Linear(offset=offset)
+
     @classmethod
     def of(cls, schema: Schema) -> "Names":
-        """What openpi's DROID robots call things, for a robot with everything that the schema asks for."""
+        """What openpi's DROID robots call things, for a robot with everything that the schema asks for.
+
+        What its gripper's number means is not said: other robots use the same names.
+        """
         return cls(
             q=Entry(key="observation/joint_position"),
             dq=Entry(key="observation/joint_velocity"),
@@ -69,6 +142,7 @@ class Names(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if schema.environment_state_dim
             else None,
             cameras={name: f"observation/{name}" for name in schema.cameras},
+            task="prompt",
         )
 
     @classmethod
@@ -76,153 +150,187 @@ class Names(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """From a JSON file; InvalidValueError says what is wrong with it."""
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidValueError(
-                f"{path} does not say what is where in an observation: {error}"
-            ) from error
+        except (OSError, msgspec.MsgspecError, InvalidValueError, ValueError) as error:
+            raise InvalidValueError(f"{path} does not say what is where: {error}") from error
+
+    def over(self, defaults: "Names") -> "Names":
+        """With what is not said here as it is there."""
+        unsaid = [name for name in self.__struct_fields__ if getattr(self, name) is None]
+        return msgspec.structs.replace(self, **{name: getattr(defaults, name) for name in unsaid})
 
     # ---- theirs to ours ------------------------------------------------------------------------
 
-    def observation(self, sent: Mapping[str, Any], *, now_ns: int) -> Observation:
+    def observation(
+        self, sent: Mapping[str, Any], *, now_ns: int, sizes: Mapping[str, tuple[int, int]] | None = None
+    ) -> Observation:
         """What was sent, as ours; ValueError names the entry that is missing or of the wrong form.
 
         Velocities and the pose of the hand may be missing: the policy says if it needs them.
+        sizes: of the policy's cameras, (height, width); pictures are made to fit if `fit` says how.
         """
-        q = _numbers(sent, self.q)
-        dq = _numbers(sent, self.dq) if _has(sent, self.dq) else np.zeros(len(q))
-        width = None if self.gripper_width is None else _numbers(sent, self.gripper_width)
-        if width is not None and width.shape != (1,):
-            raise ValueError(f"{_where(self.gripper_width)} is one number, got {width.size}")
+        if self.q is None:
+            raise ValueError('nothing says where the joints are: say "q" in the file of --names')
+        q = self._joints(self.q, sent)
+        if np.abs(q).max(initial=0.0) > MOST_TURNED_RAD:
+            raise ValueError(
+                f"{self.q.where} is more than two turns in rad: if it is in degrees or per cent, say "
+                '"joint_unit" in the file of --names'
+            )
+        has_dq = self.dq is not None and self.dq.is_in(sent)
+        dq = self._joints(self.dq, sent, is_speed=True) if self.dq and has_dq else np.zeros(len(q))
+        hand, scene = self.hand_pose, self.environment_state
         state = RobotState(
             t_ns=now_ns,
             q=q,
             dq=dq,
-            X_BE=_pose(_numbers(sent, self.hand_pose)) if _has(sent, self.hand_pose) else None,
-            gripper_width=None if width is None else float(width[0]),
+            X_BE=self._pose(hand.numbers(sent)) if hand is not None and hand.is_in(sent) else None,
+            gripper_width=None if self.gripper_width is None else self._width(self.gripper_width, sent),
         )
-        task = _look_up(sent, self.task)
-        scene = self.environment_state
         return Observation(
             state=state,
-            images={name: _image(sent, key, now_ns) for name, key in self.cameras.items()},
-            environment_state=np.zeros(0) if scene is None else _numbers(sent, scene),
-            task="" if task is None else str(task),
+            images={
+                name: Image(t_ns=now_ns, pixels=self._picture(sent, key, (sizes or {}).get(name)))
+                for name, key in (self.cameras or {}).items()
+            },
+            environment_state=np.zeros(0) if scene is None else scene.numbers(sent),
+            task=text_at(sent, self.task or "task"),
         )
 
-    def sent_actions(self, rows: np.ndarray) -> np.ndarray:
-        """Our rows (n, D) as they expect them."""
-        return (rows - self._offset(rows)) / self._scale(rows)
+    def _joints(self, entry: Entry, sent: Mapping[str, Any], *, is_speed: bool = False) -> np.ndarray:
+        numbers, said = entry.numbers(sent), entry.linear()
+        if said is not None:
+            return numbers * said.scale + said.offset
+        unit = self.joints(len(numbers))
+        return numbers * unit.scale if is_speed else unit.ours(numbers)
+
+    def _width(self, entry: Entry, sent: Mapping[str, Any]) -> float:
+        numbers = entry.numbers(sent)
+        if numbers.shape != (1,):
+            raise ValueError(f"{entry.where} is one number, got {numbers.size}")
+        linear = entry.linear() or self.gripper("state")
+        if linear is None:
+            known = convention_of(sent)
+            like = "" if known is None else f"; such keys are {known}'s"
+            raise ValueError(f"{entry.where} is a gripper's, and nothing says what is open: {HINT}{like}")
+        width, widest = linear.ours(float(numbers[0])), self.stroke_m or WIDEST_M
+        if not -_SLACK * widest <= width <= (1.0 + _SLACK) * widest:
+            raise ValueError(
+                f"{entry.where} is no gripper's width between 0 and {widest:g} m as it is declared "
+                f"({self.convention or 'scale and offset'}): {HINT}"
+            )
+        return max(0.0, width)
+
+    def _pose(self, numbers: np.ndarray) -> pin.SE3:
+        if numbers.shape == (9,):
+            return pin.SE3(rotation_from_6d(self.layout().to_columns(numbers[3:])), numbers[:3])
+        if numbers.shape != (7,) or not 0.5 < np.linalg.norm(numbers[3:]) < 2.0:
+            raise ValueError(
+                "a pose is x, y, z and a quaternion w, x, y, z, or six numbers of the rotation, got "
+                f"{numbers.size} numbers that are not"
+            )
+        w, x, y, z = numbers[3:] / np.linalg.norm(numbers[3:])
+        return pin.SE3(pin.Quaternion(w, x, y, z), numbers[:3])
+
+    def _picture(self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None) -> np.ndarray:
+        pixels = picture_at(sent, key)
+        return pixels if size is None or self.fit is None else fitted(pixels, size, self.fit)
+
+    def rows(self, answer: Mapping[str, Any], spec: ActionSpec) -> np.ndarray:
+        """Their actions as our rows (n, D); ValueError if there are none."""
+        actions = look_up(answer, self.actions)
+        if not isinstance(actions, np.ndarray | list):
+            raise ValueError(f"{self.actions!r} is an array (rows, columns); the answer has {listed(answer)}")
+        rows = np.asarray(actions, float)
+        if rows.ndim != 2 or rows.shape[1] != spec.dim:
+            raise ValueError(f"{self.actions!r} is an array (rows, {spec.dim}), got shape {rows.shape}")
+        out = self._columns(spec).ours(rows)
+        for columns in _rotations(spec):
+            out[:, columns] = self.layout().to_columns(out[:, columns])
+        return out
 
     # ---- ours to theirs ------------------------------------------------------------------------
+
+    def sent_actions(self, rows: np.ndarray, spec: ActionSpec) -> np.ndarray:
+        """Our rows (n, D) as they expect them; ValueError if nothing says what that is."""
+        out = self._columns(spec).theirs(rows)
+        for columns in _rotations(spec):
+            out[:, columns] = self.layout().from_columns(out[:, columns])
+        return out
 
     def sent(self, observation: Observation) -> dict[str, Any]:
         """An observation as they expect it, keys as they are here; parts of one entry side by side."""
         state = observation.state
-        parts: list[tuple[Entry | None, np.ndarray | None]] = [
-            (self.q, state.q),
-            (self.dq, state.dq),
-            (self.gripper_width, None if state.gripper_width is None else np.array([state.gripper_width])),
-            (self.hand_pose, None if state.X_BE is None else _pose_numbers(state.X_BE)),
-            (self.environment_state, observation.environment_state),
+        unit = self.joints(len(state.q))
+        width = None if state.gripper_width is None else np.array([state.gripper_width])
+        gripper = self._gripper_of(self.gripper_width, "state") if self.gripper_width else None
+        parts: list[tuple[Entry | None, np.ndarray | None, Affine | None]] = [
+            (self.q, state.q, unit),
+            (self.dq, state.dq, Affine(unit.scale, np.zeros_like(unit.offset))),
+            (self.gripper_width, width, None if gripper is None else Affine.of(gripper)),
+            (self.hand_pose, None if state.X_BE is None else _pose_numbers(state.X_BE), None),
+            (self.environment_state, observation.environment_state, None),
         ]
-        out: dict[str, Any] = {self.task: observation.task}
-        for entry, numbers in parts:
+        out: dict[str, Any] = {self.task or "task": observation.task}
+        for entry, numbers, declared in parts:
             if entry is None or numbers is None:
                 continue
-            theirs = ((numbers - entry.offset) / entry.scale).astype(np.float32)
+            said = entry.linear()
+            affine = Affine.of(said) if said is not None else declared
+            theirs = (numbers if affine is None else affine.theirs(numbers)).astype(np.float32)
+            if entry.names:
+                out |= dict(zip(entry.names, map(float, theirs), strict=True))
+                continue
             before = out.get(entry.key, np.zeros(0, np.float32))
             row = np.zeros(max(len(before), entry.start + len(theirs)), np.float32)
             row[: len(before)] = before
             row[entry.start : entry.start + len(theirs)] = theirs
             out[entry.key] = row
-        for name, key in self.cameras.items():
+        for name, key in (self.cameras or {}).items():
             out[key] = observation.images[name].pixels
         return out
 
-    def rows(self, answer: Mapping[str, Any]) -> np.ndarray:
-        """Their actions as our rows (n, D); ValueError if there are none."""
-        actions = _look_up(answer, self.actions)
-        rows = None if actions is None else np.asarray(actions, float)
-        if rows is None or rows.ndim != 2:
-            shape = "nothing" if rows is None else f"shape {rows.shape}"
-            raise ValueError(f"{self.actions!r} is an array (rows, columns), got {shape}")
-        return rows * self._scale(rows) + self._offset(rows)
+    def _gripper_of(self, entry: Entry | None, which: Literal["state", "action"]) -> Linear:
+        linear = (None if entry is None else entry.linear()) or self.gripper(which)
+        if linear is None:
+            raise ValueError(f"nothing says what an open gripper is: {HINT}")
+        return linear
 
-    def _scale(self, rows: np.ndarray) -> np.ndarray:
-        return _column_values(self.action_scale, rows, 1.0, "action_scale")
+    def _columns(self, spec: ActionSpec) -> "Affine":
+        """Of the columns of an action: said for all of them, or as the parts of the state are."""
+        if self.action_scale is not None or self.action_offset is not None:
+            return Affine(
+                _said(self.action_scale, spec.dim, 1.0, "action_scale"),
+                _said(self.action_offset, spec.dim, 0.0, "action_offset"),
+            )
+        scale, offset = np.ones(spec.dim), np.zeros(spec.dim)
+        for field, columns in spec.columns():
+            match field:
+                case JointPosition(num_joints=n, reference=reference):
+                    said = None if self.q is None else self.q.linear()
+                    unit = self.joints(n) if said is None else Affine.of(said)
+                    scale[columns] = unit.scale
+                    if reference is Reference.ABSOLUTE:
+                        offset[columns] = unit.offset
+                case GripperWidth():
+                    linear = self._gripper_of(self.gripper_width, "action")
+                    scale[columns], offset[columns] = linear.scale, linear.offset
+        return Affine(scale, offset)
 
-    def _offset(self, rows: np.ndarray) -> np.ndarray:
-        return _column_values(self.action_offset, rows, 0.0, "action_offset")
 
-
-def _column_values(
-    values: tuple[float, ...] | None, rows: np.ndarray, otherwise: float, name: str
-) -> np.ndarray:
+def _said(values: tuple[float, ...] | None, dim: int, otherwise: float, name: str) -> np.ndarray:
     if values is None:
-        return np.full(rows.shape[1], otherwise)
-    if len(values) != rows.shape[1]:
-        raise ValueError(f"{name} has {len(values)} numbers, actions have {rows.shape[1]} columns")
+        return np.full(dim, otherwise)
+    if len(values) != dim:
+        raise ValueError(f"{name} has {len(values)} numbers, actions have {dim} columns")
     return np.array(values)
 
 
-def _look_up(sent: Mapping[str, Any], key: str) -> Any | None:
-    if key in sent:
-        return sent[key]
-    found: Any = sent
-    for part in key.split("/"):
-        if not isinstance(found, Mapping) or part not in found:
-            return None
-        found = found[part]
-    return found
-
-
-def _has(sent: Mapping[str, Any], entry: Entry | None) -> bool:
-    return entry is not None and _look_up(sent, entry.key) is not None
-
-
-def _where(entry: Entry | None) -> str:
-    return "" if entry is None else repr(entry.key)
-
-
-def _numbers(sent: Mapping[str, Any], entry: Entry | None) -> np.ndarray:
-    assert entry is not None
-    value = _look_up(sent, entry.key)
-    if value is None:
-        raise ValueError(
-            f"the observation has no {entry.key!r}; it has {', '.join(map(str, sent)) or 'nothing'}"
-        )
-    try:
-        numbers = np.atleast_1d(np.asarray(value, dtype=float))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{entry.key!r} is not an array of numbers: {error}") from error
-    if numbers.ndim != 1 or (entry.stop or 0) > len(numbers):
-        raise ValueError(
-            f"{entry.key!r} has shape {numbers.shape}, numbers to {entry.stop or 'its end'} are needed"
-        )
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"{entry.key!r} holds NaN or infinite numbers")
-    return numbers[entry.start : entry.stop] * entry.scale + entry.offset
-
-
-def _pose(numbers: np.ndarray) -> pin.SE3:
-    if numbers.shape != (7,) or not 0.5 < np.linalg.norm(numbers[3:]) < 2.0:
-        raise ValueError(f"a pose is x, y, z and a quaternion w, x, y, z, got {numbers}")
-    w, x, y, z = numbers[3:] / np.linalg.norm(numbers[3:])
-    return pin.SE3(pin.Quaternion(w, x, y, z), numbers[:3])
+def _rotations(spec: ActionSpec) -> list[slice]:
+    """Where an action has six numbers of a rotation."""
+    hands = EndEffectorPose | WorldEndEffectorPose
+    return [slice(c.start + 3, c.stop) for field, c in spec.columns() if isinstance(field, hands)]
 
 
 def _pose_numbers(pose: pin.SE3) -> np.ndarray:
     q = pin.Quaternion(pose.rotation)
     return np.array([*pose.translation, q.w, q.x, q.y, q.z])
-
-
-def _image(sent: Mapping[str, Any], key: str, now_ns: int) -> Image:
-    pixels = _look_up(sent, key)
-    if pixels is None:
-        raise ValueError(
-            f"the observation has no picture {key!r}; it has {', '.join(map(str, sent)) or 'nothing'}"
-        )
-    pixels = np.asarray(pixels)
-    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-        raise ValueError(f"picture {key!r} is (h, w, 3) uint8, got {pixels.shape} {pixels.dtype}")
-    return Image(t_ns=now_ns, pixels=np.ascontiguousarray(pixels))

@@ -1,43 +1,49 @@
 """openpi's WebSocket protocol, so that stock `openpi-client` talks to our server: `OpenpiGateway`.
 
     client                                      gateway
-      connect, Authorization: Api-Key ...   ─►  one robot of ours, greeted with the policy's own schema
+      connect, Authorization: Api-Key ...   ─►  a place of its own, for as long as it stays
                                             ◄─  metadata
       observation, a dict of arrays         ─►  request ─► server, batched with everybody else's
                                             ◄─  {"actions": (H, D), "server_timing": {...}}, or text: an error
 
 Messages are msgpack; an array is {b"__ndarray__": True, b"data", b"dtype", b"shape"}. A client has one
-request under way at a time. An error never says more than a sentence, and the connection goes on.
+request under way at a time. An error never says more than a sentence, and the connection goes on. Nobody is
+asked for signs of life: a simulator may load for minutes. That a client's machine has gone TCP notices.
 """
 
 import hmac
 import http
 import logging
+import socket
 from collections.abc import Mapping
-from threading import Thread
+from threading import Lock, Thread
+from time import monotonic
 from types import TracebackType
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 from websockets.sync.server import Server, ServerConnection, serve
 
-from policies.policy import Policy
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.arrays import ArrayCodec
-from robot_runtime.server.gateways.asking import Guests
+from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served
 from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
 from robot_runtime.transport.address import OpenAddressError, is_local
-from robot_runtime.wire.frames import LIMITS
 
 logger = logging.getLogger(__name__)
+MAX_GREETING = 64
+"""Connections that have not greeted yet; with one more the oldest is closed."""
+SILENT_S = 120.0
+"""When all places are taken, a client that has been silent for so long gives way."""
 _GREETING_S = 2.0
 _NUMBERS = "biuf"  # kinds of dtype that may come
+_GONE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))  # [s], [s], times
 
 
 class OpenpiGateway:
@@ -45,7 +51,7 @@ class OpenpiGateway:
 
     def __init__(
         self,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, Served],
         *,
         server: str,
         address: str,
@@ -58,12 +64,18 @@ class OpenpiGateway:
         policies: by name; ws://HOST:PORT/NAME is for that one, ws://HOST:PORT for the first.
         server: where they are served. keys: for a server that asks for them.
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
-        names: which entry of an observation is what; None takes `Names.of` the policy.
+        names: which entry of an observation is what; what it leaves out is as `Names.of` the policy has it.
         token: what clients give as their api_key.
         InvalidValueError: the address cannot be listened on.
         """
-        self._policies, self._names, self._token = policies, names, token
-        self._guests = Guests[UUID, None](server, robot="openpi client", keys=keys)
+        self._policies, self._token = policies, token
+        self._names = {
+            name: (names or Names()).over(Names.of(policy.schema)) for name, policy in policies.items()
+        }
+        self._asker = Asker(server, robot="openpi client", keys=keys)
+        self._heard_s: dict[ServerConnection, float] = {}
+        self._greeting: dict[ServerConnection, None] = {}  # oldest first
+        self._lock = Lock()
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         host, _, port = address.rpartition(":")
@@ -73,9 +85,13 @@ class OpenpiGateway:
                 host.strip("[]"),
                 int(port),
                 process_request=self._admit,
+                create_connection=self._connected,  # type: ignore[arg-type]
                 compression=None,
-                max_size=LIMITS.total,
+                max_size=MAX_MESSAGE,
+                max_queue=1,
                 open_timeout=_GREETING_S,
+                close_timeout=0.5,
+                ping_interval=None,
                 logger=_quiet_logger(),
             )
         except (OSError, ValueError, OverflowError) as error:
@@ -92,12 +108,31 @@ class OpenpiGateway:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._asker.close()
         self._listener.shutdown()
         self._thread.join()
-        self._guests.close()
+
+    def _connected(
+        self, sock: socket.socket, protocol: ServerProtocol, server: Server, **options: Any
+    ) -> ServerConnection:
+        """One that has yet to greet, within two seconds; many of these keep nobody out."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _GONE:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        connection = ServerConnection(sock, protocol, server, **options)
+        with self._lock:
+            oldest = next(iter(self._greeting)) if len(self._greeting) >= MAX_GREETING else None
+            if oldest is not None:
+                del self._greeting[oldest]
+            self._greeting[connection] = None
+        if oldest is not None:
+            oldest.close_socket()
+        return connection
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer what is not a client, and turn away those without the token; None lets one in."""
+        with self._lock:
+            self._greeting.pop(connection, None)
         if request.path == "/healthz":
             return connection.respond(http.HTTPStatus.OK, "OK\n")
         if self._token is not None:
@@ -109,7 +144,7 @@ class OpenpiGateway:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"this server has the policies {valid}\n")
         return None
 
-    def _policy_of(self, request: Request) -> Policy | None:
+    def _policy_of(self, request: Request) -> Served | None:
         name = request.path.strip("/")
         return self._policies.get(name) if name else next(iter(self._policies.values()))
 
@@ -118,32 +153,58 @@ class OpenpiGateway:
         policy = self._policy_of(connection.request)
         assert policy is not None
         try:
-            self._guests.admit(connection.id, policy, None)
+            if not self._takes_place(connection):
+                connection.close(1013, f"this server has {MAX_ASKING} clients already")
+                return
             connection.send(pack(_metadata(policy)))
             while True:
                 self._answer(connection, policy)
         except ConnectionClosed:
             pass
-        except ValueError as error:
-            connection.close(1013, str(error))
-        except RobotRuntimeError as error:
-            logger.error("an openpi client could not be served: %s", error)
-            connection.close(1011, "the policy server does not answer")
         finally:
-            self._guests.leave(connection.id)
+            with self._lock:
+                self._heard_s.pop(connection, None)
 
-    def _answer(self, connection: ServerConnection, policy: Policy) -> None:
+    def _takes_place(self, connection: ServerConnection) -> bool:
+        """Whether there is room for one more, if need be that of one who has long been silent."""
+        now_s = monotonic()
+        leaving = None
+        with self._lock:
+            if len(self._heard_s) >= MAX_ASKING:
+                leaving = min(self._heard_s, key=lambda it: self._heard_s[it])
+                if self._heard_s[leaving] > now_s - SILENT_S:
+                    return False
+                del self._heard_s[leaving]
+            self._heard_s[connection] = now_s
+        if leaving is not None:
+            leaving.close(1001, "others are waiting for this place")
+        return True
+
+    def _answer(self, connection: ServerConnection, policy: Served) -> None:
         message = connection.recv()
-        guest = self._guests.find(connection.id) or self._guests.admit(connection.id, policy, None)
-        names = self._names or Names.of(policy.schema)
+        with self._lock:
+            if connection in self._heard_s:
+                self._heard_s[connection] = monotonic()
+        connection.send(self._answered(message, policy))
+
+    def _answered(self, message: bytes | str, policy: Served) -> bytes | str:
+        names = self._names[policy.name]
         try:
             if isinstance(message, str):
                 raise ValueError("an observation is a binary message, this is text")
-            chunk = guest.ask(names.observation(unpack(message), now_ns=MonotonicClock().now_ns()))
-            answer = {"actions": names.sent_actions(chunk.rows), "server_timing": chunk.timing}
-            connection.send(pack(answer))
+            now_ns = MonotonicClock().now_ns()
+            seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.schema.cameras)
+            chunk = self._asker.ask(policy, seen)
+            actions = names.sent_actions(chunk.rows, policy.action_spec)
+            return pack({"actions": actions, "server_timing": chunk.timing})
         except ValueError as error:
-            connection.send(str(error))
+            return str(error)
+        except RobotRuntimeError as error:
+            logger.error("an openpi client could not be served: %s", error)
+            return "the policy server does not answer"
+        except Exception:
+            logger.exception("an openpi client could not be served")
+            return "the gateway failed; its log says why"
 
 
 def _quiet_logger() -> logging.Logger:
@@ -153,13 +214,13 @@ def _quiet_logger() -> logging.Logger:
     return quiet
 
 
-def _metadata(policy: Policy) -> dict[str, Any]:
+def _metadata(policy: Served) -> dict[str, Any]:
     spec = policy.action_spec
     return {
         "policy": policy.name,
         "action_horizon": spec.horizon,
         "action_dim": spec.dim,
-        "dt_s": spec.dt_ns / NS_PER_S,
+        "dt_s": spec.dt_s,
         "cameras": {name: list(size) for name, size in policy.schema.cameras.items()},
     }
 
@@ -179,16 +240,7 @@ def _form(value: Any) -> dict:
 
 
 def _array(form: dict) -> np.ndarray:
-    data, shape = form.get(b"data"), form.get(b"shape")
-    dtype = np.dtype(form.get(b"dtype"))
-    if dtype.kind not in _NUMBERS:
-        raise ValueError(f"arrays of {dtype} do not travel here")
-    if not isinstance(data, bytes) or not isinstance(shape, list):
-        raise ValueError("an array has data and a shape")
-    try:
-        return np.frombuffer(data, dtype).reshape(shape)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"an array's {len(data)} bytes are not what its shape {shape} says") from error
+    return array_of(dtype_of(form.get(b"dtype")), form.get(b"shape"), form.get(b"data"))
 
 
 _CODEC = ArrayCodec(

@@ -9,6 +9,7 @@ import numpy as np
 from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
+from robot_runtime.server.gateways.asking import Served
 from robot_runtime.server.server import PolicyServer
 
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=12, dt_ns=NS_PER_S // 20)
@@ -35,10 +36,13 @@ class EchoPolicy:
         yield np.tile([state.q[0], pixels.mean(), state.gripper_width], (SPEC.horizon, 1))
 
 
+ECHO = Served.of(EchoPolicy())
+
+
 @contextmanager
-def echo_server() -> Iterator[str]:
+def echo_server(address: str = "tcp://127.0.0.1:*") -> Iterator[str]:
     """Where an echo policy is served while it lasts."""
-    with PolicyServer(EchoPolicy(), "tcp://127.0.0.1:*") as server:
+    with PolicyServer(EchoPolicy(), address) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:

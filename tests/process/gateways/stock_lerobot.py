@@ -1,12 +1,14 @@
 """Runs in a process of its own, as each robot does: LeRobot's stock robot client, until it has acted enough.
 
-stock_lerobot.py ADDRESS JOINT NUM_ACTIONS; prints the actions as JSON. LeRobot writes a log where it stands.
+stock_lerobot.py ADDRESS JOINT NUM_ACTIONS [COUNT_FILE]; prints the actions as JSON, keeps their number in the
+file. LeRobot writes a log where it stands.
 """
 
 import json
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -46,7 +48,7 @@ class KeepingRobot:
         return action
 
 
-def main(address: str, joint: float, num_actions: int) -> None:
+def main(address: str, joint: float, num_actions: int, count: Path | None = None) -> None:
     robot_client.make_robot_from_config = KeepingRobot
     config = RobotClientConfig(
         policy_type="act",
@@ -61,12 +63,14 @@ def main(address: str, joint: float, num_actions: int) -> None:
     assert client.start()
     for target, arguments in ((client.receive_actions, ()), (client.control_loop, ("task",))):
         Thread(target=target, args=arguments, daemon=True).start()
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + (20.0 if count is None else 120.0)
     while len(client.robot.actions) < num_actions and time.monotonic() < deadline:
         time.sleep(0.01)
+        if count is not None:
+            count.write_text(str(len(client.robot.actions)))
     client.stop()
     sys.stdout.write(json.dumps(client.robot.actions))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))

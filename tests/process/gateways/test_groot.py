@@ -9,12 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from echo import SPEC, EchoPolicy, echo_server
+from echo import ECHO, SPEC, echo_server
 from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways.asking import MAX_ASKING
 from robot_runtime.server.gateways.groot import GrootGateway, unpack
+from robot_runtime.server.gateways.names import Names
 from robot_runtime.transport.address import OpenAddressError
 
 TOKEN = "open sesame"
@@ -24,7 +26,9 @@ TOKEN = "open sesame"
 def address() -> Iterator[str]:
     with (
         echo_server() as server,
-        GrootGateway(EchoPolicy(), server=server, address="127.0.0.1:*", token=TOKEN) as gateway,
+        GrootGateway(
+            ECHO, server=server, address="127.0.0.1:*", token=TOKEN, names=Names(convention="si")
+        ) as gateway,
     ):
         yield gateway.address
 
@@ -151,13 +155,59 @@ def test_bytes_that_are_no_request_and_a_wrong_token_are_refused(address: str, c
         stranger.close()
 
 
-def test_an_array_that_claims_more_than_it_has_is_not_made():
-    file = io.BytesIO()
-    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(file, header)
-    bomb = {"__ndarray_class__": True, "as_npy": file.getvalue()}
-    with pytest.raises(ValueError, match="does not fit in 0 bytes"):
-        unpack(msgspec.msgpack.encode({"a": bomb}))
+def npy(header: bytes, data: bytes = b"") -> dict:
+    as_npy = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+    return {"__ndarray_class__": True, "as_npy": as_npy}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }\n", "to the 0 bytes"),
+        (b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", "says dtype, order and shape"),
+        (b"{'descr': '|O8', 'fortran_order': False, 'shape': (1,), }\n", "do not travel here"),
+        (b"{'descr': '<f8', 'fortran_order': False, 'shape': " + b"(" * 4000, "says dtype, order and shape"),
+        (b"(" * 400, "says dtype, order and shape"),
+    ],
+    ids=["more than it has", "objects", "objects of a size", "long", "deep"],
+)
+def test_an_npy_header_is_matched_and_never_evaluated(header: bytes, words: str):
+    with pytest.raises(ValueError, match=words):
+        unpack(msgspec.msgpack.encode({"a": npy(header)}))
+
+
+def test_messages_that_nobody_waits_for_are_not_kept_and_others_are_answered(address: str, client: Client):
+    """A DEALER that never reads its answers, 200 observations of 1 MB: one of them is worked on at a time."""
+    context = zmq.Context()
+    flood = context.socket(zmq.DEALER)
+    flood.set(zmq.LINGER, 0)
+    flood.connect(f"tcp://{address}")
+    request = {"endpoint": "get_action", "api_token": TOKEN, "data": {"observation": {"x": bytes(2**20)}}}
+    for _ in range(200):
+        with contextlib.suppress(zmq.Again):
+            flood.send_multipart([b"", msgspec.msgpack.encode(request)], flags=zmq.NOBLOCK)
+    assert len(client.act(shown())) == 2
+    flood.close()
+    context.term()
+
+
+def test_a_client_that_comes_anew_takes_no_place(address: str):
+    for _ in range(2 * MAX_ASKING):
+        client = Client(address)
+        assert len(client.act(shown())) == 2
+        client.close()
+
+
+def test_without_a_convention_a_gripper_is_refused():
+    with (
+        echo_server() as server,
+        GrootGateway(ECHO, server=server, address="127.0.0.1:*") as gateway,
+    ):
+        client = Client(gateway.address, None)
+        error = client.act(shown())["error"]
+        client.close()
+    assert "nothing says what is open" in error
+    assert "droid" in error
 
 
 @given(st.binary(max_size=200))
@@ -169,6 +219,6 @@ def test_no_bytes_break_the_decoder(data: bytes):
 
 def test_an_address_beyond_this_machine_needs_a_token_and_a_wrong_one_says_so():
     with pytest.raises(OpenAddressError):
-        GrootGateway(EchoPolicy(), server="tcp://127.0.0.1:1", address="0.0.0.0:*")
+        GrootGateway(ECHO, server="tcp://127.0.0.1:1", address="0.0.0.0:*")
     with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
-        GrootGateway(EchoPolicy(), server="tcp://127.0.0.1:1", address="127.0.0.1:no")
+        GrootGateway(ECHO, server="tcp://127.0.0.1:1", address="127.0.0.1:no")

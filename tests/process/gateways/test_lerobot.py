@@ -2,15 +2,17 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from echo import EchoPolicy, echo_server
+from echo import ECHO, echo_server
 
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.transport.address import OpenAddressError
@@ -18,20 +20,32 @@ from robot_runtime.transport.address import OpenAddressError
 grpc = pytest.importorskip("grpc", reason="LeRobot's transport")
 pytest.importorskip("lerobot", reason="whose client it is")
 
+import torch  # noqa: E402
 from lerobot.async_inference import helpers  # noqa: E402
 from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation  # noqa: E402
 from lerobot.transport import services_pb2, services_pb2_grpc  # noqa: E402
 
-from robot_runtime.server.gateways.lerobot import LeRobotGateway, unpickled  # noqa: E402
+from robot_runtime.server.gateways.asking import MAX_ASKING  # noqa: E402
+from robot_runtime.server.gateways.lerobot import LeRobotGateway  # noqa: E402
+from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
+    read_instructions,
+    read_seen,
+    written_actions,
+)
+from robot_runtime.server.gateways.names import Entry, Names  # noqa: E402
 
-NUMBERS = ("one.pos", "two.pos", "gripper.pos")
+NAMES = Names(
+    convention="si",
+    q=Entry(names=("one.pos", "two.pos")),
+    gripper_width=Entry(names=("gripper.pos",)),
+)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with (
         echo_server() as server,
-        LeRobotGateway({"echo": EchoPolicy()}, server=server, address="127.0.0.1:0") as gateway,
+        LeRobotGateway({"echo": ECHO}, server=server, address="127.0.0.1:0", names=NAMES) as gateway,
     ):
         yield gateway.address
 
@@ -56,7 +70,7 @@ def test_two_robots_get_each_their_own_actions(address: str, tmp_path: Path):
     actions: dict[float, list[dict[str, float]]] = {}
     threads = [
         Thread(target=lambda joint=joint: actions.update({joint: run_client(address, tmp_path, joint, 20)}))
-        for joint in (0.0, 100.0)
+        for joint in (0.0, 5.0)
     ]
     for thread in threads:
         thread.start()
@@ -64,7 +78,7 @@ def test_two_robots_get_each_their_own_actions(address: str, tmp_path: Path):
         thread.join()
     for joint, own in actions.items():
         assert len(own) >= 20
-        assert all(joint <= action["one.pos"] < joint + 10.0 for action in own)
+        assert all(joint <= action["one.pos"] < joint + 5.0 for action in own)
     assert len(actions) == 2
 
 
@@ -74,17 +88,23 @@ def stub(address: str):
         yield services_pb2_grpc.AsyncInferenceStub(channel)
 
 
+FEATURES = {
+    "observation.state": {
+        "dtype": "float32",
+        "shape": (3,),
+        "names": ["one.pos", "two.pos", "gripper.pos"],
+    },
+    "observation.images.wrist": {"dtype": "image", "shape": (4, 6, 3), "names": []},
+}
+
+
 def instructions(**changes) -> bytes:
-    features = {
-        "observation.state": {
-            "dtype": "float32",
-            "shape": (3,),
-            "names": ["one.pos", "two.pos", "gripper.pos"],
-        },
-        "observation.images.wrist": {"dtype": "image", "shape": (4, 6, 3), "names": []},
-    }
-    values = {"policy_type": "act", "pretrained_name_or_path": "x", "lerobot_features": features}
+    values = {"policy_type": "act", "pretrained_name_or_path": "x", "lerobot_features": FEATURES}
     return pickle.dumps(RemotePolicyConfig(**(values | {"actions_per_chunk": 4} | changes)))
+
+
+def instruct(stub, **changes) -> None:
+    stub.SendPolicyInstructions(services_pb2.PolicySetup(data=instructions(**changes)))
 
 
 def observe(stub, raw: dict) -> None:
@@ -92,6 +112,10 @@ def observe(stub, raw: dict) -> None:
     stub.SendObservations(
         iter([services_pb2.Observation(transfer_state=services_pb2.TRANSFER_END, data=data)])
     )
+
+
+def actions(stub) -> np.ndarray:
+    return np.array([a.action.numpy() for a in pickle.loads(stub.GetActions(services_pb2.Empty()).data)])
 
 
 RAW = {
@@ -103,26 +127,94 @@ RAW = {
 }
 
 
-def test_what_is_wrong_is_said_in_the_status_and_the_next_is_answered(stub):
-    with pytest.raises(grpc.RpcError, match="send policy instructions first"):
-        stub.GetActions(services_pb2.Empty())
+def test_what_is_wrong_comes_as_a_status_and_the_next_is_answered(stub):
     with pytest.raises(grpc.RpcError, match=r"needs the cameras \['wrist'\]"):
-        stub.SendPolicyInstructions(
-            services_pb2.PolicySetup(data=instructions(lerobot_features={"observation.state": {"names": []}}))
-        )
-    stub.SendPolicyInstructions(services_pb2.PolicySetup(data=instructions()))
+        instruct(stub, lerobot_features={"observation.state": FEATURES["observation.state"]})
+    instruct(stub)
     for raw, words in (
-        ({"one.pos": 0.5}, "the observation lacks"),
+        ({"one.pos": 0.5}, "the observation has no 'two.pos'"),
         (RAW | {"wrist": np.zeros((3, 4, 6), np.uint8)}, "uint8, got"),
         (RAW | {"one.pos": float("nan")}, "NaN"),
+        (RAW | {"one.pos": 90.0}, "more than two turns in rad"),
+        (RAW | {"gripper.pos": 1.0}, "no gripper's width"),
+        (RAW | {"one.pos": "secret words"}, "'one.pos' is an array of at most 4096 numbers, got str"),
+        (RAW | {"task": 3}, "'task' is a text, got int"),
     ):
-        observe(stub, raw)
-        with pytest.raises(grpc.RpcError, match=words):
-            stub.GetActions(services_pb2.Empty())
+        with pytest.raises(grpc.RpcError, match=re.escape(words)) as refused:
+            observe(stub, raw)
+        assert "secret" not in refused.value.details()
     observe(stub, RAW)
-    actions = pickle.loads(stub.GetActions(services_pb2.Empty()).data)
-    assert [action.timestep for action in actions] == [7, 8, 9, 10]
-    assert [action.get_timestamp() for action in actions] == pytest.approx([1.0 + i / 20 for i in range(4)])
+    answered = pickle.loads(stub.GetActions(services_pb2.Empty()).data)
+    assert [action.timestep for action in answered] == [7, 8, 9, 10]
+    assert [action.get_timestamp() for action in answered] == pytest.approx([1.0 + i / 20 for i in range(4)])
+    assert all(action.action.dtype == torch.float32 for action in answered)
+
+
+def test_a_client_that_asks_before_it_has_shown_anything_is_to_ask_again(stub):
+    assert stub.GetActions(services_pb2.Empty()).data == b""
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_numbers_are_matched_by_name_in_whatever_order_the_robot_has_them(stub, order):
+    names = [("one.pos", "two.pos", "gripper.pos")[i] for i in order]
+    state = FEATURES["observation.state"] | {"names": names}
+    instruct(stub, lerobot_features=FEATURES | {"observation.state": state})
+    raw = {name: RAW[name] for name in names} | {"wrist": np.full((4, 6, 3), 9, np.uint8), "task": ""}
+    observe(stub, raw)
+    expected = {
+        "one.pos": 0.5,
+        "two.pos": 9.0,
+        "gripper.pos": 0.04,
+    }  # what the echo makes of joint and picture
+    np.testing.assert_allclose(actions(stub), [[expected[name] for name in names]] * 4, rtol=1e-6)
+
+
+def test_names_that_nobody_has_declared_are_refused_with_what_to_write(stub, address: str):
+    state = FEATURES["observation.state"] | {"names": ["a.pos", "b.pos", "gripper.pos"]}
+    with pytest.raises(grpc.RpcError, match=re.escape("lacks one.pos, two.pos: say which is which")):
+        instruct(stub, lerobot_features=FEATURES | {"observation.state": state})
+
+
+def test_a_camera_is_renamed_as_the_client_says_and_other_names_are_not(stub):
+    renamed = {"observation.images.hand": "observation.images.wrist"}
+    features = {"observation.state": FEATURES["observation.state"], "observation.images.hand": {}}
+    instruct(stub, lerobot_features=features, rename_map=renamed)
+    observe(stub, RAW | {"hand": np.full((4, 6, 3), 7, np.uint8)})
+    assert (actions(stub)[:, 1] == 7.0).all()
+    with pytest.raises(grpc.RpcError, match="followed for pictures only"):
+        instruct(stub, rename_map={"observation.state": "observation.images.x"})
+
+
+def test_a_client_whose_instructions_went_to_another_server_is_answered(stub):
+    observe(stub, RAW)
+    rows = actions(stub)
+    assert rows.shape == (12, 3)
+    np.testing.assert_allclose(rows[:, 0], 0.5)
+
+
+def test_a_client_may_come_anew_more_often_than_there_are_places(address: str):
+    for _ in range(3 * MAX_ASKING):
+        with grpc.insecure_channel(address) as channel:
+            stub = services_pb2_grpc.AsyncInferenceStub(channel)
+            instruct(stub)
+            observe(stub, RAW)
+            assert len(actions(stub)) == 4
+
+
+def test_a_client_waits_once_at_a_time_and_one_that_never_ends_its_message_is_hung_up_on(address: str):
+    def unfinished():
+        yield services_pb2.Observation(transfer_state=services_pb2.TRANSFER_BEGIN, data=b"x")
+        over.wait(30.0)
+
+    over = Event()
+    with grpc.insecure_channel(address) as channel:
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        waits = [stub.GetActions.future(services_pb2.Empty()) for _ in range(3)]
+        sends = stub.SendObservations.future(unfinished())
+        codes = [wait.code() for wait in waits]
+        assert sends.code() is grpc.StatusCode.CANCELLED
+        over.set()
+    assert sorted(code.name for code in codes) == ["OK", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"]
 
 
 class Runs:
@@ -135,28 +227,41 @@ class Runs:
 @pytest.mark.parametrize("payload", [Runs(), {"a": Runs()}, helpers.FPSTracker(target_fps=1.0)])
 def test_a_pickle_of_anything_else_is_not_loaded(stub, payload):
     with pytest.raises(ValueError, match="is not allowed here"):
-        unpickled(pickle.dumps(payload), TimedObservation)
+        read_seen(pickle.dumps(payload))
     with pytest.raises(grpc.RpcError, match="is not allowed here"):
         stub.SendPolicyInstructions(services_pb2.PolicySetup(data=pickle.dumps(payload)))
 
 
-def test_arrays_and_numpy_numbers_come_through():
-    raw = RAW | {"one.pos": np.float32(0.25)}
-    out = unpickled(
-        pickle.dumps(TimedObservation(timestamp=0.0, timestep=1, observation=raw)), TimedObservation
-    )
-    assert out.observation["one.pos"] == np.float32(0.25)
-    assert np.array_equal(out.observation["wrist"], RAW["wrist"])
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_what_the_stock_client_pickles_is_read(protocol: int):
+    raw = RAW | {"one.pos": np.float32(0.25), "wrist": np.arange(24, dtype=np.uint8).reshape(2, 4, 3)}
+    timed = TimedObservation(timestamp=0.5, timestep=1, observation=raw, must_go=True)
+    seen = read_seen(pickle.dumps(timed, protocol))
+    assert (seen.timestamp, seen.timestep) == (0.5, 1)
+    assert seen.raw["one.pos"] == 0.25
+    assert np.array_equal(seen.raw["wrist"], raw["wrist"])
+    robot = SimpleNamespace(observation_features={"a.pos": float, "wrist": (4, 6, 3), "hand": (4, 6, 3)})
+    features = helpers.map_robot_keys_to_lerobot_features(robot)
+    told = read_instructions(pickle.dumps(RemotePolicyConfig("act", "x", features, 50), protocol))
+    assert told.features == features
     with pytest.raises(ValueError, match="expected a TimedObservation, got list"):
-        unpickled(pickle.dumps([1]), TimedObservation)
+        read_seen(pickle.dumps([1], protocol))
+
+
+def test_actions_are_written_as_a_client_without_us_unpickles_them():
+    rows = np.array([[0.5, -1.0], [0.25, 2.0]])
+    answered = pickle.loads(written_actions(rows, timestamp=2.0, timestep=70_000, dt_s=0.5))
+    assert [type(action) for action in answered] == [helpers.TimedAction] * 2
+    assert [(a.timestamp, a.timestep) for a in answered] == [(2.0, 70_000), (2.5, 70_001)]
+    assert torch.equal(torch.stack([a.action for a in answered]), torch.tensor(rows, dtype=torch.float32))
 
 
 def test_beyond_this_machine_it_needs_tls_and_a_wrong_address_says_so(tmp_path):
     with pytest.raises(OpenAddressError):
-        LeRobotGateway({"echo": EchoPolicy()}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
+        LeRobotGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
     with pytest.raises(InvalidValueError, match="cannot read certificate and key"):
         LeRobotGateway(
-            {"echo": EchoPolicy()},
+            {"echo": ECHO},
             server="tcp://127.0.0.1:1",
             address="0.0.0.0:0",
             tls=(tmp_path / "cert.pem", tmp_path / "key.pem"),

@@ -2,20 +2,19 @@
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
-from echo import SCHEMA, SPEC, EchoPolicy, echo_server
+from echo import ECHO, SCHEMA, SPEC, echo_server
 from hypothesis import given
 from hypothesis import strategies as st
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
 
 from policies.loading import load_policy
@@ -23,6 +22,7 @@ from policies.openpi import OpenpiPolicy
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
+from robot_runtime.server.gateways.asking import MAX_ASKING
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
 from robot_runtime.transport.address import OpenAddressError
@@ -30,37 +30,26 @@ from robot_runtime.transport.address import OpenAddressError
 OPEN = 0.08
 JOINTS, PICTURE = "observation/joint_position", "observation/wrist_image_left"
 DROID = Names(
+    convention="droid",
+    stroke_m=OPEN,
     q=Entry(key=JOINTS),
-    gripper_width=Entry(key="observation/gripper_position", scale=-OPEN, offset=OPEN),
+    gripper_width=Entry(key="observation/gripper_position"),
     cameras={"wrist": PICTURE},
-    action_scale=(1.0, 1.0, -OPEN),
-    action_offset=(0.0, 0.0, OPEN),
+    task="prompt",
 )
 TOKEN = "open sesame"
+gateways: dict[str, OpenpiGateway] = {}
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    policies = {"echo": EchoPolicy()}
+    policies = {"echo": ECHO}
     with (
         echo_server() as server,
         OpenpiGateway(policies, server=server, address="127.0.0.1:0", names=DROID, token=TOKEN) as gateway,
     ):
+        gateways[f"ws://{gateway.address}"] = gateway
         yield f"ws://{gateway.address}"
-
-
-@pytest.fixture(scope="module")
-def stock_python(tmp_path_factory) -> Path:
-    """An interpreter with stock openpi-client, which wants numpy below 2."""
-    folder = tmp_path_factory.mktemp("openpi")
-    python = folder / "bin" / "python"
-    uv = [os.environ["UV"]] if "UV" in os.environ else ["python3", "-m", "uv"]  # `uv run` says which it is
-    for command in (
-        ["venv", "-q", "--python", sys.executable, str(folder)],
-        ["pip", "install", "-q", "--python", str(python), "openpi-client==0.1.2", "typing-extensions"],
-    ):
-        subprocess.run([*uv, "--no-config", *command], check=True)
-    return python
 
 
 def shown(**changes) -> dict:
@@ -147,11 +136,67 @@ def test_connections_that_never_speak_keep_nobody_out(url: str):
             connection.close()
 
 
+def test_many_at_once_are_answered_or_told_that_there_is_no_place_and_the_next_is_answered(url: str):
+    headers = {"Authorization": f"Api-Key {TOKEN}"}
+    said: list[str] = []
+
+    def come() -> None:
+        try:
+            with connect(url, additional_headers=headers, open_timeout=20.0) as connection:
+                connection.recv()
+                connection.send(pack(shown()))
+                said.append("answered" if isinstance(connection.recv(), bytes) else "an error")
+                leave.wait(20.0)
+        except ConnectionClosed as closed:
+            said.append(closed.rcvd.reason if closed.rcvd else "closed")
+        except (OSError, InvalidHandshake):
+            said.append("not let in")
+
+    leave = Event()
+    threads = [Thread(target=come) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 20.0
+    while len(said) < len(threads) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert 0 < said.count("answered") <= MAX_ASKING  # some may not have greeted in time for a place
+    assert said.count("an error") == 0
+    assert said.count(f"this server has {MAX_ASKING} clients already") > 0
+    deadline = time.monotonic() + 10.0
+    while True:  # the places are free as soon as the library has seen them go
+        with contextlib.suppress(ConnectionClosed):
+            assert ask(url, pack(shown()))["actions"].shape == (SPEC.horizon, SPEC.dim)
+            return
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{f"k{i}": 1 for i in range(30_000)}, {JOINTS: [0.5] * 30_000}, {"a": [[[]] * 10_000] * 3}],
+    ids=["keys", "numbers", "lists"],
+)
+def test_a_message_of_too_many_values_is_refused_before_anything_is_made_of_it(message: dict):
+    with pytest.raises(ValueError, match="more than 20000 values"):
+        unpack(pack(message))
+
+
+def test_nobody_is_asked_for_signs_of_life(url: str):
+    """A simulator that loads for minutes answers no pings."""
+    headers = {"Authorization": f"Api-Key {TOKEN}"}
+    with connect(url, additional_headers=headers) as connection:
+        connection.recv()
+        server_side = next(iter(gateways[url]._heard_s))
+        assert server_side.ping_interval is None
+
+
 def test_an_address_beyond_this_machine_needs_a_token():
     with pytest.raises(OpenAddressError):
-        OpenpiGateway({"echo": EchoPolicy()}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
+        OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
     with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
-        OpenpiGateway({"echo": EchoPolicy()}, server="tcp://127.0.0.1:1", address="127.0.0.1:no")
+        OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:no")
 
 
 def observation(q: float = 0.5) -> Observation:
@@ -242,7 +287,17 @@ def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_ar
     path = tmp_path / "names.json"
     path.write_text('{"q": {"key": "state", "stop": 7}, "task": "instruction"}')
     assert Names.load(path) == Names(q=Entry(key="state", stop=7), task="instruction")
-    for text in ("{", "{}", '{"q": {"key": "state", "colour": 1}}'):
+    for text in (
+        "{",
+        '{"q": {"key": "state", "colour": 1}}',
+        '{"q": {"start": 1}}',
+        '{"q": {"key": "state", "scale": 0}}',
+        '{"action_scale": [1, 0]}',
+        '{"convention": "mine"}',
+        '{"convention": "droid"}',
+        '{"convention": "droid", "stroke_m": 8}',
+        '{"joint_unit": "percent"}',
+    ):
         path.write_text(text)
         with pytest.raises(InvalidValueError, match="does not say what is where"):
             Names.load(path)
@@ -252,6 +307,7 @@ def test_entries_are_found_in_nested_dicts_and_cut_to_their_numbers():
     names = Names(
         q=Entry(key="state", stop=2),
         gripper_width=Entry(key="state", start=2, stop=3),
+        convention="si",
         cameras={"wrist": "images/w"},
     )
     sent = {"state": np.array([0.1, 0.2, 0.03]), "images": {"w": np.zeros((4, 6, 3), np.uint8)}}

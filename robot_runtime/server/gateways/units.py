@@ -1,0 +1,96 @@
+"""In which units somebody else's numbers are: `Units`, declared and never guessed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from robot_runtime.core.conventions import (
+    CONVENTIONS,
+    RAD_PER_DEGREE,
+    GripperNumber,
+    Linear,
+    Rotation6d,
+    convention_named,
+)
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways.values import Fit
+
+WIDEST_M = 0.3
+"""No gripper opens wider."""
+HINT = 'say "convention" in the file of --names: ' + ", ".join(CONVENTIONS)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """ours = theirs * scale + offset, of several numbers."""
+
+    scale: np.ndarray
+    offset: np.ndarray
+
+    @classmethod
+    def of(cls, linear: Linear) -> "Affine":
+        return cls(np.array(linear.scale), np.array(linear.offset))
+
+    def ours(self, theirs: np.ndarray) -> np.ndarray:
+        return theirs * self.scale + self.offset
+
+    def theirs(self, ours: np.ndarray) -> np.ndarray:
+        return (ours - self.offset) / self.scale
+
+
+class Units(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the numbers and pictures of a robot mean; see `names`."""
+
+    convention: str | None = None
+    stroke_m: float | None = None
+    joint_unit: Literal["rad", "deg", "percent"] | None = None
+    joint_range: tuple[tuple[float, float], ...] | None = None
+    """Of each joint, where -100 % and 100 % are [rad]."""
+    rotation: Literal["columns", "rows", "interleaved"] | None = None
+    fit: Fit | None = None
+    """None: pictures of another size are refused."""
+
+    def __post_init__(self) -> None:
+        if (self.joint_unit == "percent") != (self.joint_range is not None):
+            raise InvalidValueError('"joint_unit": "percent" and "joint_range" go together')
+        for low, high in self.joint_range or ():
+            Linear(scale=high - low, offset=low)
+        self.gripper("state")
+
+    def gripper(self, which: Literal["state", "action"]) -> Linear | None:
+        """From its number to its width [m]; None if nothing says it. InvalidValueError: half is said."""
+        if self.convention is None:
+            return None
+        convention = convention_named(self.convention)
+        number: GripperNumber = convention.gripper_state if which == "state" else convention.gripper_action
+        if number.open_m is None and self.stroke_m is None:
+            raise InvalidValueError(
+                f'convention {self.convention!r} tells a gripper by how far it is open: say "stroke_m"'
+            )
+        return number.to_width(self.stroke_m or WIDEST_M)
+
+    def joints(self, num_joints: int) -> Affine:
+        """From their numbers to rad."""
+        if self.joint_range is not None:
+            if len(self.joint_range) != num_joints:
+                raise ValueError(f"joint_range is of {len(self.joint_range)} joints, here are {num_joints}")
+            low, high = np.array(self.joint_range).T
+            return Affine((high - low) / 200.0, (high + low) / 2.0)
+        rad = 1.0 if self.convention is None else convention_named(self.convention).rad
+        if self.joint_unit is not None:
+            rad = RAD_PER_DEGREE if self.joint_unit == "deg" else 1.0
+        return Affine(np.full(num_joints, rad), np.zeros(num_joints))
+
+    def layout(self) -> Rotation6d:
+        """Of six numbers of a rotation; ValueError if nothing says it."""
+        said = None if self.convention is None else convention_named(self.convention).rotation
+        if self.rotation is not None:
+            said = Rotation6d(self.rotation)
+        if said is None:
+            raise ValueError(
+                'six numbers of a rotation are columns, rows or interleaved: say "rotation" in the file of '
+                "--names"
+            )
+        return said

@@ -1,0 +1,102 @@
+"""Numbers, texts and pictures out of what a stranger sent. Errors name keys, types and shapes, no values."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+Fit = Literal["pad", "crop", "stretch"]
+"""How a picture of another size becomes the policy's: whole with borders, the middle of it, or squeezed."""
+MAX_NUMBERS = 4096
+MAX_SIDE = 8192
+_LISTED, _NAME = 12, 40
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Some of a stranger's names, for an error."""
+    several = list(names)
+    shown = ", ".join(ascii(str(name)[:_NAME])[1:-1] for name in several[:_LISTED])
+    return f"{shown} and {len(several) - _LISTED} more" if len(several) > _LISTED else shown or "nothing"
+
+
+def look_up(sent: Mapping[str, Any], key: str) -> Any | None:
+    """An entry, or one of nested dicts by a key with slashes; None if there is none."""
+    if key in sent:
+        return sent[key]
+    found: Any = sent
+    for part in key.split("/"):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = found[part]
+    return found
+
+
+def numbers_at(sent: Mapping[str, Any], key: str) -> np.ndarray:
+    """One entry, a number or a row of them, as (n,) floats, finite; ValueError."""
+    value = look_up(sent, key)
+    if value is None:
+        raise ValueError(f"the observation has no {key!r}; it has {listed(sent)}")
+    if isinstance(value, list | tuple):
+        is_plain = len(value) <= MAX_NUMBERS and all(type(x) in (int, float, bool) for x in value)
+        value = np.array(value, float) if is_plain else None
+    elif type(value) in (int, float, bool):
+        value = np.array([value], float)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+        kind = type(look_up(sent, key)).__name__
+        raise ValueError(f"{key!r} is an array of at most {MAX_NUMBERS} numbers, got {kind}")
+    numbers = np.atleast_1d(value)
+    if numbers.ndim != 1 or numbers.size > MAX_NUMBERS:
+        raise ValueError(f"{key!r} has shape {numbers.shape}, a row of at most {MAX_NUMBERS} is needed")
+    numbers = numbers.astype(float)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{key!r} holds NaN or infinite numbers")
+    return numbers
+
+
+def text_at(sent: Mapping[str, Any], key: str) -> str:
+    """One entry, empty if there is none; ValueError if it is no text."""
+    value = look_up(sent, key)
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{key!r} is a text, got {type(value).__name__}")
+    return value or ""
+
+
+def picture_at(sent: Mapping[str, Any], key: str) -> np.ndarray:
+    """One entry, (h, w, 3) uint8; ValueError."""
+    pixels = look_up(sent, key)
+    if pixels is None:
+        raise ValueError(f"the observation has no picture {key!r}; it has {listed(sent)}")
+    if not isinstance(pixels, np.ndarray):
+        raise ValueError(f"picture {key!r} is (h, w, 3) uint8, got {type(pixels).__name__}")
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        raise ValueError(f"picture {key!r} is (h, w, 3) uint8, got {pixels.shape} {pixels.dtype}")
+    if not all(1 <= n <= MAX_SIDE for n in pixels.shape[:2]):
+        raise ValueError(f"picture {key!r} has sides of 1 to {MAX_SIDE} pixels, got {pixels.shape}")
+    return np.ascontiguousarray(pixels)
+
+
+def fitted(pixels: np.ndarray, size: tuple[int, int], fit: Fit) -> np.ndarray:
+    """A picture (h, w, 3) of that (height, width)."""
+    if pixels.shape[:2] == size:
+        return pixels
+    import cv2  # most clients send pictures of the policy's size
+
+    h, w = pixels.shape[:2]
+    ratios = size[0] / h, size[1] / w
+    ratio = {"pad": min(ratios), "crop": max(ratios), "stretch": None}[fit]
+    new = size if ratio is None else (max(1, round(h * ratio)), max(1, round(w * ratio)))
+    how = cv2.INTER_AREA if new[0] < h else cv2.INTER_LINEAR
+    scaled = cv2.resize(pixels, (new[1], new[0]), interpolation=how)
+    out = np.zeros((*size, 3), np.uint8)
+    theirs, ours = zip(*(_middle(a, b) for a, b in zip(new, size, strict=True)), strict=True)
+    out[ours] = scaled[theirs]
+    return out
+
+
+def _middle(there: int, here: int) -> tuple[slice, slice]:
+    """What is taken of one side's pixels, and where it goes."""
+    n = min(there, here)
+    a, b = (there - n) // 2, (here - n) // 2
+    return slice(a, a + n), slice(b, b + n)

@@ -1,0 +1,223 @@
+"""What robots of other projects send means what their makers mean, by their real key names, or is told."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
+from robot_runtime.core.schema import Schema
+from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways import groot, lerobot
+from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.values import fitted
+
+STROKE_M = 0.08
+N = 7
+SPEC = ActionSpec(fields=(JointPosition(N), GripperWidth()), horizon=2, dt_ns=50_000_000)
+SCHEMA = Schema(action_fields=SPEC.fields, num_joints=N, has_gripper=True, has_base=False)
+SO101 = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll")
+JOINTS = np.linspace(-0.6, 0.6, N)
+
+
+def droid(gripper: float) -> dict:
+    return {
+        "observation/joint_position": JOINTS,
+        "observation/gripper_position": np.array([gripper]),
+        "prompt": "pick it up",
+    }
+
+
+def libero(gripper: float) -> dict:
+    """As robosuite has it; the two fingers mirror each other."""
+    return {"robot0_joint_pos": JOINTS, "robot0_gripper_qpos": np.array([gripper, -gripper])}
+
+
+def aloha(gripper: float) -> dict:
+    """Both arms in one row: six joints and a gripper each."""
+    return {"state": np.array([*JOINTS[:6], gripper, *np.zeros(6), 0.0])}
+
+
+def umi(gripper: float) -> dict:
+    return {"robot0_joint_pos": JOINTS, "robot0_gripper_width": np.array([gripper])}
+
+
+def of_groot(gripper: float) -> dict:
+    return {"state": {"joint_position": JOINTS, "gripper_position": np.array([gripper])}}
+
+
+def so101(gripper: float) -> dict:
+    names = [*SO101, "extra_1", "extra_2"]
+    return {f"{name}.pos": math.degrees(q) for name, q in zip(names, JOINTS, strict=True)} | {
+        "gripper.pos": gripper
+    }
+
+
+MAPS = {
+    "droid": Names(convention="droid", stroke_m=STROKE_M).over(Names.of(SCHEMA)),
+    "libero": Names(
+        convention="libero",
+        q=Entry(key="robot0_joint_pos"),
+        gripper_width=Entry(key="robot0_gripper_qpos", stop=1),
+        stroke_m=STROKE_M,
+    ),
+    "aloha": Names(
+        convention="aloha",
+        stroke_m=STROKE_M,
+        q=Entry(key="state", stop=6),
+        gripper_width=Entry(key="state", start=6, stop=7),
+    ),
+    "umi": Names(
+        convention="umi",
+        q=Entry(key="robot0_joint_pos"),
+        gripper_width=Entry(key="robot0_gripper_width"),
+    ),
+    "groot": Names(convention="groot", stroke_m=STROKE_M).over(groot.names_of(SCHEMA)),
+    "so101": Names(
+        convention="so101",
+        stroke_m=STROKE_M,
+        q=Entry(names=tuple(so101(0.0))[:N]),
+        gripper_width=Entry(names=("gripper.pos",)),
+    ),
+}
+SENT = {"droid": droid, "libero": libero, "aloha": aloha, "umi": umi, "groot": of_groot, "so101": so101}
+
+
+@pytest.mark.parametrize(
+    ("whose", "closed", "opened"),
+    [
+        ("droid", (1.0, 1.0), (0.0, 0.0)),  # in its state, in its actions
+        ("libero", (0.0, 1.0), (0.04, -1.0)),
+        ("aloha", (0.0, 0.0), (1.0, 1.0)),
+        ("umi", (0.0, 0.0), (0.08, 0.08)),
+        ("groot", (1.0, 1.0), (0.0, 0.0)),
+        ("so101", (0.0, 0.0), (100.0, 100.0)),
+    ],
+)
+def test_a_gripper_is_closed_and_open_where_its_makers_say(whose: str, closed, opened):
+    names = MAPS[whose]
+    for (state, action), width in ((closed, 0.0), (opened, STROKE_M)):
+        seen = names.observation(SENT[whose](state), now_ns=0).state
+        assert seen.gripper_width == pytest.approx(width, abs=1e-9)
+        n = 6 if whose == "aloha" else N
+        np.testing.assert_allclose(seen.q, JOINTS[:n])
+        spec = replace(SPEC, fields=(JointPosition(n), GripperWidth()))
+        (row,) = names.sent_actions(np.array([[*JOINTS[:n], width]]), spec)
+        assert row[-1] == pytest.approx(action)
+        np.testing.assert_allclose(row[:-1], np.degrees(JOINTS) if whose == "so101" else JOINTS[:n])
+
+
+def test_the_map_of_droid_is_two_lines_of_a_file(tmp_path):
+    path = tmp_path / "names.json"
+    path.write_text('{"convention": "droid", "stroke_m": 0.08}')
+    assert Names.load(path).over(Names.of(SCHEMA)) == MAPS["droid"]
+
+
+@pytest.mark.parametrize("number", [0.0, 0.04, 1.0])
+def test_a_gripper_that_nobody_has_declared_is_refused_with_the_conventions_there_are(number: float):
+    with pytest.raises(ValueError, match=r"nothing says what is open.*droid, libero.*such keys are droid's"):
+        Names.of(SCHEMA).observation(droid(number), now_ns=0)
+    with pytest.raises(ValueError, match="nothing says what an open gripper is"):
+        Names.of(SCHEMA).sent_actions(np.zeros((1, N + 1)), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("whose", "gripper"), [("droid", 1.2), ("droid", -0.5), ("umi", 1.0), ("libero", 1.0), ("aloha", 85.0)]
+)
+def test_a_gripper_outside_of_what_its_convention_can_be_is_refused(whose: str, gripper: float):
+    with pytest.raises(ValueError, match="no gripper's width"):
+        MAPS[whose].observation(SENT[whose](gripper), now_ns=0)
+
+
+def test_joints_of_ninety_are_no_radians():
+    with pytest.raises(ValueError, match=r"more than two turns in rad.*joint_unit"):
+        MAPS["droid"].observation(droid(0.0) | {"observation/joint_position": np.full(N, 90.0)}, now_ns=0)
+
+
+@given(st.lists(st.floats(-100.0, 100.0), min_size=N, max_size=N))
+def test_per_cent_of_a_range_come_and_go(percent: list[float]):
+    limits = tuple((-1.0 - i, 2.0 + i) for i in range(N))
+    names = Names(
+        convention="si",
+        joint_unit="percent",
+        joint_range=limits,
+        q=Entry(key="q"),
+        gripper_width=Entry(key="w"),
+    )
+    q = names.observation({"q": np.array(percent), "w": 0.0}, now_ns=0).state.q
+    low, high = np.array(limits).T
+    np.testing.assert_allclose(q, low + (np.array(percent) + 100.0) / 200.0 * (high - low), atol=1e-9)
+    back = names.sent_actions(np.array([[*q, 0.0]]), SPEC)[0, :N]
+    np.testing.assert_allclose(back, percent, atol=1e-9)
+
+
+def test_a_delta_of_a_joint_is_scaled_and_not_shifted():
+    spec = ActionSpec(fields=(JointPosition(1, Reference.DELTA),), horizon=1, dt_ns=1)
+    names = Names(joint_unit="percent", joint_range=((0.0, 2.0),), q=Entry(key="q"))
+    np.testing.assert_allclose(names.sent_actions(np.array([[0.1]]), spec), [[10.0]])
+
+
+@pytest.mark.parametrize("rotation", ["columns", "rows", "interleaved"])
+def test_a_hand_turns_the_way_it_was_meant_in_every_layout(rotation: str):
+    R = pin.exp3(np.array([0.0, 0.0, math.radians(30.0)]))
+    theirs = {"columns": [*R[:, 0], *R[:, 1]], "rows": R[:2].ravel(), "interleaved": R[:, :2].ravel()}[
+        rotation
+    ]
+    names = Names(rotation=rotation, q=Entry(key="q"), hand_pose=Entry(key="hand"))
+    sent = {"q": np.zeros(N), "hand": np.array([0.1, 0.2, 0.3, *theirs])}
+    pose = names.observation(sent, now_ns=0).state.X_BE
+    assert pose is not None
+    np.testing.assert_allclose(pose.rotation, R, atol=1e-9)
+    spec = ActionSpec(fields=(EndEffectorPose(),), horizon=1, dt_ns=1)
+    row = np.array([[0.1, 0.2, 0.3, *rotation_to_6d(R)]])
+    np.testing.assert_allclose(names.sent_actions(row, spec)[0, 3:], theirs, atol=1e-9)
+    with pytest.raises(ValueError, match="columns, rows or interleaved"):
+        Names(q=Entry(key="q")).sent_actions(row, spec)
+
+
+def test_lerobots_numbers_are_found_by_the_names_that_recordings_have():
+    names = lerobot.names_of(SCHEMA, [*[f"joint_{i}.pos" for i in range(N)][::-1], "gripper.pos"], {})
+    assert names.q == Entry(names=tuple(f"joint_{i}.pos" for i in range(N)))
+    assert names.gripper_width == Entry(names=("gripper.pos",))
+    assert lerobot.names_of(SCHEMA, [*SO101], {}).q is None
+
+
+@pytest.mark.parametrize("changes", [{"scale": 0.0}, {"scale": math.nan}, {"offset": math.inf}])
+def test_a_scale_that_cannot_be_undone_is_refused(changes):
+    with pytest.raises((InvalidValueError, ValueError), match="finite and not 0"):
+        Entry(key="x", **changes)
+
+
+# ---- pictures ------------------------------------------------------------------------------------------
+
+
+def circle() -> np.ndarray:
+    """400 pixels wide in 720 x 1280, as of a camera."""
+    y, x = np.mgrid[:720, :1280]
+    return np.repeat((np.hypot(y - 360, x - 640) < 200)[..., None] * np.uint8(255), 3, axis=2)
+
+
+@pytest.mark.parametrize(("fit", "across"), [("pad", 80), ("crop", 142)])
+def test_a_circle_stays_one(fit, across: int):
+    there = fitted(circle(), (256, 256), fit)[..., 0] > 127
+    assert there.any(axis=0).sum() == pytest.approx(across, abs=2)
+    assert there.any(axis=1).sum() == pytest.approx(across, abs=2)
+    middle = np.argwhere(there).mean(axis=0)
+    np.testing.assert_allclose(middle, [127.5, 127.5], atol=1.5)
+
+
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.sampled_from(["pad", "crop", "stretch"]),
+)
+def test_a_picture_of_any_size_becomes_one_of_any_other(there, here, fit):
+    out = fitted(np.full((*there, 3), 7, np.uint8), here, fit)
+    assert out.shape == (*here, 3)
+    assert set(np.unique(out)) <= {0, 7}
+    assert fit == "pad" or (out == 7).all()
