@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand
+from robot_runtime.core.action import BaseTwistCommand, Command, GripperCommand, JointCommand
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Source
 from robot_runtime.core.waypoints import Waypoints
 from tests.core.support import ramp, waypoints
 
 DT = 100
-REST = Command(arm=JointCommand(q=np.zeros(2)))
+REST = Command(arm=JointCommand(q=np.zeros(2)), gripper=GripperCommand(width=0.08))
 
 
 def timeline() -> ChunkTimeline:
