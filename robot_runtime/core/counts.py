@@ -43,9 +43,7 @@ class Counts:
                 self.horizons_shortened
             ),
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
-            "the control loop stalled; the commands go on from where they were, not from where they should be": (
-                self.stalls
-            ),
+            "the control loop stalled; the commands go on from where they were": (self.stalls),
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks

@@ -1,13 +1,13 @@
 """The path through the rows of a plan, without corners: `Curve`, a cubic in time from row to row.
 
-A row is passed at the speed of the parabola through it and its neighbours, but never faster than keeps the path
-between two rows from leaving their range (monotone cubic interpolation: Fritsch and Carlson 1980):
+A row is passed at the speed of the parabola through it and its neighbours, but never so fast that the path
+would leave the range of the rows it lies between (monotone cubic interpolation: Fritsch and Carlson 1980):
 
     slopes to and from row i   S0 = (r_i - r_i-1) / h0,   S1 = (r_i+1 - r_i) / h1
-    speed at row i             (S0 h1 + S1 h0) / (h0 + h1), at most 3 |S0| and 3 |S1|; 0 if they differ in sign
+    speed at row i             (S0 h1 + S1 h0) / (h0 + h1), <= 3 |S0|, 3 |S1|; 0 if their signs differ
 
-Rows on a line are passed on that line at one speed. The last row is where the path ends: it is reached at rest,
-`coast` later than it was due.
+Rows on a line are passed on that line at one speed. The last row is where the path ends: it is reached at
+rest, `coast` later than it was due.
 
     r_n-1 ┤                       _____●       ● where and when the last row is reached
           │                  .-´  x            x on the way, when it was due
@@ -16,7 +16,7 @@ Rows on a line are passed on that line at one speed. The last row is where the p
           └──────────┼────────────┼────┼── t
                    t_n-2        t_n-1  t_n-1 + coast
 
-Twists of a base are not places: the last one is reached when it is due and then fades to zero within the coast.
+Twists of a base are not places: the last one is reached when it is due, then fades to zero within the coast.
 """
 
 from bisect import bisect_right
@@ -100,7 +100,7 @@ class Curve:
         return Command(arm=arm, gripper=gripper, base=base)
 
     def commands(self, times_ns: Sequence[int]) -> Waypoints:
-        """What the rows say at many times, one row each: as `command`, but through the last row when it is due."""
+        """What the rows say at many times: as `command`, but through the last row when it is due."""
         at = {name: track.at_rows(times_ns) for name, track in self._tracks.items()}
         if "x_WB" in at:
             at["x_WB"][:, 2] = wrap_angle(at["x_WB"][:, 2])
@@ -146,10 +146,16 @@ class _Track:
     def at_rows(self, times_ns: Sequence[int]) -> np.ndarray:
         """As `at`, but on a path that goes through the last row when it is due, and stands there."""
         if len(self._times) == 1:
-            return np.repeat(self._moved(np.array([0]), np.zeros((1, self._rates.shape[1]))), len(times_ns), axis=0)
+            return np.repeat(
+                self._moved(np.array([0]), np.zeros((1, self._rates.shape[1]))), len(times_ns), axis=0
+            )
         i = np.clip(np.searchsorted(self._due, times_ns, side="right") - 1, 0, len(self._due) - 2)
         x = np.clip((np.array(times_ns) - self._due[i]) / NS_PER_S / self._due_s[i], 0.0, 1.0)
-        a, b, c = x * x * (3.0 - 2.0 * x), self._due_s[i] * x * (1.0 - x) ** 2, self._due_s[i] * x * x * (1.0 - x)
+        a, b, c = (
+            x * x * (3.0 - 2.0 * x),
+            self._due_s[i] * x * (1.0 - x) ** 2,
+            self._due_s[i] * x * x * (1.0 - x),
+        )
         end = self._end_rates(i)
         if self._due_s[-1] != self._durations[-1]:
             end[i == len(self._due) - 2] = self._steps[-1] / self._due_s[-1]
@@ -180,7 +186,10 @@ class _Track:
 
 
 class _RotationTrack(_Track):
-    """Rotations; steps are rotation vectors expressed in B, rates angular velocities."""
+    """Rotations; steps are rotation vectors expressed in B, rates angular velocities w = J(r) dr/dt.
+
+    J is the left Jacobian of SO(3): Sola et al. 2018, eq. 145 and 146.
+    """
 
     def __init__(self, rows, due_ns, times_ns, known) -> None:
         super().__init__(rotations_from_quaternions(rows), due_ns, times_ns, known)
@@ -190,10 +199,12 @@ class _RotationTrack(_Track):
         return rotation_vectors(rows[1:] @ rows[:-1].transpose(0, 2, 1))
 
     def _end_rates(self, i: int | np.ndarray) -> np.ndarray:
-        """The rotation vector r grows by J^-1(r) w, J the left Jacobian of SO(3), to second order in r."""
+        """How the rotation vector r since row i grows when row i + 1 is reached: J^-1(r) w."""
         r, w = self._steps[i], self._rates[i + 1]
         turned = np.cross(r, w)
-        return w - 0.5 * turned + np.cross(r, turned) / 12.0
+        angle = _angles(r)
+        share = 1.0 / angle**2 - (1.0 + np.cos(angle)) / (2.0 * angle * np.sin(angle))
+        return w - 0.5 * turned + share * np.cross(r, turned)
 
     def at(self, t_ns: int) -> np.ndarray:
         i, x, _ = self._piece(t_ns)
@@ -213,13 +224,17 @@ class _RotationTrack(_Track):
             return growth
         a, b, c = x * x * (3.0 - 2.0 * x), duration_s * x * (1.0 - x) ** 2, duration_s * x * x * (1.0 - x)
         r = a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
-        turned = np.cross(r, growth)
-        return growth + 0.5 * turned + np.cross(r, turned) / 6.0
+        turned, angle = np.cross(r, growth), _angles(r)
+        once, twice = (1.0 - np.cos(angle)) / angle**2, (angle - np.sin(angle)) / angle**3
+        return growth + once * turned + twice * np.cross(r, turned)
 
 
-def _rates(
-    steps: np.ndarray, due_s: np.ndarray, taken_s: np.ndarray
-) -> np.ndarray:
+def _angles(r: np.ndarray) -> np.ndarray:
+    """Lengths of rotation vectors, kept off 0 and half a turn, where what they are for vanishes or bursts."""
+    return np.clip(np.sqrt((r * r).sum(axis=-1, keepdims=True)), 1e-3, 3.1)
+
+
+def _rates(steps: np.ndarray, due_s: np.ndarray, taken_s: np.ndarray) -> np.ndarray:
     """Rates at the n = k + 1 rows; none at the first and the last."""
     out = np.zeros((len(steps) + 1, *steps.shape[1:]))
     if len(steps) < 2:

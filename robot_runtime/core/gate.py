@@ -38,7 +38,7 @@ _MARGIN = 1.0 - 1e-6
 _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
 _SNAP = 0.25
-"""Share of the jerk that closing the last gap to the target may take: the two steps after it take three times it."""
+"""Share of the jerk that closing the last gap may take: the two steps after it take up to three times that."""
 _FAR_S = 10.0
 """A target farther away than top speed for so long is as far as that [s]; keeps numbers sane."""
 
@@ -89,8 +89,7 @@ class _Axis:
     def can_stop(self, v: float, a: float, room: float, curve_room: float) -> bool:
         """Whether an axis that moves at v, a can be braked before its room is used up, and below its curve.
 
-        The acceleration first has to go, in time t = a / J, and the speed rises to w = v + a² / 2J meanwhile.
-        Braking from w without acceleration takes a distance of at most w² / 2A + w A / 2J (Lambrechts et al.
+        The acceleration first has to go, in t = a / J, and the speed rises to w = v + a² / 2J meanwhile. Braking from w without acceleration takes a distance of at most w² / 2A + w A / 2J (Lambrechts et al.
         2005), so w (t + A / 2J) + w² / 2A does in all. A speed curve falls no faster than the axis brakes once
         it brakes fully, which takes t + A / J from now.
         """
@@ -212,14 +211,15 @@ class AxisGate:
             self._move(gap, passing)
             return gap, None
         aims = [
-            min(max(p + g, low), high) - p for p, g, low, high in zip(position, gap, self._low, self._high)
+            min(max(p + g, low), high) - p
+            for p, g, low, high in zip(position, gap, self._low, self._high, strict=True)
         ]
-        outside = any(abs(aim - g) > 1e-12 for aim, g in zip(aims, gap))
+        outside = any(abs(aim - g) > 1e-12 for aim, g in zip(aims, gap, strict=True))
         led, after = self._lead(position, aims, speed)
-        out = [g if p is not None else s for g, p, s in zip(gap, passing, led)]
-        self._move(out, [p if p is not None else s for p, s in zip(passing, after)])
+        out = [g if p is not None else s for g, p, s in zip(gap, passing, led, strict=True)]
+        self._move(out, [p if p is not None else s for p, s in zip(passing, after, strict=True)])
         return out, Shortfall(
-            distance=max(abs(g - s) for g, s in zip(gap, out)),
+            distance=max(abs(g - s) for g, s in zip(gap, out, strict=True)),
             position=outside,
             velocity=velocity,
             acceleration=acceleration,

@@ -264,9 +264,9 @@ class _Hand:
             return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         wanted, zeros = command.X_BE, [0.0, 0.0, 0.0]
         (gap, turn), (lag, late) = _between(self._sent, wanted), _between(self._sent, self._planned)
-        speed, spin = ((d / elapsed_s).tolist() for d in _between(self._planned, wanted))
-        step, moved = self._translation.step(zeros, gap.tolist(), lag.tolist(), speed)
-        angles, turned = self._rotation.step(zeros, turn.tolist(), late.tolist(), spin)
+        speed, spin = ([d / elapsed_s for d in ds] for ds in _between(self._planned, wanted))
+        step, moved = self._translation.step(zeros, gap, lag, speed)
+        angles, turned = self._rotation.step(zeros, turn, late, spin)
         self._planned = wanted
         if moved is None and turned is None:
             self._sent = wanted
@@ -287,9 +287,10 @@ class _Hand:
 _Part = _Numbers | _Hand
 
 
-def _between(a: pin.SE3, b: pin.SE3) -> tuple[np.ndarray, np.ndarray]:
+def _between(a: pin.SE3, b: pin.SE3) -> tuple[list[float], list[float]]:
     """Translation [m] and rotation vector [rad], both expressed in B."""
-    return b.translation - a.translation, pin.log3(b.rotation @ a.rotation.T)
+    translation = [y - x for x, y in zip(a.translation.tolist(), b.translation.tolist(), strict=True)]
+    return translation, pin.log3(b.rotation @ a.rotation.T).tolist()
 
 
 def _worse(a: Shortfall | None, b: Shortfall | None) -> Shortfall | None:

@@ -11,6 +11,7 @@ from robot_runtime.core.action import (
     BaseTwist,
     EndEffectorPose,
     GripperWidth,
+    JointPosition,
     WorldEndEffectorPose,
 )
 from robot_runtime.core.shapes import Float
@@ -136,6 +137,10 @@ class Limits:
         missing = []
         for f in spec.fields:
             match f:
+                case JointPosition(num_joints=n) if n != len(self.q_min):
+                    raise InvalidValueError(
+                        f"the policy moves {n} joints, limits are declared for {len(self.q_min)}"
+                    )
                 case GripperWidth() if self.gripper is None:
                     missing.append("gripper")
                 case EndEffectorPose() | WorldEndEffectorPose() if not resolves_hand:
@@ -144,6 +149,6 @@ class Limits:
                     missing.append("base")
         if missing:
             raise InvalidValueError(
-                f"the policy commands parts for which no limits are declared: Limits({'=..., '.join(missing)}=...)"
-                " is needed"
+                "the policy commands parts for which no limits are declared: "
+                f"Limits({'=..., '.join(missing)}=...) is needed"
             )

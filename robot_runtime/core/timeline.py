@@ -177,6 +177,10 @@ class ChunkTimeline:
         """What will be (or, since the last splice, was) commanded at `t_ns`; claims nothing."""
         return self._path.command(t_ns)
 
+    def rates_at(self, t_ns: int) -> Rates:
+        """How fast `command_at` changes."""
+        return self._path.rates(t_ns)
+
     def waypoints_at(self, times: Sequence[int]) -> Waypoints:
         """What the plan's rows say for many times, one row each.
 
@@ -244,15 +248,20 @@ class ChunkTimeline:
         self._set([*kept, moved, *self._knots[i + 1 :]])
 
     def _kept(self, seam_ns: int) -> list[Knot]:
-        """What has to stay of the plan for the path to be the same up to a time, at which it is left."""
-        kept = [
-            self._on_path(knot) for knot in self._knots[self._segment : bisect_right(self._times, seam_ns)]
-        ]
-        rest_ns = self.end_ns + self._coast_ns
-        for t_ns in sorted({self._claimed_ns, seam_ns, min(rest_ns, seam_ns)}):
-            if t_ns > kept[-1].t_ns and t_ns >= min(seam_ns, self.end_ns):
-                kept.append(self._knot_at(t_ns))
-        return kept
+        """What has to stay of the plan for the path to be the same up to a time, at which it is left.
+
+        A plan that goes on with the row after its last one does not end there: that row is reached when due.
+        """
+        knots = self._knots[self._segment : bisect_right(self._times, seam_ns)]
+        goes_on = seam_ns == self.end_ns > self._claimed_ns
+        kept = [self._on_path(knot) for knot in (knots[:-1] if goes_on else knots)]
+        times = {self._claimed_ns, seam_ns, min(self.end_ns + self._coast_ns, seam_ns)}
+        if goes_on:
+            times = {self._claimed_ns}
+        for t_ns in sorted(times):
+            if t_ns > kept[-1].t_ns:
+                kept.append(self._knot_at(t_ns, kept[-1] if t_ns == self._claimed_ns else None))
+        return [*kept, knots[-1]] if goes_on else sorted(kept, key=lambda knot: knot.t_ns)
 
     def _on_path(self, knot: Knot) -> Knot:
         """A knot of the plan that stays on the path and keeps its rates, whatever comes after it."""
