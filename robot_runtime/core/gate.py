@@ -38,7 +38,7 @@ _MARGIN = 1.0 - 1e-6
 _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
 _SNAP = 0.25
-"""Share of the jerk that closing the last gap may take: the two steps after it take up to three times that."""
+"""Share of the jerk that closing the last gap may take: the two steps after it take three times that."""
 _FAR_S = 10.0
 """A target farther away than top speed for so long is as far as that [s]; keeps numbers sane."""
 
@@ -89,9 +89,10 @@ class _Axis:
     def can_stop(self, v: float, a: float, room: float, curve_room: float) -> bool:
         """Whether an axis that moves at v, a can be braked before its room is used up, and below its curve.
 
-        The acceleration first has to go, in t = a / J, and the speed rises to w = v + a² / 2J meanwhile. Braking from w without acceleration takes a distance of at most w² / 2A + w A / 2J (Lambrechts et al.
-        2005), so w (t + A / 2J) + w² / 2A does in all. A speed curve falls no faster than the axis brakes once
-        it brakes fully, which takes t + A / J from now.
+        The acceleration first has to go, in t = a / J, and the speed rises to w = v + a² / 2J meanwhile.
+        Braking from w without acceleration takes a distance of at most w² / 2A + w A / 2J (Lambrechts et
+        al. 2005), so w (t + A / 2J) + w² / 2A does in all. A speed curve falls no faster than the axis brakes
+        once it brakes fully, which takes t + A / J from now.
         """
         delay_s = a / self.jerk if a > 0.0 else 0.0
         w = v + 0.5 * a * delay_s
@@ -195,7 +196,8 @@ class AxisGate:
         """
         if not all(map(math.isfinite, gap)):
             return self.brake(), Shortfall(distance=math.inf, not_finite=True)
-        dt, passing = self._dt, []
+        dt = self._dt
+        passing: list[tuple[float, float] | None] = []  # speed and acceleration after the step
         velocity = acceleration = jerk = False
         for i, axis in enumerate(self._axes):
             v = gap[i] / dt
@@ -207,17 +209,17 @@ class AxisGate:
             after = (v + 0.5 * dt * a, a) if self._has_jerk else (v, 0.0)
             passes = not (too_fast or too_hard or too_sudden) and abs(lag[i]) <= axis.snap
             passing.append(after if passes and self._can_stop(i, position[i] + gap[i], *after) else None)
-        if None not in passing:
-            self._move(gap, passing)
+        if all(passing):
+            self._move(gap, [state for state in passing if state])
             return gap, None
         aims = [
             min(max(p + g, low), high) - p
             for p, g, low, high in zip(position, gap, self._low, self._high, strict=True)
         ]
         outside = any(abs(aim - g) > 1e-12 for aim, g in zip(aims, gap, strict=True))
-        led, after = self._lead(position, aims, speed)
-        out = [g if p is not None else s for g, p, s in zip(gap, passing, led, strict=True)]
-        self._move(out, [p if p is not None else s for p, s in zip(passing, after, strict=True)])
+        led, then = self._lead(position, aims, speed)
+        out = [g if state else s for g, state, s in zip(gap, passing, led, strict=True)]
+        self._move(out, [state or other for state, other in zip(passing, then, strict=True)])
         return out, Shortfall(
             distance=max(abs(g - s) for g, s in zip(gap, out, strict=True)),
             position=outside,
@@ -233,7 +235,8 @@ class AxisGate:
         return steps
 
     def _move(self, steps: list[float], after: list[tuple[float, float]]) -> None:
-        for axis, step, (axis.v, axis.a) in zip(self._axes, steps, after, strict=True):
+        for axis, step, state in zip(self._axes, steps, after, strict=True):
+            axis.v, axis.a = state
             v = step / self._dt
             axis.a_sent, axis.v_sent = (v - axis.v_sent) / self._dt, v
 

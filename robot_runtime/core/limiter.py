@@ -1,13 +1,14 @@
 """The last gate before a driver: `Limiter` turns what is asked for into what is sent, inside the limits.
 
-Whatever comes in, what goes out is finite and within position, speed, acceleration and jerk, counted from what
-was sent last (`gate`). It works by the control period, not by the wall: after a stall it goes on from where it
-was. What falls short is told with every command and summed up by part and kind (`ClipTally`).
+Whatever comes in, what goes out is finite and within position, speed, acceleration and jerk, counted from
+what was sent last (`gate`). It works by the control period, not by the wall: after a stall it goes on from
+where it was. What falls short is told with every command and summed up by part and kind (`ClipTally`).
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import pinocchio as pin
@@ -83,6 +84,19 @@ class ClipTally:
         return out
 
 
+class _Part(Protocol):
+    """What leads one part of the robot; commands are of one kind."""
+
+    @property
+    def is_at_rest(self) -> bool: ...
+
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        """What to send instead, and what that falls short of; None if the command may pass as it is."""
+        ...
+
+    def brake(self) -> Any: ...
+
+
 class Limiter:
     """Applies `Limits` tick by tick; one thread owns it."""
 
@@ -146,7 +160,7 @@ class Limiter:
         return self._sent
 
     def move_odometry(self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"]) -> None:
-        """Odometry calls `x_after` what it called `x_before`: the base goes on as it went, told in its new frame."""
+        """Odometry calls `x_after` what was `x_before`: the base goes on as it went, in the new frame."""
         if isinstance(self._sent.base, BasePoseCommand):
             part = self._part(self._sent.base)
             assert isinstance(part, _Numbers)
@@ -165,15 +179,10 @@ class Limiter:
                 self.stalled_ns += elapsed_ns - self._period_ns
         return elapsed_ns / NS_PER_S
 
-    def _limited[P: ArmCommand | GripperCommand | BaseCommand](
-        self, command: P | None, elapsed_s: float
-    ) -> tuple[P | None, Shortfall | None]:
-        if command is None:
-            return None, None
-        out, short = self._part(command).limit(command, elapsed_s)
-        return (command, None) if short is None else (out, short)
+    def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        return (None, None) if command is None else self._part(command).limit(command, elapsed_s)
 
-    def _part(self, command: ArmCommand | GripperCommand | BaseCommand) -> "_Part":
+    def _part(self, command: ArmCommand | GripperCommand | BaseCommand) -> _Part:
         """What leads such commands; made with the first of them, at rest there."""
         part = self._parts.get(type(command))
         if part is None:
@@ -188,7 +197,7 @@ class _Numbers:
         self,
         gate: AxisGate,
         start: list[float],
-        make: Callable[[list[float]], object],
+        make: Callable[[list[float]], Any],
         *,
         is_pose: bool = False,
     ) -> None:
@@ -199,7 +208,7 @@ class _Numbers:
     def is_at_rest(self) -> bool:
         return self._gate.is_at_rest
 
-    def limit(self, command: object, elapsed_s: float) -> tuple[object, Shortfall | None]:
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
         wanted = _numbers(command)
         gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
         speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
@@ -211,7 +220,7 @@ class _Numbers:
         self._planned = self._sent if short.not_finite else wanted
         return self._make(self._sent), short
 
-    def brake(self) -> object:
+    def brake(self) -> Any:
         self._go(self._gate.brake())
         self._planned = self._sent
         return self._make(self._sent)
@@ -240,7 +249,7 @@ class _Twist(_Numbers):
     def is_at_rest(self) -> bool:
         return self._gate.is_at_rest and not any(self._sent)
 
-    def brake(self) -> object:
+    def brake(self) -> Any:
         zero = [-v for v in self._sent]
         steps, _ = self._gate.step(self._sent, zero, zero, [0.0] * len(zero))
         self._go(steps)
@@ -282,9 +291,6 @@ class _Hand:
         R_BE = pin.exp3(np.array(angles)) @ self._sent.rotation
         self._sent = pin.SE3(R_BE, self._sent.translation + np.array(step))
         return PoseCommand(p_BE=self._sent.translation.copy(), quat_BE=quaternion_from_rotation(R_BE))
-
-
-_Part = _Numbers | _Hand
 
 
 def _between(a: pin.SE3, b: pin.SE3) -> tuple[list[float], list[float]]:

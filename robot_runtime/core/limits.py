@@ -1,4 +1,4 @@
-"""What a robot may be told: `Limits`, declared for every part that is commanded. The last gate (`limiter`) keeps them."""
+"""What a robot may be told: `Limits`, for every part that is commanded. `limiter` keeps them."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from robot_runtime.core.state import readonly
 from robot_runtime.errors import InvalidValueError
 
 EASY_BRAKE = 0.8
-"""Share of the acceleration that nearing the end of a range plans with, so that guarding it rarely has to brake."""
+"""Share of the acceleration that nearing the end of a range plans with, so that guarding it rarely brakes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,7 +72,7 @@ class SpeedCurve:
             object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
 
     def braked_gain(self, limits: MotionLimits) -> Float[np.ndarray, " N"]:
-        """The gain, or a smaller one along whose curve a joint brakes with no more than most of its acceleration.
+        """The gain, or a smaller one along whose curve a joint brakes with most of its acceleration at most.
 
         Along v = -c + sqrt(k d) it brakes with k v / 2 (v + c) < k / 2. InvalidValueError: its jerk is too
         small to come to a stand along the curve, for which J >= k² / 32 c is enough.
@@ -87,7 +87,7 @@ class SpeedCurve:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Limits:
-    """What the robot may be told. A part without limits is a part it does not have: it cannot be commanded."""
+    """What the robot may be told. A part without limits cannot be commanded: the robot does not have it."""
 
     q_min: Float[np.ndarray, " N"]
     """Joint positions (N,) [rad]."""

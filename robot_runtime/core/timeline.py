@@ -78,7 +78,7 @@ class Knot:
         row: int | None,
         rates: Rates | None = None,
     ) -> None:
-        """command: or the waypoints whose row `row` it is. rates: None where they follow from the neighbours."""
+        """command: or the waypoints whose row `row` it is. rates: None if they follow from the neighbours."""
         self.t_ns = t_ns
         self.rates = rates
         self.source = source
@@ -184,8 +184,8 @@ class ChunkTimeline:
     def waypoints_at(self, times: Sequence[int]) -> Waypoints:
         """What the plan's rows say for many times, one row each.
 
-        That is `command_at`, but for a plan that ends: its last row stands for when it is due, not for when the
-        robot has come to rest there.
+        That is `command_at`, but for a plan that ends: its last row stands for when it is due, not for when
+        the robot has come to rest there.
         """
         return self._path.commands(times)
 

@@ -77,11 +77,8 @@ def assert_within(values: np.ndarray, limits: MotionLimits) -> None:
 wild = st.one_of(
     st.floats(-3.0, 3.0), st.sampled_from([1.7e308, -1.7e308, np.inf, -np.inf, np.nan, 1e9, 0.0, 1.0, -2.0])
 )
-asked = st.lists(
-    st.tuples(st.one_of(st.none(), st.lists(wild, min_size=3, max_size=3)), st.floats(-3.0, 3.0), st.integers(1, 150)),
-    min_size=1,
-    max_size=8,
-)  # fmt: skip
+places = st.one_of(st.none(), st.lists(wild, min_size=3, max_size=3))
+asked = st.lists(st.tuples(places, st.floats(-3.0, 3.0), st.integers(1, 150)), min_size=1, max_size=8)
 
 
 def spread(pieces) -> list[np.ndarray | None]:
