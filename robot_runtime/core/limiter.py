@@ -8,7 +8,7 @@ where it was. What falls short is told with every command and summed up by part 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pinocchio as pin
@@ -84,6 +84,7 @@ class ClipTally:
         return out
 
 
+@runtime_checkable
 class _Part(Protocol):
     """What leads one part of the robot; commands are of one kind."""
 

@@ -1,5 +1,7 @@
 """Whatever is asked for, what is sent keeps to the limits, by divided differences of what was sent."""
 
+from itertools import pairwise
+
 import numpy as np
 import pinocchio as pin
 import pytest
@@ -120,9 +122,7 @@ def test_the_hand_keeps_to_its_limits_along_and_about_every_axis(pieces):
     p = np.array([arm.p_BE for arm in arms])
     for what, most in zip(derivatives(p), (1.0, 9.0, 1000.0), strict=True):
         assert (np.linalg.norm(what, axis=1) <= most * (1.0 + 1e-9)).all()
-    turns = [
-        pin.log3(b.X_BE.rotation @ a.X_BE.rotation.T) / DT_S for a, b in zip(arms, arms[1:], strict=False)
-    ]
+    turns = [pin.log3(b.X_BE.rotation @ a.X_BE.rotation.T) / DT_S for a, b in pairwise(arms)]
     w = np.array(turns)
     assert (np.linalg.norm(w, axis=1) <= 1.0 + 1e-6).all()
     assert (np.linalg.norm(np.diff(w, axis=0), axis=1) / DT_S <= 9.0 * (1.0 + 1e-6)).all()
@@ -262,9 +262,9 @@ def test_a_part_without_declared_limits_cannot_be_commanded():
         dddq_max=LIMITS.dddq_max,
     )  # fmt: skip
     spec = ActionSpec(fields=(EndEffectorPose(), BasePose()), horizon=4, dt_ns=STEP)
-    with pytest.raises(InvalidValueError, match="hand_translation=..., hand_rotation=..., base=..."):
+    with pytest.raises(InvalidValueError, match=r"hand_translation=..., hand_rotation=..., base=..."):
         bare.check(spec, resolves_hand=False)
     with pytest.raises(InvalidValueError, match=r"Limits\(base=...\)"):
         bare.check(spec, resolves_hand=True)
-    with pytest.raises(InvalidValueError, match="7 joints.*2"):
+    with pytest.raises(InvalidValueError, match=r"7 joints.*2"):
         LIMITS.check(ActionSpec(fields=(JointPosition(7),), horizon=4, dt_ns=STEP), resolves_hand=False)
