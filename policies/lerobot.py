@@ -8,19 +8,21 @@ What their files leave open is in a small one beside them (`policies.lerobot_sid
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from policies.flow.inference import ChunkSampler, FlowNetwork
+from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.flow.transfers import pinned_batch
-from policies.lerobot_sidecar import ACTION, Sidecar
+from policies.lerobot_load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
+from policies.lerobot_sidecar import ACTION, Columns, Sidecar
 from policies.policy import InferenceRequest, InfersByBatch, NewRows
 from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -30,7 +32,11 @@ from robot_runtime.core.sampler_parts import (
 )
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from policies.lerobot_flow import LeRobotFlow
+    from policies.lerobot_xvla import XvlaFlow
 
 UNTRAINED = (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
 """Sampler parts that any flow takes."""
@@ -47,27 +53,14 @@ def load_lerobot(
     """What LeRobot has saved in a folder.
 
     device, dtype, is_compiled: as in `load_policy`. sidecar: instead of the one that is there.
-    CheckpointError: it holds no policy of LeRobot's that predicts chunks, or no sidecar.
+    CheckpointError: it holds no policy of LeRobot's that is run here (`lerobot_files`), or no sidecar.
     InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled.
     """
-    from lerobot.configs.policies import PreTrainedConfig
-    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
-
     sidecar = sidecar or Sidecar.load(folder)
-    try:
-        config = PreTrainedConfig.from_pretrained(folder)
-        _set_up(config, device, dtype, is_compiled=is_compiled)
-        policy = get_policy_class(config.type).from_pretrained(folder, config=config).eval()
-        before, after = make_pre_post_processors(
-            config,
-            pretrained_path=str(folder),
-            preprocessor_overrides={"device_processor": {"device": device}},
-            postprocessor_overrides={"device_processor": {"device": "cpu"}},
-        )
-    except InvalidValueError:
-        raise
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{folder} holds no policy of LeRobot's: {error}") from error
+    config = lerobot_config(folder)
+    _set_up(config, device, dtype, is_compiled=is_compiled)
+    refuse_misfit(sidecar, config, folder)
+    policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
     from policies.lerobot_flow import FLOWS
 
     name = f"{config.type} {folder.name}"
@@ -89,10 +82,7 @@ def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -
 
 
 class LeRobotPolicy(InfersByBatch):
-    """Answers with whole chunks, in one call of theirs. Knows no committed rows.
-
-    One that looks at several observations is shown the newest as often: a request knows no earlier ones.
-    """
+    """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
 
     samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
     max_inference_delay = 0
@@ -106,6 +96,9 @@ class LeRobotPolicy(InfersByBatch):
         self._sidecar, self._device = sidecar, torch.device(policy.config.device)
         draws_nothing = self._config.type == "act"
         takes_noise = getattr(self._config, "noise_scheduler_type", None) == "DDIM"
+        self._columns = Columns(sidecar, take_relative(before, after, sidecar.action_spec.dim))
+        self.execution_horizon = _execution_horizon(self._config, sidecar)
+        self.temporal_ensemble: float | None = getattr(self._config, "temporal_ensemble_coeff", None)
         self._answers_together = draws_nothing or (self._config.type == "diffusion" and takes_noise)
         self.num_evaluations = 0
         """As `BatchPolicy.num_evaluations`."""
@@ -122,19 +115,14 @@ class LeRobotPolicy(InfersByBatch):
     def tasks(self) -> tuple[str, ...]:
         return self._sidecar.tasks
 
-    @property
-    def execution_horizon(self) -> int | None:
-        return self._sidecar.execution_horizon
-
     def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
         """As `BatchPolicy.infer_batch`; all rows come at once."""
         if not isinstance(sampler, ConstantSchedule) or any(r.inference_delay for r in requests):
             raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
         observations = [request.observation for request in requests]
-        origins = [self._sidecar.origin(o.state) for o in observations]
-        rows = (
-            self.predict(observations, [request.seed for request in requests]) * self._sidecar.column_units()
-        )
+        origins = [self._columns.origin(o.state) for o in observations]
+        theirs = self.predict(observations, [request.seed for request in requests])
+        rows = theirs * self._columns.scale + self._columns.offset
         num_calls = self._num_calls()
         self.num_evaluations += num_calls * len(requests)
         answered = [row + origin for row, origin in zip(rows, origins, strict=True)]
@@ -169,8 +157,8 @@ class LeRobotPolicy(InfersByBatch):
 def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
     """A chunk (B, H, D) of any policy of LeRobot's, from what is seen now alone.
 
-    Those that keep earlier observations make their input of them in `select_action`, which is called for
-    that: what it has predicted is the chunk.
+    Those that could keep earlier observations make their input of them in `select_action`, which is called
+    for that: what it has predicted is the chunk.
     """
     policy.reset()
     if not set(getattr(policy, "_queues", {})) - {ACTION}:
@@ -187,7 +175,10 @@ def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
         policy.select_action(batch, **noise)
     finally:
         del policy.predict_action_chunk
-    return chunks[0].transpose(0, 1) if policy.config.type == "tdmpc" else chunks[0]
+    if policy.config.type != "tdmpc":
+        return chunks[0]
+    repeats, rows = policy.config.n_action_repeats, chunks[0].transpose(0, 1)
+    return rows if repeats == 1 else rows[:, :1].expand(-1, repeats, -1)
 
 
 class LeRobotFlowPolicy(SampledPolicy):
@@ -201,8 +192,9 @@ class LeRobotFlowPolicy(SampledPolicy):
     ) -> None:
         """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
         spec = sidecar.action_spec
-        units = torch.from_numpy(sidecar.column_units()).float()
-        network = _network(policy, lambda rows: after(rows) * units, spec, is_compiled=is_compiled)
+        self._columns = Columns(sidecar, take_relative(before, after, spec.dim))
+        scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
+        network = _network(policy, lambda rows: after(rows) * scale + offset, spec, is_compiled=is_compiled)
         super().__init__(ChunkSampler(network))
         self.name, self._before, self._sidecar = name, before, sidecar
         self.schema, self.action_spec, self.tasks = sidecar.schema, spec, sidecar.tasks
@@ -212,19 +204,39 @@ class LeRobotFlowPolicy(SampledPolicy):
             if part.__name__ in sidecar.trained_for and part not in UNTRAINED
         )
         self.max_inference_delay = sidecar.max_inference_delay
-        self.execution_horizon = sidecar.execution_horizon
+        self.execution_horizon = _execution_horizon(policy.config, sidecar)
         self._device = network.device
+        self.row_statistics = _statistics(policy.config, network, self._columns)
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
         return dict(self._before(pinned_batch(self._sidecar.seen(observations), self._device)))
 
     def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
-        return self._sidecar.origin(state)
+        return self._columns.origin(state)
+
+
+def _execution_horizon(config: Any, sidecar: Sidecar) -> int | None:
+    """As the sidecar says, or after as many rows as LeRobot's own loop runs, if it does not run them all."""
+    if sidecar.execution_horizon is not None or getattr(config, "temporal_ensemble_coeff", None) is not None:
+        return sidecar.execution_horizon
+    rows = int(getattr(config, "n_action_steps", sidecar.action_spec.horizon))
+    return rows if rows < sidecar.action_spec.horizon else None
+
+
+def _statistics(config: Any, network: "LeRobotFlow | XvlaFlow", columns: Columns) -> RowStatistics | None:
+    """What its postprocessor knows; rows that it leaves as they are say nothing of what is usual.
+
+    Columns that count from the state each in a way of their own have none that a robot could compare with.
+    """
+    if columns.is_mixed or config.normalization_mapping.get("ACTION", "IDENTITY") == "IDENTITY":
+        return None
+    mean, std = network.offset[None], np.abs(network.scale)[None]
+    return RowStatistics(mean=mean, std=std, from_measured=columns.count_from_state)
 
 
 def _network(
     policy: Any, after: Callable[[Tensor], Tensor], spec: ActionSpec, *, is_compiled: bool
-) -> FlowNetwork:
+) -> "LeRobotFlow | XvlaFlow":
     from policies.lerobot_flow import LeRobotFlow
     from policies.lerobot_xvla import XvlaFlow
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -19,23 +20,30 @@ ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 def load_dataset(folder: Path) -> list[StoredDemonstration]:
     """Every frame, with its pictures and the expert's plan from there, in order; videos front to back.
 
-    An episode whose saving was interrupted is left out: LeRobot writes its numbers, then its pictures, and
-    only then notes it among the episodes.
+    What was left of an episode whose saving was interrupted is passed over: info.json says how many there
+    are, and they say in which files they are.
     InvalidValueError: what is missing or does not fit.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     info_path = folder / "meta" / "info.json"
     if not info_path.is_file():
         raise InvalidValueError(f"{folder} is no LeRobot dataset: it has no meta/info.json")
-    features = json.loads(info_path.read_text())["features"]
+    info = json.loads(info_path.read_text())
+    features = info["features"]
     if ROWS not in features:
         raise InvalidValueError(f"{folder} has no column {ROWS}: robot-runtime record makes datasets with it")
-    table = pq.read_table(sorted((folder / "data").rglob("*.parquet")))
-    saved = pq.read_table(sorted((folder / "meta" / "episodes").rglob("*.parquet")))["episode_index"]
+    paths = sorted((folder / "meta" / "episodes").rglob("*.parquet"))
+    episodes = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    episodes = [row for row in episodes if row["episode_index"] < info["total_episodes"]]
+    if not episodes:
+        raise InvalidValueError(f"{folder} has no finished episode")
+    saved = pa.array([row["episode_index"] for row in episodes])
+    table = pq.read_table(_files(folder, "data", episodes, "parquet"))
     num_written = table.num_rows
-    table = table.filter(pc.is_in(table["episode_index"], value_set=saved.combine_chunks()))
+    table = table.filter(pc.is_in(table["episode_index"], value_set=saved))
     columns = {name: np.array(table[name].to_pylist()) for name in table.column_names if name != "task_index"}
     tasks = pq.read_table(folder / "meta" / "tasks.parquet").to_pandas()
     texts = {int(row["task_index"]): str(text) for text, row in tasks.iterrows()}
@@ -46,28 +54,37 @@ def load_dataset(folder: Path) -> list[StoredDemonstration]:
         if name.startswith(prefix):
             camera = name.removeprefix(prefix)
             pictures[camera] = _decode(
-                folder / "videos" / name, len(task_of), features[name]["shape"], num_written=num_written
+                _files(folder, f"videos/{name}", episodes, "mp4"),
+                len(task_of),
+                features[name]["shape"],
+                num_written=num_written,
             )
     names = features["observation.state"]["names"]
     return [_frame(i, columns, names, pictures, task_of[i]) for i in range(len(task_of))]
 
 
+def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str) -> list[Path]:
+    """Those of a kind that the episodes are in, in order."""
+    places = sorted({(row[f"{kind}/chunk_index"], row[f"{kind}/file_index"]) for row in episodes})
+    return [folder / kind / f"chunk-{chunk:03d}/file-{file:03d}.{suffix}" for chunk, file in places]
+
+
 def _decode(
-    folder: Path, num_frames: int, shape: list[int], *, num_written: int
+    paths: list[Path], num_frames: int, shape: list[int], *, num_written: int
 ) -> UInt8[np.ndarray, "n h w 3"]:
     """The first pictures; of the frames that an interrupted episode has written, some may follow."""
     import av
 
     out = np.empty((num_frames, *shape), dtype=np.uint8)
     count = 0
-    for path in sorted(folder.rglob("*.mp4")):
+    for path in paths:
         with av.open(str(path)) as file:
             for frame in file.decode(video=0):
                 if count < num_frames:
                     out[count] = frame.to_ndarray(format="rgb24")
                 count += 1
     if not num_frames <= count <= num_written:
-        raise InvalidValueError(f"{folder} has {count} pictures for {num_frames} frames")
+        raise InvalidValueError(f"{paths[0].parent.parent} has {count} pictures for {num_frames} frames")
     return out
 
 

@@ -75,7 +75,8 @@ class LeRobotFlow:
         self.looks_back_only = config.type == "smolvla" and not is_compiled
         self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
         self.device = torch.device(config.device)
-        self._scale, self._offset = scaling(after, dim)
+        self.scale, self.offset = scaling(after, dim)
+        """Of each column (D,), from their numbers to the robot's."""
         self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
         take_flow_times_by_row(policy.model, config.type)
         if is_compiled:
@@ -107,7 +108,7 @@ class LeRobotFlow:
 
     def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
         out = np.zeros((len(rows), self.row_dim))
-        out[:, : self._dim] = (rows - self._offset) / self._scale
+        out[:, : self._dim] = (rows - self.offset) / self.scale
         return out
 
     def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:

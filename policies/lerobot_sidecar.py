@@ -16,18 +16,30 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.flow.features import FeatureConfig, row_origin, state_features
+from policies.files import number, read_json, texts, value_of, whole_number
+from policies.flow.features import FeatureConfig, state_features
 from policies.loading import SIDECAR
 from policies.policy import checked_execution_horizon
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.action import (
+    ActionSpec,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    WorldEndEffectorPose,
+)
+from robot_runtime.core.conventions import AS_IT_IS, Linear
+from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError
-from robot_runtime.recorder import named_numbers
+from robot_runtime.recorder import HAND_NAMES, joint_names, named_numbers
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 PICTURES, TASK = "observation.images", "task"
+BASE_POSE_NAMES, BASE_TWIST_NAMES = ("base_x", "base_y", "base_yaw"), ("base_vx", "base_vy", "base_wz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +64,10 @@ class Sidecar:
     """After how many rows it is best asked again; None: as the method has it."""
     joint_unit_rad: float = 1.0
     """What 1 of its numbers for a joint is [rad]: pi/180 for LeRobot's arms, which count in degrees."""
-    gripper_unit_m: float = 1.0
-    """What 1 of its numbers for the gripper is [m]: a hundredth of the stroke for per cent."""
+    gripper_state: Linear = AS_IT_IS
+    """From its number for the gripper in the state to the distance of the fingers [m]."""
+    gripper_action: Linear = AS_IT_IS
+    """The same in an action."""
 
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files."""
@@ -68,7 +82,8 @@ class Sidecar:
             "max_inference_delay": self.max_inference_delay,
             "execution_horizon": self.execution_horizon,
             "joint_unit_rad": self.joint_unit_rad,
-            "gripper_unit_m": self.gripper_unit_m,
+            "gripper_state": asdict(self.gripper_state),
+            "gripper_action": asdict(self.gripper_action),
         }
         (folder / SIDECAR).write_text(json.dumps(data, indent=2) + "\n")
 
@@ -76,24 +91,26 @@ class Sidecar:
     def load(cls, folder: Path) -> "Sidecar":
         """Read it; CheckpointError says what is wrong with it."""
         path = folder / SIDECAR
+        data = read_json(path)
         try:
-            data = json.loads(path.read_text())
+            spec = ActionSpec.from_dict(data["action_spec"])
             return cls(
                 schema=Schema.from_dict(data["schema"]),
-                action_spec=ActionSpec.from_dict(data["action_spec"]),
-                state_names=tuple(data.get("state_names", ())),
-                features=None if data["features"] is None else FeatureConfig(**data["features"]),
-                tasks=tuple(data["tasks"]),
-                adds_origin=data.get("adds_origin", True),
-                trained_for=_known_samplers(data.get("trained_for", ())),
-                max_inference_delay=int(data.get("max_inference_delay", 0)),
-                execution_horizon=checked_execution_horizon(
-                    data.get("execution_horizon"), int(data["action_spec"]["horizon"])
-                ),
-                joint_unit_rad=float(data.get("joint_unit_rad", 1.0)),
-                gripper_unit_m=float(data.get("gripper_unit_m", 1.0)),
+                action_spec=spec,
+                state_names=texts(data, "state_names"),
+                features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
+                tasks=texts(data, "tasks"),
+                adds_origin=value_of(bool, data.get("adds_origin", True)),
+                trained_for=_known_samplers(texts(data, "trained_for")),
+                max_inference_delay=whole_number(data, "max_inference_delay", 0, spec.horizon - 1)
+                if "max_inference_delay" in data
+                else 0,
+                execution_horizon=checked_execution_horizon(data.get("execution_horizon"), spec.horizon),
+                joint_unit_rad=Linear(scale=number(data, "joint_unit_rad", 1.0)).scale,
+                gripper_state=_gripper(data, "gripper_state"),
+                gripper_action=_gripper(data, "gripper_action"),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
 
     def seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
@@ -115,21 +132,6 @@ class Sidecar:
             raise ValueError(f"the policy needs {', '.join(missing)}; the state has {', '.join(numbers)}")
         return [numbers[name] for name in self.state_names]
 
-    def column_units(self) -> Float[np.ndarray, " D"]:
-        """What 1 of its numbers is in each column of a row [rad or m]."""
-        units = np.ones(self.action_spec.dim)
-        for field, columns in self.action_spec.columns():
-            if isinstance(field, JointPosition):
-                units[columns] = self.joint_unit_rad
-            elif isinstance(field, GripperWidth):
-                units[columns] = self.gripper_unit_m
-        return units
-
-    def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
-        """What its rows count from."""
-        spec = self.action_spec
-        return row_origin(spec, state) if self.adds_origin else np.zeros(spec.dim)
-
     def _in_its_units(self, observation: Observation) -> Observation:
         state = observation.state
         width = state.gripper_width
@@ -137,9 +139,78 @@ class Sidecar:
             state,
             q=state.q / self.joint_unit_rad,
             dq=state.dq / self.joint_unit_rad,
-            gripper_width=None if width is None else width / self.gripper_unit_m,
+            gripper_width=None if width is None else self.gripper_state.theirs(width),
         )
         return structs.replace(observation, state=theirs)
+
+
+class Columns:
+    """From a policy's own rows to the robot's: `rows * scale + offset + origin(state)`."""
+
+    def __init__(self, sidecar: Sidecar, is_relative: Sequence[bool]) -> None:
+        """
+        is_relative: columns that count from the number of the same name in the state (LeRobot's relative
+            actions), and not as the sidecar says.
+        CheckpointError: the state has those numbers elsewhere, so they would count from others.
+        """
+        spec = sidecar.action_spec
+        self._sidecar, self._names = sidecar, column_names(spec)
+        self._relative = np.array(is_relative, bool)
+        for i in np.flatnonzero(self._relative):
+            there = sidecar.state_names[i] if i < len(sidecar.state_names) else "nothing"
+            if there != self._names[i]:
+                raise CheckpointError(
+                    f"its actions are relative to the state, but action {self._names[i]!r} would count from "
+                    f"{there!r}"
+                )
+        self.scale, self.offset = np.ones(spec.dim), np.zeros(spec.dim)
+        for field, columns in spec.columns():
+            if isinstance(field, JointPosition):
+                self.scale[columns] = sidecar.joint_unit_rad
+            elif isinstance(field, GripperWidth):
+                self.scale[columns] = sidecar.gripper_action.scale
+                self.offset[columns] = sidecar.gripper_action.offset
+        self.offset[self._relative] = 0.0  # it is in the state's number
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether they do not count from `row_origin`: LeRobot's relative actions may exclude some."""
+        return bool(self._relative.any())
+
+    @property
+    def count_from_state(self) -> bool:
+        """Whether they count from `row_origin`."""
+        return self._sidecar.adds_origin
+
+    def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        """What a row counts from, in the robot's units."""
+        spec = self._sidecar.action_spec
+        origin = row_origin(spec, state) if self._sidecar.adds_origin else np.zeros(spec.dim)
+        if self._relative.any():
+            numbers = named_numbers(state)
+            measured = np.array([numbers.get(name, np.nan) for name in self._names])
+            if not np.isfinite(measured[self._relative]).all():
+                raise ValueError("the policy's actions are relative to numbers that the state lacks")
+            origin[self._relative] = measured[self._relative]
+        return origin
+
+
+def column_names(spec: ActionSpec) -> tuple[str, ...]:
+    """What the columns of a row are, as a recording names them."""
+    names: list[str] = []
+    for field in spec.fields:
+        match field:
+            case JointPosition(num_joints=n):
+                names += joint_names(n)
+            case EndEffectorPose() | WorldEndEffectorPose():
+                names += HAND_NAMES
+            case GripperWidth():
+                names.append("gripper_width")
+            case BasePose():
+                names += BASE_POSE_NAMES
+            case BaseTwist():
+                names += BASE_TWIST_NAMES
+    return tuple(names)
 
 
 def tensors_of(
@@ -161,6 +232,13 @@ def pictures_of(observations: Sequence[Observation], schema: Schema) -> dict[str
         pixels = np.array([o.images[camera].pixels for o in observations])
         out[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
     return out
+
+
+def _gripper(data: dict[str, Any], key: str) -> Linear:
+    """Older files say what 1 is, the same for state and action."""
+    if key in data:
+        return value_of(Linear, data[key])
+    return Linear(scale=number(data, "gripper_unit_m", 1.0))
 
 
 def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:

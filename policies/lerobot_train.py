@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from policies.flow.dataset import Demonstration
-from policies.flow.features import MIN_STD, FeatureConfig, row_origin
+from policies.flow.features import MIN_STD, FeatureConfig
 from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.lerobot_sidecar import ACTION, SCENE, STATE, Sidecar, tensors_of
 from robot_runtime.core.action import ActionSpec
+from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import InvalidValueError
 

@@ -49,7 +49,8 @@ class XvlaFlow:
         self.horizon, self.row_dim = horizon, int(self._model.dim_action)
         self.num_steps = int(policy.config.num_denoising_steps)
         self.device = torch.device(policy.config.device)
-        self._scale, self._offset = scaling(after, dim)
+        self.scale, self.offset = scaling(after, dim)
+        """As in `LeRobotFlow`."""
         self._dtype = torch.bfloat16 if policy.config.dtype == "bfloat16" else torch.float32
         self._times = torch.zeros(0)
         self._model.transformer.action_encoder.register_forward_pre_hook(self._with_times_by_row)
@@ -82,7 +83,7 @@ class XvlaFlow:
 
     def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
         out = np.zeros((len(rows), self.row_dim))
-        out[:, : self._dim] = (rows - self._offset) / self._scale
+        out[:, : self._dim] = (rows - self.offset) / self.scale
         for column in self._grippers:
             share = np.clip(out[:, column], 1.0 - _SURE, _SURE)
             out[:, column] = np.log(share / (1.0 - share))

@@ -1,8 +1,8 @@
 """Policies by name. Torch is imported only for a policy that needs it."""
 
-import json
 from pathlib import Path
 
+from policies.files import read_json
 from policies.policy import Policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import find_checkpoint, shipped_checkpoints
@@ -16,6 +16,8 @@ OPENPI = "openpi.json"
 """The file by which a policy on somebody else's openpi server is known."""
 HUB = "hf://"
 """How the name of a folder on the hub begins."""
+DOWNLOADED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md")
+"""What is fetched of such a folder: nothing that could be code or a pickle."""
 ESTIMATOR = "estimator.json"
 """The file by which a policy is known that sees the scene by itself."""
 
@@ -30,7 +32,7 @@ def local_folder(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name.removeprefix(HUB)))
+        return Path(snapshot_download(name.removeprefix(HUB), allow_patterns=list(DOWNLOADED)))
     except (OSError, ValueError) as error:  # what the hub raises is one of these
         raise CheckpointError(f"{name} cannot be had from the hub: {error}") from error
 
@@ -48,10 +50,9 @@ def _check_device(device: str) -> None:
 def is_lerobot(folder: Path) -> bool:
     """Whether LeRobot has saved a policy there."""
     try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
+        return {"type", "input_features"} <= read_json(folder / "config.json").keys()
+    except CheckpointError:
         return False
-    return isinstance(config, dict) and {"type", "input_features"} <= config.keys()
 
 
 def policy_names() -> tuple[str, ...]:
@@ -66,6 +67,7 @@ def load_policy(
     device: str = "cpu",
     dtype: str | None = None,
     is_compiled: bool = False,
+    hosts: tuple[str, ...] = (),
 ) -> Policy:
     """A scripted policy, a shipped checkpoint, or what a folder holds: a checkpoint, ours or LeRobot's, or
     the address of an openpi server. hf://OWNER/NAME is a folder on the hub, downloaded once.
@@ -74,6 +76,7 @@ def load_policy(
     device: where a checkpoint computes, in torch's words ("cpu", "cuda").
     dtype: of the weights of LeRobot's pi0 and pi0.5, "float32" or "bfloat16"; None leaves them as they are.
     is_compiled: whether torch is to compile LeRobot's flows.
+    hosts: machines that a folder may have asked besides this one.
     UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
     InvalidValueError: a device that is not there, or an option that is not for this policy.
     """
@@ -88,7 +91,7 @@ def load_policy(
     if (Path(name) / OPENPI).is_file():
         from policies.openpi import OpenpiPolicy
 
-        return OpenpiPolicy.load(Path(name))
+        return OpenpiPolicy.load(Path(name), hosts=hosts)
     _check_device(device)
     if (Path(name) / SIDECAR).is_file():
         from policies.lerobot import load_lerobot

@@ -4,20 +4,26 @@
 
 A folder with one file, `openpi.json`, says where it is and what its numbers mean:
 
-    {"url": "ws://gpu:8000", "schema": {...}, "action_spec": {...}}     and names, tasks, api_key if needed
+    {"url": "ws://localhost:8000", "schema": {...}, "action_spec": {...}}  and names, tasks, api_key if needed
+
+Whoever made the folder does not choose whom this machine talks to: another host has to be named by the one
+who serves it (`serve --policy-host`).
 """
 
-import json
+import ipaddress
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import msgspec
 import numpy as np
 from jaxtyping import Float
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
+from policies.files import read_json, texts, value_of
 from policies.loading import OPENPI
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
@@ -29,6 +35,10 @@ from robot_runtime.server.gateways.openpi import pack, unpack
 
 TIMEOUT_S = 30.0
 """A first inference over there may compile."""
+MAX_ANSWER = 16 * 2**20
+"""Bytes of an answer; 1,024 rows of 64 doubles are half a million."""
+_PATH = re.compile(r"[\w./-]{0,256}")
+_API_KEY = re.compile(r"[\x20-\x7e]{1,1024}")
 
 
 class OpenpiPolicy:
@@ -63,23 +73,21 @@ class OpenpiPolicy:
         self._connection = self._connected()
 
     @classmethod
-    def load(cls, folder: Path) -> "OpenpiPolicy":
-        """From a folder with `openpi.json`; CheckpointError says what is wrong with that."""
+    def load(cls, folder: Path, *, hosts: tuple[str, ...] = ()) -> "OpenpiPolicy":
+        """From a folder with `openpi.json`; CheckpointError says what is wrong with that.
+
+        hosts: that it may name besides this machine.
+        """
         path = folder / OPENPI
+        data = read_json(path)
         try:
-            data = json.loads(path.read_text())
-            schema = Schema.from_dict(data["schema"])
-            arguments = {
-                "schema": schema,
-                "action_spec": ActionSpec.from_dict(data["action_spec"]),
-                "names": msgspec.convert(data["names"], Names) if "names" in data else None,
-                "tasks": tuple(data.get("tasks", ())),
-                "api_key": data.get("api_key"),
-            }
-            url = str(data["url"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            url, key = _checked_url(data["url"], hosts), _checked_key(data.get("api_key"))
+            schema, spec = Schema.from_dict(data["schema"]), ActionSpec.from_dict(data["action_spec"])
+            names = value_of(Names, data["names"]) if "names" in data else None
+            tasks = texts(data, "tasks")
+        except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe an openpi server's policy: {error}") from error
-        return cls(url, **arguments)
+        return cls(url, schema=schema, action_spec=spec, names=names, tasks=tasks, api_key=key)
 
     def infer(
         self,
@@ -96,7 +104,9 @@ class OpenpiPolicy:
         message = pack(self._names.sent(observation))
         try:
             answer = self._ask(message)
-        except (ConnectionClosed, TimeoutError):
+        except (ConnectionClosed, TimeoutError) as error:
+            if isinstance(error, ConnectionClosed) and error.sent is not None and error.sent.code == 1009:
+                raise RuntimeError(f"the openpi server's answer has more than {MAX_ANSWER} bytes") from error
             self._connection = self._connected()
             answer = self._ask(message)
         if isinstance(answer, str):
@@ -115,11 +125,57 @@ class OpenpiPolicy:
 
     def _connected(self) -> ClientConnection:
         self._open.close()
+        at = urlsplit(self._url)
+        port = at.port or (443 if at.scheme == "wss" else 80)
         try:
+            # A socket of our own is not sent on elsewhere, by a redirect or a proxy.
+            to_it = self._open.enter_context(socket.create_connection((at.hostname, port), TIMEOUT_S))
             connection = self._open.enter_context(
-                connect(self._url, compression=None, max_size=None, additional_headers=self._headers)
+                connect(
+                    self._url,
+                    sock=to_it,
+                    compression=None,
+                    max_size=MAX_ANSWER,
+                    additional_headers=self._headers,
+                )
             )
             connection.recv(timeout=TIMEOUT_S)  # metadata, which says nothing that can be relied on
-        except (OSError, TimeoutError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
+        except (OSError, ValueError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
             raise ServerUnavailableError(f"no openpi server answers at {self._url}: {error}") from error
         return connection
+
+
+def _checked_url(url: object, hosts: tuple[str, ...]) -> str:
+    """ValueError: it is none, or leads to a host that nobody has agreed to."""
+    at = urlsplit(url) if isinstance(url, str) else None
+    if (
+        at is None
+        or at.scheme not in ("ws", "wss")
+        or not at.hostname
+        or at.username
+        or at.query
+        or at.fragment
+    ):
+        raise ValueError(f"url is ws://HOST:PORT/NAME, got {url!r:.200}")
+    if at.port == 0 or not _PATH.fullmatch(at.path):  # a port out of range is a ValueError of its own
+        raise ValueError(f"url is ws://HOST:PORT/NAME, got {url!r:.200}")
+    if not _is_here(at.hostname) and at.hostname not in hosts:
+        raise ValueError(
+            f"it would ask {at.hostname}, another machine: say --policy-host {at.hostname} if you agree"
+        )
+    return at.geturl()
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked_key(key: object) -> str | None:
+    if key is not None and (not isinstance(key, str) or not _API_KEY.fullmatch(key)):
+        raise ValueError("an api_key is 1 to 1024 printable ASCII characters")
+    return key

@@ -10,6 +10,7 @@ import numpy as np
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.request_parts import RollForward
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float
@@ -106,7 +107,23 @@ def capabilities_of(policy: Policy) -> Capabilities:
         recipe=policy.recipe,
         roll_forward=policy.roll_forward,
         execution_horizon=policy.execution_horizon,
+        temporal_ensemble=getattr(policy, "temporal_ensemble", None),
+        row_statistics=policy.row_statistics if knows_its_rows(policy) else None,
     )
+
+
+class KnowsItsRows(Protocol):
+    """A policy that can tell what rows are foreign to it."""
+
+    @property
+    def row_statistics(self) -> RowStatistics | None:
+        """Of the rows it was trained on; None: it has been told none."""
+        ...
+
+
+def knows_its_rows(policy: Policy) -> TypeGuard[KnowsItsRows]:
+    """Whether the policy is one of those."""
+    return hasattr(policy, "row_statistics")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,15 +23,14 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell, Mailbox
-from robot_runtime.transport import Transport, connect
-from robot_runtime.transport.address import DEFAULT_ADDRESS
+from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
+from robot_runtime.transport.client import ClientTransport
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Packet, RefusalCode, Welcome
 from robot_runtime.wire.order import follows
-from robot_runtime.wire.rehearsal import ClientRehearsal, is_request_near
 
 logger = logging.getLogger(__name__)
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
@@ -58,15 +57,14 @@ class PolicyClient:
         jpeg_quality: int | None = None,
         keys: RobotKeys | None = None,
         clock: Clock | None = None,
-        transport: Transport | None = None,
     ) -> None:
         """Starts connecting.
 
+        robot: what it is called there; with keys it is called as they are.
         schema: what this robot has; the server refuses if the policy needs something else.
         jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
         policy: which of the server's; empty for the only one.
         keys: for a server that asks for them.
-        transport: instead of a connection to `address`.
         """
         self.welcome: Welcome | None = None
         """What the server said of its policy; None while there is no server."""
@@ -77,15 +75,15 @@ class PolicyClient:
             from robot_runtime.jpeg import jpeg_encoder  # most robots send raw images
 
             self._encode_jpeg = jpeg_encoder(jpeg_quality)
-        self._transport: Transport = transport or connect(address, keys=keys)
+        self._transport = ClientTransport(address, keys=keys)
+        name = robot if keys is None else keys.name
         self._session = ClientSession(
-            client_id=f"{robot}-{os.urandom(6).hex()}",
-            robot=robot,
+            client_id=f"{name}-{os.urandom(6).hex()}",
+            robot=name,
             schema=schema,
             policy=policy,
             session_ids=_session_ids(),
         )
-        self._rehearsal = ClientRehearsal()
         self._doorbell = Doorbell()
         self._requests: Mailbox[tuple[ChunkRequest, ...]] = Mailbox()
         self._cancels: deque[tuple[int, int]] = deque()
@@ -132,9 +130,7 @@ class PolicyClient:
         self._doorbell.ring()
 
     def events(self) -> list[Event]:
-        """What happened since the last call, oldest first; never blocks."""
-        if self._failure is not None:
-            raise RuntimeError("the network thread of the policy client has died") from self._failure
+        """What happened since the last call, oldest first; never blocks nor raises."""
         events, self._seen = self._seen, []
         while not self._events.empty():  # nobody else takes any
             events.append(self._events.get_nowait())
@@ -157,14 +153,14 @@ class PolicyClient:
         deadline_ns = self._clock.now_ns() + int(timeout_s * NS_PER_S)
         while self.welcome is None:
             if self._failure is not None:
-                self.events()
+                raise RuntimeError("the network thread of the policy client has died") from self._failure
             if self._refusal is not None:
                 raise self._refused_error(self._refusal)
             if self._clock.now_ns() >= deadline_ns:
                 hint = "start one with `robot-runtime serve`, or check address and firewall"
+                trouble = self._trouble or name_trouble(self._address)
                 raise ServerUnavailableError(
-                    f"no policy server answered at {self._address} within {timeout_s:g} s; "
-                    f"{self._trouble or hint}"
+                    f"no policy server answered at {self._address} within {timeout_s:g} s; {trouble or hint}"
                 )
             self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S // 500)
         return self.welcome
@@ -177,6 +173,11 @@ class PolicyClient:
         self._doorbell.ring()
         self._thread.join()
         self._doorbell.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a server that is lost can be found again: the network thread has not died."""
+        return self._failure is None
 
     @property
     def thread_id(self) -> int:
@@ -261,8 +262,6 @@ class PolicyClient:
                     self._session.abandon(packet.message, reason, self._clock.now_ns())
         while self._outbox and self._transport.send(self._outbox[0]):
             self._outbox.popleft()
-        if any(is_request_near(packet) for packet in packets):
-            self._rehearsal.run(self._clock.now_ns())
 
     def _hand_over(self) -> None:
         while (event := self._session.next_event()) is not None:

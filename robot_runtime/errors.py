@@ -32,7 +32,7 @@ class SchemaMismatchError(RobotRuntimeError):
 
 
 class RobotStoppedError(RobotRuntimeError):
-    """The robot went to STOP on its own; says why."""
+    """The robot went to STOP on its own, could not go on, or never moved; says why."""
 
 
 class ServerUnavailableError(RobotRuntimeError):

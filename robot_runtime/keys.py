@@ -4,14 +4,19 @@
     keys/left/     robot.key_secret    server.key                                for the robot "left"
     keys/right/    robot.key_secret    server.key                                for the robot "right"
 
-Everything between them is then encrypted, and a server answers only robots whose key lies in `allowed`. A key
-that is taken out of there shuts that robot out when the server starts the next time.
+Everything between them is then encrypted, and a server answers only robots whose key lies in `allowed`, each
+under the name of its file alone. A key that is taken out of there shuts that robot out when the server starts
+the next time.
 """
 
+import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from zmq.utils import z85
 
 from robot_runtime.errors import RobotRuntimeError
 
@@ -24,28 +29,30 @@ class KeysError(RobotRuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerKeys:
-    """A server's own pair, and the folder with the public keys of the robots it answers."""
+    """A server's own pair, and whose public keys it answers."""
 
     public: bytes
     secret: bytes
-    allowed: Path
+    allowed: Mapping[bytes, str]
+    """Public key, 32 bytes -> the robot's name."""
 
     @classmethod
     def load(cls, folder: Path) -> "ServerKeys":
         """From what `make_keys` calls the server's folder; KeysError says what is wrong with it."""
         public, secret = _pair(folder / f"{SERVER}{SECRET}")
         allowed = folder / ALLOWED
-        if not any(allowed.glob("*.key")):
+        names = {z85.decode(_certificate(path)[0]): path.stem for path in allowed.glob("*.key")}
+        if not names:
             raise KeysError(f"{allowed} holds no robot's key: nobody could connect; {_HINT}")
-        for path in allowed.glob("*.key"):
-            _certificate(path)
-        return cls(public=public, secret=secret, allowed=allowed)
+        return cls(public=public, secret=secret, allowed=names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobotKeys:
     """A robot's own pair, and the server's public key."""
 
+    name: str
+    """Which the server has the key under: no other robot can use it."""
     public: bytes
     secret: bytes
     server: bytes
@@ -53,9 +60,10 @@ class RobotKeys:
     @classmethod
     def load(cls, folder: Path) -> "RobotKeys":
         """From what `make_keys` calls the robot's folder; KeysError says what is wrong with it."""
-        public, secret = _pair(folder / f"robot{SECRET}")
+        path = folder / f"robot{SECRET}"
+        public, secret = _pair(path)
         server, _ = _certificate(folder / f"{SERVER}.key")
-        return cls(public=public, secret=secret, server=server)
+        return cls(name=_name(path), public=public, secret=secret, server=server)
 
 
 def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
@@ -77,7 +85,7 @@ def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
         made.append(server)
     for robot in robots:
         (folder / robot).mkdir()
-        _make_pair(folder / robot, "robot")
+        _make_pair(folder / robot, "robot", name=robot)
         (folder / robot / "robot.key").rename(server / ALLOWED / f"{robot}.key")
         shutil.copy(server / f"{SERVER}.key", folder / robot)
         made.append(folder / robot)
@@ -85,20 +93,38 @@ def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
 
 
 _HINT = "`robot-runtime keys` makes keys"
+_FOR_OTHERS = 0o077  # what a mode says of group and others
 
 
-def _make_pair(folder: Path, name: str) -> None:
+def _make_pair(folder: Path, file: str, **metadata: str) -> None:
     from zmq.auth import certs  # only those with keys need it
 
-    _, secret = certs.create_certificates(folder, name)
-    Path(secret).chmod(0o600)
+    before = os.umask(_FOR_OTHERS)
+    try:
+        certs.create_certificates(folder, file, metadata)
+    finally:
+        os.umask(before)
 
 
 def _pair(path: Path) -> tuple[bytes, bytes]:
     public, secret = _certificate(path)
     if secret is None:
         raise KeysError(f"{path} holds no secret key; {_HINT}")
+    mode = path.stat().st_mode & 0o777
+    if mode & _FOR_OTHERS:
+        raise KeysError(
+            f"{path} is a secret that others on this machine can use (mode {mode:03o}): "
+            f"`chmod 600 {path}`, and make new keys if somebody may have read it"
+        )
     return public, secret
+
+
+def _name(path: Path) -> str:
+    """The robot's name, which `make_keys` wrote beside its secret."""
+    found = re.search(r"^\s*name = (\w+)\s*$", path.read_text(), re.MULTILINE)
+    if found is None:
+        raise KeysError(f"{path} does not say which robot's it is; {_HINT}")
+    return found[1]
 
 
 def _certificate(path: Path) -> tuple[bytes, bytes | None]:

@@ -6,7 +6,11 @@ LeRobot stamps frame k with k / fps, whatever the clock said; when things were r
 it, as integers in nanoseconds (`capture.time_ns.*`).
 """
 
-from collections.abc import Mapping
+import contextlib
+import errno
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from robot_runtime.core.action import (
+    NS_PER_S,
     BasePoseCommand,
     BaseTwistCommand,
     Command,
@@ -25,10 +30,16 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import pose_from_quaternion, rotation_to_6d
+from robot_runtime.dataset_folder import DatasetFolder, RecordingFailedError
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 
 HAND_NAMES = tuple(f"hand_{name}" for name in ("x", "y", "z", *(f"rotation_{i}" for i in range(6))))
 """Position, and the first two columns of the rotation."""
+
+LEROBOT_COLUMNS = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
+"""Those that LeRobot adds to every dataset."""
+MAX_PICTURE_AGE_NS = NS_PER_S // 2
+"""A picture older than its frame by more than this does not show what the frame's action was for."""
 
 
 def joint_names(num_joints: int) -> tuple[str, ...]:
@@ -99,23 +110,54 @@ class Recording:
             out[name] = {"dtype": "float32", "shape": size, "names": None}
         return out
 
+    def refuse_other(self, info: Mapping[str, Any], folder: Path) -> None:
+        """InvalidValueError: a dataset with this info.json cannot be gone on with; names what differs."""
+        if (info["fps"], info.get("robot_type")) != (self.fps, self.robot_type):
+            raise InvalidValueError(
+                f"{folder} is of {info.get('robot_type')!r} at {info['fps']} frames a second, the recording "
+                f"of {self.robot_type!r} at {self.fps}"
+            )
+        own, there = self.features([]), info["features"]
+        for name in sorted((own.keys() ^ there.keys()) - LEROBOT_COLUMNS):
+            side = "the recording" if name in own else "the dataset"
+            raise InvalidValueError(f"only {side} has a column {name!r}; {folder} cannot be gone on with")
+        for name in own.keys() - {"action"}:
+            what, has = own[name], there[name]
+            if (what["dtype"], list(what["shape"])) != (has["dtype"], list(has["shape"])):
+                raise InvalidValueError(
+                    f"column {name!r} is {has['dtype']} {tuple(has['shape'])} in {folder}, "
+                    f"{what['dtype']} {tuple(what['shape'])} in the recording"
+                )
+            _refuse_other_names(f"column {name!r}", has["names"], what["names"])
+
 
 class DatasetRecorder:
-    """Writes episodes into a folder that does not exist yet; an episode that is dropped leaves nothing.
+    """Writes episodes into a folder of its own; an episode that is dropped leaves nothing.
 
     with DatasetRecorder(folder, recording) as recorder:
         recorder.add(observation, command)      once every 1 / fps
         recorder.end_episode(keep=True)
+
+    Stock LeRobot reads the finished episodes at any moment, also after a kill, see `DatasetFolder`.
     """
 
-    def __init__(self, folder: Path, recording: Recording) -> None:
-        """InvalidValueError: the folder exists. RecorderUnavailableError: LeRobot cannot write here."""
-        self._folder, self._recording = folder, recording
-        if folder.exists():
-            raise InvalidValueError(f"a dataset is written into a folder of its own, {folder} exists")
-        self._dataset: Any = None
-        self._num_frames = 0
+    def __init__(self, folder: Path, recording: Recording, *, resume: bool = False) -> None:
+        """
+        resume: go on in a dataset that is there, of the same columns; a folder that is not there is made.
+        InvalidValueError: the folder exists, or what is in it does not fit. RecorderUnavailableError: LeRobot
+            cannot write here.
+        """
+        self._recording = recording
         self._writer = _dataset_class()
+        self._folder = DatasetFolder(folder, resume=resume)
+        self._dataset: Any = None
+        self._pace = _Pace(recording)
+        try:
+            if self._folder.info is not None:
+                recording.refuse_other(self._folder.info, folder)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -127,8 +169,17 @@ class DatasetRecorder:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes that were kept."""
-        return 0 if self._dataset is None else int(self._dataset.num_episodes)
+        """Episodes in the dataset: those that were kept, and those that were there."""
+        return self._folder.num_episodes
+
+    @property
+    def leftovers(self) -> list[str]:
+        """Files of an unfinished episode that a killed run had left and that were removed."""
+        return self._folder.leftovers
+
+    def notes(self, name: str) -> list[Any]:
+        """What `end_episode` was given under `name` for each episode."""
+        return self._folder.notes(name)
 
     def add(
         self,
@@ -136,41 +187,79 @@ class DatasetRecorder:
         command: Command,
         extra: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Take one frame; InvalidValueError names what is missing or has another size."""
+        """Take one frame.
+
+        InvalidValueError: names what is missing, not finite, of another size or out of step with `fps`; the
+            frame is not taken, the episode can go on or be ended.
+        RecordingFailedError: it cannot be written.
+        """
         frame = self._frame(observation, extra or {})
         frame["action"], names = _action(command)
-        if self._dataset is None:
-            self._dataset = self._create(names)
-        self._dataset.add_frame(frame)
-        self._num_frames += 1
+        for name, values in frame.items():
+            if isinstance(values, np.ndarray) and not np.isfinite(values).all():
+                raise InvalidValueError(f"{name} of a frame to record has NaN or infinite numbers")
+        if self._folder.info is not None:
+            _refuse_other_names("action", self._folder.info["features"]["action"]["names"], names)
+        self._pace.check(observation)
+        with self._told():
+            if self._dataset is None:
+                self._dataset = self._create(names)
+            self._dataset.add_frame(frame)
+        self._pace.took(observation)
 
-    def end_episode(self, *, keep: bool) -> None:
-        """Write the frames since the last end, or forget them."""
-        if self._num_frames:
+    def end_episode(self, *, keep: bool, notes: Mapping[str, int | str] | None = None) -> None:
+        """Write the frames since the last end, or forget them.
+
+        notes: kept with the episode, see `notes`.
+        RecordingFailedError: it cannot be written; those before it are as they were.
+        """
+        self._pace = _Pace(self._recording)
+        dataset, self._dataset = self._dataset, None
+        if dataset is None:
+            return
+        with self._told():
             if keep:
-                self._dataset.save_episode()
-            else:
-                self._dataset.clear_episode_buffer()
-        self._num_frames = 0
+                dataset.save_episode(parallel_encoding=False)  # a kill must leave nobody who still writes
+                dataset.finalize()
+                self._folder.take(dataset.root, notes or {})
+            shutil.rmtree(dataset.root.parent)
 
     def close(self) -> None:
-        """Finish the files; frames of an episode that was not ended are forgotten."""
-        if self._dataset is not None:
-            self.end_episode(keep=False)
-            self._dataset.finalize()
+        """Let the folder go; frames of an episode that was not ended are forgotten."""
+        self._dataset = None
+        self._folder.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever goes wrong in writing, said in one sentence."""
+        try:
+            yield
+        except Exception as error:  # LeRobot, PyAV, Pillow and pyarrow each raise their own
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError) and error.errno == errno.EFBIG:
+                why = "a file would be larger than this user may write"
+            elif isinstance(error, RecordingFailedError):
+                why = str(error)
+            elif self._folder.is_full:
+                why = "the disk is full"
+            count = self._folder.num_episodes
+            raise RecordingFailedError(
+                f"episode {count} cannot be written to {self._folder.root}: {why}; "
+                f"the {count} before it are complete, --resume goes on after them"
+            ) from error
 
     def _create(self, action_names: list[str]) -> Any:
+        """A dataset for one episode, which the folder takes when it is whole."""
         recording = self._recording
         return self._writer.create(
-            repo_id=self._folder.name,
-            root=self._folder,
+            repo_id=self._folder.root.name,
+            root=self._folder.staging(),
             fps=recording.fps,
             features=recording.features(action_names),
             robot_type=recording.robot_type,
             use_videos=True,
             rgb_encoder=_h264(),
             video_backend="pyav",
-            metadata_buffer_size=1,  # or a crash loses what is still in memory
         )
 
     def _frame(self, observation: Observation, extra: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -204,6 +293,56 @@ class DatasetRecorder:
         return frame
 
 
+class _Pace:
+    """Whether frames come as LeRobot will stamp them: frame k at start + k / fps.
+
+    |--1/fps--|
+    0         1         2                   frame k may be half a period off, and 0.5 % of the way so far
+         0..4.4:  half a period to one and a half from one frame to the next
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._fps, self._period_ns = recording.fps, NS_PER_S / recording.fps
+        self._cameras = tuple(recording.schema.cameras)
+        self._first_ns, self._count = 0, 0
+        self._last: Observation | None = None
+
+    def check(self, observation: Observation) -> None:
+        """InvalidValueError: it is out of step with the frames that were taken, or its pictures are."""
+        t_ns, last = observation.t_obs_ns, self._last
+        for camera in self._cameras:
+            image = observation.images[camera]
+            age_ns = t_ns - image.t_ns
+            if not -self._period_ns <= age_ns <= MAX_PICTURE_AGE_NS:
+                raise InvalidValueError(
+                    f"the picture of camera {camera!r} was taken {age_ns / 1e9:.3f} s before the frame it is "
+                    f"recorded with; at most {MAX_PICTURE_AGE_NS / 1e9:g} s before, or one period after, "
+                    "is allowed"
+                )
+            if last is not None and image.t_ns < last.images[camera].t_ns:
+                raise InvalidValueError(f"the stamps of camera {camera!r} go back from frame to frame")
+        if last is None:
+            return
+        gap = (t_ns - last.t_obs_ns) / self._period_ns
+        off = abs((t_ns - self._first_ns) / self._period_ns - self._count)
+        if not 0.5 < gap < 1.5 or off > 0.5 + 0.005 * self._count:
+            raise InvalidValueError(
+                f"frames are recorded at {self._fps} a second; frame {self._count} comes {gap:.2f} periods "
+                f"after the one before it and {off:.2f} from where it belongs"
+            )
+
+    def took(self, observation: Observation) -> None:
+        """It is the next frame."""
+        if self._last is None:
+            self._first_ns = observation.t_obs_ns
+        self._last, self._count = observation, self._count + 1
+
+
+def _refuse_other_names(column: str, has: list[str] | None, names: list[str] | None) -> None:
+    if list(has or ()) != list(names or ()):
+        raise InvalidValueError(f"the dataset's {column} is {has}, the recording's is {names}")
+
+
 def _dataset_class() -> Any:
     try:
         from lerobot.datasets.lerobot_dataset import LeRobotDataset
@@ -216,12 +355,15 @@ def _dataset_class() -> Any:
 
 
 def _hush() -> None:
-    """No lines of the encoder's and no bar of LeRobot's for every episode: whoever records shows progress."""
+    """No lines of the encoder's, none for every picture that cannot be written, and no bar of LeRobot's for
+    every episode: whoever records shows progress, and `DatasetRecorder` says what fails."""
     import av.logging
     import datasets
 
     av.logging.set_libav_level(av.logging.ERROR)
     datasets.disable_progress_bars()
+    for name in ("image_writer", "dataset_writer", "video_utils"):
+        logging.getLogger(f"lerobot.datasets.{name}").setLevel(logging.CRITICAL)
 
 
 def _h264() -> Any:
@@ -266,4 +408,5 @@ def _action(command: Command) -> tuple[Float[np.ndarray, " D"], list[str]]:
 def _checked(what: str, numbers: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if numbers.shape != shape:
         raise InvalidValueError(f"{what} is recorded with shape {shape}, got {numbers.shape}")
-    return numbers.astype(np.float32)
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)  # too large for it is infinite, which is refused

@@ -5,7 +5,12 @@
                     ─► events ─────────┘
 
 The control thread never waits for the others. When `duration_s` is over or `should_stop` says so, the robot
-coasts to rest and the loop ends; if an error gets out, its drivers are stopped all the same.
+comes to rest and the loop ends. Nothing that network, server, cameras or callbacks do ends it in mid-motion:
+
+    server lost                       the plan runs to its end, HOLD, until it is back
+    server that cannot go on          the plan runs to its end, HOLD, then the run ends: `RunRecord.fault`
+    an error of `observe`, `on_tick`  the robot comes to rest, then the error goes out
+    an error of a driver              goes out at once; all drivers are stopped
 """
 
 import contextlib
@@ -33,11 +38,12 @@ from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.whole_body import WholeBody
-from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.distribution import Distribution
 from robot_runtime.mailbox import Mailbox
+from robot_runtime.notices import Notices
 from robot_runtime.realtime import Pacer, real_time_thread
 from robot_runtime.robot import Robot
-from robot_runtime.telemetry import RunRecord
+from robot_runtime.telemetry import KEPT_TICKS, RunRecord
 from robot_runtime.wire.events import (
     PartReceived,
     RequestDropped,
@@ -47,7 +53,7 @@ from robot_runtime.wire.events import (
     ServerReady,
     ServerRefused,
 )
-from robot_runtime.wire.messages import Welcome
+from robot_runtime.wire.messages import DropReason, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -139,10 +145,12 @@ class Runner:
         welcome: Welcome,
         *,
         latency: LatencyEstimator | None = None,
+        keep_ticks: int | None = KEPT_TICKS,
     ) -> None:
         """
         latency: measured over this connection (`probe.latency_for`), so that the first request knows it; None
             learns it on the way.
+        keep_ticks: how many of the newest ticks the record keeps; None keeps all of a short run.
         InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk.
         """
         self._setting = setting
@@ -151,7 +159,7 @@ class Runner:
         self._boxes: dict[str, Mailbox[Image]] = {}
         self._blind = ""
         self._is_connected = True
-        self.arrival_to_executor_ns: list[int] = []
+        self.arrival_to_executor_ns = Distribution()
         can = welcome.capabilities
         self.executor = Executor(
             action_spec=welcome.action_spec,
@@ -165,9 +173,13 @@ class Runner:
             correction_head=setting.correction_head,
             whole_body=setting.whole_body,
             latency=latency,
+            row_statistics=can.row_statistics,
         )
-        self.record = RunRecord(counts=self.executor.counts)
-        self._said: set[str] = set()
+        self.record = RunRecord(counts=self.executor.counts, keep=keep_ticks)
+        self._notices = Notices(lambda text, is_routine: self._log(text, is_routine=is_routine))
+        self._stands = False
+        self._fault = ""
+        self._error: Exception | None = None
 
     def run(
         self,
@@ -176,7 +188,11 @@ class Runner:
         on_tick: Callable[[Tick], None] = lambda tick: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> RunRecord:
-        """Control the robot until it is told to stop and stands still; returns what happened."""
+        """Control the robot until it is told to stop and stands still; returns what happened.
+
+        A run that cannot go on ends by itself, `RunRecord.fault` says why. An error of a callback goes out
+        once the robot stands.
+        """
         setting = self._setting
         needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
         with camera_threads(needed) as self._boxes:
@@ -201,47 +217,78 @@ class Runner:
         while executor.mode is not Mode.STOP or not executor.is_at_rest:
             beat = pacer.wait()
             now_ns = beat.now_ns
-            if now_ns >= end_ns or should_stop():
+            if now_ns >= end_ns or self._is_over(now_ns, should_stop):
                 executor.stop()
             state = setting.robot.read()
-            self._take_events(now_ns)
-            request = None
-            if self._is_connected and executor.wants_request(now_ns):
-                request = self._request(state, now_ns)
-            if executor.wants_correction(now_ns):
-                executor.correct(setting.observe(state), now_ns)
+            self._guarded(self._take_events, now_ns)
+            request = self._guarded(self._request, state, now_ns)
+            self._guarded(self._correct, state, now_ns)
             tick = executor.tick(state, now_ns)
             setting.robot.write(tick.command)
             if request is not None:
-                self._client.submit(request)
+                self._guarded(self._client.submit, request)
             self.record.on_tick(tick, executor.last_splice)
-            self.record.lateness_ns.append(beat.lateness_ns)
+            self.record.lateness_ns.add(beat.lateness_ns)
             self.record.num_skipped += beat.num_skipped
-            on_tick(tick)
+            self._guarded(on_tick, tick)
+            self._say_why_it_stands(now_ns)
             if tick.mode is not mode:
                 is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
                 self._log(f"{mode.name} -> {tick.mode.name}: {tick.cause.value}", is_routine=is_routine)
                 mode = tick.mode
+        self._notices.sum_up()
+        if self._error is not None:
+            raise self._error
+        if self.record.num_splices == 0 and not self._fault:
+            self._fault = f"the robot did not move: {executor.why_no_rows()}"
+        self.record.fault = self._fault
+
+    def _is_over(self, now_ns: int, should_stop: Callable[[], bool]) -> bool:
+        """Whether to come to rest now."""
+        if self._error is not None or self._guarded(should_stop):
+            return True
+        is_at_rest = self.executor.timeline.phase(now_ns) is Phase.REST
+        return bool(self._fault) and self.executor.mode is Mode.HOLD and is_at_rest
+
+    def _guarded[**P, T](self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What a call into somebody else's code returns. Its first error is kept until the robot stands; then
+        nothing but the loop itself goes on, and None is returned."""
+        if self._error is not None:
+            return None
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            self._error = error
+            self._log(f"the robot comes to rest: {type(error).__name__}: {error}", is_routine=False)
+            return None
+
+    def _say_why_it_stands(self, now_ns: int) -> None:
+        """One line each time the robot has stood still for longer than it should."""
+        why = self.executor.why_it_stands(now_ns)
+        if why is not None and not self._stands:
+            self._notices.note("the robot stood still", f"the robot stands still: {why}")
+        self._stands = why is not None
 
     def _log(self, text: str, *, is_routine: bool = True) -> None:
         self.record.log.append((self._setting.clock.now_ns(), text))
         logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)
 
-    def _say_once(self, text: str, *, is_routine: bool) -> None:
-        """Log what holds for every part of an answer, or at every request from now on."""
-        if text not in self._said:
-            self._said.add(text)
-            self._log(text, is_routine=is_routine)
+    def _correct(self, state: RobotState, now_ns: int) -> None:
+        """Move the row due next by what is seen now, if the method does so."""
+        if self.executor.wants_correction(now_ns):
+            self.executor.correct(self._setting.observe(state), now_ns)
 
     def _request(self, state: RobotState, now_ns: int) -> ChunkRequest | None:
-        """What to ask with the newest observation, if all cameras have a picture to go with it."""
+        """What to ask with the newest observation, if it is time to and all cameras have a picture for it."""
+        if not self._is_connected or not self.executor.wants_request(now_ns):
+            return None
         images = self._images(now_ns)
         if images is None:
             return None
         observation = structs.replace(self._setting.observe(state), images=images)
         request = self.executor.make_request(observation)
-        for sentence in self.executor.counts.fallbacks():
-            self._say_once(sentence, is_routine=False)
+        for sentence, count in self.executor.counts.fallbacks().items():
+            self._notices.counted(sentence, count, sentence)
         return request
 
     def _images(self, now_ns: int) -> dict[str, Image] | None:
@@ -268,29 +315,63 @@ class Runner:
                     outcome = self.executor.on_part(
                         event.part, now_ns, server_ns=event.queue_ns + event.infer_ns
                     )
-                    self.arrival_to_executor_ns.append(now_ns - event.arrived_ns)
+                    self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
                     if outcome not in (PartOutcome.RUNS, PartOutcome.WAITS):
-                        self._say_once(
+                        self._notices.note(
+                            f"an answer was not used: {outcome.value}",
                             f"answer {event.part.request_id} not used: {outcome.value}",
-                            is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.STOPPED),
+                            is_routine=outcome
+                            in (PartOutcome.OVERTAKEN, PartOutcome.VOID, PartOutcome.STOPPED),
                         )
                 case RequestDropped() | RequestExpired() | RequestFailed():
-                    self._log(f"no answer: {event}", is_routine=False)
+                    self._notices.note(
+                        f"no answer: {_reason(event)}", f"no answer: {event}", is_routine=_is_replaced(event)
+                    )
                     self.executor.on_request_failed(event.request_id)
                 case ServerLost():
                     self._log(f"{SERVER_LOST}: {event.reason}; the plan runs to its end", is_routine=False)
                     self._is_connected = False
                     self.executor.on_server_lost()
+                    if not self._client.is_alive:
+                        self._cannot_go_on(event.reason)
                 case ServerReady():
-                    came, began = event.welcome, self._welcome
-                    if (came.action_spec, came.capabilities) != (began.action_spec, began.capabilities):
-                        raise SchemaMismatchError(
-                            f"the server came back with {came.policy!r}, {came.action_spec} and "
-                            f"{came.capabilities}; this run began with {began.policy!r}, "
-                            f"{began.action_spec} and {began.capabilities}"
-                        )
-                    if not self._is_connected:
-                        self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
-                    self._is_connected = True
+                    self._on_ready(event.welcome)
                 case ServerRefused():
-                    raise SchemaMismatchError(f"the server refuses this robot: {event.reason}")
+                    self._cannot_go_on(f"the server refuses this robot: {event.reason}")
+
+    def _on_ready(self, came: Welcome) -> None:
+        """A server is there, at the start or again: the same policy goes on, another one cannot."""
+        began = self._welcome
+        if came.action_spec != began.action_spec:
+            told = f"rows of {came.action_spec}, this run began with {began.action_spec}"
+        elif came.capabilities != began.capabilities:
+            told = f"{came.capabilities}, this run began with {began.capabilities}"
+        else:
+            if not self._is_connected:
+                self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
+            self._is_connected, self._fault = True, ""
+            return
+        self._cannot_go_on(
+            f"the server came back with policy {came.policy!r} ({began.policy!r} before): {told}"
+        )
+
+    def _cannot_go_on(self, why: str) -> None:
+        """Nothing is asked any more: the plan runs to its end, the robot holds, and the run ends."""
+        self._is_connected, self._fault = False, why
+        self.executor.on_server_lost()
+        self._log(f"{why}; the plan runs to its end, then the run ends", is_routine=False)
+
+
+def _reason(event: RequestDropped | RequestExpired | RequestFailed) -> str:
+    """What requests that end so have in common."""
+    match event:
+        case RequestDropped(reason=dropped):
+            return f"dropped, {dropped.value}"
+        case RequestFailed(reason=reason):
+            return reason.partition(":")[0]  # what follows is this one's own
+    return "none within its deadline"
+
+
+def _is_replaced(event: RequestDropped | RequestExpired | RequestFailed) -> bool:
+    """Whether a newer request took its place."""
+    return isinstance(event, RequestDropped) and event.reason is DropReason.SUPERSEDED

@@ -64,7 +64,8 @@ class EpisodeResult:
             ((b.source.t_obs_ns - a.source.t_obs_ns) / NS_PER_S, b.latency_ns / NS_PER_S)
             for a, b in pairwise(record.splices)
         )
-        return cls(seed=seed, score=score, summary=summary, digest=record.digest(), arrivals=arrivals)
+        digest = record.digest() if record.is_whole else ""
+        return cls(seed=seed, score=score, summary=summary, digest=digest, arrivals=arrivals)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,8 +161,9 @@ def play(
         correction_head=correction_head,
         whole_body=sim_whole_body(world),
         latency=server.probed(method.sampler),
+        row_statistics=can.row_statistics,
     )
-    record = RunRecord(counts=executor.counts)
+    record = RunRecord(counts=executor.counts, keep=None)
     scorer, snapshots, informed = task.make_scorer(world), [], Informed(policy.action_spec.dt_ns)
     executor.reset(robot.read(), clock.now_ns())
     for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):

@@ -19,6 +19,7 @@ from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.probe import choose_for, latency_for, latency_line
 from robot_runtime.runner import Runner, Setting
+from robot_runtime.telemetry import KEPT_TICKS
 from robot_runtime.wire.messages import Welcome
 from sim.drivers import SimCamera, sim_limits, sim_robot, sim_whole_body
 from sim.evaluate import Episode, EpisodeResult
@@ -48,6 +49,8 @@ class RealTimeConfig:
     """Height and width of all cameras' pictures; None leaves them as the task has them."""
     correction_head: ResidualHead | None = None
     """For methods that correct rows on the robot."""
+    keep_ticks: int | None = KEPT_TICKS
+    """How many of the newest ticks the record keeps; None keeps all, to draw them."""
     snapshot_period_ns: int | None = None
     """How often to keep a world snapshot for a video; None keeps none."""
 
@@ -78,7 +81,7 @@ def run_real_time(
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
         method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
         setting = _setting(config, method, world, clock, schema)
-        runner = Runner(setting, client, welcome, latency=latency)
+        runner = Runner(setting, client, welcome, latency=latency, keep_ticks=config.keep_ticks)
         world.reset(config.seed, t_start_ns=clock.now_ns())  # measuring took its time
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
         next_snapshot_ns = 0

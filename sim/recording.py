@@ -28,13 +28,19 @@ def record_expert(
     cameras: tuple[str, ...],
     size: tuple[int, int],
     learner: Expert | None = None,
+    source: str = "",
+    resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, kept: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Record disturbed episodes, those that succeed; returns how many are kept.
+    """Record disturbed episodes, those that succeed; returns how many the dataset has in all.
 
     cameras: names of the task's; none is fine. size: (height, width) of their pictures [pixels].
     learner: drives most of the time, while the labels stay the expert's, see `sim.spells`; all are kept.
-    progress: called with (episodes done, episodes kept).
+    source: who is recorded, where it is not the expert alone.
+    resume: go on after the last episode that is in the folder of the same task, source and seed; the outcome
+        is that of a run that was never interrupted.
+    progress: called with (episodes done, episodes kept). say: gets a line on what a killed run has left.
     """
     world = World(make_task(task_name))
     spec = action_spec_of(task_name)
@@ -42,15 +48,27 @@ def record_expert(
     extra = {ROWS: (spec.horizon, spec.dim), NUM_COMMITTED: (1,)}
     recording = Recording(schema=schema, fps=round(1e9 / DT_NS), robot_type="simulated FR3", extra=extra)
     pictures = partial(take_pictures, cameras=schema.cameras)
-    with DatasetRecorder(folder, recording) as recorder:
-        command = led_robot(world).command
-        for episode in range(num_episodes):
+    of = f"{task_name} {source}".strip()
+    with DatasetRecorder(folder, recording, resume=resume) as recorder:
+        if recorder.leftovers:
+            say(f"removed what a run that was killed had left: {', '.join(recorder.leftovers)}")
+        command, first = led_robot(world).command, _num_tried(recorder, of, seed)
+        if first:
+            say(f"{recorder.num_episodes} episodes are there, going on with number {first}")
+        for episode in range(first, num_episodes):
             kept = disturbed_episode(world, seed=seed, episode=episode, cameras=pictures, learner=learner)
             for demonstration in kept or []:
                 _add(recorder, demonstration, command)
-            recorder.end_episode(keep=True)
+            recorder.end_episode(keep=True, notes={"source": of, "seed": seed, "episode": episode})
             progress(episode + 1, recorder.num_episodes)
         return recorder.num_episodes
+
+
+def _num_tried(recorder: DatasetRecorder, source: str, seed: int) -> int:
+    """How many episodes of these draws come before the next one; those that failed after the last that was
+    kept would fail again."""
+    notes = zip(*(recorder.notes(name) for name in ("source", "seed", "episode")), strict=True)
+    return max((episode + 1 for *draws, episode in notes if draws == [source, seed]), default=0)
 
 
 def _add(recorder: DatasetRecorder, demonstration: Demonstration, command: Callable) -> None:

@@ -1,17 +1,24 @@
 """Demonstrations as a LeRobot dataset, written and read back."""
 
+import contextlib
+import json
+import os
+import resource
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pinocchio as pin
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from robot_runtime.core.action import BasePoseCommand, Command, GripperCommand, JointCommand, PoseCommand
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.recorder import DatasetRecorder, Recording
+from robot_runtime.recorder import DatasetRecorder, Recording, RecordingFailedError, _Pace
 from sim.tasks.household import mobile_schema
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
@@ -32,7 +39,7 @@ def observation(k: int) -> Observation:
         V_WB_B=np.array([0.1, 0.2, 0.3]),
     )
     pixels = np.full((*SIZE, 3), (20 * k, 100, 200), np.uint8)
-    image = Image(t_ns=10**15 + 7 * k, pixels=pixels)
+    image = Image(t_ns=10**15 + 50_000_001 * k - 7, pixels=pixels)
     return Observation(
         state=state, images={"chest": image}, environment_state=np.array([k, -k], float), task="do it"
     )
@@ -89,9 +96,11 @@ def test_what_is_recorded_is_read_back(folder):
 
 def test_every_camera_has_as_many_pictures_as_there_are_frames(folder):
     av = pytest.importorskip("av")
-    (video,) = (folder / "videos").rglob("*.mp4")
-    with av.open(str(video)) as file:
-        assert sum(1 for _ in file.decode(video=0)) == 17
+    counts = []
+    for video in sorted((folder / "videos").rglob("*.mp4")):
+        with av.open(str(video)) as file:
+            counts.append(sum(1 for _ in file.decode(video=0)))
+    assert counts == [12, 5]
 
 
 def test_a_folder_that_is_there_is_not_written_into(tmp_path):
@@ -135,7 +144,235 @@ def test_an_arm_on_a_table_is_recorded_by_its_joints(tmp_path):
             joints = Command(arm=JointCommand(q=np.arange(7.0)), gripper=GripperCommand(width=0.01))
             recorder.add(observation(k), joints)
         recorder.end_episode(keep=True)
-        assert recorder._dataset.features["action"]["names"] == [
-            *(f"joint_{i}" for i in range(7)),
-            "gripper_width",
-        ]
+    info = json.loads((tmp_path / "dataset/meta/info.json").read_text())
+    assert info["features"]["action"]["names"] == [*(f"joint_{i}" for i in range(7)), "gripper_width"]
+
+
+def recorded(folder, num_frames=4, *, num_episodes=1, **options):
+    """Episodes written into a folder, and how many are in it then."""
+    with DatasetRecorder(folder, RECORDING, **options) as recorder:
+        for _ in range(num_episodes):
+            for k in range(num_frames):
+                recorder.add(observation(k), command(k), label(k))
+            recorder.end_episode(keep=True, notes={"number": recorder.num_episodes})
+        return recorder.num_episodes
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Killed(BaseException):
+    """As `kill -9`."""
+
+
+def read(folder):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    dataset = LeRobotDataset(folder.name, root=folder, video_backend="pyav")
+    return dataset, [dataset[i] for i in range(dataset.num_frames)]
+
+
+def test_a_dataset_is_gone_on_with_and_is_then_the_same_as_one_that_was_never_left(tmp_path):
+    assert recorded(tmp_path / "parts") == 1
+    assert recorded(tmp_path / "parts", resume=True, num_episodes=2) == 3
+    assert recorded(tmp_path / "whole", num_episodes=3) == 3
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    dataset, frames = read(tmp_path / "parts")
+    assert [int(frame["index"]) for frame in frames] == list(range(12))
+    assert [int(frame["episode_index"]) for frame in frames] == [0] * 4 + [1] * 4 + [2] * 4
+    assert dataset.meta.stats["index"]["max"].tolist() == [11]
+    assert dataset.meta.stats["episode_index"]["mean"].tolist() == [1.0]
+    with DatasetRecorder(tmp_path / "parts", RECORDING, resume=True) as recorder:
+        assert recorder.notes("number") == [0, 1, 2]
+        assert recorder.leftovers == []
+
+
+@pytest.mark.parametrize("published", range(6))
+def test_a_recording_that_ends_while_an_episode_gets_its_names_leaves_those_before_it(
+    tmp_path, monkeypatch, published
+):
+    """However many of its files have names: stock LeRobot reads two episodes, the next run clears up."""
+    folder = tmp_path / "dataset"
+    recorded(folder, num_episodes=2)
+    real, count = os.replace, 0
+
+    def replace_some(source, target):
+        nonlocal count
+        if count == published:
+            raise Killed
+        count += 1
+        real(source, target)
+
+    recorder = DatasetRecorder(folder, RECORDING, resume=True)
+    for k in range(4):
+        recorder.add(observation(k), command(k), label(k))
+    monkeypatch.setattr(os, "replace", replace_some)
+    with contextlib.suppress(Killed):
+        recorder.end_episode(keep=True, notes={"number": 2})
+    monkeypatch.undo()
+    os.close(recorder._folder._lock)  # nothing else is done: a kill clears nothing up
+    dataset, frames = read(folder)
+    assert (dataset.num_episodes, len(frames)) == (2, 8)
+    with DatasetRecorder(folder, RECORDING, resume=True) as recorder:
+        assert recorder.leftovers[-1] == ".unfinished"
+        assert len(recorder.leftovers) == 1 + min(
+            published, 3
+        )  # video, numbers, episode; then what is replaced
+    assert recorded(folder, resume=True) == 3
+    recorded(tmp_path / "whole", num_episodes=3)
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_two_processes_do_not_write_into_one_dataset(tmp_path):
+    with (
+        DatasetRecorder(tmp_path / "dataset", RECORDING),
+        pytest.raises(InvalidValueError, match="another process is writing into"),
+    ):
+        DatasetRecorder(tmp_path / "dataset", RECORDING, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fps": 30}, "is of 'robot' at 20 frames a second, the recording of 'robot' at 30"),
+        ({"robot_type": "other"}, "is of 'robot' at 20 frames a second, the recording of 'other' at 20"),
+        ({"extra": {}}, "only the dataset has a column 'label'"),
+        ({"extra": {"label": (3, 2)}}, r"column 'label' is float32 \(2, 3\) in .*, float32 \(3, 2\) in the"),
+        ({"schema": replace(SCHEMA, cameras={})}, "only the dataset has a column 'capture.time_ns.chest'"),
+    ],
+)
+def test_a_dataset_of_other_columns_is_not_gone_on_with(folder, change, message):
+    with pytest.raises(InvalidValueError, match=message):
+        DatasetRecorder(folder, replace(RECORDING, **change), resume=True)
+
+
+def test_other_actions_than_the_datasets_are_refused_by_name(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "dataset")
+    joints = Command(arm=JointCommand(q=np.arange(7.0)), gripper=GripperCommand(width=0.01))
+    with (
+        DatasetRecorder(tmp_path / "dataset", RECORDING, resume=True) as recorder,
+        pytest.raises(InvalidValueError, match=r"the dataset's action is \['base_x', .*'joint_0'"),
+    ):
+        recorder.add(observation(0), joints, label(0))
+
+
+def test_a_folder_that_is_no_dataset_or_a_damaged_one_is_left_as_it_is(folder, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("x")
+    with pytest.raises(InvalidValueError, match="is no LeRobot dataset to go on with"):
+        DatasetRecorder(tmp_path / "mine", RECORDING, resume=True)
+    assert (tmp_path / "mine" / "notes.txt").exists()
+    shutil.copytree(folder, tmp_path / "damaged")
+    (tmp_path / "damaged/data/chunk-000/file-000.parquet").write_bytes(b"PAR1 without a footer")
+    with pytest.raises(InvalidValueError, match="is damaged"):
+        DatasetRecorder(tmp_path / "damaged", RECORDING, resume=True)
+    assert (tmp_path / "damaged/data/chunk-000/file-001.parquet").exists()
+
+
+def stamped(k: int, t_ns: int) -> Observation:
+    frame = observation(k)
+    images = {"chest": structs.replace(frame.images["chest"], t_ns=t_ns - 1)}
+    return structs.replace(frame, state=structs.replace(frame.state, t_ns=t_ns), images=images)
+
+
+def take_all(frames: list[Observation]) -> None:
+    pace = _Pace(RECORDING)
+    for frame in frames:
+        pace.check(frame)
+        pace.took(frame)
+
+
+@given(
+    rate=st.sampled_from([10, 30, 40, 60]),
+    jitter=st.lists(st.integers(-5_000_000, 5_000_000), min_size=12, max_size=12),
+)
+@settings(max_examples=25, deadline=None)
+def test_frames_at_another_rate_than_the_datasets_are_refused_before_the_fourth(rate, jitter):
+    frames = [stamped(k, 10**15 + k * 10**9 // rate + jitter[k] // 4) for k in range(4)]
+    with pytest.raises(InvalidValueError, match="recorded at 20 a second"):
+        take_all(frames)
+
+
+@given(st.lists(st.integers(-10_000_000, 10_000_000), min_size=2, max_size=60), st.integers(-4_000, 4_000))
+@settings(max_examples=50, deadline=None)
+def test_frames_that_come_at_the_datasets_rate_with_jitter_and_another_crystal_are_taken(jitter, drift_ppm):
+    times = [k * 50_000_000 * (10**6 + drift_ppm) // 10**6 + off for k, off in enumerate(jitter)]
+    take_all([stamped(k, 10**15 + t) for k, t in enumerate(times)])
+
+
+@pytest.mark.parametrize(
+    ("gap_ns", "message"),
+    [
+        (0, r"comes 0\.00 periods after"),
+        (-50_000_000, r"(comes -1\.00 periods after|go back)"),
+        (100_000_000, r"comes 2\.00 periods after"),
+    ],
+)
+def test_a_stamp_that_goes_back_or_leaves_a_gap_is_refused_and_the_episode_goes_on(tmp_path, gap_ns, message):
+    with DatasetRecorder(tmp_path / "dataset", RECORDING) as recorder:
+        recorder.add(stamped(0, 10**15), command(0), label(0))
+        with pytest.raises(InvalidValueError, match=message):
+            recorder.add(stamped(1, 10**15 + gap_ns), command(1), label(1))
+        recorder.add(stamped(1, 10**15 + 50_000_000), command(1), label(1))
+        recorder.end_episode(keep=True)
+    assert read(tmp_path / "dataset")[0].num_frames == 2
+
+
+@pytest.mark.parametrize(
+    ("t_ns", "message"),
+    [
+        (-(10**9), "was taken 1.050 s before the frame"),
+        (10**9, "was taken -0.950 s before"),
+        (-100, "go back"),
+    ],
+)
+def test_a_picture_of_another_time_is_refused(tmp_path, t_ns, message):
+    with DatasetRecorder(tmp_path / "dataset", RECORDING) as recorder:
+        recorder.add(stamped(0, 10**15), command(0), label(0))
+        frame = stamped(1, 10**15 + 50_000_000)
+        image = structs.replace(frame.images["chest"], t_ns=10**15 + t_ns)
+        with pytest.raises(InvalidValueError, match=message):
+            recorder.add(structs.replace(frame, images={"chest": image}), command(1), label(1))
+
+
+@pytest.mark.parametrize("what", ["q", "environment", "command", "label"])
+def test_nothing_that_is_not_a_number_is_recorded(tmp_path, what):
+    frame, sent, labels = observation(1), command(1), label(1)
+    match what:
+        case "q":
+            frame = structs.replace(frame, state=structs.replace(frame.state, q=np.full(7, np.nan)))
+        case "environment":
+            frame = structs.replace(frame, environment_state=np.array([np.inf, 0.0]))
+        case "command":
+            sent = Command(arm=DOWN, base=sent.base, gripper=GripperCommand(width=float("nan")))
+        case "label":
+            labels = {"label": np.full((2, 3), np.inf)}
+    with DatasetRecorder(tmp_path / "dataset", RECORDING) as recorder:
+        recorder.add(observation(0), command(0), label(0))
+        with pytest.raises(InvalidValueError, match="NaN or infinite"):
+            recorder.add(frame, sent, labels)
+        recorder.end_episode(keep=True)
+        assert recorder.num_episodes == 1
+
+
+def test_a_disk_that_is_full_ends_the_recording_with_a_sentence_and_loses_nothing(tmp_path):
+    """Files may not grow beyond 60 kB, as on a disk that is full: pictures of noise are larger."""
+    folder = tmp_path / "dataset"
+    recorded(folder, num_episodes=2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    noise = np.random.default_rng(0).integers(0, 256, (*SIZE, 3)).astype(np.uint8)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
+        with DatasetRecorder(folder, RECORDING, resume=True) as recorder:
+            for k in range(40):
+                image = Image(t_ns=observation(k).images["chest"].t_ns, pixels=np.roll(noise, k, axis=1))
+                frame = structs.replace(observation(k), images={"chest": image})
+                recorder.add(frame, command(k), label(k))
+            with pytest.raises(RecordingFailedError, match=r"episode 2 cannot be written .* the 2 before it"):
+                recorder.end_episode(keep=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    dataset, frames = read(folder)
+    assert (dataset.num_episodes, len(frames)) == (2, 8)
+    assert recorded(folder, resume=True) == 3

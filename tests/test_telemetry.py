@@ -1,32 +1,39 @@
-"""The figures of a run, from its log."""
+"""The figures of a run, of all its ticks whatever is kept of them."""
+
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from robot_runtime.core.action import Command, JointCommand
-from robot_runtime.core.executor import Tick
+from robot_runtime.core.executor import Splice, Tick
 from robot_runtime.core.limits import Clip
 from robot_runtime.core.safety import Cause, Mode
-from robot_runtime.core.timeline import Phase
-from robot_runtime.telemetry import RunRecord
+from robot_runtime.core.timeline import Phase, Seam, Source
+from robot_runtime.distribution import SAMPLE_SIZE, Distribution
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.telemetry import KEPT_REQUESTS, RunRecord
 
 TICK = 2_000_000
+REST = Tick(
+    now_ns=0,
+    command=Command(arm=JointCommand(q=np.zeros(2))),
+    mode=Mode.RUN,
+    cause=Cause.FRESH_CHUNK,
+    phase=Phase.PLAN,
+    source=None,
+    row=None,
+    clip=Clip(),
+)
 
 
-def record_of(q: np.ndarray, t_ns: np.ndarray) -> RunRecord:
-    record = RunRecord()
+def record_of(q: np.ndarray, t_ns: np.ndarray, *, keep: int | None = None) -> RunRecord:
+    record = RunRecord(keep=keep)
     for now_ns, joints in zip(t_ns.tolist(), q, strict=True):
-        tick = Tick(
-            now_ns=now_ns,
-            command=Command(arm=JointCommand(q=joints)),
-            mode=Mode.RUN,
-            cause=Cause.FRESH_CHUNK,
-            phase=Phase.PLAN,
-            source=None,
-            row=None,
-            clip=Clip(),
-        )
-        record.on_tick(tick, None)
+        record.on_tick(replace(REST, now_ns=now_ns, command=Command(arm=JointCommand(q=joints))), None)
     return record
 
 
@@ -42,3 +49,119 @@ def test_the_jerk_of_a_cubic_is_its_third_derivative(every):
 
 def test_a_run_of_three_ticks_has_no_jerk():
     assert record_of(np.zeros((3, 2)), np.arange(3) * TICK).summary()["jerk_max"] == 0.0
+
+
+def splice(request_id: int, now_ns: int, jump: float, first_fresh_row: int) -> Splice:
+    return Splice(
+        t_ns=now_ns,
+        source=Source(request_id=request_id, t_obs_ns=now_ns - 5 * TICK),
+        latency_ns=5 * TICK,
+        t0_ns=now_ns,
+        seam=Seam(first_row=0, num_dropped=0, jump=jump),
+        first_fresh_row=first_fresh_row,
+    )
+
+
+def a_run(seed: int, num_ticks: int) -> tuple[list[Tick], list[Splice]]:
+    """Ticks on their way through rows of answers, and the splice that was the last one at each."""
+    rng = np.random.default_rng(seed)
+    ticks, splices, now_ns, request_id = list[Tick](), list[Splice](), 0, 0
+    for k in range(num_ticks):
+        now_ns += int(rng.integers(1, 4)) * TICK
+        if k == 0 or rng.random() < 0.1:
+            request_id += 1
+            last = splice(request_id, now_ns, float(rng.random()), int(rng.integers(0, 4)))
+        splices.append(last)
+        mode = Mode.RUN if rng.random() < 0.7 else Mode.HOLD
+        source, row = (None, None) if mode is Mode.HOLD else (last.source, int(rng.integers(0, 6)))
+        clip = Clip(velocity=bool(rng.random() < 0.2), acceleration=bool(rng.random() < 0.4))
+        sent = Command(arm=JointCommand(q=rng.random(2)))
+        ticks.append(replace(REST, now_ns=now_ns, command=sent, mode=mode, source=source, row=row, clip=clip))
+    return ticks, splices
+
+
+def reference(ticks: list[Tick], splices: list[Splice]) -> dict[str, float]:
+    """The same figures by their definitions, from the whole log."""
+    splices = list(dict.fromkeys(splices))
+    start_ns = next((tick.now_ns for tick in ticks if tick.mode is Mode.RUN), None)
+    held_ns = sum(
+        b.now_ns - a.now_ns
+        for a, b in pairwise(ticks)
+        if start_ns is not None and a.now_ns >= start_ns and a.mode is Mode.HOLD
+    )
+    sent = [(t.source.request_id, t.row) for t in ticks if t.source is not None and t.row is not None]
+    sent = [row for i, row in enumerate(sent) if i == 0 or sent[i - 1] != row]
+    latest, resent = dict[int, int](), 0
+    for request_id, row in sent:
+        resent += row <= latest.get(request_id, -1)
+        latest[request_id] = max(row, latest.get(request_id, -1))
+    fresh = {splice.source.request_id: splice.first_fresh_row for splice in splices}
+    jumps = [splice.seam.jump for splice in splices[1:]]
+    return {
+        "duration_s": (ticks[-1].now_ns - ticks[0].now_ns) / 1e9,
+        "stalled_s": held_ns / 1e9,
+        "num_chunks": len(splices),
+        "seam_jump_p50": float(np.quantile(jumps, 0.5)) if jumps else 0.0,
+        "seam_jump_max": max(jumps, default=0.0),
+        "resent_rows": resent,
+        "repeated_rows": sum(row < fresh[request_id] for request_id, row in set(sent)),
+        "clipped_share": sum(tick.clip.velocity for tick in ticks) / len(ticks),
+        "smoothed_share": sum(tick.clip.acceleration for tick in ticks) / len(ticks),
+    }
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([None, 1, 7, 1000]))
+@settings(max_examples=40, deadline=None)
+def test_the_figures_are_of_all_ticks_whatever_is_kept(seed, num_ticks, keep):
+    ticks, splices = a_run(seed, num_ticks)
+    record = RunRecord(keep=keep)
+    for tick, last in zip(ticks, splices, strict=True):
+        record.on_tick(tick, last)
+    summary = record.summary()
+    for name, value in reference(ticks, splices).items():
+        assert summary[name] == pytest.approx(value, abs=1e-12), name
+    assert list(record.ticks) == ticks[-len(record.ticks) :]
+    assert len(record.ticks) == (num_ticks if keep is None else min(keep, num_ticks))
+
+
+def test_a_log_that_is_not_whole_has_no_fingerprint():
+    ticks = np.random.default_rng(0).random((10, 2)), np.arange(10) * TICK
+    whole = record_of(*ticks).digest()
+    assert record_of(*ticks, keep=10).digest() == whole
+    with pytest.raises(InvalidValueError, match="of 10 ticks the last 9 are kept, not all"):
+        record_of(*ticks, keep=9).digest()
+
+
+def test_a_long_run_holds_no_more_than_a_short_one():
+    """Nothing in a record but what is kept grows: splices, lines, rows of answers, samples."""
+    record = RunRecord(keep=100)
+    for k in range(20_000):
+        last = splice(k // 10, k * TICK, 0.1, 3)
+        record.on_tick(replace(REST, now_ns=k * TICK, source=last.source, row=k % 10), last)
+        record.lateness_ns.add(k)
+        record.log.append((k, "a line"))
+    assert (len(record.ticks), len(record.splices), len(record.log)) == (100, 100, 1000)
+    rows = record._rows
+    assert max(map(len, (rows._latest, rows._first_fresh, rows._repeated))) <= KEPT_REQUESTS
+    assert record.num_ticks == 20_000
+    assert len(record.lateness_ns._kept) == SAMPLE_SIZE
+
+
+@given(st.lists(st.floats(-1e9, 1e9), max_size=50), st.floats(0.0, 1.0))
+def test_a_few_numbers_have_the_quantiles_numpy_gives_them(values, q):
+    numbers = Distribution()
+    for value in values:
+        numbers.add(value)
+    assert numbers.count == len(values)
+    assert numbers.quantile(q) == (float(np.quantile(values, q)) if values else 0.0)
+    assert numbers.max == max(values, default=0.0)
+
+
+def test_many_numbers_have_nearly_theirs():
+    values, numbers = np.random.default_rng(1).permutation(100_000), Distribution()
+    for value in values.tolist():
+        numbers.add(value)
+    for q in (0.05, 0.5, 0.95, 0.99):
+        assert numbers.quantile(q) / 1e5 == pytest.approx(q, abs=0.025)
+    assert numbers.max == 99_999
+    assert numbers.mean == pytest.approx(49_999.5)

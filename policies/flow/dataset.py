@@ -11,9 +11,10 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.flow.features import FeatureConfig, Normaliser, row_origin, state_features
+from policies.flow.features import FeatureConfig, Normaliser, state_features
 from policies.flow.recipes import Offset, Plain, Recipe, Residual
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition, Reference
+from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError

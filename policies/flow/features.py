@@ -16,17 +16,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import (
-    ActionSpec,
-    BasePose,
-    EndEffectorPose,
-    JointPosition,
-    Reference,
-    WorldEndEffectorPose,
-)
+from robot_runtime.core.row_statistics import p_WE, world_base
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState, readonly
-from robot_runtime.core.transforms import pose_from_planar, rotation_to_6d
+from robot_runtime.core.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
 NEAR = 0.3  # [m]: how far off the hand sees differences
@@ -118,40 +111,8 @@ def points_in_space(points: Sequence[int]) -> list[slice]:
 
 
 def _world_pose(state: RobotState) -> Float[np.ndarray, "7"]:
-    x, y, yaw = _world_base(state)
-    return np.array([x, y, np.cos(yaw), np.sin(yaw), *_p_WE(state)])
-
-
-def _world_base(state: RobotState) -> Float[np.ndarray, "3"]:
-    if state.x_WB is None:
-        raise ValueError("the policy needs the base's pose x_WB, the state has none")
-    return state.x_WB
-
-
-def _p_WE(state: RobotState) -> Float[np.ndarray, "3"]:
-    if state.X_BE is None:
-        raise ValueError("the policy needs the hand pose X_BE, the state has none")
-    return pose_from_planar(_world_base(state)).act(state.X_BE.translation)
-
-
-def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
-    """What a row's columns count from: the measured joints, base or hand under absolute columns, zero
-    elsewhere and under a hand's rotation.
-    """
-    origin = np.zeros(spec.dim)
-    for f, columns in spec.columns():
-        match f:
-            case JointPosition(reference=Reference.ABSOLUTE):
-                origin[columns] = state.q
-            case EndEffectorPose(reference=Reference.ABSOLUTE):
-                if state.X_BE is None:
-                    raise ValueError("the policy needs the hand pose X_BE, the state has none")
-                origin[columns.start : columns.start + 3] = state.X_BE.translation
-            case BasePose(reference=Reference.ABSOLUTE):
-                origin[columns] = _world_base(state)
-            case WorldEndEffectorPose():
-                origin[columns.start : columns.start + 3] = _p_WE(state)
-    return origin
+    x, y, yaw = world_base(state)
+    return np.array([x, y, np.cos(yaw), np.sin(yaw), *p_WE(state)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,12 +9,13 @@ from jaxtyping import Float
 
 from policies.estimator import Estimator
 from policies.flow.checkpoint import Checkpoint
-from policies.flow.features import row_origin, state_features
+from policies.flow.features import state_features
 from policies.flow.inference import CheckpointNetwork, ChunkSampler
 from policies.flow.recipes import recipe_name
 from policies.flow.sampled import SampledPolicy
 from policies.flow.support import supported_samplers, trained_roll_forward
 from robot_runtime.core.request_parts import RollForward
+from robot_runtime.core.row_statistics import RowStatistics, row_origin
 from robot_runtime.core.sampler_parts import BestOfSamples, SamplerPart
 from robot_runtime.core.schema import Schema, check_task
 from robot_runtime.core.state import Observation, RobotState
@@ -65,6 +66,11 @@ class FlowPolicy(SampledPolicy):
     @property
     def roll_forward(self) -> RollForward | None:
         return trained_roll_forward(self._checkpoint.recipe)
+
+    @property
+    def row_statistics(self) -> RowStatistics:
+        rows = self._checkpoint.rows
+        return RowStatistics(mean=rows.mean, std=rows.std, from_measured=True)
 
     def _seen(self, observations: Sequence[Observation]) -> tuple[Float[np.ndarray, "B F"], list[int]]:
         config, schema = self._checkpoint.feature_config, self._checkpoint.schema

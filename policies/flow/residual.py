@@ -18,10 +18,11 @@ from torch import nn
 from policies.correction import save_correction
 from policies.flow.checkpoint import Checkpoint, save
 from policies.flow.dataset import Demonstration
-from policies.flow.features import MIN_STD, row_origin, state_features
+from policies.flow.features import MIN_STD, state_features
 from policies.flow.losses import Network
 from policies.flow.recipes import Plain, Residual, recipe_to_dict
 from robot_runtime.core.correction import MAX_SIGMA, CorrectionHead, correction_inputs
+from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.errors import InvalidValueError
 
 

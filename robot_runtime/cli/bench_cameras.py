@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from robot_runtime.cli.run import chunks_per_s, loop_figures
+from robot_runtime.cli.run import loop_figures
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import NS_PER_S
@@ -148,7 +148,7 @@ def bare_round(
         ticks=num_ticks,
         lost=lost,
         tick_ms=float(np.median(lengths_ns)) / 1e6,
-        chunks_per_s=chunks_per_s(seen_ns),
+        chunks_per_s=_chunks_per_s(seen_ns),
     )
 
 
@@ -208,6 +208,11 @@ def _bare_loop(
         lengths_ns.append(time.monotonic_ns() - beat.now_ns)
         num_turns *= 1.005 if lengths_ns[-1] < length_ns else 1 / 1.005  # goes to the median
     return lost, lengths_ns, seen_ns
+
+
+def _chunks_per_s(seen_ns: list[int]) -> float:
+    """By the captures that the answers saw, in order [ns]; 0 for fewer than two."""
+    return (len(seen_ns) - 1) * NS_PER_S / (seen_ns[-1] - seen_ns[0]) if len(seen_ns) > 1 else 0.0
 
 
 def _table(rounds: list[Round], control_hz: float) -> Table:

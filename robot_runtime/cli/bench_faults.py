@@ -84,7 +84,7 @@ def kill_and_restart() -> dict[str, float]:
         observe=lambda state: Observation(state=state),
     )
     with PolicyClient(server.address, robot="bench", schema=FRANKA) as client:
-        runner = Runner(setting, client, client.wait_until_ready(10.0))
+        runner = Runner(setting, client, client.wait_until_ready(10.0), keep_ticks=None)
         thread = Thread(target=interfere)
         thread.start()
         record = runner.run(duration_s=60.0, should_stop=lambda: not thread.is_alive())

@@ -17,8 +17,10 @@ import numpy as np
 import zmq
 
 from robot_runtime.mailbox import Doorbell
+from robot_runtime.processes import interrupts_kept_from_children
 from robot_runtime.server.memory import keep_freed_memory
-from robot_runtime.transport import connect, listen
+from robot_runtime.transport.client import ClientTransport
+from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.frames import Buffer
 
 ANY_PORT = "tcp://127.0.0.1:*"
@@ -34,12 +36,14 @@ def server_process(serve: Callable[..., None], *args: object) -> Iterator[str]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, *args), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
+    with interrupts_kept_from_children() as now_for_us:
+        process.start()
+        try:
+            now_for_us()
+            yield ours.recv()
+        finally:
+            process.kill()
+            process.join()
 
 
 def _serve(pipe: Connection, rows: np.ndarray) -> None:
@@ -73,7 +77,7 @@ def floor_round_trip(arrays: list[np.ndarray], rows: np.ndarray) -> Iterator[Rou
 
 def _serve_threads(pipe: Connection, rows: np.ndarray) -> None:
     keep_freed_memory()
-    transport, doorbell = listen(ANY_PORT), Doorbell()
+    transport, doorbell = ServerTransport(ANY_PORT), Doorbell()
     pipe.send(transport.address)
     jobs: SimpleQueue[bytes] = SimpleQueue()
     answers: deque[tuple[bytes, np.ndarray]] = deque()
@@ -98,7 +102,7 @@ class _NetworkThread:
 
     def __init__(self, address: str) -> None:
         self.answers: SimpleQueue[tuple[int, list[Buffer]]] = SimpleQueue()
-        self._transport, self._doorbell = connect(address), Doorbell()
+        self._transport, self._doorbell = ClientTransport(address), Doorbell()
         self._outbox: deque[list[Buffer]] = deque()
         self._is_closing = False
         self._thread = Thread(target=self._run, daemon=True)

@@ -55,7 +55,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
-        """Tables and plots of what is finished, also after an interruption; the folder is there."""
+        """Tables and plots of what is finished; the folder is there."""
 
     def main(self) -> int:
         """Train, run and write, as the options say; returns the exit code."""
@@ -79,23 +79,18 @@ class Comparison(ABC):
             self._announce(cells, [], results)
         if not cells:
             raise InvalidValueError("there is nothing to compare: no policy is there; --train makes them")
-        failed: list[FailedCell] = []
-        interrupted, start_s = False, time.monotonic()
+        start_s = time.monotonic()
         try:
             failed = self._run(cells, results)
         except KeyboardInterrupt:
-            interrupted = True
+            print("what was finished is kept: the same command goes on from there", file=sys.stderr)
+            raise
         print(f"{time.monotonic() - start_s:.0f} s with {self.workers} workers")
         for refused in failed:
             print(f"left out: {refused}", file=sys.stderr)
         if rows := self._beside(rows_of(cells, results, command=this_command()), kept):
             self.output.mkdir(parents=True, exist_ok=True)
             self._write(rows, [str(each) for each in (*missing, *failed)])
-        if interrupted:
-            print(
-                "interrupted; what was finished is kept: the same command goes on from here", file=sys.stderr
-            )
-            raise KeyboardInterrupt
         return 0
 
     def _beside(self, rows: "list[Row]", kept: "list[Row]") -> "list[Row]":

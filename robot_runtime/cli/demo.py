@@ -146,6 +146,7 @@ class Demo:
                     seed=self.seed,
                     duration_s=duration_s,
                     snapshot_period_ns=SNAPSHOT_PERIOD_NS,
+                    keep_ticks=None,
                 )
                 columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
                 with Progress(*columns, refresh_per_second=2) as progress:

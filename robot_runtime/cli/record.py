@@ -12,12 +12,15 @@ class Record:
 
     Episodes are disturbed, as those that `train` collects; those that fail are left out. With --policy all
     are kept: they show where a policy leads itself, and what the expert would do there, to `train` on too.
+    Finished episodes outlive whatever ends the command; --resume goes on after them.
     """
 
     task: str = "fetch"
     """What is demonstrated."""
     output: Path = Path("outputs/dataset")
-    """Folder of the dataset; must not exist."""
+    """Folder of the dataset; must not exist without --resume."""
+    resume: bool = False
+    """Go on in that dataset after its last episode, as if the same command had not been interrupted."""
     episodes: int = 10
     """How many to try."""
     seed: int = 0
@@ -59,6 +62,9 @@ class Record:
                 cameras=cameras,
                 size=self.size,
                 learner=learner,
+                source="" if self.policy is None else f"by {self.policy}",
+                resume=self.resume,
+                say=progress.console.print,
                 progress=lambda done, kept: progress.update(bar, completed=done),
             )
         through = f"cameras {', '.join(cameras)}" if cameras else "no cameras"

@@ -1,14 +1,12 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-import signal
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.cli.signals import Ended, own_handler
 from robot_runtime.core.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method import Method
 from robot_runtime.core.safety import Cause
@@ -17,6 +15,7 @@ from robot_runtime.keys import RobotKeys
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
+    from robot_runtime.core.executor import Tick
     from sim.evaluate import Episode
 
 
@@ -74,49 +73,58 @@ class Run:
             policy=self.policy,
             keys=None if self.keys is None else RobotKeys.load(self.keys),
         )
-        interrupted = False
+        signals: list[int] = []
+        is_moving = False
 
-        def interrupt(number: int, frame: object) -> None:
-            nonlocal interrupted
-            interrupted = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+        def come_to_rest(number: int) -> None:
+            if signals:
+                raise Ended(number)  # a second Ctrl-C does not wait
+            signals.append(number)
 
-        signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGTERM, interrupt)
-        episode = run_real_time(
-            config,
-            should_stop=lambda: interrupted,
-            on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
-            on_measured=print,
-        )
+        with ExitStack() as while_it_moves:
+
+            def on_tick(tick: "Tick") -> None:
+                nonlocal is_moving
+                if not is_moving:
+                    is_moving = True
+                    while_it_moves.enter_context(own_handler(come_to_rest))
+
+            episode = run_real_time(
+                config,
+                on_tick=on_tick,
+                should_stop=lambda: bool(signals),
+                on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
+                on_measured=print,
+            )
         report(episode)
         if self.json is not None:
             self.json.write_text(
                 dumps({"result": asdict(episode.result), "loop": loop_figures(episode)}, indent=1)
             )
-        if interrupted:
-            raise KeyboardInterrupt
-        cause = episode.record.ticks[-1].cause
-        if cause is not Cause.STOP_REQUESTED:
-            raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+        if signals:
+            raise Ended(signals[0])
+        refuse_fault(episode)
         return 0
 
 
-def chunks_per_s(seen_ns: list[int]) -> float:
-    """By the captures that the answers saw, in order [ns]; 0 for fewer than two."""
-    return (len(seen_ns) - 1) * NS_PER_S / (seen_ns[-1] - seen_ns[0]) if len(seen_ns) > 1 else 0.0
+def refuse_fault(episode: "Episode") -> None:
+    """RobotStoppedError if a run did not end because it was told to, or the robot never moved."""
+    cause = episode.record.ticks[-1].cause
+    if cause is not Cause.STOP_REQUESTED:
+        raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+    if episode.record.fault:
+        raise RobotStoppedError(episode.record.fault)
 
 
 def loop_figures(episode: "Episode") -> dict[str, float]:
     """How well the control loop kept time, and how often it got an answer, by the captures they saw."""
-    lateness_ms = np.array(episode.record.lateness_ns or [0]) / 1e6
-    seen_ns = [splice.source.t_obs_ns for splice in episode.record.splices]
+    record = episode.record
     return {
-        "chunks_per_s": chunks_per_s(seen_ns),
-        "ticks": len(episode.record.lateness_ns),
-        "ticks_skipped": episode.record.num_skipped,
-        "lateness_p50_ms": float(np.quantile(lateness_ms, 0.5)),
-        "lateness_p99_ms": float(np.quantile(lateness_ms, 0.99)),
+        "chunks_per_s": record.chunks_per_s,
+        "ticks": record.lateness_ns.count,
+        "ticks_skipped": record.num_skipped,
+        "lateness_p50_ms": record.lateness_ns.quantile(0.5) / 1e6,
+        "lateness_p99_ms": record.lateness_ns.quantile(0.99) / 1e6,
     }
 
 

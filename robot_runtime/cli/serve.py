@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from policies.policy import Policy
+from robot_runtime.cli.signals import exit_code, own_handler
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys, ServerKeys
 from robot_runtime.server.account import Account
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from robot_runtime.server.metrics import MetricsServer
 
 logger = logging.getLogger(__name__)
-EXIT_INTERRUPTED = 130
-"""As a shell says of a command that Ctrl-C ended: 128 + SIGINT."""
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -65,6 +64,8 @@ class Serve:
     """Of the weights of LeRobot's pi0 and pi0.5; None leaves them as they are."""
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
+    policy_host: tuple[str, ...] = ()
+    """Other machines that a policy's folder (`openpi.json`) may send observations to."""
     torch_threads: int | None = None
     """Threads torch may use; None leaves it to torch. No effect on a policy without torch."""
     openpi: str | None = None
@@ -90,7 +91,12 @@ class Serve:
         """Serve the policies that were asked for; returns the exit code."""
         from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
 
-        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "is_compiled": self.compile}
+        how: dict[str, Any] = {
+            "device": self.device,
+            "dtype": self.dtype,
+            "is_compiled": self.compile,
+            "hosts": self.policy_host,
+        }
         return serve([partial(load_policy, name, **how) for name in self.policy], self)
 
 
@@ -125,22 +131,23 @@ def _until_signalled(
 ) -> int:
     received: list[int] = []
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int) -> None:
         received.append(number)
         (server.stop if number == signal.SIGINT else server.drain)()
 
     def load_anew(number: int, frame: FrameType | None) -> None:
         Thread(target=_replace_all, args=(server, names, load), daemon=True).start()
 
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, load_anew)
-    # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
-    signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
-    _announce(server, names, json)
-    server.serve_forever()
-    signal.set_wakeup_fd(-1)
-    return EXIT_INTERRUPTED if signal.SIGINT in received else 0
+    with own_handler(end):
+        signal.signal(signal.SIGHUP, load_anew)
+        # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
+        signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
+        _announce(server, names, json)
+        server.serve_forever()
+    if signal.SIGINT not in received:
+        return 0
+    print("interrupted", file=sys.stderr)
+    return exit_code(signal.SIGINT)
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:

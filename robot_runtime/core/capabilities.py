@@ -1,9 +1,10 @@
 """What a policy may be asked for, and whether a method asks for it: looked at before anything moves."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from robot_runtime.core.method import METHODS, Method
 from robot_runtime.core.request_parts import LastTarget, RolledForwardState, RollForward
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.sampler_parts import (
     ClampedPrefix,
     HorizonAwareSchedule,
@@ -35,6 +36,10 @@ class Capabilities:
     """How the states were rolled forward that it was trained on; None: it was trained on measured ones."""
     execution_horizon: int | None = None
     """After how many rows it is best asked again under the default method; None: as the method has it."""
+    temporal_ensemble: float | None = None
+    """m of the average over its chunks (`TemporalEnsembling`) that it was made to be run by; None: none."""
+    row_statistics: RowStatistics | None = field(default=None, compare=False)
+    """Of the rows it was trained on, if it knows them; no two trainings have the same."""
 
     def misfit(self, method: Method) -> str | None:
         """Why the policy cannot be run by the method; None if it can."""

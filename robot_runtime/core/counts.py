@@ -8,7 +8,7 @@ class Counts:
     """Written by the executor and its parts; everybody else reads."""
 
     starved_ticks: int = 0
-    """Ticks after the first chunk without a row to go to, of a method that does not stop on purpose."""
+    """Ticks without a row to go to, from the start, of a method that does not stop on purpose."""
     skipped_rows: int = 0
     """Rows whose time had passed when they came: they were never sent."""
     late_answers: int = 0
@@ -17,6 +17,14 @@ class Counts:
     """Requests whose measured delay was more rows than the policy was trained for, or than a chunk has."""
     horizons_shortened: int = 0
     """Requests made earlier than the execution horizon says, because s + d rows do not fit a chunk."""
+    asked_at_rest: int = 0
+    """Requests that waited until the robot stood still, because answers come too late for one that moves."""
+    prefixes_distrusted: int = 0
+    """1 if committed rows lay so far outside what the policy was trained on that it is asked without them."""
+    far_seams: int = 0
+    """Chunks whose first row lay so far from the plan that the robot cannot be there in time."""
+    first_far_seam: float = 0.0
+    """How far the first of those was away, the largest joint [rad] or the hand [m]."""
     matches_refused: int = 0
     """Chunks aligned by time because the robot was too far from all of their path."""
     unreached_ticks: int = 0
@@ -33,8 +41,8 @@ class Counts:
     corrections_skipped: int = 0
     """Rows run as planned because the observation or the correction held NaN or infinite numbers."""
 
-    def fallbacks(self) -> list[str]:
-        """One sentence for each thing that did not go as the method says."""
+    def fallbacks(self) -> dict[str, int]:
+        """One sentence for each thing that did not go as the method says, with how often it has happened."""
         sentences = {
             "the latency is more rows than the policy was trained for; d is cut to its maximum": (
                 self.delays_clamped
@@ -42,6 +50,12 @@ class Counts:
             "s + d rows do not fit a chunk; the robot asks earlier than its execution horizon": (
                 self.horizons_shortened
             ),
+            "answers come too late for a robot that moves: it runs each chunk to its end, stands and asks; a "
+            "quicker server or longer chunks would keep it in motion": self.asked_at_rest,
+            "the committed rows lie far outside what the policy was trained on; it is asked "
+            "without them from now on": self.prefixes_distrusted,
+            f"a chunk begins {self.first_far_seam:.2g} rad or m from the plan; the robot goes there within "
+            "its limits, later than the chunk says": self.far_seams,
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
             "the control loop stalled; the commands go on from where they were": (self.stalls),
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
@@ -51,4 +65,4 @@ class Counts:
             "a correction is larger than the method allows; it is clipped": self.corrections_clipped,
             "a correction is not finite; the row runs as planned": self.corrections_skipped,
         }
-        return [sentence for sentence, count in sentences.items() if count > 0]
+        return {sentence: count for sentence, count in sentences.items() if count > 0}

@@ -28,8 +28,11 @@ from robot_runtime.core.open_requests import OpenRequests, PartOutcome, Pending
 from robot_runtime.core.predict import HandPose
 from robot_runtime.core.request import ChunkRequest, RequestPlanner
 from robot_runtime.core.request_parts import StopAndAsk
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.splice import Arrival, first_row_due_ns, has_enough_rows
+from robot_runtime.core.splice_parts import FromRowZero, NotBeforePlanned
+from robot_runtime.core.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits, StateWatch
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Sample, Seam, Source
@@ -39,6 +42,8 @@ from robot_runtime.core.whole_body import WholeBody
 
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""
+FAR_SEAM = 0.3
+"""How far a chunk may begin from the plan unmentioned: the largest joint [rad], or the hand [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,6 +101,7 @@ class Executor:
         correction_head: ResidualHead | None = None,
         whole_body: WholeBody | None = None,
         latency: LatencyEstimator | None = None,
+        row_statistics: RowStatistics | None = None,
     ) -> None:
         """
         limits: of every part that the policy commands; nothing passes them, whatever is asked for.
@@ -110,6 +116,7 @@ class Executor:
         correction_head: for methods that correct rows on the robot; others leave it alone.
         whole_body: resolves hand poses into joints against the measured base; None leaves that to the driver.
         latency: the estimator of the inference delay; None takes the default quantile and window.
+        row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
             policy commands a part that the limits do not declare.
         """
@@ -127,7 +134,12 @@ class Executor:
             max_inference_delay=max_inference_delay,
             hand_pose=hand_pose,
             counts=self.counts,
+            coast_rows=COAST_ROWS,
+            row_statistics=row_statistics,
+            starts_on_arrival=isinstance(method.splice, FromRowZero | NotBeforePlanned),
         )
+        self._standstill = Standstill()
+        self._still_since_ns = 0
         self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
         self._corrector = Corrector(
             method.correction, correction_head, action_spec=action_spec, counts=self.counts
@@ -186,22 +198,36 @@ class Executor:
         )
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
-        stood_still = (
-            self.timeline.phase(observation.t_obs_ns) is Phase.REST and question.inference_delay == 0
-        )
-        self._open.add(request, t_obs_ns=observation.t_obs_ns, stood_still=stood_still)
+        self._open.add(request, t_obs_ns=observation.t_obs_ns)
+        self._standstill.asked += 1
         return request
 
     def on_request_failed(self, request_id: int) -> None:
-        """The answer will not come: expired, dropped, refused or lost with the server."""
-        if self._open.drop(request_id):
-            self._planner.reset()
+        """The answer will not come: expired, dropped, refused or lost with the server. After every further
+        failure the robot waits longer before it asks again."""
+        pending = self._open.drop(request_id)
+        if pending is not None and not pending.is_void:
+            self._standstill.failed += 1
+            self._planner.failed(pending.t_obs_ns, self.timeline.claimed_ns)
 
     def on_server_lost(self) -> None:
         """The server is gone: what was asked of it is void. The plan goes on to its end."""
+        self._standstill.failed += len(self._open.ids)
         self._open.clear()
-        self._planner.reset()
+        self._planner.begin_anew()
         self.latency.restart()
+
+    def why_it_stands(self, now_ns: int) -> str | None:
+        """Why no row has run for a while, and what would help; None while there is nothing to explain."""
+        if self._mode is not Mode.HOLD or now_ns - self._still_since_ns < PATIENCE_NS:
+            return None
+        return self.why_no_rows()
+
+    def why_no_rows(self) -> str:
+        """What keeps rows from running, whether or not the robot has stood for long."""
+        if self._trouble is not None:
+            return self._trouble.value
+        return self._standstill.reason(self.action_spec, self.latency, deadline_ns=self._request_deadline_ns)
 
     # ---- answers -------------------------------------------------------------------------------
 
@@ -210,25 +236,36 @@ class Executor:
 
         server_ns: how long the request has waited for the server and been worked on until these rows [ns].
         """
+        outcome = self._took(part, now_ns, server_ns)
+        if outcome is PartOutcome.INVALID:
+            self.on_request_failed(part.request_id)
+        elif part.is_last and outcome in (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN):
+            self._planner.succeeded()
+        if part.is_last or outcome is not PartOutcome.LATE:
+            self._standstill.ended(outcome)
+        return outcome
+
+    def _took(self, part: ChunkPart, now_ns: int, server_ns: int) -> PartOutcome:
         taken = self._open.take(part, self.epoch)
         if isinstance(taken, PartOutcome):
-            if taken is PartOutcome.INVALID:
-                self._planner.reset()
             return taken
         if self._mode is Mode.STOP:
             return PartOutcome.STOPPED
         if self._trouble is not None:
             return PartOutcome.DISTRUSTED
         if part.is_last:
-            self._planner.answered(server_ns)
+            self._planner.answered(server_ns, whole_ns=now_ns - taken.t_obs_ns)
         if part.first_row == 0:
             self.latency.add(now_ns - taken.t_obs_ns)
+        if taken.is_void:
+            return PartOutcome.VOID
         if self._open.is_overtaken(taken):
             return PartOutcome.OVERTAKEN
         try:
             return self._splice(taken, now_ns)
         except ValueError:
-            self.on_request_failed(part.request_id)
+            self._open.drop(part.request_id)
+            self._planner.failed(taken.t_obs_ns, self.timeline.claimed_ns)
             return PartOutcome.INVALID
 
     def _splice(self, pending: Pending, now_ns: int) -> PartOutcome:
@@ -243,11 +280,21 @@ class Executor:
         rows_to_run = self._planner.rows_to_run()
         waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
         is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
+        if pending.has_run and waypoints.num_rows == pending.num_placed:
+            return PartOutcome.RUNS  # what came lies beyond the rows that are run
         if pending.t0_ns is None:
+            start_ns = chunk.t_obs_ns + request.inference_delay * self.action_spec.dt_ns
+            pending.stood_still = self._stands_since(start_ns)
             arrival = self._arrival(pending, chunk, now_ns)
             if not is_whole and not has_enough_rows(self.method.splice, chunk, waypoints.num_rows, arrival):
                 return PartOutcome.WAITS
             pending.t0_ns = first_row_due_ns(self.method.splice, chunk, waypoints, arrival, self.counts)
+            if (
+                pending.stood_still
+                and pending.t0_ns > chunk.t_obs_ns
+                and self._open.void_after(request.request_id)
+            ):
+                self._planner.reset()
             self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
         source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_obs_ns)
         seam = self.timeline.splice(
@@ -266,6 +313,9 @@ class Executor:
         self._open.answered(pending)
         if not pending.has_run:
             pending.has_run = True
+            if seam.jump > FAR_SEAM:
+                self.counts.first_far_seam = self.counts.first_far_seam or seam.jump
+                self.counts.far_seams += 1
             self.last_splice = Splice(
                 t_ns=now_ns,
                 source=source,
@@ -277,6 +327,12 @@ class Executor:
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
 
+    def _stands_since(self, t_ns: int) -> bool:
+        """Whether the robot is at rest and was so at that time, or will be by then."""
+        claimed_ns = self.timeline.claimed_ns
+        is_at_rest = self.timeline.phase(max(t_ns, claimed_ns)) is Phase.REST
+        return is_at_rest and (t_ns > claimed_ns or self._still_since_ns <= t_ns)
+
     def _arrival(self, pending: Pending, chunk: ActionChunk, now_ns: int) -> Arrival:
         claimed_ns = self.timeline.claimed_ns
         return Arrival(
@@ -285,6 +341,7 @@ class Executor:
             claimed_ns=claimed_ns,
             commanded=self.timeline.command_at(claimed_ns),
             stood_still=pending.stood_still,
+            inference_delay=pending.request.inference_delay,
         )
 
     def _first_fresh_row(self, pending: Pending, chunk: ActionChunk) -> int:
@@ -312,10 +369,10 @@ class Executor:
         """Plan to rest where the robot is; what was asked before is void."""
         self.epoch += 1
         self._open.clear()
-        self._planner.reset()
+        self._planner.begin_anew()
         self._blender.forget()
         self._corrector.forget()
-        self._state = state
+        self._state, self._still_since_ns = state, now_ns
         self.timeline.rest_at(command_at_state(self.action_spec, state), now_ns)
 
     def wants_correction(self, now_ns: int) -> bool:
@@ -354,9 +411,12 @@ class Executor:
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state
-        if self._mode is Mode.HOLD and self._cause is Cause.PLAN_ENDED and not self._waits_on_purpose:
+        is_starved = self._mode is Mode.HOLD and self._cause in (Cause.PLAN_ENDED, Cause.RESET)
+        if is_starved and not self._waits_on_purpose:
             self.counts.starved_ticks += 1
         sample, clip = self._braked(now_ns) if self._is_braking else self._planned(state, now_ns)
+        if sample.phase is not Phase.REST:
+            self._still_since_ns = now_ns
         command = self._limiter.sent
         self.counts.stalls = self._limiter.num_stalls
         if self._mode is not Mode.STOP and (lost := self._watch.follows(command, state, now_ns)) is not None:

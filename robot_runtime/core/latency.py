@@ -14,20 +14,20 @@ success on `strike` 55 and 64, on `conveyor` 69 and 73, mean reaction 0.44 and 0
 class LatencyEstimator:
     """Quantiles of the last few latencies, from capture of the observation to the first usable row.
 
-    The first answer of a connection is left out: it pays for cold caches. A spike is forgotten as soon as it
-    leaves the window.
+    The first answer of a connection is left out unless told otherwise: it pays for cold caches. A spike is
+    forgotten as soon as it leaves the window.
     """
 
-    def __init__(self, *, window: int = 20) -> None:
+    def __init__(self, *, window: int = 20, skips_first: bool = True) -> None:
         if window < 1:
             raise ValueError(f"need window >= 1, got {window}")
         self._samples: deque[int] = deque(maxlen=window)
-        self._is_cold = True
+        self._skips_first = self._is_cold = skips_first
 
     def restart(self) -> None:
         """Forget everything: another server, or the same one restarted."""
         self._samples.clear()
-        self._is_cold = True
+        self._is_cold = self._skips_first
 
     def add(self, latency_ns: int) -> None:
         """Record one latency [ns]."""

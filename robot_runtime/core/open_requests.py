@@ -26,6 +26,7 @@ class PartOutcome(Enum):
     OVERTAKEN = "a later observation has been answered already"
     STOPPED = "the robot is stopped"
     DISTRUSTED = "the robot's state cannot be trusted"
+    VOID = "an answer before it came late, and the robot started later than this one was told"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,14 +41,17 @@ class Pending:
     is_complete: bool = False
     num_placed: int = 0
     """Rows that are in the plan or were dropped."""
-    stood_still: bool = True
+    stood_still: bool = False
+    """The robot stood at rest when its first row that was not committed was due, and has since."""
+    is_void: bool = False
+    """Its request was told of a motion that did not come about so."""
     has_run: bool = False
     """Some of its rows were still to come when they arrived."""
     t0_ns: int | None = None
 
 
 class OpenRequests:
-    """One robot's, oldest first."""
+    """One robot's, oldest first; void ones are kept until their answers are complete."""
 
     def __init__(self, spec: ActionSpec) -> None:
         self._spec = spec
@@ -56,29 +60,31 @@ class OpenRequests:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Of those whose answers are not complete."""
-        return tuple(self._pending)
+        """Of those whose answers are not complete, but for void ones."""
+        return tuple(i for i, pending in self._pending.items() if not pending.is_void)
 
-    def add(self, request: ChunkRequest, *, t_obs_ns: int, stood_still: bool) -> None:
+    def add(self, request: ChunkRequest, *, t_obs_ns: int) -> None:
         """A request goes out; fields as in `Pending`."""
         rows = np.empty((self._spec.horizon, self._spec.dim))
-        self._pending[request.request_id] = Pending(
-            request=request, t_obs_ns=t_obs_ns, rows=rows, stood_still=stood_still
-        )
+        self._pending[request.request_id] = Pending(request=request, t_obs_ns=t_obs_ns, rows=rows)
 
-    def drop(self, request_id: int) -> bool:
-        """The rest of its answer is not wanted or will not come; whether it was open."""
-        return self._pending.pop(request_id, None) is not None
+    def drop(self, request_id: int) -> Pending | None:
+        """The rest of its answer is not wanted or will not come; what was open of it."""
+        return self._pending.pop(request_id, None)
+
+    def void_after(self, request_id: int) -> bool:
+        """What was asked after it counts on its rows running earlier than they do; whether anything was."""
+        later = [pending for i, pending in self._pending.items() if i > request_id]
+        for pending in later:
+            pending.is_void = True
+        return bool(later)
 
     def clear(self) -> None:
         """None is open any more."""
         self._pending.clear()
 
     def take(self, part: ChunkPart, epoch: int) -> "Pending | PartOutcome":
-        """Add rows to the answer they belong to; why not, if they are refused.
-
-        An answer of the wrong shape is dropped with its request.
-        """
+        """Add rows to the answer they belong to; why not, if they are refused."""
         pending = self._pending.get(part.request_id)
         if pending is None or part.epoch != epoch:
             return PartOutcome.UNKNOWN
@@ -86,7 +92,6 @@ class OpenRequests:
             return PartOutcome.OUT_OF_ORDER
         end = part.first_row + len(part.rows)
         if part.rows.shape[1:] != (self._spec.dim,) or not part.first_row < end <= len(pending.rows):
-            self.drop(part.request_id)
             return PartOutcome.INVALID
         pending.rows[part.first_row : end] = part.rows
         pending.num_rows, pending.is_complete = end, part.is_last

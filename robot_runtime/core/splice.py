@@ -39,8 +39,11 @@ class Arrival:
     commanded: Command
     """What was sent last."""
     stood_still: bool
-    """The robot has not moved since the observation. Then nothing of the chunk has been overtaken, and
-    dropping its first rows would throw the arm across the gap: row 0 starts on arrival."""
+    """The robot stood still when the first row that was not committed was due, and has since. Then nothing of
+    the chunk from that row on has been overtaken, and dropping rows would throw the arm across the gap: that
+    row is due on arrival, if it was not to be later anyway."""
+    inference_delay: int = 0
+    """Rows of the chunk that were committed, d: row d is the first that was not."""
 
 
 def has_enough_rows(part: SplicePart, chunk: ActionChunk, num_rows: int, arrival: Arrival) -> bool:
@@ -58,7 +61,7 @@ def first_row_due_ns(
 ) -> int:
     """When row 0 of a chunk is due [ns]; decided once, with the rows that come first."""
     if arrival.stood_still:
-        return arrival.now_ns
+        return max(chunk.t_obs_ns, arrival.now_ns - arrival.inference_delay * chunk.spec.dt_ns)
     match part:
         case FromRowZero():
             return arrival.now_ns

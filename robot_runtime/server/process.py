@@ -63,10 +63,10 @@ class ServerProcess:
         self._process.wait()
 
     def close(self) -> None:
-        """Stop it in order, or after five seconds without."""
+        """Stop it in order, or after a second without."""
         self._process.terminate()
         try:
-            self._process.wait(timeout=5.0)
+            self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             self.kill()
         self._folder.cleanup()

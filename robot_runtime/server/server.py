@@ -20,14 +20,12 @@ from robot_runtime.keys import ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
-from robot_runtime.server.rehearsal import ServerRehearsal
 from robot_runtime.server.service import Service
-from robot_runtime.transport import listen
 from robot_runtime.transport.address import DEFAULT_ADDRESS
+from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import Buffer, ProtocolError
 from robot_runtime.wire.messages import Hello, Packet
-from robot_runtime.wire.rehearsal import is_request_near
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
@@ -88,13 +86,12 @@ class PolicyServer:
                     max_batch=max_batch,
                     delay=delay or Delay(),
                 )
-            self._transport = listen(address, keys=keys, is_open=is_open)
+            self._transport = ServerTransport(address, keys=keys, is_open=is_open, is_known=self._is_known)
         except RobotRuntimeError:
             for service in self._services.values():
                 service.close()
             self._doorbell.close()
             raise
-        self._rehearsal = ServerRehearsal(clock=self._clock, ring=self._doorbell.ring)
         for account in self._accounts.values():
             account.is_ready = True
         self.address = self._transport.address
@@ -149,7 +146,6 @@ class PolicyServer:
 
     def close(self) -> None:
         """Give up address and threads; after `serve_forever` has returned."""
-        self._rehearsal.close()
         for service in self._services.values():
             service.close()
         self._transport.close()
@@ -171,25 +167,34 @@ class PolicyServer:
         for service in self._services.values():
             service.take_results()
         self._send()
-        self._rehearsal.turn(self._clock.now_ns())
-        is_near = False
+        for peer in self._transport.doorman.departed():
+            for service in self._services.values():
+                if service.knows(peer):
+                    service.forget(peer)
         for _ in range(_MAX_ARRIVALS):
             arrival = self._transport.receive()
             if arrival is None:
                 break
-            received_ns = self._clock.now_ns()
-            peer, frames = arrival
-            packet = _decoded(frames)
-            service = self._service_of(peer, packet)
-            service.account.bytes_received += sum(map(len, frames))
-            service.receive(peer, packet, received_ns)
-            is_near = is_request_near(packet)  # of the last one: who asks already needs no rehearsal
+            try:
+                self._receive(*arrival)
+            except Exception:
+                logger.exception("a message that nothing was to be wrong with could not be taken")
         now_ns = self._clock.now_ns()
         for service in self._services.values():
             service.turn(now_ns)
         self._send()
-        if is_near and all(service.is_idle for service in self._services.values()):
-            self._rehearsal.begin(now_ns)
+
+    def _receive(self, peer: bytes, frames: list[Buffer]) -> None:
+        received_ns = self._clock.now_ns()
+        packet = _decoded(frames)
+        service = self._service_of(peer, packet)
+        service.account.bytes_received += sum(map(len, frames))
+        is_greeting = isinstance(packet, Packet) and isinstance(packet.message, Hello)
+        key = self._transport.doorman.name_of(peer) if is_greeting else None
+        service.receive(peer, packet, received_ns, key=key)
+
+    def _is_known(self, peer: bytes) -> bool:
+        return any(service.knows(peer) for service in self._services.values())
 
     def _service_of(self, peer: bytes, received: Packet | ProtocolError) -> Service:
         """Whom an arrival is for: a greeting names its policy; what nobody knows the first refuses."""
@@ -221,7 +226,11 @@ class PolicyServer:
     def _send(self) -> None:
         for service in self._services.values():
             for peer, packet in service.packets_to_send():
-                frames = encode(packet)
+                try:
+                    frames = encode(packet)
+                except ProtocolError:
+                    logger.exception("a %s could not be sent", type(packet.message).__name__)
+                    continue
                 service.account.bytes_sent += sum(map(len, frames))
                 self._transport.send(peer, frames)
 

@@ -68,18 +68,15 @@ class Service:
         """Of the policy."""
         return self._welcome.policy
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request waits or is worked on."""
-        return self._engine.is_idle and not self._session.num_waiting
-
     def knows(self, peer: bytes) -> bool:
         """Whether that peer has greeted."""
         return self._session.knows(peer)
 
-    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> None:
-        """Take what decoding one arrival of that peer gave."""
-        if self._session.receive(peer, received, now_ns):
+    def receive(
+        self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
+    ) -> None:
+        """Take what decoding one arrival of that peer gave; `key` as for `ServerSession.receive`."""
+        if self._session.receive(peer, received, now_ns, key=key):
             self._batcher.asked(peer, now_ns)
 
     def forget(self, peer: bytes) -> None:

@@ -1,13 +1,11 @@
 """Where a server listens: `tcp://HOST:PORT`, and what can be wrong with that."""
 
-import re
+import ipaddress
 import socket
-from typing import NamedTuple
 
 from robot_runtime.errors import RobotRuntimeError
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
-ALL = "*"
 
 
 class PortInUseError(RobotRuntimeError):
@@ -41,38 +39,28 @@ def is_local(address: str) -> bool:
     """Whether only this machine can reach the address."""
     scheme, _, rest = address.partition("://")
     host = rest.rpartition(":")[0].strip("[]")
-    return scheme in ("ipc", "inproc") or host in ("localhost", "::1") or host.startswith("127.")
+    if scheme in ("ipc", "inproc") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: whose, other machines say
 
 
-class Endpoint(NamedTuple):
-    """A host, ALL for every address of this machine, and a port, 0 for any that is free."""
+def check_port(address: str) -> None:
+    """AddressError for a port that there is not, which libzmq would try to connect to for ever."""
+    port = address.rpartition(":")[2]
+    if address.startswith("tcp://") and port.isdecimal() and not 0 < int(port) < 2**16:
+        raise AddressError(address, f"there is no port {port}")
 
-    host: str
-    port: int
 
-    @classmethod
-    def of(cls, address: str) -> "Endpoint | None":
-        """None for other schemes than tcp, and for what only libzmq understands or refuses. AddressError."""
-        match = re.fullmatch(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[\w.-]+):(\*|\d{1,5})", address)
-        if match is None:
-            return None
-        port = 0 if match[2] == "*" else int(match[2])
-        if port >= 2**16:
-            raise AddressError(address, f"there is no port {port}")
-        return cls(match[1].strip("[]"), port)
-
-    @property
-    def is_one(self) -> bool:
-        """Whether it names one host and one port, as whoever connects has to."""
-        return self.host != ALL and self.port != 0
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port or '*'}"
-
-    def resolve(self) -> list[tuple[int, tuple[str, int]]]:
-        """Address family, and host and port in it, IPv4 first; OSError if the host has no address."""
-        host = "0.0.0.0" if self.host == ALL else self.host
-        found = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
-        addresses = [(int(family), (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
-        return sorted(addresses, key=lambda it: it[0] != socket.AF_INET)
+def name_trouble(address: str) -> str | None:
+    """Why the host's name in a tcp address stands for nothing; it asks the network, which may take long."""
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if not address.startswith("tcp://"):
+        return None
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:
+        return f"the name {host!r} stands for no address: {getattr(error, 'strerror', None) or error}"
+    return None

@@ -20,13 +20,6 @@ packets. Requests are the business of `Credit`, which lives from Welcome to loss
 Patience starts at 50 ms and ends at 500 ms. A packet that fits no row is counted in `ignored` and changes
 nothing. Liveness counts from the oldest unanswered heartbeat, not from the last packet: a client that slept
 itself asks first and judges afterwards. Its owner hands over what has arrived before it calls `handle_timer`.
-
-Robots ask at a steady pace, and what has slept since the last request answers the next one late. So beside
-those of the interval one heartbeat goes out just before each request that is to be expected:
-
-    request        heartbeat            AHEAD  request
-    |------------------|-----------------|-----|-->
-    |<---------- as long as the last time ---->|
 """
 
 from collections import Counter, deque
@@ -58,9 +51,6 @@ from robot_runtime.wire.messages import (
 FIRST_PATIENCE_NS = 50 * NS_PER_MS
 MAX_PATIENCE_NS = 500 * NS_PER_MS
 MISSED_HEARTBEATS = 5
-AHEAD_NS = 4 * NS_PER_MS
-"""A heartbeat comes so long before the request that is expected: owners that round a timer up to a
-millisecond and servers that wake slowly are done rehearsing in time, and caches are still warm."""
 
 
 class ClientState(Enum):
@@ -95,8 +85,6 @@ class ClientSession:
         self._greeting_ends_ns = 0
         self._heartbeat_ns = 0
         self._next_heartbeat_ns = 0
-        self._submitted_ns: int | None = None
-        self._ahead_ns: int | None = None
         self._unanswered_ns: int | None = None
         self._events: deque[Event] = deque()
         self._outbox: list[Packet] = []
@@ -119,7 +107,6 @@ class ClientSession:
         """Send the request now, or hold it until there is credit; see `Credit`."""
         if self._credit is not None:
             self._credit.submit(request, now_ns)
-            self._expect_another(now_ns)
         else:
             reason = f"no server: {self.state.value}"
             self._events.append(
@@ -151,7 +138,7 @@ class ClientSession:
             return self._greeting_ends_ns
         if self._credit is None:
             return None
-        times = [self._heartbeat_due_ns(), *self._credit.next_timer_ns()]
+        times = [self._next_heartbeat_ns, *self._credit.next_timer_ns()]
         if self._unanswered_ns is not None:
             times.append(self._unanswered_ns + MISSED_HEARTBEATS * self._heartbeat_ns)
         return min(times)
@@ -167,7 +154,7 @@ class ClientSession:
         if silent_ns >= MISSED_HEARTBEATS * self._heartbeat_ns:
             self._lose(f"no sign of life for {silent_ns // NS_PER_MS} ms", now_ns)
             return
-        if now_ns >= self._heartbeat_due_ns():
+        if now_ns >= self._next_heartbeat_ns:
             self._beat(now_ns)
         self._credit.expire(now_ns)
 
@@ -253,21 +240,8 @@ class ClientSession:
         self._events.append(ServerLost(reason=reason))
         self._greet(now_ns)
 
-    def _expect_another(self, now_ns: int) -> None:
-        last_ns, self._submitted_ns = self._submitted_ns, now_ns
-        pause_ns = 0 if last_ns is None else now_ns - last_ns
-        self._ahead_ns = now_ns + pause_ns - AHEAD_NS if pause_ns > 2 * AHEAD_NS else None
-
-    def _heartbeat_due_ns(self) -> int:
-        if self._ahead_ns is None:
-            return self._next_heartbeat_ns
-        return min(self._next_heartbeat_ns, self._ahead_ns)
-
     def _beat(self, now_ns: int) -> None:
-        is_near = self._ahead_ns is not None and now_ns >= self._ahead_ns
-        if is_near:
-            self._ahead_ns = None
-        self._send(Heartbeat(t_ns=now_ns, is_request_near=is_near))
+        self._send(Heartbeat(t_ns=now_ns))
         self._next_heartbeat_ns = now_ns + self._heartbeat_ns
         if self._unanswered_ns is None:
             self._unanswered_ns = now_ns

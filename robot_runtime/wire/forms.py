@@ -18,6 +18,7 @@ from robot_runtime.core.action import ActionSpec, ChunkPart
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
 from robot_runtime.core.request_parts import RollForward, TrackingLag
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.sampler_parts import SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
@@ -202,6 +203,33 @@ class HelloForm(Fields, frozen=True, kw_only=True, tag="Hello"):
         return Hello(robot=self.robot, schema=schema, policy=self.policy)
 
 
+class StatisticsForm(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
+    """A policy's `RowStatistics`."""
+
+    mean: TableForm
+    std: TableForm
+    from_measured: bool
+
+    @classmethod
+    def of(cls, statistics: RowStatistics, arrays: ArrayWriter) -> "StatisticsForm":
+        return cls(
+            mean=arrays.table(statistics.mean),
+            std=arrays.table(statistics.std),
+            from_measured=statistics.from_measured,
+        )
+
+    def value(self, arrays: ArrayReader, spec: ActionSpec) -> RowStatistics:
+        mean, std = arrays.table(self.mean, "row mean"), arrays.table(self.std, "row deviation")
+        if mean.shape not in ((1, spec.dim), (spec.horizon, spec.dim)):
+            raise ProtocolError(
+                f"statistics of rows have shape {mean.shape}, rows {(spec.horizon, spec.dim)}"
+            )
+        try:
+            return RowStatistics(mean=mean, std=std, from_measured=self.from_measured)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from error
+
+
 class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
     """A `Welcome`."""
 
@@ -214,6 +242,8 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
     recipe: Text
     roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
     execution_horizon: Positive | None
+    temporal_ensemble: Finite | None
+    row_statistics: StatisticsForm | None
     heartbeat_ns: Positive
 
     @classmethod
@@ -229,14 +259,19 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
             recipe=can.recipe,
             roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
             execution_horizon=can.execution_horizon,
+            temporal_ensemble=can.temporal_ensemble,
+            row_statistics=None
+            if can.row_statistics is None
+            else StatisticsForm.of(can.row_statistics, arrays),
             heartbeat_ns=welcome.heartbeat_ns,
         )
 
     def message(self, arrays: ArrayReader) -> Welcome:
+        spec = _from_dict(ActionSpec.from_dict, self.action_spec, "action_spec")
         return Welcome(
             policy=self.policy,
             schema=_from_dict(Schema.from_dict, self.schema, "schema"),
-            action_spec=_from_dict(ActionSpec.from_dict, self.action_spec, "action_spec"),
+            action_spec=spec,
             tasks=tuple(self.tasks),
             capabilities=Capabilities(
                 samplers=tuple(_SAMPLERS_BY_NAME[name] for name in self.samplers),
@@ -244,6 +279,10 @@ class WelcomeForm(Fields, frozen=True, kw_only=True, tag="Welcome"):
                 recipe=self.recipe,
                 roll_forward=self._roll_forward(),
                 execution_horizon=self.execution_horizon,
+                temporal_ensemble=self.temporal_ensemble,
+                row_statistics=None
+                if self.row_statistics is None
+                else self.row_statistics.value(arrays, spec),
             ),
             heartbeat_ns=self.heartbeat_ns,
         )

@@ -16,7 +16,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 7
+VERSION = 8
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -26,6 +26,7 @@ class RefusalCode(Enum):
     VERSION = "version"
     SCHEMA = "schema"
     POLICY = "policy"
+    KEY = "key"
     FULL = "full"
 
 
@@ -122,8 +123,6 @@ class Heartbeat(Fields, frozen=True, kw_only=True):
 
     t_ns: Int64
     """Robot's clock when sent [ns]."""
-    is_request_near: bool = False
-    """A request is expected to follow within milliseconds: whoever sends or receives this may `rehearse`."""
 
 
 class HeartbeatReply(Fields, frozen=True, kw_only=True):

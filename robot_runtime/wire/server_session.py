@@ -3,8 +3,10 @@
 Theory of operation
 -------------------
 One entry per client, keyed by the peer's address on the ROUTER socket. A client that reconnects comes from a
-new address; its older entry goes when the same client id greets again. Everybody else gets `hello_first`, so
-that a client notices a restarted server at its next heartbeat.
+new address and stands beside its older self, which goes when its connection ends (`forget`) or falls silent:
+nobody is put out by what another says. A peer that greets again in the same session is welcomed again and
+keeps its requests. Everybody else gets `hello_first`, so that a client notices a restarted server at its next
+heartbeat.
 
 A request names the earlier ones of its client that it follows (`ChunkRequest.in_flight`); the others give way
 to it. A client has one request running and those queued that the newest follows, first come, first served;
@@ -64,8 +66,8 @@ from robot_runtime.wire.messages import (
 from robot_runtime.wire.order import follows
 from robot_runtime.wire.sent_answers import SentAnswers
 
-SILENCE_NS = 5 * NS_PER_S
-"""A client that says nothing for so long is forgotten."""
+SILENCE_NS = 20 * NS_PER_S
+"""A client that says nothing for so long is forgotten: over links of 2 s each way that lose packets, too."""
 MAX_CLIENTS = 64
 MAX_REASON = 2000
 """Characters of a refusal or error."""
@@ -131,8 +133,13 @@ class ServerSession:
         """Whether that peer has greeted."""
         return peer in self._clients
 
-    def receive(self, peer: bytes, received: Packet | ProtocolError, now_ns: int) -> bool:
-        """Take what decoding one arrival of that peer gave; True if it is a request of a known client."""
+    def receive(
+        self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
+    ) -> bool:
+        """Take what decoding one arrival of that peer gave; True if it is a request of a known client.
+
+        key: of a greeting, the robot's name that the peer's key stands for; None without keys.
+        """
         client = self._clients.get(peer)
         rate = self._strangers if client is None else client.rate
         if not rate.take(now_ns):
@@ -140,7 +147,7 @@ class ServerSession:
         elif isinstance(received, ProtocolError):
             self._receive_undecodable(peer, received)
         elif isinstance(received.message, Hello):
-            self._receive_hello(peer, received, received.message, now_ns)
+            self._receive_hello(peer, received, received.message, now_ns, key=key)
         elif client is None or (client.client_id, client.session) != (received.client_id, received.session):
             reason = "this server does not know your session: say Hello first"
             self._reply(peer, received, ErrorReply(code=ErrorCode.HELLO_FIRST, message=reason))
@@ -249,12 +256,21 @@ class ServerSession:
             case _:
                 self.ignored["out of place"] += 1
 
-    def _receive_hello(self, peer: bytes, packet: Packet, hello: Hello, now_ns: int) -> None:
+    def _receive_hello(
+        self, peer: bytes, packet: Packet, hello: Hello, now_ns: int, *, key: str | None
+    ) -> None:
+        known = self._clients.get(peer)
+        if known is not None and (known.client_id, known.session) == (packet.client_id, packet.session):
+            known.heard_ns = now_ns
+            self._tell(peer, self._welcome)
+            return
+        if known is not None:
+            self.forget(peer)
         differences = mismatches(robot=hello.schema, policy=self._welcome.schema)
-        older = [p for p, c in self._clients.items() if p == peer or c.client_id == packet.client_id]
-        for p in older:
-            self.forget(p)
-        if hello.policy != self._welcome.policy and (hello.policy or len(self._policies) > 1):
+        if key is not None and hello.robot != key:
+            reason = f"this is the key of robot {key!r}, not of {hello.robot!r}"[:MAX_REASON]
+            self._reply(peer, packet, Refused(code=RefusalCode.KEY, reason=reason))
+        elif hello.policy != self._welcome.policy and (hello.policy or len(self._policies) > 1):
             asked = f"no policy {hello.policy!r}" if hello.policy else "more than one policy: name yours"
             reason = f"this server has {asked}; it has {', '.join(self._policies)}"[:MAX_REASON]
             self._reply(peer, packet, Refused(code=RefusalCode.POLICY, reason=reason))
@@ -296,11 +312,14 @@ class ServerSession:
         self.ignored["not a message"] += 1
         reply: Message
         if isinstance(error, VersionMismatchError):
-            reason = f"{error} (this side is the server, the peer the robot)"
+            reason = f"{error} (this side is the server, the peer the robot)"[:MAX_REASON]
             reply = Refused(code=RefusalCode.VERSION, reason=reason)
         else:
             reply = ErrorReply(
-                code=ErrorCode.PROTOCOL, message=str(error), request_id=error.request_id, epoch=error.epoch
+                code=ErrorCode.PROTOCOL,
+                message=str(error)[:MAX_REASON],
+                request_id=error.request_id,
+                epoch=error.epoch,
             )
         self._outbox.append((peer, Packet(error.client_id, error.session, reply)))
 

@@ -201,7 +201,7 @@ def _run(
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
     arm = HeldTarget(command_at_state(checkpoint.action_spec, robot.read()), checkpoint.action_spec.dt_ns)
-    scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=arm.counts), []
+    scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=arm.counts, keep=None), []
     peer_period_ns = checkpoint.action_spec.dt_ns // settings.interpolation_multiplier
     if peer_period_ns % control_period_ns:
         raise InvalidValueError(

@@ -24,7 +24,9 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
+from robot_runtime.core.splice_parts import TemporalEnsembling
 from robot_runtime.errors import InvalidValueError
+from tests.core.support import SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 MS = 1_000_000
 DT = 50 * MS
@@ -62,10 +64,10 @@ def trained(*extra, delay: int = 12, recipe: str = "", roll_forward=None) -> Cap
         (trained(LambdaMaskedPrefix), 300, "pipelined-rtc", "without training"),
         (trained(roll_forward=LAG), 300, "vlash", "states rolled forward"),
         (trained(delay=0), 300, "pipelined-rtc", "draws every new chunk to the plan without training"),
-        (trained(delay=0), 800, "pipelined-rtc", "800 ms, d = 16 rows"),
-        (trained(delay=0), 801, "synchronous", "d <= s <= H - d has no solution with chunks of H = 32"),
-        (Capabilities(samplers=(ConstantSchedule,)), 300, "time-aligned", "one schedule only"),
-        (trained(ClampedPrefix), 49, "time-aligned", "less than one row"),
+        (trained(delay=0), 750, "pipelined-rtc", "750 ms, d = 15 rows"),
+        (trained(delay=0), 751, "synchronous", "d <= s <= H - 1 - d has no solution with chunks of H = 32"),
+        (Capabilities(samplers=(ConstantSchedule,)), 300, "cross-fade", "one schedule only"),
+        (trained(ClampedPrefix), 49, "cross-fade", "less than one row"),
         (Capabilities(samplers=(ClampedPrefix,)), 300, "synchronous", "no asynchronous method"),
     ],
 )
@@ -145,7 +147,7 @@ def test_a_method_that_corrects_rows_is_listed_only_by_a_policy_that_came_with_a
     [
         ((ConstantSchedule, ClampedPrefix, HorizonAwareSchedule), "pipelined-faster"),
         ((ConstantSchedule, ClampedPrefix), "pipelined-prefix"),
-        ((ConstantSchedule,), "time-aligned"),
+        ((ConstantSchedule,), "cross-fade"),
     ],
 )
 def test_the_default_is_the_method_that_the_policy_was_trained_for(samplers, name):
@@ -175,10 +177,38 @@ def test_auto_asks_as_often_as_the_policy_wants_it_where_it_picks_its_default():
     assert choice.method == method_named("pipelined-prefix", execution_horizon=4)
     assert "best asked every 4 rows" in choice.reason
     assert chosen(can, 300, execution_horizon=2).method.request.when.rows == 2
-    assert chosen(can, 10).method == METHODS["time-aligned"]  # of which the policy said nothing
+    assert chosen(can, 10).method == METHODS["cross-fade"]  # of which the policy said nothing
     assert chosen(can, 1500).method.request == METHODS["synchronous"].request
 
 
 def test_a_policy_that_takes_no_default_method_says_what_it_takes():
     with pytest.raises(InvalidValueError, match="it supports remac"):
         default_for(Default(), Capabilities(samplers=(PrefixPreservedStart,)))
+
+
+def test_a_policy_made_to_be_averaged_over_its_chunks_is_so_by_default():
+    choice = default_for(Default(), Capabilities(samplers=(ConstantSchedule,), temporal_ensemble=0.05))
+    assert choice.name == "temporal-ensembling"
+    assert choice.method.blend == TemporalEnsembling(m=0.05)
+    assert "m = 0.05" in choice.reason
+
+
+@pytest.mark.parametrize("latency_ms", [20, 150, 400])
+@pytest.mark.parametrize("speed", [0.1, 0.5, 1.5])
+def test_the_default_of_a_policy_trained_for_nothing_never_leads_a_lagging_arm_back(latency_ms, speed):
+    """An arm 60 ms behind its setpoint, and a policy whose rows go on from where the arm is measured."""
+    can = Capabilities(samplers=(ConstantSchedule,))
+    spec = ActionSpec(fields=SPEC.fields, horizon=32, dt_ns=DT)
+    robot = executor(default_for(Default(), can).method, action_spec=spec)
+    robot.reset(state_at(0), 0)
+    q, before, wire = 0.0, 0.0, []
+    for t in range(0, 6_000 * MS, TICK):
+        for item in [item for item in wire if item[0] <= t]:
+            wire.remove(item)
+            robot.on_part(answer(item[1], ramp(item[2], speed * DT / 1e9, num_rows=32)), t)
+        if robot.wants_request(t):
+            wire.append((t + latency_ms * MS, robot.make_request(observation_at(t, (q, -q))), q))
+        commanded = float(robot.tick(state_at(t, (q, -q)), t).command.arm.q[0])
+        assert commanded >= before - 1e-9
+        q, before = q + (commanded - q) * TICK / (60 * MS), commanded
+    assert commanded > 0.5 * speed * 5.0

@@ -14,7 +14,6 @@ from policies.flow.features import (
     NEAR,
     FeatureConfig,
     Normaliser,
-    row_origin,
     state_features,
 )
 from robot_runtime.core.action import (
@@ -26,6 +25,7 @@ from robot_runtime.core.action import (
     Reference,
     WorldEndEffectorPose,
 )
+from robot_runtime.core.row_statistics import row_origin
 from robot_runtime.core.state import Observation
 from tests.policies.toy import SCHEMA, SPEC, make_observation
 

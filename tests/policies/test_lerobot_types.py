@@ -32,11 +32,11 @@ CONFIGS = {
         "chunk_size": 6, "n_action_steps": 6,
     },
     "diffusion": BACKBONE | {
-        "down_dims": (32, 64), "num_train_timesteps": 10, "num_inference_steps": 2,
+        "n_obs_steps": 1, "down_dims": (32, 64), "num_train_timesteps": 10, "num_inference_steps": 2,
         "horizon": 8, "n_action_steps": 6,
     },
     "vqbet": BACKBONE | {
-        "gpt_n_layer": 1, "gpt_n_head": 2, "gpt_hidden_dim": 32, "gpt_output_dim": 32,
+        "n_obs_steps": 1, "gpt_n_layer": 1, "gpt_n_head": 2, "gpt_hidden_dim": 32, "gpt_output_dim": 32,
         "action_chunk_size": 6,
     },
     "tdmpc": {
@@ -104,19 +104,16 @@ def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def folder(request, tmp_path_factory) -> Path:
-    from policies.lerobot_describe import describe
-
     folder = save(request.param, tmp_path_factory.mktemp(request.param))
-    describe(
-        folder,
-        num_joints=2,
-        has_gripper=True,
-        fps=20.0,
-        tasks=(TASK,),
-        joint_unit_rad=DEGREE,
-        gripper_unit_m=STROKE,
-    )
+    described(folder, tasks=(TASK,), joint_unit_rad=DEGREE, stroke_m=STROKE)
     return folder
+
+
+def described(folder: Path, **changes):
+    """Two joints and a gripper at 20 Hz, or otherwise."""
+    from policies.lerobot_describe import Told, describe
+
+    return describe(folder, Told(**({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes)))
 
 
 def observation(policy, seed: int) -> Observation:
@@ -192,19 +189,15 @@ def test_a_checkpoint_that_was_not_described_says_how_to(folder: Path, tmp_path:
     ],
 )
 def test_a_robot_that_does_not_fit_is_refused_in_numbers(tmp_path: Path, changes: dict, words: str):
-    from policies.lerobot_describe import describe
-
     save("act", tmp_path)
     with pytest.raises((CheckpointError, InvalidValueError), match=words):
-        describe(tmp_path, **({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes))
+        described(tmp_path, **changes)
     with pytest.raises(CheckpointError, match="there is no folder"):
-        describe(tmp_path / "nothing", num_joints=2, has_gripper=True, fps=20.0)
+        described(tmp_path / "nothing")
 
 
 def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
-    from policies.lerobot_describe import describe
-
-    describe(save("act", tmp_path), num_joints=2, has_gripper=True, fps=20.0)
+    described(save("act", tmp_path))
     with pytest.raises(InvalidValueError, match="this is act; smolvla, pi0, pi05 can be compiled"):
         load_policy(tmp_path, is_compiled=True)
     with pytest.raises(InvalidValueError, match="whose dtype is its own"):
@@ -228,13 +221,11 @@ ACTION_NAMES = ["joint_0", "joint_1", "gripper_width"]
 
 
 def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_names(tmp_path: Path):
-    from policies.lerobot_describe import describe
-
     checkpoint, dataset = tmp_path / "act", recording(tmp_path / "dataset", ACTION_NAMES)
     save("act", checkpoint, state_dim=14)
     noted = {"dataset": {"root": str(dataset)}}
     (checkpoint / "train_config.json").write_text(json.dumps(noted))
-    sidecar = describe(checkpoint)
+    sidecar = described(checkpoint, num_joints=None, has_gripper=False, fps=None)
     assert sidecar.action_spec.fields == (JointPosition(2), GripperWidth())
     state = RobotState(
         t_ns=1, q=np.array([1.0, 2.0]), dq=np.array([3.0, 4.0]), gripper_width=0.05,
@@ -253,20 +244,16 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
 
 
 def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
-    from policies.lerobot_describe import describe
-
     save("act", tmp_path / "act")
     dataset = recording(tmp_path / "dataset", ["shoulder_pan.pos", "elbow.pos", "gripper.pos"])
     with pytest.raises(InvalidValueError, match="there are no actions shoulder"):
-        describe(tmp_path / "act", dataset=dataset)
+        described(tmp_path / "act", dataset=dataset)
     with pytest.raises(CheckpointError, match="its state has 3 numbers; this robot's make 14"):
-        describe(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
+        described(tmp_path / "act", dataset=recording(tmp_path / "other", ACTION_NAMES))
 
 
 def test_a_policy_of_the_hub_is_found_where_it_was_downloaded(tmp_path: Path, monkeypatch):
     from huggingface_hub import constants
-
-    from policies.lerobot_describe import describe
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -276,7 +263,7 @@ def test_a_policy_of_the_hub_is_found_where_it_was_downloaded(tmp_path: Path, mo
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123456789012345678901234567890123456789")
     folder = local_folder("hf://somebody/act")
-    describe(folder, num_joints=2, has_gripper=True, fps=20.0)
+    described(folder)
     assert load_policy("hf://somebody/act").action_spec.horizon == 6
     with pytest.raises(CheckpointError, match="hf://nobody/act cannot be had from the hub"):
         load_policy("hf://nobody/act")

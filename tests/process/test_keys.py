@@ -57,7 +57,7 @@ def test_a_robot_without_keys_or_with_keys_that_the_server_lacks_is_told_so(
 
 def test_a_robot_that_takes_another_server_for_its_own_is_not_answered(address: str, folder: Path):
     left, right = RobotKeys.load(folder / "left"), RobotKeys.load(folder / "right")
-    impostor = RobotKeys(public=left.public, secret=left.secret, server=right.public)
+    impostor = RobotKeys(name="left", public=left.public, secret=left.secret, server=right.public)
     with pytest.raises(ServerUnavailableError, match="has other keys than they say"):
         greet(address, impostor)
 

@@ -15,7 +15,7 @@ import pytest
 
 from policies.scripted import FRANKA
 from robot_runtime.client import PolicyClient
-from robot_runtime.transport.stream import HANDSHAKE_MS
+from robot_runtime.transport.sockets import HANDSHAKE_MS
 from robot_runtime.wire.events import ServerReady
 
 NUM_SILENT, NUM_BEFORE, WAIT_S = 1000, 1024, 60.0

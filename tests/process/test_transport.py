@@ -1,4 +1,4 @@
-"""Both ends of the wire over real sockets, ours and libzmq's."""
+"""Both ends of the wire over real sockets."""
 
 import resource
 import socket
@@ -11,18 +11,15 @@ import numpy as np
 import pytest
 
 from robot_runtime.mailbox import Doorbell
-from robot_runtime.transport import ServerTransport, Transport, connect, listen
 from robot_runtime.transport.address import AddressError
-from robot_runtime.transport.libzmq import ZmqClientTransport, ZmqServerTransport
-from robot_runtime.transport.stream import HIGH_WATER_MARK
-from robot_runtime.transport.tcp_client import TcpClientTransport
-from robot_runtime.transport.tcp_server import TcpServerTransport
+from robot_runtime.transport.client import ClientTransport
+from robot_runtime.transport.server import ServerTransport
+from robot_runtime.transport.sockets import HIGH_WATER_MARK
 
 ANY_PORT = "tcp://127.0.0.1:*"
 TURN_NS, MAX_TURNS = 20_000_000, 1000
 TIMEOUT_S = 20.0
 """Far more than anything here takes."""
-ENDS = [(connect, listen), (connect, ZmqServerTransport), (ZmqClientTransport, listen)]
 
 
 @pytest.fixture
@@ -39,14 +36,14 @@ def turns() -> Iterator[None]:
     raise AssertionError(f"not over after {MAX_TURNS} turns")
 
 
-def send(client: Transport, doorbell: Doorbell, frames: list[bytes]) -> None:
+def send(client: ClientTransport, doorbell: Doorbell, frames: list[bytes]) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not client.send(frames):
         assert time.monotonic() < deadline_s, client.trouble()
         client.wait(TURN_NS, doorbell, to_send=True)
 
 
-def answered(client: Transport, doorbell: Doorbell) -> list[bytes]:
+def answered(client: ClientTransport, doorbell: Doorbell) -> list[bytes]:
     for _ in turns():
         if (message := client.receive()) is not None:
             break
@@ -89,21 +86,12 @@ def start_echo() -> Iterator[Callable[[ServerTransport], str]]:
 @pytest.mark.parametrize("address", ["tcp://*:5757", "tcp://127.0.0.1:*", "tcp://127.0.0.1:99999", "udp://x"])
 def test_an_address_that_nobody_can_connect_to_is_refused_at_once(address: str):
     with pytest.raises(AddressError, match=r"expected e\.g\. tcp://"):
-        connect(address)
+        ClientTransport(address)
 
 
-def test_addresses_without_keys_need_no_libzmq():
-    with closing(listen(ANY_PORT)) as server, closing(connect(server.address)) as client:
-        assert isinstance(server, TcpServerTransport)
-        assert isinstance(client, TcpClientTransport)
-
-
-@pytest.mark.parametrize(("connect_end", "listen_end"), ENDS)
-def test_messages_of_all_sizes_go_there_and_back_between_ours_and_libzmq(
-    connect_end, listen_end, start_echo, doorbells
-):
-    address = start_echo(listen_end(ANY_PORT))
-    with closing(connect_end(address)) as client:
+def test_messages_of_all_sizes_go_there_and_back(start_echo, doorbells):
+    address = start_echo(ServerTransport(ANY_PORT))
+    with closing(ClientTransport(address)) as client:
         rng = np.random.default_rng(0)
         for i in range(60):
             sizes = rng.choice([0, 1, 255, 256, 5000, 16_384, 150_528, 921_600], size=rng.integers(1, 5))
@@ -113,8 +101,8 @@ def test_messages_of_all_sizes_go_there_and_back_between_ours_and_libzmq(
 
 
 def test_many_messages_under_way_come_back_in_order(start_echo, doorbells):
-    address = start_echo(listen(ANY_PORT))
-    with closing(connect(address)) as client:
+    address = start_echo(ServerTransport(ANY_PORT))
+    with closing(ClientTransport(address)) as client:
         messages = [[b"%d" % i, bytes(i * 997)] for i in range(100)]
         received: list[list[bytes]] = []
         for num_sent, frames in enumerate(messages):
@@ -131,8 +119,8 @@ def test_many_messages_under_way_come_back_in_order(start_echo, doorbells):
 
 
 def test_who_has_messages_to_take_can_send_all_the_same(start_echo, doorbells):
-    address = start_echo(listen(ANY_PORT))
-    with closing(connect(address)) as client:
+    address = start_echo(ServerTransport(ANY_PORT))
+    with closing(ClientTransport(address)) as client:
         send(client, doorbells[0], [b"first"])
         client.wait(None, doorbells[0], to_send=False)
         for size in (8_000_000, 1):
@@ -142,8 +130,8 @@ def test_who_has_messages_to_take_can_send_all_the_same(start_echo, doorbells):
 
 
 def test_what_has_been_read_but_not_been_taken_is_not_waited_for(start_echo, doorbells):
-    address = start_echo(listen(ANY_PORT))
-    with closing(connect(address)) as client:
+    address = start_echo(ServerTransport(ANY_PORT))
+    with closing(ClientTransport(address)) as client:
         num_messages = HIGH_WATER_MARK
         for i in range(num_messages):
             send(client, doorbells[0], [b"%d" % i])
@@ -157,10 +145,10 @@ def test_what_has_been_read_but_not_been_taken_is_not_waited_for(start_echo, doo
 
 
 def test_robots_find_a_server_by_name_and_again_after_it_came_back(doorbells):
-    server = listen("tcp://localhost:*")
+    server = ServerTransport("tcp://localhost:*")
     address = f"tcp://localhost:{server.address.rpartition(':')[2]}"
     ours, theirs = doorbells
-    with closing(connect(address)) as client:
+    with closing(ClientTransport(address)) as client:
         for text in (b"before", b"after"):
             for _ in turns():
                 client.send([text])
@@ -170,16 +158,16 @@ def test_robots_find_a_server_by_name_and_again_after_it_came_back(doorbells):
                     break
             assert bytes(arrival[1][0]) == text
             server.close()
-            server = listen(address)
+            server = ServerTransport(address)
     server.close()
 
 
 def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbells):
     ours, theirs = doorbells
     with (
-        closing(listen(ANY_PORT)) as server,
-        closing(connect(server.address)) as deaf,
-        closing(connect(server.address)) as other,
+        closing(ServerTransport(ANY_PORT)) as server,
+        closing(ClientTransport(server.address)) as deaf,
+        closing(ClientTransport(server.address)) as other,
     ):
         peers = []
         for client in (deaf, other):
@@ -196,7 +184,7 @@ def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbe
             server.send(peers[0], [b"%d" % i, answer])
         server.send(peers[1], [b"for you"])
         assert answered(other, ours) == [b"for you"]
-        num_kept = 0
+        kept: list[int] = []
         for _ in turns():
             server.send(peers[0], [b"end"])  # lost as well as long as too much waits
             server.wait(TURN_NS // 10, theirs)
@@ -205,10 +193,11 @@ def test_a_robot_that_does_not_read_loses_its_answers_and_nobody_else_any(doorbe
                 continue
             if bytes(message[0]) == b"end":
                 break
-            assert bytes(message[0]) == b"%d" % num_kept
+            kept.append(int(bytes(message[0])))
             assert len(message[1]) == len(answer)
-            num_kept += 1
-        assert HIGH_WATER_MARK <= num_kept < 2 * HIGH_WATER_MARK
+        assert kept == sorted(set(kept))
+        # As many wait on either side of the network, and a few within it.
+        assert HIGH_WATER_MARK <= len(kept) < 3 * HIGH_WATER_MARK
 
 
 def wait_for_the_end(connection: socket.socket) -> None:
@@ -218,9 +207,9 @@ def wait_for_the_end(connection: socket.socket) -> None:
 
 
 def test_a_peer_that_announces_too_much_is_hung_up_on(start_echo, doorbells):
-    address = start_echo(listen(ANY_PORT))
+    address = start_echo(ServerTransport(ANY_PORT))
     host, port = address.removeprefix("tcp://").split(":")
-    with socket.create_connection((host, int(port))) as rude, closing(connect(address)) as client:
+    with socket.create_connection((host, int(port))) as rude, closing(ClientTransport(address)) as client:
         rude.settimeout(20)
         rude.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32))
         rude.sendall(b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER")
@@ -233,7 +222,7 @@ def test_a_peer_that_announces_too_much_is_hung_up_on(start_echo, doorbells):
 def test_a_server_out_of_descriptors_goes_on_with_the_robots_it_has_and_takes_others_later(doorbells):
     ours, theirs = doorbells
 
-    def turn(client: Transport) -> list[bytes]:
+    def turn(client: ClientTransport) -> list[bytes]:
         for _ in turns():
             client.send([b"hello"])
             client.wait(TURN_NS // 10, ours, to_send=False)
@@ -246,9 +235,9 @@ def test_a_server_out_of_descriptors_goes_on_with_the_robots_it_has_and_takes_ot
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with (
-        closing(listen(ANY_PORT)) as server,
-        closing(connect(server.address)) as early,
-        closing(connect(server.address)) as late,
+        closing(ServerTransport(ANY_PORT)) as server,
+        closing(ClientTransport(server.address)) as early,
+        closing(ClientTransport(server.address)) as late,
     ):
         assert turn(early) == [b"hello"]
         late.wait(0, ours, to_send=True)  # begins to connect
@@ -264,23 +253,20 @@ def test_a_server_out_of_descriptors_goes_on_with_the_robots_it_has_and_takes_ot
 def test_a_robot_says_what_it_found_in_place_of_a_policy_server(doorbells):
     with socket.create_server(("127.0.0.1", 0)) as web:
         port = web.getsockname()[1]
-        with closing(connect(f"tcp://127.0.0.1:{port}")) as client:
+        with closing(ClientTransport(f"tcp://127.0.0.1:{port}")) as client:
             client.wait(TURN_NS, doorbells[0], to_send=True)
             visitor, _ = web.accept()
             with visitor:
                 visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n")
-                for _ in range(MAX_TURNS):
-                    client.wait(TURN_NS, doorbells[0], to_send=True)
-                    if client.trouble() is not None:
-                        break
+            for _ in turns():
+                client.wait(TURN_NS, doorbells[0], to_send=False)
+                if client.trouble() is not None:
+                    break
             assert "no policy server" in client.trouble()
-    with closing(connect("tcp://no-such-host.invalid:5757")) as client:
-        client.wait(TURN_NS, doorbells[0], to_send=True)
-        assert "'no-such-host.invalid' stands for no address" in client.trouble()
 
 
 def test_a_bell_wakes_who_waits_while_there_is_no_server(doorbells):
-    with closing(connect("tcp://127.0.0.1:9")) as client:
+    with closing(ClientTransport("tcp://127.0.0.1:9")) as client:
         doorbells[0].ring()
         client.wait(None, doorbells[0], to_send=True)
         assert client.receive() is None

@@ -88,9 +88,9 @@ def toy_request(
 
 
 @contextmanager
-def serving(*policies: Policy, **options) -> Iterator[PolicyServer]:
+def serving(*policies: Policy, address: str = ANY_PORT, **options) -> Iterator[PolicyServer]:
     """A server in a thread of this process."""
-    with PolicyServer(policies, ANY_PORT, **options) as server:
+    with PolicyServer(policies, address, **options) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:

@@ -106,7 +106,7 @@ MESSAGES = st.one_of(
     st.builds(Cancel, request_id=IDS, epoch=IDS),
     st.builds(Dropped, request_id=IDS, epoch=IDS, reason=st.sampled_from(DropReason)),
     st.builds(ErrorReply, code=st.sampled_from(ErrorCode), message=TEXT, request_id=st.none() | IDS),
-    st.builds(Heartbeat, t_ns=IDS, is_request_near=st.booleans()),
+    st.builds(Heartbeat, t_ns=IDS),
     st.builds(HeartbeatReply, t_ns=IDS),
     st.just(Goodbye()),
 )

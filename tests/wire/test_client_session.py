@@ -1,11 +1,7 @@
 """Requests and what becomes of them, as the robot sees it."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 from session_pair import (
     DIM,
@@ -21,10 +17,10 @@ from session_pair import (
 )
 
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.wire.client_session import AHEAD_NS, ClientState
+from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import Dropped, DropReason, Heartbeat, HeartbeatReply
+from robot_runtime.wire.messages import Dropped, DropReason
 
 
 def test_a_request_is_answered_row_by_row_in_order():
@@ -185,46 +181,3 @@ def test_an_answer_to_another_request_epoch_or_robot_is_ignored(request_id, epoc
     assert pair.client.ignored.total() == 1
     say(pair, reply(request, 0, 6))
     assert len(pair.take_events(PartReceived)) == 1
-
-
-def heartbeats_until(pair: SessionPair, end_ns: int) -> list[Heartbeat]:
-    """Those that went out; the owner wakes the session whenever it wants to be woken."""
-    heartbeats = []
-    while (timer_ns := pair.client.next_timer_ns()) <= end_ns:
-        pair.now_ns = timer_ns
-        pair.client.handle_timer(timer_ns)
-        messages = [packet.message for packet in pair.client.packets_to_send()]
-        heartbeats += [message for message in messages if isinstance(message, Heartbeat)]
-        say(pair, HeartbeatReply(t_ns=timer_ns))
-    pair.now_ns = end_ns
-    return heartbeats
-
-
-@given(period_ns=st.integers(2 * AHEAD_NS + 1, 300 * MS), heartbeat_ns=st.integers(10 * MS, 400 * MS))
-def test_a_heartbeat_goes_ahead_of_each_request_that_keeps_the_pace(period_ns, heartbeat_ns):
-    pair = ready_pair(heartbeat_ns=heartbeat_ns)
-    for request_id in (1, 2):
-        pair.submit(make_request(request_id))
-        say(pair, reply(make_request(request_id), 0, SPEC.horizon))
-        heartbeats = heartbeats_until(pair, pair.now_ns + period_ns)
-    assert [h.t_ns for h in heartbeats if h.is_request_near] == [pair.now_ns - AHEAD_NS]
-    assert all(b.t_ns - a.t_ns <= heartbeat_ns for a, b in pairwise(heartbeats))
-    assert len(heartbeats) <= 1 + -(-period_ns // heartbeat_ns)
-
-
-def test_a_robot_that_asks_no_more_announces_no_more_requests():
-    pair = ready_pair()
-    for request_id in (1, 2):
-        pair.submit(make_request(request_id))
-        say(pair, reply(make_request(request_id), 0, SPEC.horizon))
-        heartbeats = heartbeats_until(pair, pair.now_ns + 40 * MS)
-    heartbeats += heartbeats_until(pair, pair.now_ns + 1000 * MS)
-    assert sum(h.is_request_near for h in heartbeats) == 1
-
-
-def test_requests_that_follow_each_other_at_once_bring_no_heartbeats():
-    pair = ready_pair(heartbeat_ns=1000 * MS)
-    for request_id in range(1, 6):
-        pair.submit(make_request(request_id))
-        say(pair, reply(make_request(request_id), 0, SPEC.horizon))
-        assert heartbeats_until(pair, pair.now_ns + 2 * AHEAD_NS) == []

@@ -285,6 +285,9 @@ def test_a_chunk_of_fifty_rows_fits_in_one_frame():
     assert SPEC.horizon < 50
 
 
+ONE_COLUMN = ["f8", [3, 1], bytes(24)]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -293,6 +296,7 @@ def test_a_chunk_of_fifty_rows_fits_in_one_frame():
         ({"roll_forward": {"type": "TrackingLag", "time_constant_s": 0.0}}, "time constant is positive"),
         ({"roll_forward": {"type": "CrystalBall"}}, "CrystalBall"),
         ({"execution_horizon": 0}, "execution_horizon"),
+        ({"row_statistics": {"mean": ONE_COLUMN, "std": ONE_COLUMN, "from_measured": True}}, "have shape"),
     ],
 )
 def test_a_welcome_that_declares_what_does_not_exist_is_refused(changes, words):

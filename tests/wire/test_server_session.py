@@ -1,11 +1,15 @@
 """The server's side alone."""
 
+import msgspec
 import numpy as np
+import pytest
 from session_pair import make_request, make_schema, make_welcome, start_next
 
 from robot_runtime.core.request import ChunkRequest
-from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import (
+    VERSION,
     Dropped,
     DropReason,
     ErrorCode,
@@ -13,6 +17,8 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     Hello,
     Packet,
+    RefusalCode,
+    Refused,
     Welcome,
 )
 from robot_runtime.wire.server_session import PACKETS_PER_S, SILENCE_NS, ServerSession
@@ -73,12 +79,64 @@ def test_a_running_job_is_unwanted_after_its_deadline():
     assert said(server) == []
 
 
-def test_a_client_that_greets_again_from_elsewhere_replaces_itself():
+def hello(client_id: str, session: int, robot: str = "r", **schema) -> Packet:
+    return Packet(client_id, session, Hello(robot=robot, schema=make_schema(**schema)))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_who_greets_under_the_id_of_another_puts_nobody_out(fits: bool):
     server = greeted(b"a")
     ask(server, b"a", 0, make_request(1))
-    server.receive(b"new", Packet("a", 9, Hello(robot="r", schema=make_schema())), 0)
+    server.receive(b"new", hello("a", 0, **({} if fits else {"num_joints": 9})), 0)
+    assert isinstance(said(server)[0], Welcome if fits else Refused)
+    assert start_next(server, 0).peer == b"a"
+    server.forget(b"a")  # its connection has ended
+    assert server.num_clients == fits
+
+
+def test_a_peer_that_greets_again_in_its_session_keeps_its_requests_and_in_another_starts_afresh():
+    server = greeted(b"a")
+    ask(server, b"a", 0, make_request(1))
+    server.receive(b"a", hello("a", 0), 0)
+    assert [type(message) for message in said(server)] == [Welcome]
+    assert server.num_waiting == 1
+    server.receive(b"a", hello("a", 1), 0)
+    assert server.num_waiting == 0
     assert server.num_clients == 1
-    assert start_next(server, 0) is None
+
+
+def test_a_key_is_good_for_its_own_name_only():
+    server = greeted()
+    server.receive(b"a", hello("a", 0, robot="right"), 0, key="left")
+    (refused,) = said(server)
+    assert (refused.code, refused.reason) == (
+        RefusalCode.KEY,
+        "this is the key of robot 'left', not of 'right'",
+    )
+    server.receive(b"a", hello("a", 0, robot="left"), 0, key="left")
+    assert [type(message) for message in said(server)] == [Welcome]
+
+
+@pytest.mark.parametrize("kind", ["\0", "é", "'", "\U0001f916"])
+def test_what_is_said_of_a_greeting_that_cannot_be_read_fits_into_a_header(kind: str):
+    server = greeted()
+    forms = [
+        {"type": "Hello", "robot": "r", "policy": "", "schema": {"action_fields": [{"kind": kind * 15_000}]}}
+    ]
+    forms += [
+        {"type": "Hello", "robot": kind * 4096, "policy": kind * 4096, "schema": make_schema().to_dict()}
+    ]
+    for form in forms:
+        header = msgspec.msgpack.encode([VERSION, kind * 4096, 1, form])
+        try:
+            received = decode([header[: LIMITS.header]])
+        except ProtocolError as error:
+            received = error
+        server.receive(b"x", received, 0)
+    packets = [packet for _, packet in server.packets_to_send()]
+    assert len(packets) == len(forms)
+    for packet in packets:
+        encode(packet)
 
 
 def test_silent_clients_are_forgotten():

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_pair import (
@@ -23,6 +24,7 @@ from session_pair import (
 
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.request_parts import TrackingLag
+from robot_runtime.core.row_statistics import RowStatistics
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import (
@@ -86,6 +88,20 @@ def test_the_robot_hears_what_the_policy_may_be_asked_for():
     pair.tick(10)
     ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
     assert ready.welcome.capabilities == declared
+
+
+@pytest.mark.parametrize("num_rows", [1, SPEC.horizon])
+def test_the_robot_hears_what_rows_the_policy_knows(num_rows):
+    mean, std = np.full((num_rows, SPEC.dim), 0.25), np.full((num_rows, SPEC.dim), 0.5)
+    knows = RowStatistics(mean=mean, std=std, from_measured=True)
+    pair = SessionPair(capabilities=Capabilities(samplers=(ConstantSchedule,), row_statistics=knows))
+    pair.tick(10)
+    ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
+    heard = ready.welcome.capabilities.row_statistics
+    assert heard is not None
+    np.testing.assert_array_equal(heard.mean, mean)
+    np.testing.assert_array_equal(heard.std, std)
+    assert heard.from_measured
 
 
 def test_a_dead_server_is_noticed_within_200_ms_and_everything_open_fails():

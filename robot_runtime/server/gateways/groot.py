@@ -40,7 +40,7 @@ from robot_runtime.server.gateways.arrays import ArrayCodec
 from robot_runtime.server.gateways.asking import MAX_GUESTS, Guests
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.transport.address import OpenAddressError, is_local
-from robot_runtime.transport.stream import HANDSHAKE_MS
+from robot_runtime.transport.sockets import HANDSHAKE_MS
 from robot_runtime.wire.frames import LIMITS
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -184,6 +185,57 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
     (tmp_path / "openpi.json").write_text('{"url": "ws://127.0.0.1:1"}')
     with pytest.raises(CheckpointError, match="does not describe an openpi server's policy"):
         load_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "ws://gpu.example:8000"}, "would ask gpu.example, another machine: say --policy-host"),
+        ({"url": "ws://169.254.169.254/latest"}, "another machine"),
+        ({"url": "ws://127.0.0.1.example"}, "another machine"),
+        ({"url": "http://127.0.0.1:8000"}, "url is ws://HOST:PORT/NAME"),
+        ({"url": "file:///etc/passwd"}, "url is ws://HOST:PORT/NAME"),
+        ({"url": "ws://127.0.0.1:99999"}, "[Pp]ort"),
+        ({"url": "ws://me:secret@127.0.0.1:8000"}, "url is ws://HOST:PORT/NAME"),
+        ({"url": "ws://127.0.0.1:8000/a?b=c"}, "url is ws://HOST:PORT/NAME"),
+        ({"url": 7}, "url is ws://HOST:PORT/NAME"),
+        ({"url": "ws://127.0.0.1:1", "api_key": "a\r\nHost: b"}, "an api_key is"),
+        ({"url": "ws://127.0.0.1:1", "names": {"q": {"key": 1}}}, "Expected `str`"),
+        ({"url": "ws://127.0.0.1:1", "tasks": [1]}, "tasks is a list of texts"),
+    ],
+)
+def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes: dict, words: str):
+    described = {"schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()} | changes
+    (tmp_path / "openpi.json").write_text(json.dumps(described))
+    with pytest.raises(CheckpointError, match=words):
+        load_policy(tmp_path)
+
+
+def test_a_host_that_the_user_names_may_be_asked(tmp_path: Path):
+    described = {"url": "ws://gpu.invalid", "schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()}
+    (tmp_path / "openpi.json").write_text(json.dumps(described))
+    with pytest.raises(ServerUnavailableError, match="no openpi server answers at ws://gpu"):
+        load_policy(tmp_path, hosts=("gpu.invalid",))
+
+
+def test_an_answer_without_end_is_cut(tmp_path: Path, monkeypatch):
+    from websockets.sync.server import serve
+
+    def flood(connection):
+        connection.send(b"\x80")
+        connection.recv()
+        connection.send(bytes(1000))
+
+    monkeypatch.setattr("policies.openpi.MAX_ANSWER", 500)
+    with serve(flood, "127.0.0.1", 0) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        port = server.socket.getsockname()[1]
+        policy = OpenpiPolicy(f"ws://127.0.0.1:{port}", schema=SCHEMA, action_spec=SPEC, names=DROID)
+        with pytest.raises(RuntimeError, match="has more than 500 bytes"):
+            policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
+        server.shutdown()
+        thread.join()
 
 
 def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_are_named(tmp_path: Path):

@@ -1,0 +1,129 @@
+"""Files that strangers have written: JSON within bounds, weights that are finite tensors, or a sentence.
+
+Nothing in them is imported, called or unpickled; what a file names is looked up in lists of ours.
+"""
+
+import json
+import math
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from robot_runtime.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_JSON_BYTES = 4 * 2**20
+MAX_DEPTH = 24
+MAX_TEXT = 4096
+MAX_NUMBER = 1e12
+"""Largest number in a file, either sign."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds, if that is an object within bounds; CheckpointError says what is wrong."""
+    try:
+        if not path.is_file():
+            raise CheckpointError(f"{path.parent} has no {path.name}")
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path} has {size} bytes, at most {MAX_JSON_BYTES} are read")
+        data = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise CheckpointError(f"{path} is nested deeper than {MAX_DEPTH} levels") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: expected JSON, {error}") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path} is damaged: expected a JSON object, got {type(data).__name__}")
+    if (wrong := _out_of_bounds(data)) is not None:
+        raise CheckpointError(f"{path} {wrong}")
+    return data
+
+
+def read_tensors(path: Path) -> "dict[str, Tensor]":
+    """The tensors of a safetensors file, all finite; CheckpointError says what is wrong."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} has no {path.name}")
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged: expected safetensors, {error}") from error
+    refuse_unfinite(tensors, str(path))
+    return tensors
+
+
+def refuse_unfinite(tensors: "dict[str, Tensor]", what: str) -> None:
+    """CheckpointError names the tensor that holds NaN or infinite numbers."""
+    import torch
+
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise CheckpointError(f"{what}: {name} holds NaN or infinite numbers")
+
+
+def value_of[T](kind: type[T], data: object) -> T:
+    """A plain value, or a frozen dataclass by its fields' names; ValueError names what does not fit.
+
+    Types are looked at (`msgspec.convert`), and a field that there is not is refused.
+    """
+    if is_dataclass(kind) and isinstance(data, dict):
+        known = [field.name for field in fields(kind)]
+        if unknown := sorted(map(str, data.keys() - set(known))):
+            raise ValueError(f"there is no {', '.join(unknown)}, but {', '.join(known)}")
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def whole_number(data: dict[str, Any], key: str, least: int, most: int) -> int:
+    """ValueError: it is none, or out of bounds."""
+    value = data[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{key} is a whole number from {least} to {most}, got {value!r}")
+    return value
+
+
+def number(data: dict[str, Any], key: str, otherwise: float) -> float:
+    """ValueError: it is none."""
+    value = data.get(key, otherwise)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{key} is a number, got {value!r}")
+    return float(value)
+
+
+def texts(data: dict[str, Any], key: str) -> tuple[str, ...]:
+    """None of them if there is nothing; ValueError: it is no list of texts."""
+    value = data.get(key, ())
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise ValueError(f"{key} is a list of texts, got {value!r}")
+    return tuple(value)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number that is of use")
+
+
+def _out_of_bounds(data: Any) -> str | None:
+    """What of it is too deep, too long or too large; not by recursion, which has bounds of its own."""
+    open_parts: list[tuple[Any, int]] = [(data, 1)]
+    while open_parts:
+        part, depth = open_parts.pop()
+        if depth > MAX_DEPTH:
+            return f"is nested deeper than {MAX_DEPTH} levels"
+        match part:
+            case str() if len(part) > MAX_TEXT:
+                return f"holds a text of {len(part)} characters, at most {MAX_TEXT} are read"
+            case int() | float() if not math.isfinite(part) or abs(part) > MAX_NUMBER:
+                return f"holds a number beyond {MAX_NUMBER:g}"
+            case dict():
+                open_parts += [(value, depth + 1) for pair in part.items() for value in pair]
+            case list():
+                open_parts += [(value, depth + 1) for value in part]
+    return None

@@ -1,0 +1,255 @@
+"""What becomes of every field of a LeRobot configuration: honoured, mapped to something of ours, or refused.
+
+    honoured     LeRobot's own code, which runs here unchanged, does what it says
+    mapped       something of ours does it; says what
+    fixed        runs here with one value only; any other is refused with the reason
+    irrelevant   it changes nothing after training
+
+A test walks LeRobot's own dataclasses: a field that is in none of these lists is a failure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from robot_runtime.errors import CheckpointError
+
+MAX_SIZE = 65_536
+"""Of a layer, a chunk, a picture's side."""
+MAX_LAYERS, MAX_STEPS, MAX_HORIZON = 256, 1_000, 1_024
+_BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "chunk_size": (1, MAX_HORIZON),
+        "horizon": (1, MAX_HORIZON),
+        "action_chunk_size": (1, MAX_HORIZON),
+        "n_action_steps": (1, MAX_HORIZON),
+        "n_action_repeats": (1, MAX_HORIZON),
+        "num_steps": (1, MAX_STEPS),
+        "num_inference_steps": (1, MAX_STEPS),
+        "num_denoising_steps": (1, MAX_STEPS),
+        "num_train_timesteps": (1, 10 * MAX_STEPS),
+        "cem_iterations": (1, MAX_STEPS),
+        "empty_cameras": (0, 16),
+        "num_image_views": (1, 16),
+        **dict.fromkeys(("gpt_n_layer", "depth"), (1, MAX_LAYERS)),
+    }
+)
+_OURS = "how long a delay is, and what is done about it, is chosen where the policy is run"
+_TRAINING = frozenset(
+    {
+        "push_to_hub", "repo_id", "private", "tags", "license", "pretrained_path", "pretrained_revision",
+        "optimizer_lr", "optimizer_betas", "optimizer_eps", "optimizer_weight_decay",
+        "optimizer_grad_clip_norm", "optimizer_lr_backbone", "optimizer_vqvae_lr",
+        "optimizer_vqvae_weight_decay", "optimizer_soft_prompt_lr_scale",
+        "optimizer_soft_prompt_warmup_lr_scale", "scheduler_name", "scheduler_warmup_steps",
+        "scheduler_decay_steps", "scheduler_decay_lr", "freeze_vision_encoder", "freeze_language_encoder",
+        "train_expert_only", "train_state_proj", "train_policy_transformer", "train_soft_prompts",
+        "time_sampling_beta_alpha", "time_sampling_beta_beta", "time_sampling_scale", "time_sampling_offset",
+        "kl_weight", "drop_n_last_frames", "do_mask_loss_for_padding", "offset_loss_weight",
+        "primary_code_loss_weight", "secondary_code_loss_weight", "n_vqvae_training_steps",
+        "reward_coeff", "expectile_weight", "value_coeff", "consistency_coeff", "advantage_scaling",
+        "pi_coeff", "temporal_decay_coeff", "target_model_momentum", "max_random_shift_ratio", "dropout",
+        "use_amp",  # of training and its evaluations; what is run here has the type of its weights
+        "crop_is_random",  # in training; else the crop is in the middle
+    }
+)  # fmt: skip
+_COMMON_MAPPED = MappingProxyType(
+    {
+        "device": "the device that the policy is served on",
+        "input_features": "the schema",
+        "output_features": "the action spec",
+        "gradient_checkpointing": "off: nothing is learnt",
+        "compile_model": "serve --compile",
+        "compile_mode": "serve --compile",
+        "pretrained_backbone_weights": "none: all weights are the checkpoint's own",
+        "load_vlm_weights": "off: all weights are the checkpoint's own",
+        "n_action_steps": "the execution horizon, where it is less than a chunk",
+        "rtc_config": "the methods rtc and pipelined-rtc",
+        "temporal_ensemble_coeff": "the method temporal-ensembling with that m, as its default",
+        "use_relative_actions": "rows that count from the measured joints",
+        "relative_exclude_joints": "columns of those that do not",
+        "action_feature_names": "names of its columns, which say what is excluded",
+    }
+)
+_COMMON_FIXED: Mapping[str, tuple[object, str]] = MappingProxyType(
+    {
+        "n_obs_steps": (1, "a request shows the newest observation only: a policy of several is not run yet"),
+        "use_peft": (False, "an adapter has no weights of its own: merge it into its policy"),
+        "adapt_to_pi_aloha": (False, "ALOHA's joints would have to be turned into pi's and back"),
+        "use_delta_joint_actions_aloha": (False, "LeRobot itself does not do it"),
+        "use_cache": (True, "rows are sampled on a cached prefix"),
+        "attention_mode": ("cross_attn", "rows are sampled as that has it"),
+        "domain_feature_key": (None, "no request says a domain: xvla_add_domain_id does"),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """Of one type of policy. Those that all types share are in the module's lists."""
+
+    honoured: frozenset[str]
+    chunk: str
+    """The field that says how many rows a chunk has."""
+    choices: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """Honoured fields that name something, and all that they may name."""
+
+
+_RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+_PI = Fields(
+    honoured=frozenset(
+        {
+            "normalization_mapping", "paligemma_variant", "action_expert_variant", "dtype", "chunk_size",
+            "max_state_dim", "max_action_dim", "num_inference_steps", "min_period", "max_period",
+            "image_resolution", "empty_cameras", "tokenizer_max_length",
+        }
+    ),
+    chunk="chunk_size",
+    choices={
+        "paligemma_variant": ("gemma_2b", "gemma_300m"),
+        "action_expert_variant": ("gemma_2b", "gemma_300m"),
+        "dtype": ("float32", "bfloat16"),
+    },
+)  # fmt: skip
+FIELDS: Mapping[str, Fields] = MappingProxyType(
+    {
+        "act": Fields(
+            honoured=frozenset(
+                {
+                    "normalization_mapping", "chunk_size", "vision_backbone", "pre_norm", "dim_model",
+                    "replace_final_stride_with_dilation", "n_heads", "dim_feedforward", "use_vae",
+                    "feedforward_activation", "n_encoder_layers", "n_decoder_layers", "latent_dim",
+                    "n_vae_encoder_layers",
+                }
+            ),
+            chunk="chunk_size",
+            choices={"vision_backbone": _RESNETS, "feedforward_activation": ("relu", "gelu", "glu")},
+        ),
+        "diffusion": Fields(
+            honoured=frozenset(
+                {
+                    "normalization_mapping", "horizon", "vision_backbone", "resize_shape", "crop_ratio",
+                    "crop_shape", "use_group_norm", "spatial_softmax_num_keypoints",
+                    "use_separate_rgb_encoder_per_camera", "down_dims", "kernel_size", "n_groups",
+                    "diffusion_step_embed_dim", "use_film_scale_modulation", "noise_scheduler_type",
+                    "num_train_timesteps", "beta_schedule", "beta_start", "beta_end", "prediction_type",
+                    "clip_sample", "clip_sample_range", "num_inference_steps",
+                }
+            ),
+            chunk="n_action_steps",
+            choices={
+                "vision_backbone": _RESNETS,
+                "noise_scheduler_type": ("DDPM", "DDIM"),
+                "beta_schedule": ("linear", "scaled_linear", "squaredcos_cap_v2"),
+                "prediction_type": ("epsilon", "sample"),
+            },
+        ),
+        "vqbet": Fields(
+            honoured=frozenset(
+                {
+                    "normalization_mapping", "n_action_pred_token", "action_chunk_size", "vision_backbone",
+                    "crop_shape", "use_group_norm", "spatial_softmax_num_keypoints", "vqvae_n_embed",
+                    "vqvae_embedding_dim", "vqvae_enc_hidden_dim", "gpt_block_size", "gpt_input_dim",
+                    "gpt_output_dim", "gpt_n_layer", "gpt_n_head", "gpt_hidden_dim",
+                    "bet_softmax_temperature", "sequentially_select",
+                }
+            ),
+            chunk="action_chunk_size",
+            choices={"vision_backbone": _RESNETS},
+        ),
+        "tdmpc": Fields(
+            honoured=frozenset(
+                {
+                    "normalization_mapping", "n_action_repeats", "horizon", "image_encoder_hidden_dim",
+                    "state_encoder_hidden_dim", "latent_dim", "q_ensemble_size", "mlp_dim", "discount",
+                    "use_mpc", "cem_iterations", "max_std", "min_std", "n_gaussian_samples", "n_pi_samples",
+                    "uncertainty_regularizer_coeff", "n_elites", "elite_weighting_temperature",
+                    "gaussian_mean_momentum",
+                }
+            ),
+            chunk="horizon",
+        ),
+        "smolvla": Fields(
+            honoured=frozenset(
+                {
+                    "normalization_mapping", "chunk_size", "max_state_dim", "max_action_dim",
+                    "resize_imgs_with_padding", "empty_cameras", "tokenizer_max_length", "num_steps",
+                    "vlm_model_name", "add_image_special_tokens", "prefix_length", "pad_language_to",
+                    "num_expert_layers", "num_vlm_layers", "self_attn_every_n_layers",
+                    "expert_width_multiplier", "min_period", "max_period",
+                }
+            ),
+            chunk="chunk_size",
+            choices={"pad_language_to": ("longest", "max_length")},
+        ),
+        "pi0": _PI,
+        "pi05": _PI,
+        "xvla": Fields(
+            honoured=frozenset(
+                {
+                    "normalization_mapping", "chunk_size", "dtype", "florence_config", "tokenizer_name",
+                    "tokenizer_max_length", "tokenizer_padding_side", "pad_language_to", "hidden_size",
+                    "depth", "num_heads", "mlp_ratio", "num_domains", "len_soft_prompts", "dim_time",
+                    "max_len_seq", "use_hetero_proj", "action_mode", "num_denoising_steps", "use_proprio",
+                    "max_state_dim", "max_action_dim", "resize_imgs_with_padding", "num_image_views",
+                    "empty_cameras",
+                }
+            ),
+            chunk="chunk_size",
+            choices={
+                "dtype": ("float32", "bfloat16"),
+                "tokenizer_padding_side": ("left", "right"),
+                "pad_language_to": ("longest", "max_length"),
+            },
+        ),
+    }
+)  # fmt: skip
+TYPES = tuple(FIELDS)
+"""Types of LeRobot's policies that are run here."""
+
+
+def fate_of(kind: str, name: str) -> str | None:
+    """What becomes of a field; None: nobody has thought of it."""
+    if name in FIELDS[kind].honoured:
+        return "honoured"
+    if name in _COMMON_FIXED:
+        return "fixed"
+    if name in _COMMON_MAPPED:
+        return "mapped"
+    return "irrelevant" if name in _TRAINING else None
+
+
+def refuse_unhonoured(kind: str, config: Mapping[str, Any], where: str) -> None:
+    """Look at the fields that a file has, before LeRobot does.
+
+    CheckpointError names one that is not known, or whose value is not run here or out of bounds.
+    """
+    for name, value in config.items():
+        if name == "type":
+            continue
+        fate = fate_of(kind, name)
+        if fate is None:
+            raise CheckpointError(f"{where}: a policy of type {kind} has no field {name!r}")
+        if fate == "fixed":
+            only, why = _COMMON_FIXED[name]
+            if value != only or isinstance(value, bool) != isinstance(only, bool):
+                raise CheckpointError(f"{where}: {name} = {value!r} cannot be run, only {only!r}: {why}")
+        elif fate != "irrelevant":
+            _check_bounds(kind, name, value, where)
+
+
+def _check_bounds(kind: str, name: str, value: Any, where: str) -> None:
+    choices = FIELDS[kind].choices.get(name)
+    if choices is not None and value not in choices:
+        raise CheckpointError(f"{where}: {name} is one of {', '.join(map(str, choices))}, got {value!r}")
+    if isinstance(value, dict):  # sizes of a part
+        for inner, each in value.items():
+            _check_bounds(kind, inner, each, where)
+        return
+    layers = (-1, MAX_LAYERS) if "layers" in name or name == "depths" else (-1, MAX_SIZE)
+    least, most = _BOUNDS.get(name, layers)
+    for each in value if isinstance(value, list | tuple) else [value]:
+        is_number = isinstance(each, int | float) and not isinstance(each, bool)
+        if is_number and not least <= each <= most:
+            raise CheckpointError(f"{where}: {name} lies in {least}..{most}, got {each!r}")

@@ -1,0 +1,121 @@
+"""Ctrl-C and SIGTERM: whatever a command is doing, it ends within two seconds, with one line.
+
+    signal ─┬► handler in the main thread: raises `Ended`, and every `with` closes what it holds
+            └► pipe ─► watching thread: GRACE_S later it ends what is still there, child processes too
+
+The second way asks nothing of the main thread, which may be in C code for long, or in clean-up that hangs.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from types import FrameType
+
+GRACE_S = 1.5
+"""For clean-up."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Ended(KeyboardInterrupt):
+    """SIGINT or SIGTERM has come."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def exit_code(number: int) -> int:
+    """As a shell says of what a signal has ended: 130 after SIGINT, 143 after SIGTERM."""
+    return 128 + number
+
+
+class Ending:
+    """How the process ends if it is told to."""
+
+    def __init__(self) -> None:
+        """Takes over both signals."""
+        self._number: int | None = None
+        self._has_spoken = False
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        Thread(target=self._watch, args=(reader,), name="ending", daemon=True).start()
+        for number in _SIGNALS:
+            signal.signal(number, self._take)
+
+    def behind(self, error: BaseException) -> int | None:
+        """The signal to which a command's end is due; an import that is interrupted fails in any words."""
+        return error.number if isinstance(error, Ended) else self._number
+
+    def end(self, number: int) -> int:
+        """End what is left of other processes and say the one line; returns the exit code."""
+        for pid in _descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not self._has_spoken:
+            self._has_spoken = True
+            os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
+        return exit_code(number)
+
+    def leave_at_once(self) -> None:
+        """From here on nothing is left to be closed."""
+        if self._number is None:
+            for number in _SIGNALS:
+                signal.signal(number, self._exit)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._number = number
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)  # clean-up is not to be interrupted
+        sys.unraisablehook = lambda unraisable: None  # where nobody can catch it, the thread ends the process
+        raise Ended(number)
+
+    def _exit(self, number: int, frame: FrameType | None) -> None:
+        os._exit(self.end(number))
+
+    def _watch(self, reader: int) -> None:
+        while (number := os.read(reader, 1)[0]) not in _SIGNALS:
+            pass
+        time.sleep(GRACE_S)
+        if os.isatty(1):
+            os.write(1, b"\x1b[?25h\n")  # a progress bar has hidden the cursor
+        os._exit(self.end(number))
+
+
+@contextmanager
+def own_handler(handle: Callable[[int], None]) -> Iterator[None]:
+    """Both signals call `handle`, for a command that has an order to end in; no time is set meanwhile.
+
+    What is left to do after the block has GRACE_S if a signal has come in it.
+    """
+    taken: list[int] = []
+
+    def take(number: int, frame: FrameType | None) -> None:
+        taken.append(number)
+        handle(number)
+
+    before = {number: signal.signal(number, take) for number in _SIGNALS}
+    watched = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(watched, warn_on_full_buffer=False)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if taken and watched >= 0:
+            os.write(watched, bytes(taken[:1]))
+
+
+def _descendants(pid: int) -> list[int]:
+    """Child processes, theirs too; none where the system does not list them."""
+    out = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, listing.read_text().split()):
+                out += [child, *_descendants(child)]
+    return out

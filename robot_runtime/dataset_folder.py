@@ -1,0 +1,389 @@
+"""A LeRobot v3 dataset that grows by whole episodes: `DatasetFolder`. At any moment it is what stock LeRobot
+reads: the episodes finished so far.
+
+    .unfinished/      the episode under way, a dataset of its own until it is whole
+    data/ videos/ meta/episodes/    one file each per episode: complete when they get their names
+    meta/tasks.parquet, stats.json, info.json    replaced whole; info.json last: it says how many there are
+
+A kill between two of these leaves files that info.json does not count. Readers pass over them, and whoever
+opens the folder next removes them.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+
+UNFINISHED = ".unfinished"
+INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
+EPISODES, DATA = "meta/episodes/{}.parquet", "data/{}.parquet"
+FILE = "chunk-{:03d}/file-{:03d}"
+NUMBERED = ("index", "episode_index", "task_index")
+"""Columns whose numbers an episode gets from the dataset that takes it."""
+
+Stats = dict[str, dict[str, np.ndarray]]
+
+
+class RecordingFailedError(RobotRuntimeError):
+    """An episode could not be written; says why, and how many before it are complete."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which file of each kind an episode is in."""
+
+    number: int
+    files_per_chunk: int
+
+    @property
+    def indices(self) -> tuple[int, int]:
+        """Of the chunk, and of the file in it."""
+        return divmod(self.number, self.files_per_chunk)
+
+    @property
+    def name(self) -> str:
+        return FILE.format(*self.indices)
+
+
+class DatasetFolder:
+    """One process at a time has it open; nothing but finished episodes is ever visible in it."""
+
+    def __init__(self, root: Path, *, resume: bool = False) -> None:
+        """
+        resume: go on in a dataset that is there; what a killed run has left of its last episode is removed
+            and named in `leftovers`.
+        InvalidValueError: the folder exists (or, to resume, is no dataset, is damaged or is being written).
+        """
+        self.root, self.leftovers = root, list[str]()
+        self.info: dict[str, Any] | None = None
+        self._tasks: dict[str, int] = {}
+        self._stats: Stats | None = None
+        self._notes: list[dict[str, Any]] = []
+        self._next_file = 0
+        if root.exists() and not resume:
+            raise InvalidValueError(
+                f"a dataset is written into a folder of its own, {root} exists (--resume goes on in one)"
+            )
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise InvalidValueError(f"cannot write a dataset into {root}: {error.strerror}") from error
+        try:
+            self._take_lock()
+            self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def num_episodes(self) -> int:
+        return 0 if self.info is None else int(self.info["total_episodes"])
+
+    @property
+    def num_frames(self) -> int:
+        return 0 if self.info is None else int(self.info["total_frames"])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk has no block left for this user."""
+        return os.fstatvfs(self._lock).f_bavail == 0
+
+    def notes(self, name: str) -> list[Any]:
+        """What was noted under `name` with each finished episode, oldest first; None where nothing was."""
+        return [note.get(f"note/{name}") for note in self._notes]
+
+    def staging(self) -> Path:
+        """An empty place, on the same disk, for the episode under way; does not exist yet."""
+        unfinished = self.root / UNFINISHED
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        return unfinished / "episode"
+
+    def take(self, episode: Path, notes: Mapping[str, int | str]) -> None:
+        """Make the one episode of a finished LeRobot dataset at `episode` the last one of this dataset.
+
+        notes: kept with it, by names that all episodes have in common.
+        RecordingFailedError: it is not whole. OSError: it cannot be written; this dataset is as it was.
+        """
+        staged = _Staged(episode)
+        ready = self.root / UNFINISHED / "ready"
+        ready.mkdir()
+        tasks = dict(self._tasks)
+        for text in staged.tasks:
+            tasks.setdefault(text, len(tasks))
+        place = Place(self._next_file, int(staged.info["chunks_size"]))
+        noted = {f"note/{name}": value for name, value in notes.items()}
+        if self._notes:
+            noted = {name: noted[name] for name in self._notes[0] if name in noted}
+        stats, moves = staged.write(ready, place, self.num_episodes, self.num_frames, tasks, noted)
+        total = _added(self._stats, stats)
+        info = self._counted(staged, tasks)
+        _write_tasks(ready / "tasks.parquet", tasks)
+        (ready / "stats.json").write_text(json.dumps(_listed(total), indent=4))
+        (ready / "info.json").write_text(json.dumps(info, indent=4))
+        moves += [(ready / Path(name).name, name) for name in (TASKS, STATS, INFO)]
+        self._publish(moves)
+        self._next_file += 1
+        self.info, self._tasks, self._stats = info, tasks, total
+        self._notes.append(noted)
+
+    def close(self) -> None:
+        """Forget what is unfinished; a folder without a single episode goes as well."""
+        if self._lock < 0:
+            return
+        shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
+        if self.info is None:
+            for name in ("data", "videos", "meta"):
+                shutil.rmtree(self.root / name, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.root.rmdir()
+        os.close(self._lock)
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InvalidValueError(f"another process is writing into {self.root}") from error
+
+    def _open(self) -> None:
+        import pyarrow as pa
+
+        unfinished = self.root / UNFINISHED
+        if not (self.root / INFO).is_file():
+            if any(self.root.iterdir()) and not unfinished.exists():
+                raise InvalidValueError(f"{self.root} is no LeRobot dataset to go on with: no {INFO} in it")
+            self._remove(_files_in(self.root))
+        else:
+            try:
+                self._load()
+            except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+                raise InvalidValueError(f"the dataset in {self.root} is damaged: {error}") from error
+        if unfinished.exists():
+            self._remove([unfinished])
+
+    def _load(self) -> None:
+        import pyarrow.parquet as pq
+
+        info = json.loads((self.root / INFO).read_text())
+        if info["codebase_version"] != "v3.0":
+            raise ValueError(f"it is of version {info['codebase_version']}, not v3.0")
+        count, per_chunk = int(info["total_episodes"]), int(info["chunks_size"])
+        paths = sorted((self.root / "meta/episodes").glob("*/*.parquet"))
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        rows = [row for row in rows if row["episode_index"] < count]
+        if [row["episode_index"] for row in rows] != list(range(count)):
+            raise ValueError(f"{INFO} counts {count} episodes, meta/episodes has {len(rows)} of them")
+        named = set[Path]()
+        for row in rows:
+            for path in self._paths_of(row):
+                if not path.is_file():
+                    raise ValueError(f"{path.relative_to(self.root)} is missing")
+                if path.suffix == ".parquet" and path not in named:
+                    pq.read_metadata(path)
+                named.add(path)
+        numbers = [
+            row[key] * per_chunk + row[key.replace("chunk", "file")]
+            for row in rows
+            for key in row
+            if key.endswith("/chunk_index")
+        ]
+        self._next_file = max(numbers, default=-1) + 1
+        self._notes = [{k: v for k, v in row.items() if k.startswith("note/")} for row in rows]
+        for row in rows:
+            self._stats = _added(self._stats, _stats_of(row))
+        if count:
+            table = pq.read_table(self.root / TASKS).to_pandas()
+            self._tasks = {str(text): int(row["task_index"]) for text, row in table.iterrows()}
+        self.info = info
+        self._remove([path for path in _files_in(self.root) if path not in named])
+
+    def _paths_of(self, row: Mapping[str, Any]) -> list[Path]:
+        """The files that an episode's row names."""
+        out = []
+        for key in row:
+            if key.endswith("/chunk_index"):
+                folder = key.removesuffix("/chunk_index")
+                name = FILE.format(row[key], row[f"{folder}/file_index"])
+                suffix = ".mp4" if folder.startswith("videos/") else ".parquet"
+                out.append(self.root / folder / f"{name}{suffix}")
+        return out
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            self.leftovers.append(str(path.relative_to(self.root)))
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _counted(self, staged: "_Staged", tasks: Mapping[str, int]) -> dict[str, Any]:
+        info = dict(staged.info if self.info is None else self.info)
+        info["total_episodes"] = self.num_episodes + 1
+        info["total_frames"] = self.num_frames + staged.length
+        info["total_tasks"] = len(tasks)
+        info["splits"] = {"train": f"0:{info['total_episodes']}"}
+        return info
+
+    def _publish(self, moves: list[tuple[Path, str]]) -> None:
+        """Give finished files their names, the last one last; each is on the disk before it has one."""
+        for source, _ in moves:
+            _sync(source)
+        for source, name in moves:
+            target = self.root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(source, target)
+            for folder in target.parents:
+                _sync(folder)
+                if folder == self.root:
+                    break
+
+
+class _Staged:
+    """The files of one episode that LeRobot has written as a dataset of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        import pyarrow.parquet as pq
+
+        first = FILE.format(0, 0)
+        self.info: dict[str, Any] = json.loads((folder / INFO).read_text())
+        self.data = pq.read_table(folder / DATA.format(first))
+        self.episode = pq.read_table(folder / EPISODES.format(first))
+        self.tasks = [str(text) for text in pq.read_table(folder / TASKS).to_pandas().index]
+        self.stats = _stats_of(self.episode.to_pylist()[0])
+        self.length = self.data.num_rows
+        names = [name for name, feature in self.info["features"].items() if feature["dtype"] == "video"]
+        self.videos = {f"videos/{name}": folder / "videos" / name / f"{first}.mp4" for name in names}
+        for name, path in self.videos.items():
+            _refuse_other_length(name, path, self.length)
+
+    def write(
+        self,
+        ready: Path,
+        place: Place,
+        number: int,
+        first_index: int,
+        tasks: Mapping[str, int],
+        notes: Mapping[str, int | str],
+    ) -> tuple[Stats, list[tuple[Path, str]]]:
+        """Its statistics, and its files as they are to be named, in the order in which they refer to another.
+
+        number: of the episode. first_index: of its first frame in the dataset.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        of_task = np.array([tasks[text] for text in self.tasks])
+        columns = {
+            "index": np.arange(first_index, first_index + self.length),
+            "episode_index": np.full(self.length, number),
+            "task_index": of_task[self.data["task_index"].to_numpy()],
+        }
+        stats = {**self.stats, **self._stats_of_numbers(columns)}
+        data, episode = self.data, self.episode
+        for name, values in columns.items():
+            data = _with(data, name, values)
+        chunk, file = place.indices
+        changed: dict[str, Any] = {
+            "episode_index": number,
+            "dataset_from_index": first_index,
+            "dataset_to_index": first_index + self.length,
+        }
+        for folder in ("data", "meta/episodes", *self.videos):
+            changed |= {f"{folder}/chunk_index": chunk, f"{folder}/file_index": file}
+        for name in NUMBERED:
+            changed |= {f"stats/{name}/{what}": value.tolist() for what, value in stats[name].items()}
+        for name, value in changed.items():
+            episode = _with(episode, name, [value])
+        for name, value in notes.items():
+            episode = episode.append_column(name, pa.array([value]))
+        pq.write_table(data, ready / "data.parquet")
+        pq.write_table(episode, ready / "episodes.parquet")
+        moves = [(path, f"{name}/{place.name}.mp4") for name, path in self.videos.items()]
+        moves.append((ready / "data.parquet", DATA.format(place.name)))
+        moves.append((ready / "episodes.parquet", EPISODES.format(place.name)))
+        return stats, moves
+
+    def _stats_of_numbers(self, columns: dict[str, np.ndarray]) -> Stats:
+        from lerobot.datasets.compute_stats import compute_episode_stats
+
+        features = {name: self.info["features"][name] for name in columns}
+        out: Stats = compute_episode_stats(columns, features)
+        return out
+
+
+def _with(table: Any, name: str, values: Any) -> Any:
+    """The table with one column changed, of the type it had."""
+    import pyarrow as pa
+
+    i = table.schema.get_field_index(name)
+    field = table.schema.field(i)
+    return table.set_column(i, field, pa.array(values, type=field.type))
+
+
+def _refuse_other_length(name: str, path: Path, num_frames: int) -> None:
+    import av
+
+    with av.open(str(path)) as file:
+        num_pictures = file.streams.video[0].frames
+    if num_pictures != num_frames:
+        raise RecordingFailedError(f"{name} has {num_pictures} pictures for {num_frames} frames")
+
+
+def _stats_of(row: Mapping[str, Any]) -> Stats:
+    """The statistics in an episode's row, by column and figure."""
+    out: Stats = {}
+    for key, value in row.items():
+        if key.startswith("stats/"):
+            name, _, what = key.removeprefix("stats/").rpartition("/")
+            out.setdefault(name, {})[what] = np.atleast_1d(np.array(value))
+    return out
+
+
+def _added(total: Stats | None, stats: Stats) -> Stats:
+    from lerobot.datasets.compute_stats import aggregate_stats
+
+    out: Stats = stats if total is None else aggregate_stats([total, stats])
+    return out
+
+
+def _listed(stats: Stats) -> dict[str, dict[str, Any]]:
+    return {name: {what: value.tolist() for what, value in of.items()} for name, of in stats.items()}
+
+
+def _write_tasks(path: Path, tasks: Mapping[str, int]) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"task_index": list(tasks.values())}, index=pd.Index(list(tasks), name="task"))
+    frame.to_parquet(path)
+
+
+def _files_in(root: Path) -> list[Path]:
+    """Those that episodes are made of, whole or not."""
+    found = [root.glob("data/*/*"), root.glob("videos/*/*/*"), root.glob("meta/episodes/*/*")]
+    return sorted(path for paths in found for path in paths if path.is_file())
+
+
+def _sync(path: Path) -> None:
+    """On the disk, not only in its cache."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

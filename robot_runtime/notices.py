@@ -1,0 +1,34 @@
+"""What is worth a line in a run's log but happens again and again: `Notices`, one line for each kind."""
+
+from collections.abc import Callable
+
+Say = Callable[[str, bool], None]
+"""Writes a line: its text, and whether it is routine."""
+
+
+class Notices:
+    """Says the first of a kind at once and every tenfold of it with its number; keeps count of all."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._next: dict[str, int] = {}
+        self._routine: dict[str, bool] = {}
+        self.counts: dict[str, int] = {}
+
+    def note(self, kind: str, text: str, *, is_routine: bool = False) -> None:
+        """It has happened once more. kind: what all of them have in common, one of few; text: this one's."""
+        self.counted(kind, self.counts.get(kind, 0) + 1, text, is_routine=is_routine)
+
+    def counted(self, kind: str, count: int, text: str, *, is_routine: bool = False) -> None:
+        """As `note`, of what somebody else counts and has come to `count`."""
+        self.counts[kind], self._routine[kind] = count, is_routine
+        if count >= self._next.setdefault(kind, 1):
+            while self._next[kind] <= count:
+                self._next[kind] *= 10
+            self._say(text if count == 1 else f"{text} ({count} times so far)", is_routine)
+
+    def sum_up(self) -> None:
+        """Say how often each kind has happened that happened more than once."""
+        for kind, count in self.counts.items():
+            if count > 1:
+                self._say(f"{count} times: {kind}", self._routine[kind])

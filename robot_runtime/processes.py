@@ -1,0 +1,25 @@
+"""Child processes and Ctrl-C, which a terminal sends to all of them at once."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+
+
+@contextmanager
+def interrupts_kept_from_children() -> Iterator[Callable[[], None]]:
+    """Children started in the block leave Ctrl-C to this process: they would answer with a traceback each.
+
+    It reaches this process when the block ends, or when what is yielded is called: once there is something
+    that ends the children. Only for the main thread.
+    """
+    resource_tracker.ensure_running()  # starting it unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield unblock
+    finally:
+        unblock()

@@ -1,0 +1,140 @@
+"""The robot's end: a DEALER that connects again by itself."""
+
+import contextlib
+from collections.abc import Sequence
+
+import zmq
+
+from robot_runtime.keys import RobotKeys
+from robot_runtime.mailbox import Doorbell
+from robot_runtime.transport.address import DEFAULT_ADDRESS, AddressError, check_port
+from robot_runtime.transport.connection import Connection
+from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait
+from robot_runtime.wire.frames import LIMITS, Buffer
+
+_RECONNECT_MS, _RECONNECT_MAX_MS = 20, 1000
+_MAX_PENDING = 2 * LIMITS.total
+"""Bytes of a server's message that is not whole."""
+_HANDSHAKE_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+_NO_KEYS = (
+    "what listens there is no policy server, or it asks for keys, and this robot was given none (--keys)"
+)
+_WRONG_KEYS = (
+    "what listens there is no policy server, or it does not take this robot's keys, or it has other keys "
+    "than they say"
+)
+
+
+class ClientTransport:
+    """A connection that loses, but never alters, messages. `reopen` makes sure that nothing old survives."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, *, keys: RobotKeys | None = None) -> None:
+        """Connecting; it connects again by itself. AddressError if that is no address.
+
+        keys: for a server that asks for them; to any other there is no connection with keys.
+        """
+        check_port(address)
+        self.address = address
+        self._keys = keys
+        self._trouble: str | None = None
+        self._has_broken = False
+        self._connection: Connection | None = None
+        self._context = zmq.Context()
+        self._open()
+
+    def trouble(self) -> str | None:
+        """Why the last attempt to connect came to nothing, if the network says so."""
+        return self._trouble
+
+    def has_broken(self) -> bool:
+        """Whether the connection that there was has ended, once."""
+        broken, self._has_broken = self._has_broken, False
+        return broken
+
+    def reopen(self) -> None:
+        """Forget the connection and what is queued in it, and start afresh under a new identity."""
+        self._close_socket(0)
+        self._open()
+
+    def wait(self, timeout_ns: int | None, doorbell: Doorbell, *, to_send: bool) -> None:
+        """Return when something arrived, the bell rings, it can send (if asked), or the time is over.
+
+        Also when something happened to the connection: see `has_broken`.
+        """
+        flags = zmq.POLLIN | zmq.POLLOUT if to_send else zmq.POLLIN
+        if self._monitor in wait([(self._socket, flags), (self._monitor, zmq.POLLIN)], timeout_ns, doorbell):
+            self._look_after()
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Hand a message to the network; False if there is no connection that takes it now."""
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> list[Buffer] | None:
+        """The next message that has arrived; None if there is none."""
+        try:
+            arrived = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        frames: list[Buffer] = [frame.buffer for frame in arrived]
+        if self._connection is not None:
+            self._connection.take(frames)
+        return frames
+
+    def close(self) -> None:
+        """Give up the socket."""
+        self._close_socket(FAREWELL_MS)
+        self._context.term()
+
+    def _look_after(self) -> None:
+        for event, value in events_of(self._monitor):
+            match event:
+                case zmq.EVENT_CONNECTED:
+                    self._forget_connection()
+                    with contextlib.suppress(OSError):
+                        self._connection = Connection(value)
+                case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._trouble = None
+                case zmq.EVENT_DISCONNECTED:
+                    self._forget_connection()
+                    self._has_broken = True
+                case _:
+                    self._trouble = _NO_KEYS if self._keys is None else _WRONG_KEYS
+        if self._connection is not None and self._connection.pending() > _MAX_PENDING:
+            self._connection.cut()
+
+    def _open(self) -> None:
+        socket = self._socket = new_socket(self._context, zmq.DEALER)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        if self._keys is not None:
+            socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
+            socket.curve_serverkey = self._keys.server
+        events = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        self._monitor = new_monitor(socket, events | _HANDSHAKE_FAILED)
+        self._has_broken = False
+        try:
+            socket.connect(self.address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise AddressError(self.address, str(error)) from error
+
+    def _close_socket(self, linger_ms: int) -> None:
+        self._look_after()  # what the monitor knows goes with it
+        self._forget_connection()
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(linger_ms)
+
+    def _forget_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,112 @@
+"""The server's end: a ROUTER whose messages name the peer that they came from or go to."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import zmq
+
+from robot_runtime.keys import ServerKeys
+from robot_runtime.mailbox import Doorbell
+from robot_runtime.transport.address import (
+    DEFAULT_ADDRESS,
+    AddressError,
+    OpenAddressError,
+    PortInUseError,
+    check_port,
+    is_local,
+)
+from robot_runtime.transport.doorman import Doorman
+from robot_runtime.transport.sockets import FAREWELL_MS, new_socket, wait
+from robot_runtime.wire.frames import LIMITS, Buffer
+
+_FOR_ITS_USER_ALONE = 0o177  # what a umask takes away
+
+
+class ServerTransport:
+    """Takes messages of all peers in turn; a peer that is gone or does not read loses those that go to it."""
+
+    address: str
+    """Where it listens, with the port that was chosen."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        keys: ServerKeys | None = None,
+        is_open: bool = False,
+        is_known: Callable[[bytes], bool] = lambda peer: True,
+    ) -> None:
+        """PortInUseError, AddressError.
+
+        keys: let in only robots whose keys these name, and encrypt.
+        is_open: listen beyond this machine without keys; else that is an OpenAddressError.
+        is_known: whether a peer is somebody, which gives it more room and time; any thread calls it.
+        """
+        if keys is None and not is_open and not is_local(address):
+            raise OpenAddressError(address)
+        check_port(address.replace(":0", ":*"))
+        self._context = zmq.Context()
+        self._socket = new_socket(self._context, zmq.ROUTER)
+        self.doorman = Doorman(self._socket, keys=keys, is_known=is_known)
+        try:
+            if keys is not None:
+                self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+                self._socket.curve_server = True
+            _bind(self._socket, address)
+        except zmq.ZMQError as error:
+            self._close(0)
+            if error.errno == zmq.EADDRINUSE:
+                raise PortInUseError(address) from error
+            raise AddressError(address, str(error)) from error
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def wait(self, timeout_ns: int | None, doorbell: Doorbell) -> None:
+        """Return when something arrived, the bell rings, or the time is over."""
+        wait([(self._socket, zmq.POLLIN)], timeout_ns, doorbell)
+
+    def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
+        """Hand a message to the network."""
+        self._socket.send_multipart([peer, *frames], copy=False)
+
+    def receive(self) -> tuple[bytes, list[Buffer]] | None:
+        """The next message and the peer it came from; None if there is none.
+
+        A message of too many frames comes without the rest of them, which makes it too many all the same.
+        """
+        while True:
+            try:
+                peer = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            frame = self._socket.recv(copy=False)
+            first = frame
+            frames: list[Buffer] = [frame.buffer]
+            while frame.more:
+                frame = self._socket.recv(copy=False)
+                if len(frames) <= LIMITS.num_frames:
+                    frames.append(frame.buffer)
+            if self.doorman.lets_in(peer, first, frames):
+                return peer, frames
+
+    def close(self) -> None:
+        """Give up the address, after a moment for what is still to be sent."""
+        self._close(FAREWELL_MS)
+
+    def _close(self, linger_ms: int) -> None:
+        self.doorman.stop()
+        self._socket.disable_monitor()
+        self._socket.close(linger_ms)
+        self.doorman.close()
+        self._context.term()
+
+
+def _bind(socket: zmq.Socket, address: str) -> None:
+    """As `bind`; a file that is the address is nobody else's to connect to."""
+    if not address.startswith("ipc://"):
+        socket.bind(address)
+        return
+    before = os.umask(_FOR_ITS_USER_ALONE)
+    try:
+        socket.bind(address)
+    finally:
+        os.umask(before)

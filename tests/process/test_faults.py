@@ -1,0 +1,140 @@
+"""Nothing that a server, the network or a callback does ends the control loop in mid-motion."""
+
+import time
+from queue import Queue
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from toy import serving
+
+from drivers.fr3 import FR3_LIMITS
+from drivers.ideal import IdealArm, IdealGripper
+from policies.scripted import FRANKA, SinePolicy
+from robot_runtime.client import PolicyClient
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.method import method_named
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.state import Observation
+from robot_runtime.core.timeline import Phase
+from robot_runtime.robot import Robot
+from robot_runtime.runner import Runner, Setting
+
+LONG_S = 60.0
+"""Far longer than any of these runs may take: they end by themselves."""
+
+
+def served(policy, **options):
+    """With heartbeats that a busy machine keeps as well."""
+    return serving(policy, heartbeat_ns=NS_PER_S, **options)
+
+
+class NarrowSinePolicy(SinePolicy):
+    """As the other, but it takes one sampler only."""
+
+    samplers = (ConstantSchedule,)
+
+
+def runner_for(client, **overrides):
+    clock = MonotonicClock()
+    fields = {
+        "robot": Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
+        "limits": FR3_LIMITS,
+        "method": method_named("time-aligned"),
+        "clock": clock,
+        "observe": lambda state: Observation(state=state),
+        "control_hz": 100.0,
+    }
+    return Runner(Setting(**(fields | overrides)), client, client.wait_until_ready(10.0), keep_ticks=None)
+
+
+def speeds(record):
+    q = np.array([tick.command.arm.q for tick in record.ticks])
+    t_s = np.array([tick.now_ns for tick in record.ticks]) / NS_PER_S
+    return np.abs(np.diff(q, axis=0)).max(axis=1) / np.diff(t_s)
+
+
+def assert_rests_at_the_end(record):
+    assert record.num_splices > 0
+    assert speeds(record).max() > 0.01
+    assert record.ticks[-1].mode is Mode.STOP
+    assert record.ticks[-1].phase is Phase.REST
+    assert speeds(record)[-1] < 0.02
+
+
+def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robot_stands():
+    moving, over = Event(), Event()
+    addresses = Queue()
+
+    def serve_one_after_the_other():
+        with served(SinePolicy()) as server:
+            addresses.put(server.address)
+            moving.wait(LONG_S)
+        with served(NarrowSinePolicy(), address=server.address):
+            over.wait(LONG_S)
+
+    thread = Thread(target=serve_one_after_the_other)
+    thread.start()
+    with PolicyClient(addresses.get(timeout=LONG_S), schema=FRANKA) as client:
+        runner = runner_for(client)
+        record = runner.run(
+            duration_s=LONG_S, on_tick=lambda tick: moving.set() if runner.record.num_ticks == 100 else None
+        )
+    over.set()
+    thread.join()
+    assert "came back with policy" in record.fault
+    assert_rests_at_the_end(record)
+
+
+def test_a_network_thread_that_dies_ends_the_run_once_the_robot_stands():
+    with served(SinePolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
+        runner = runner_for(client)
+
+        def on_tick(tick):
+            if runner.record.num_ticks == 100:
+                client._session.receive = None
+
+        record = runner.run(duration_s=LONG_S, on_tick=on_tick)
+    assert "network thread has died" in record.fault
+    assert_rests_at_the_end(record)
+
+
+@pytest.mark.parametrize("where", ["observe", "on_tick", "should_stop"])
+def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where):
+    calls = 0
+
+    def fails_later(answer):
+        nonlocal calls
+        calls += 1
+        if runner.record.num_ticks > 100:
+            raise ZeroDivisionError("mine")
+        return answer
+
+    with served(SinePolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
+        callbacks = {
+            "observe": lambda state: fails_later(Observation(state=state)),
+            "on_tick": lambda tick: fails_later(None),
+            "should_stop": lambda: fails_later(False),
+        }
+        ours = {where: callbacks[where]}
+        runner = runner_for(client, **(ours if where == "observe" else {}))
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            runner.run(duration_s=LONG_S, **({} if where == "observe" else ours))
+    assert_rests_at_the_end(runner.record)
+    assert calls > 0
+    assert any("comes to rest: ZeroDivisionError: mine" in text for _, text in runner.record.log)
+
+
+def test_a_robot_that_never_moved_says_why():
+    class SilentPolicy(SinePolicy):
+        def infer(self, observation, **question):
+            if observation.state.t_ns > 0:  # not the warm-up
+                time.sleep(2.0)
+            return super().infer(observation, **question)
+
+    with served(SilentPolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
+        record = runner_for(client).run(duration_s=0.5)
+    assert record.fault.startswith("the robot did not move: no answer has come to 1 requests")
+    assert record.summary()["stalled_s"] > 0.3
