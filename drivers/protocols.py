@@ -87,7 +87,10 @@ class Camera(Protocol):
         ...
 
     def read(self) -> Image:
-        """Wait for the next frame, stamped when it was captured."""
+        """Wait for the next frame, stamped when it was captured, in an array of its own.
+
+        ValueError: what came is no picture, another one may. Any other error: there will be none any more.
+        """
         ...
 
     def close(self) -> None: ...

@@ -15,44 +15,14 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
-from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.staged_episode import FILE, INFO, STATS, TASKS, Place, StagedEpisode, Stats, stats_of
 
 UNFINISHED = ".unfinished"
-INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
-EPISODES, DATA = "meta/episodes/{}.parquet", "data/{}.parquet"
-FILE = "chunk-{:03d}/file-{:03d}"
-NUMBERED = ("index", "episode_index", "task_index")
-"""Columns whose numbers an episode gets from the dataset that takes it."""
-
-Stats = dict[str, dict[str, np.ndarray]]
-
-
-class RecordingFailedError(RobotRuntimeError):
-    """An episode could not be written; says why, and how many before it are complete."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which file of each kind an episode is in."""
-
-    number: int
-    files_per_chunk: int
-
-    @property
-    def indices(self) -> tuple[int, int]:
-        """Of the chunk, and of the file in it."""
-        return divmod(self.number, self.files_per_chunk)
-
-    @property
-    def name(self) -> str:
-        return FILE.format(*self.indices)
 
 
 class DatasetFolder:
@@ -82,8 +52,10 @@ class DatasetFolder:
         try:
             self._take_lock()
             self._open()
-        except BaseException:
+        except BaseException as error:
             os.close(self._lock)
+            if isinstance(error, OSError):
+                raise InvalidValueError(f"cannot go on in {root}: {error}") from error
             raise
 
     @property
@@ -116,7 +88,7 @@ class DatasetFolder:
         notes: kept with it, by names that all episodes have in common.
         RecordingFailedError: it is not whole. OSError: it cannot be written; this dataset is as it was.
         """
-        staged = _Staged(episode)
+        staged = StagedEpisode(episode)
         ready = self.root / UNFINISHED / "ready"
         ready.mkdir()
         tasks = dict(self._tasks)
@@ -164,6 +136,8 @@ class DatasetFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InvalidValueError(f"another process is writing into {self.root}") from error
+        except OSError:
+            return  # a file system that knows no locks
 
     def _open(self) -> None:
         import pyarrow as pa
@@ -210,7 +184,7 @@ class DatasetFolder:
         self._next_file = max(numbers, default=-1) + 1
         self._notes = [{k: v for k, v in row.items() if k.startswith("note/")} for row in rows]
         for row in rows:
-            self._stats = _added(self._stats, _stats_of(row))
+            self._stats = _added(self._stats, stats_of(row))
         if count:
             table = pq.read_table(self.root / TASKS).to_pandas()
             self._tasks = {str(text): int(row["task_index"]) for text, row in table.iterrows()}
@@ -233,7 +207,7 @@ class DatasetFolder:
             self.leftovers.append(str(path.relative_to(self.root)))
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _counted(self, staged: "_Staged", tasks: Mapping[str, int]) -> dict[str, Any]:
+    def _counted(self, staged: StagedEpisode, tasks: Mapping[str, int]) -> dict[str, Any]:
         info = dict(staged.info if self.info is None else self.info)
         info["total_episodes"] = self.num_episodes + 1
         info["total_frames"] = self.num_frames + staged.length
@@ -253,107 +227,6 @@ class DatasetFolder:
                 _sync(folder)
                 if folder == self.root:
                     break
-
-
-class _Staged:
-    """The files of one episode that LeRobot has written as a dataset of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        import pyarrow.parquet as pq
-
-        first = FILE.format(0, 0)
-        self.info: dict[str, Any] = json.loads((folder / INFO).read_text())
-        self.data = pq.read_table(folder / DATA.format(first))
-        self.episode = pq.read_table(folder / EPISODES.format(first))
-        self.tasks = [str(text) for text in pq.read_table(folder / TASKS).to_pandas().index]
-        self.stats = _stats_of(self.episode.to_pylist()[0])
-        self.length = self.data.num_rows
-        names = [name for name, feature in self.info["features"].items() if feature["dtype"] == "video"]
-        self.videos = {f"videos/{name}": folder / "videos" / name / f"{first}.mp4" for name in names}
-        for name, path in self.videos.items():
-            _refuse_other_length(name, path, self.length)
-
-    def write(
-        self,
-        ready: Path,
-        place: Place,
-        number: int,
-        first_index: int,
-        tasks: Mapping[str, int],
-        notes: Mapping[str, int | str],
-    ) -> tuple[Stats, list[tuple[Path, str]]]:
-        """Its statistics, and its files as they are to be named, in the order in which they refer to another.
-
-        number: of the episode. first_index: of its first frame in the dataset.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        of_task = np.array([tasks[text] for text in self.tasks])
-        columns = {
-            "index": np.arange(first_index, first_index + self.length),
-            "episode_index": np.full(self.length, number),
-            "task_index": of_task[self.data["task_index"].to_numpy()],
-        }
-        stats = {**self.stats, **self._stats_of_numbers(columns)}
-        data, episode = self.data, self.episode
-        for name, values in columns.items():
-            data = _with(data, name, values)
-        chunk, file = place.indices
-        changed: dict[str, Any] = {
-            "episode_index": number,
-            "dataset_from_index": first_index,
-            "dataset_to_index": first_index + self.length,
-        }
-        for folder in ("data", "meta/episodes", *self.videos):
-            changed |= {f"{folder}/chunk_index": chunk, f"{folder}/file_index": file}
-        for name in NUMBERED:
-            changed |= {f"stats/{name}/{what}": value.tolist() for what, value in stats[name].items()}
-        for name, value in changed.items():
-            episode = _with(episode, name, [value])
-        for name, value in notes.items():
-            episode = episode.append_column(name, pa.array([value]))
-        pq.write_table(data, ready / "data.parquet")
-        pq.write_table(episode, ready / "episodes.parquet")
-        moves = [(path, f"{name}/{place.name}.mp4") for name, path in self.videos.items()]
-        moves.append((ready / "data.parquet", DATA.format(place.name)))
-        moves.append((ready / "episodes.parquet", EPISODES.format(place.name)))
-        return stats, moves
-
-    def _stats_of_numbers(self, columns: dict[str, np.ndarray]) -> Stats:
-        from lerobot.datasets.compute_stats import compute_episode_stats
-
-        features = {name: self.info["features"][name] for name in columns}
-        out: Stats = compute_episode_stats(columns, features)
-        return out
-
-
-def _with(table: Any, name: str, values: Any) -> Any:
-    """The table with one column changed, of the type it had."""
-    import pyarrow as pa
-
-    i = table.schema.get_field_index(name)
-    field = table.schema.field(i)
-    return table.set_column(i, field, pa.array(values, type=field.type))
-
-
-def _refuse_other_length(name: str, path: Path, num_frames: int) -> None:
-    import av
-
-    with av.open(str(path)) as file:
-        num_pictures = file.streams.video[0].frames
-    if num_pictures != num_frames:
-        raise RecordingFailedError(f"{name} has {num_pictures} pictures for {num_frames} frames")
-
-
-def _stats_of(row: Mapping[str, Any]) -> Stats:
-    """The statistics in an episode's row, by column and figure."""
-    out: Stats = {}
-    for key, value in row.items():
-        if key.startswith("stats/"):
-            name, _, what = key.removeprefix("stats/").rpartition("/")
-            out.setdefault(name, {})[what] = np.atleast_1d(np.array(value))
-    return out
 
 
 def _added(total: Stats | None, stats: Stats) -> Stats:

@@ -19,7 +19,6 @@ from typing import Any, Self
 import numpy as np
 
 from robot_runtime.core.action import (
-    NS_PER_S,
     BasePoseCommand,
     BaseTwistCommand,
     Command,
@@ -30,16 +29,16 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import pose_from_quaternion, rotation_to_6d
-from robot_runtime.dataset_folder import DatasetFolder, RecordingFailedError
+from robot_runtime.dataset_folder import DatasetFolder
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.pace import Pace
+from robot_runtime.staged_episode import RecordingFailedError
 
 HAND_NAMES = tuple(f"hand_{name}" for name in ("x", "y", "z", *(f"rotation_{i}" for i in range(6))))
 """Position, and the first two columns of the rotation."""
 
 LEROBOT_COLUMNS = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
 """Those that LeRobot adds to every dataset."""
-MAX_PICTURE_AGE_NS = NS_PER_S // 2
-"""A picture older than its frame by more than this does not show what the frame's action was for."""
 
 
 def joint_names(num_joints: int) -> tuple[str, ...]:
@@ -151,10 +150,12 @@ class DatasetRecorder:
         self._writer = _dataset_class()
         self._folder = DatasetFolder(folder, resume=resume)
         self._dataset: Any = None
-        self._pace = _Pace(recording)
+        self._action_names: list[str] | None = None
+        self._pace = Pace(recording.fps, recording.schema.cameras)
         try:
             if self._folder.info is not None:
                 recording.refuse_other(self._folder.info, folder)
+                self._action_names = self._folder.info["features"]["action"]["names"]
         except BaseException:
             self.close()
             raise
@@ -198,13 +199,14 @@ class DatasetRecorder:
         for name, values in frame.items():
             if isinstance(values, np.ndarray) and not np.isfinite(values).all():
                 raise InvalidValueError(f"{name} of a frame to record has NaN or infinite numbers")
-        if self._folder.info is not None:
-            _refuse_other_names("action", self._folder.info["features"]["action"]["names"], names)
+        if self._action_names is not None:
+            _refuse_other_names("action", self._action_names, names)
         self._pace.check(observation)
         with self._told():
             if self._dataset is None:
                 self._dataset = self._create(names)
             self._dataset.add_frame(frame)
+        self._action_names = names
         self._pace.took(observation)
 
     def end_episode(self, *, keep: bool, notes: Mapping[str, int | str] | None = None) -> None:
@@ -213,7 +215,7 @@ class DatasetRecorder:
         notes: kept with the episode, see `notes`.
         RecordingFailedError: it cannot be written; those before it are as they were.
         """
-        self._pace = _Pace(self._recording)
+        self._pace = Pace(self._recording.fps, self._recording.schema.cameras)
         dataset, self._dataset = self._dataset, None
         if dataset is None:
             return
@@ -291,51 +293,6 @@ class DatasetRecorder:
                 raise InvalidValueError(f"the recording declares {name!r}, the frame has none")
             frame[name] = _checked(name, extra[name], shape)
         return frame
-
-
-class _Pace:
-    """Whether frames come as LeRobot will stamp them: frame k at start + k / fps.
-
-    |--1/fps--|
-    0         1         2                   frame k may be half a period off, and 0.5 % of the way so far
-         0..4.4:  half a period to one and a half from one frame to the next
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        self._fps, self._period_ns = recording.fps, NS_PER_S / recording.fps
-        self._cameras = tuple(recording.schema.cameras)
-        self._first_ns, self._count = 0, 0
-        self._last: Observation | None = None
-
-    def check(self, observation: Observation) -> None:
-        """InvalidValueError: it is out of step with the frames that were taken, or its pictures are."""
-        t_ns, last = observation.t_obs_ns, self._last
-        for camera in self._cameras:
-            image = observation.images[camera]
-            age_ns = t_ns - image.t_ns
-            if not -self._period_ns <= age_ns <= MAX_PICTURE_AGE_NS:
-                raise InvalidValueError(
-                    f"the picture of camera {camera!r} was taken {age_ns / 1e9:.3f} s before the frame it is "
-                    f"recorded with; at most {MAX_PICTURE_AGE_NS / 1e9:g} s before, or one period after, "
-                    "is allowed"
-                )
-            if last is not None and image.t_ns < last.images[camera].t_ns:
-                raise InvalidValueError(f"the stamps of camera {camera!r} go back from frame to frame")
-        if last is None:
-            return
-        gap = (t_ns - last.t_obs_ns) / self._period_ns
-        off = abs((t_ns - self._first_ns) / self._period_ns - self._count)
-        if not 0.5 < gap < 1.5 or off > 0.5 + 0.005 * self._count:
-            raise InvalidValueError(
-                f"frames are recorded at {self._fps} a second; frame {self._count} comes {gap:.2f} periods "
-                f"after the one before it and {off:.2f} from where it belongs"
-            )
-
-    def took(self, observation: Observation) -> None:
-        """It is the next frame."""
-        if self._last is None:
-            self._first_ns = observation.t_obs_ns
-        self._last, self._count = observation, self._count + 1
 
 
 def _refuse_other_names(column: str, has: list[str] | None, names: list[str] | None) -> None:

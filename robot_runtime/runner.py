@@ -13,18 +13,18 @@ comes to rest and the loop ends. Nothing that network, server, cameras or callba
     an error of a driver              goes out at once; all drivers are stopped
 """
 
-import contextlib
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from drivers.protocols import Camera
+from robot_runtime.cameras import CAMERAS_BACK, Cameras, camera_threads, needed_cameras
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import Clock
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.camera_watch import CameraFault, CameraLimits
 from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, Tick
@@ -39,7 +39,6 @@ from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.whole_body import WholeBody
 from robot_runtime.distribution import Distribution
-from robot_runtime.mailbox import Mailbox
 from robot_runtime.notices import Notices
 from robot_runtime.realtime import Pacer, real_time_thread
 from robot_runtime.robot import Robot
@@ -57,13 +56,9 @@ from robot_runtime.wire.messages import DropReason, Welcome
 
 logger = logging.getLogger(__name__)
 
-CAMERA_TIMEOUT_NS = NS_PER_S // 2
-"""A camera whose newest frame is older than this gives no pictures any more."""
-CAMERA_START_NS = 5 * NS_PER_S
-"""How long the control loop waits for the first picture of each, before it starts without."""
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
-CAMERAS_BACK = "all cameras give pictures again"
 """How the entries of the run's log begin."""
+FROZEN_HINT = " (if it is a simulated camera without noise: CameraLimits(has_noise=False))"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,54 +80,12 @@ class Setting:
     """Resolves hand poses against the measured base; None leaves them to the arm's driver."""
     state_limits: StateLimits = field(default_factory=StateLimits)
     """What of the measured state is taken for a fault."""
+    camera_limits: CameraLimits = field(default_factory=CameraLimits)
+    """What of the pictures is."""
     control_hz: float = 500.0
     seed: int = 0
     use_fifo: bool = True
     """Ask for SCHED_FIFO; without it, or if it is not allowed, the ordinary scheduler has to do."""
-
-
-@contextlib.contextmanager
-def camera_threads(cameras: Mapping[str, Camera]) -> Iterator[dict[str, Mailbox[Image]]]:
-    """A thread per camera, each putting its newest frame into a mailbox."""
-    boxes = {name: Mailbox[Image]() for name in cameras}
-    stopping = threading.Event()
-
-    def loop(name: str, camera: Camera) -> None:
-        try:
-            while not stopping.is_set():
-                boxes[name].put(camera.read())
-        except Exception:
-            logger.exception("camera %s failed; the policy gets no more of its images", name)
-        finally:
-            camera.close()
-
-    threads = [
-        threading.Thread(target=loop, args=item, name=f"camera-{item[0]}", daemon=True)
-        for item in cameras.items()
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield boxes
-    finally:
-        stopping.set()
-        for thread in threads:
-            thread.join(timeout=2.0)
-
-
-def await_first_pictures(
-    boxes: Mapping[str, Mailbox[Image]], clock: Clock, should_stop: Callable[[], bool] = lambda: False
-) -> bool:
-    """Whether every camera has given one, at most CAMERA_START_NS later.
-
-    Making a camera ready can hold the interpreter for tenths of a second: not once the loop runs.
-    """
-    end_ns = clock.now_ns() + CAMERA_START_NS
-    while any(box.peek() is None for box in boxes.values()):
-        if (now_ns := clock.now_ns()) >= end_ns or should_stop():
-            return False
-        clock.sleep_until_ns(now_ns + NS_PER_S // 100)
-    return True
 
 
 class Runner:
@@ -156,8 +109,7 @@ class Runner:
         self._setting = setting
         self._client = client
         self._welcome = welcome
-        self._boxes: dict[str, Mailbox[Image]] = {}
-        self._blind = ""
+        self._blind: dict[str, CameraFault] = {}
         self._is_connected = True
         self.arrival_to_executor_ns = Distribution()
         can = welcome.capabilities
@@ -194,19 +146,23 @@ class Runner:
         once the robot stands.
         """
         setting = self._setting
-        needed = {name: setting.cameras[name] for name in self._welcome.schema.cameras}
-        with camera_threads(needed) as self._boxes:
-            await_first_pictures(self._boxes, setting.clock, should_stop)
+        needed = needed_cameras(setting.cameras, self._welcome.schema.cameras)
+        with camera_threads(needed, setting.clock, setting.camera_limits) as cameras:
+            cameras.await_first(should_stop)
             with real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id]) as line:
                 logger.info("%s", line)
                 try:
-                    self._loop(duration_s, on_tick, should_stop)
+                    self._loop(cameras, duration_s, on_tick, should_stop)
                 finally:
                     setting.robot.stop()
         return self.record
 
     def _loop(
-        self, duration_s: float, on_tick: Callable[[Tick], None], should_stop: Callable[[], bool]
+        self,
+        cameras: Cameras,
+        duration_s: float,
+        on_tick: Callable[[Tick], None],
+        should_stop: Callable[[], bool],
     ) -> None:
         setting, executor = self._setting, self.executor
         state = setting.robot.read()  # a simulated one has to catch up with the clock first
@@ -221,7 +177,8 @@ class Runner:
                 executor.stop()
             state = setting.robot.read()
             self._guarded(self._take_events, now_ns)
-            request = self._guarded(self._request, state, now_ns)
+            images = self._guarded(self._images, cameras, now_ns)
+            request = self._guarded(self._request, state, cameras, images, now_ns)
             self._guarded(self._correct, state, now_ns)
             tick = executor.tick(state, now_ns)
             setting.robot.write(tick.command)
@@ -278,34 +235,38 @@ class Runner:
         if self.executor.wants_correction(now_ns):
             self.executor.correct(self._setting.observe(state), now_ns)
 
-    def _request(self, state: RobotState, now_ns: int) -> ChunkRequest | None:
+    def _request(
+        self, state: RobotState, cameras: Cameras, images: dict[str, Image] | None, now_ns: int
+    ) -> ChunkRequest | None:
         """What to ask with the newest observation, if it is time to and all cameras have a picture for it."""
-        if not self._is_connected or not self.executor.wants_request(now_ns):
+        if images is None or not self._is_connected or not self.executor.wants_request(now_ns):
             return None
-        images = self._images(now_ns)
-        if images is None:
-            return None
+        for name in cameras.show(images):
+            self.record.reused_pictures += 1
+            slow = f"camera {name} is slower than it is asked: a request shows a picture again"
+            self._notices.note(slow, slow)
         observation = structs.replace(self._setting.observe(state), images=images)
         request = self.executor.make_request(observation)
         for sentence, count in self.executor.counts.fallbacks().items():
             self._notices.counted(sentence, count, sentence)
         return request
 
-    def _images(self, now_ns: int) -> dict[str, Image] | None:
+    def _images(self, cameras: Cameras, now_ns: int) -> dict[str, Image] | None:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
-        images, missing = {}, []
-        for name, box in self._boxes.items():
-            letter = box.peek()
-            if letter is not None and now_ns - letter.value.t_ns <= CAMERA_TIMEOUT_NS:
-                images[name] = letter.value
-            else:
-                missing.append(name)
-        blind = ", ".join(missing)
+        images, blind = cameras.newest(now_ns)
+        for name, fault, count in cameras.newly_refused():
+            text = f"camera {name} {fault.value}"
+            self._notices.counted(text, count, text)
+        self.record.refused_pictures = cameras.num_refused
         if blind != self._blind:
+            for name in blind.keys() - self._blind.keys():
+                hint = FROZEN_HINT if blind[name] is CameraFault.FROZEN else ""
+                text = f"camera {name} {blind[name].value}: nothing is asked"
+                self._notices.note(text, text + hint)
+            if not blind:
+                self._notices.note(CAMERAS_BACK, CAMERAS_BACK, is_routine=True)
             self._blind = blind
-            said = f"no picture from {blind}: nothing is asked" if blind else CAMERAS_BACK
-            self._log(said, is_routine=not blind)
-        return images if len(images) == len(self._boxes) else None
+        return None if blind else images
 
     def _take_events(self, now_ns: int) -> None:
         """Hand what the network thread has received to the executor."""

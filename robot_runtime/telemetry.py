@@ -40,13 +40,15 @@ class RunRecord:
         self.lateness_ns = Distribution()
         self.num_skipped = 0
         """Control deadlines that passed unserved."""
+        self.refused_pictures = self.reused_pictures = 0
+        """Pictures of cameras that were not shown, and requests that showed one again."""
         self.fault = ""
         """Why the run ended by itself, or never moved the robot; empty if it was told to end."""
         self.num_ticks = self.num_splices = 0
         self.first_splice: Splice | None = None
         self._start_ns: int | None = None
         self._held_ns = self._num_clipped = self._num_smoothed = 0
-        self._latency_s, self._jump = Distribution(), Distribution()
+        self._latency_s, self._jump, self._picture_age_s = Distribution(), Distribution(), Distribution()
         self._jerk, self._rows = _Jerk(), _RowsSent()
 
     @property
@@ -72,6 +74,7 @@ class RunRecord:
 
     def _on_splice(self, splice: Splice) -> None:
         self._latency_s.add(splice.latency_ns / NS_PER_S)
+        self._picture_age_s.add(splice.picture_age_ns / NS_PER_S)
         if self.first_splice is None:
             self.first_splice = splice
         else:  # the first one starts from rest: there is no plan it could disagree with
@@ -101,7 +104,7 @@ class RunRecord:
         if self.first_splice is None or self.num_splices < 2:
             return 0.0
         seen_ns = self.splices[-1].source.t_obs_ns - self.first_splice.source.t_obs_ns
-        return (self.num_splices - 1) * NS_PER_S / seen_ns
+        return (self.num_splices - 1) * NS_PER_S / seen_ns if seen_ns > 0 else 0.0
 
     def summary(self) -> dict[str, float]:
         """The figures every method is judged by, besides the task's own score."""
@@ -119,6 +122,9 @@ class RunRecord:
             "repeated_rows": float(self._rows.num_repeated),
             "resent_rows": float(self._rows.num_resent),
             **{name: float(count) for name, count in asdict(self.counts).items()},
+            "picture_age_p95_s": self._picture_age_s.quantile(0.95),
+            "refused_pictures": float(self.refused_pictures),
+            "reused_pictures": float(self.reused_pictures),
             "clipped_share": self._num_clipped / max(self.num_ticks, 1),
             "smoothed_share": self._num_smoothed / max(self.num_ticks, 1),
         }

@@ -38,6 +38,9 @@ from sim.render import Renderer
 from sim.task import CAMERA_SIZE
 from sim.world import World
 
+NOISE_FRAMES = 64
+"""After so many pictures a simulated sensor's noise begins anew."""
+
 
 class SimArm:
     """The FR3; lives in the one thread that steps the world."""
@@ -193,6 +196,7 @@ class SimCamera:
     frame   0        1             2
     time    start    start+period  start+2*period   ...
 
+    The lowest bit of every pixel is noise: as from a sensor, no picture of a still scene is the one before.
     A late reader skips frames and never gets a burst. The picture shows what the world last computed; the
     camera never steps it. The OpenGL context is made by the first `read`, in the thread that reads.
     """
@@ -215,6 +219,9 @@ class SimCamera:
         self._period_ns = round(1e9 / rate_hz)
         self._next_ns = world.t_start_ns
         self._renderer: Renderer | None = None
+        draws = np.random.default_rng(list(name.encode()))
+        self._noise = draws.integers(0, 2, (size[0], size[1] + NOISE_FRAMES, 3), dtype=np.uint8)
+        self._num_read = 0
 
     def read(self) -> Image:
         """Wait until the next frame is due, then draw it; RenderingUnavailableError without OpenGL."""
@@ -224,7 +231,12 @@ class SimCamera:
         self._next_ns += (num_late + 1) * self._period_ns
         if self._renderer is None:
             self._renderer = Renderer(self._world.model, size=self.size)
-        return Image(t_ns=now_ns, pixels=self._renderer.render(self._world.snapshot(), self.name))
+        pixels = self._renderer.render(self._world.snapshot(), self.name)
+        return Image(t_ns=now_ns, pixels=pixels ^ self._next_noise())
+
+    def _next_noise(self) -> np.ndarray:
+        first, self._num_read = self._num_read % NOISE_FRAMES, self._num_read + 1
+        return self._noise[:, first : first + self.size[1]]
 
     def close(self) -> None:
         """Give the OpenGL context back; call it in the thread that read."""

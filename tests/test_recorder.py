@@ -18,7 +18,9 @@ from robot_runtime.core.action import BasePoseCommand, Command, GripperCommand, 
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.recorder import DatasetRecorder, Recording, RecordingFailedError, _Pace
+from robot_runtime.pace import Pace
+from robot_runtime.recorder import DatasetRecorder, Recording
+from robot_runtime.staged_episode import RecordingFailedError
 from sim.tasks.household import mobile_schema
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
@@ -277,7 +279,7 @@ def stamped(k: int, t_ns: int) -> Observation:
 
 
 def take_all(frames: list[Observation]) -> None:
-    pace = _Pace(RECORDING)
+    pace = Pace(RECORDING.fps, SCHEMA.cameras)
     for frame in frames:
         pace.check(frame)
         pace.took(frame)
@@ -376,3 +378,13 @@ def test_a_disk_that_is_full_ends_the_recording_with_a_sentence_and_loses_nothin
     dataset, frames = read(folder)
     assert (dataset.num_episodes, len(frames)) == (2, 8)
     assert recorded(folder, resume=True) == 3
+
+
+def test_a_frame_with_other_actions_than_the_first_is_refused_by_name_and_the_episode_goes_on(tmp_path):
+    with DatasetRecorder(tmp_path / "dataset", RECORDING) as recorder:
+        recorder.add(observation(0), command(0), label(0))
+        with pytest.raises(InvalidValueError, match=r"the dataset's action is .*'gripper_width'\]"):
+            recorder.add(observation(1), Command(arm=DOWN), label(1))
+        recorder.add(observation(1), command(1), label(1))
+        recorder.end_episode(keep=True)
+        assert recorder.num_episodes == 1

@@ -83,12 +83,7 @@ def a_run(seed: int, num_ticks: int) -> tuple[list[Tick], list[Splice]]:
 def reference(ticks: list[Tick], splices: list[Splice]) -> dict[str, float]:
     """The same figures by their definitions, from the whole log."""
     splices = list(dict.fromkeys(splices))
-    start_ns = next((tick.now_ns for tick in ticks if tick.mode is Mode.RUN), None)
-    held_ns = sum(
-        b.now_ns - a.now_ns
-        for a, b in pairwise(ticks)
-        if start_ns is not None and a.now_ns >= start_ns and a.mode is Mode.HOLD
-    )
+    held_ns = sum(b.now_ns - a.now_ns for a, b in pairwise(ticks) if a.mode is Mode.HOLD)
     sent = [(t.source.request_id, t.row) for t in ticks if t.source is not None and t.row is not None]
     sent = [row for i, row in enumerate(sent) if i == 0 or sent[i - 1] != row]
     latest, resent = dict[int, int](), 0

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cameras import Cameras, camera_threads
 from robot_runtime.cli.run import loop_figures
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
@@ -30,14 +31,11 @@ from robot_runtime.core.choose import Default
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
-from robot_runtime.mailbox import Mailbox
 from robot_runtime.realtime import Pacer, real_time_thread
-from robot_runtime.runner import await_first_pictures, camera_threads
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
 
 if TYPE_CHECKING:
-    from robot_runtime.core.state import Image
     from sim.world import World
 
 TASK, POLICY = "fetch", "fetch-seeing"
@@ -137,10 +135,10 @@ def bare_round(
         sizes = client.wait_until_ready(10.0).schema.cameras
         world = World(task, seed=seed, t_start_ns=clock.now_ns())
         cameras = {eye: SimCamera(world, clock, name=eye, size=size) for eye, size in sizes.items()}
-        with camera_threads(cameras) as boxes:
-            if not await_first_pictures(boxes, clock):
-                raise RobotRuntimeError(f"no picture from one of {', '.join(boxes)}")
-            ask = _asking(client, world, boxes)
+        with camera_threads(cameras, clock) as eyes:
+            if not eyes.await_first():
+                raise RobotRuntimeError(f"no picture from one of {', '.join(cameras)}")
+            ask = _asking(client, world, eyes)
             with real_time_thread(helpers=[client.thread_id]):
                 lost, lengths_ns, seen_ns = _bare_loop(clock, control_hz, num_ticks, length_ns, client, ask)
     return Round(
@@ -152,9 +150,7 @@ def bare_round(
     )
 
 
-def _asking(
-    client: PolicyClient, world: "World", boxes: "dict[str, Mailbox[Image]]"
-) -> Callable[[int], None]:
+def _asking(client: PolicyClient, world: "World", cameras: Cameras) -> Callable[[int], None]:
     """What sends a request with the newest pictures, captured at that time."""
     assert client.welcome is not None
     sampler = client.welcome.capabilities.samplers[0]()
@@ -163,7 +159,7 @@ def _asking(
     def ask(now_ns: int) -> None:
         nonlocal num_asked
         num_asked += 1
-        pictures = {name: letter.value for name, box in boxes.items() if (letter := box.peek()) is not None}
+        pictures, _ = cameras.newest(now_ns)
         seen = world.observe()
         observation = structs.replace(seen, state=structs.replace(seen.state, t_ns=now_ns), images=pictures)
         client.submit(

@@ -63,7 +63,7 @@ class Tick:
 
     @property
     def age_ns(self) -> int | None:
-        """Age of the observation behind this command [ns], counted from its capture."""
+        """Age of the observation behind this command [ns], counted from the capture of its oldest part."""
         return None if self.source is None else self.now_ns - self.source.t_obs_ns
 
 
@@ -74,13 +74,15 @@ class Splice:
     t_ns: int
     source: Source
     latency_ns: int
-    """From capture of the observation to this splice [ns]."""
+    """From capture of the observation, its oldest part, to this splice [ns]."""
     t0_ns: int
     """When row 0 is due, or was [ns]."""
     seam: Seam
     first_fresh_row: int
     """Rows before this one were meant for times at which the robot was already on its way elsewhere: if they
     run all the same, the robot repeats what it has done. 0 if it stood still."""
+    picture_age_ns: int = 0
+    """How much older than the state the oldest picture of the observation was [ns]."""
 
 
 class Executor:
@@ -198,7 +200,7 @@ class Executor:
         )
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
-        self._open.add(request, t_obs_ns=observation.t_obs_ns)
+        self._open.add(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
         self._standstill.asked += 1
         return request
 
@@ -296,7 +298,7 @@ class Executor:
             ):
                 self._planner.reset()
             self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
-        source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_obs_ns)
+        source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_oldest_ns)
         seam = self.timeline.splice(
             self._blender.rows(waypoints),
             t0_ns=pending.t0_ns,
@@ -319,7 +321,8 @@ class Executor:
             self.last_splice = Splice(
                 t_ns=now_ns,
                 source=source,
-                latency_ns=now_ns - pending.t_obs_ns,
+                latency_ns=now_ns - pending.t_oldest_ns,
+                picture_age_ns=pending.t_obs_ns - pending.t_oldest_ns,
                 t0_ns=pending.t0_ns,
                 seam=seam,
                 first_fresh_row=self._first_fresh_row(pending, chunk),

@@ -36,6 +36,8 @@ class Pending:
     request: ChunkRequest
     t_obs_ns: int
     """Capture time; the request's own observation may carry a state rolled forward."""
+    t_oldest_ns: int
+    """The same of the oldest part of the observation."""
     rows: np.ndarray
     num_rows: int = 0
     is_complete: bool = False
@@ -63,10 +65,12 @@ class OpenRequests:
         """Of those whose answers are not complete, but for void ones."""
         return tuple(i for i, pending in self._pending.items() if not pending.is_void)
 
-    def add(self, request: ChunkRequest, *, t_obs_ns: int) -> None:
+    def add(self, request: ChunkRequest, *, t_obs_ns: int, t_oldest_ns: int) -> None:
         """A request goes out; fields as in `Pending`."""
         rows = np.empty((self._spec.horizon, self._spec.dim))
-        self._pending[request.request_id] = Pending(request=request, t_obs_ns=t_obs_ns, rows=rows)
+        self._pending[request.request_id] = Pending(
+            request=request, t_obs_ns=t_obs_ns, t_oldest_ns=t_oldest_ns, rows=rows
+        )
 
     def drop(self, request_id: int) -> Pending | None:
         """The rest of its answer is not wanted or will not come; what was open of it."""

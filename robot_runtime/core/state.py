@@ -92,7 +92,12 @@ class Image(Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
 
 class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """What a policy is asked with: state, images and the task in words. Delay counts from `t_obs_ns`.
+    """What a policy is asked with: state, images and the task in words.
+
+    picture      state                 rows 0, 1, 2 ...         answer
+    |------------|-----|-----|-----|-----|-----|-----|-----|-----|
+    t_oldest_ns  t_obs_ns: row 0 is due here, and d counts from here
+    |<----------------- delay: what the robot reacts to is so old ->|
 
     name                what                                        shape, unit
     state               measured robot state                        see RobotState
@@ -114,3 +119,8 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     def t_obs_ns(self) -> int:
         """Capture time of the state [ns]; row times of the answer are counted from it."""
         return self.state.t_ns
+
+    @property
+    def t_oldest_ns(self) -> int:
+        """Capture time of its oldest part, state or picture [ns]; delay counts from it."""
+        return min([self.state.t_ns, *(image.t_ns for image in self.images.values())])

@@ -59,7 +59,7 @@ class Source:
 
     request_id: int
     t_obs_ns: int
-    """Capture time of the observation the answer saw [ns]."""
+    """Capture time of the oldest thing the answer saw, state or picture [ns]."""
 
 
 class Knot:

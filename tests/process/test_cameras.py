@@ -1,5 +1,6 @@
 """Cameras, control and network in threads of their own, against a real server and real rendering."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,16 +11,18 @@ from toy import serving
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
+from robot_runtime.cameras import CAMERAS_BACK
 from robot_runtime.cli.bench_cameras import POLICY, TASK, BenchCameras, bare_round
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.camera_watch import CameraLimits
 from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Image, Observation
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot import Robot
-from robot_runtime.runner import CAMERA_TIMEOUT_NS, CAMERAS_BACK, Runner, Setting
+from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.telemetry import RunRecord
 from sim.drivers import SimArm, SimCamera, SimGripper
@@ -56,28 +59,92 @@ class WatchingPolicy(HoldPolicy):
         return super().infer(observation, **question)
 
 
-class FlatCamera:
-    """Grey pictures at 50 Hz, but none for a while."""
+class Sensor:
+    """Grey pictures with noise at 50 Hz, all well; `spoilt` says what becomes of them for a while."""
 
     name, size = "wrist", SIZE
 
-    def __init__(self, clock: MonotonicClock, *, silent_s: tuple[float, float]) -> None:
-        self._clock, self._start_ns = clock, clock.now_ns()
-        self._silent_ns = [self._start_ns + round(t * 1e9) for t in silent_s]
+    def __init__(
+        self,
+        clock: MonotonicClock,
+        *,
+        between_s: tuple[float, float] = (0.0, 0.0),
+        period_ns: int = 20_000_000,
+    ) -> None:
+        self._clock, self._start_ns, self._period_ns = clock, clock.now_ns(), period_ns
+        self.spoilt_ns = [self._start_ns + round(t * 1e9) for t in between_s]
+        self._noise = np.random.default_rng(0).integers(0, 3, (SIZE[0], SIZE[1] + 64, 3), dtype=np.uint8)
+        self._count = 0
+        self._last = np.zeros((*SIZE, 3), np.uint8)
         self.first_ns = 0
 
     def read(self) -> Image:
-        now_ns = self._clock.now_ns() + 20_000_000
-        if self._silent_ns[0] <= now_ns < self._silent_ns[1]:
-            now_ns = self._silent_ns[1]
+        now_ns = self._clock.now_ns() + self._period_ns
+        is_spoilt = self.spoilt_ns[0] <= now_ns < self.spoilt_ns[1]
         self._clock.sleep_until_ns(now_ns)
         self.first_ns = self.first_ns or now_ns
-        return Image(t_ns=now_ns, pixels=np.full((*SIZE, 3), 128, np.uint8))
+        first = self._count % 64
+        good = Image(t_ns=now_ns, pixels=100 + self._noise[:, first : first + SIZE[1]])
+        self._count += 1
+        out = self.spoilt(good, self._last) if is_spoilt else good
+        self._last = out.pixels
+        return out
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        return image
 
     def close(self) -> None: ...
 
 
-def run_with(camera: FlatCamera, clock: MonotonicClock, *, duration_s: float) -> tuple[RunRecord, list]:
+class SilentSensor(Sensor):
+    """Gives none."""
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        self._clock.sleep_until_ns(self.spoilt_ns[1])
+        return Image(t_ns=self._clock.now_ns(), pixels=image.pixels)
+
+
+class FrozenSensor(Sensor):
+    """The same picture with new stamps."""
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        return Image(t_ns=image.t_ns, pixels=last.copy())
+
+
+class TornSensor(Sensor):
+    """Half old, half new, one picture in three."""
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        if self._count % 3:
+            return image
+        half = SIZE[0] // 2
+        return Image(t_ns=image.t_ns, pixels=np.concatenate([image.pixels[:half], last[half:]]))
+
+
+class SmallSensor(Sensor):
+    """Another size."""
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        return Image(t_ns=image.t_ns, pixels=image.pixels[::2, ::2])
+
+
+class FloatSensor(Sensor):
+    """Another type, which `Image` does not take."""
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        return Image(t_ns=image.t_ns, pixels=image.pixels / 255.0)
+
+
+class DyingSensor(Sensor):
+    """Its driver raises, and that was that."""
+
+    def spoilt(self, image: Image, last: np.ndarray) -> Image:
+        raise OSError("the cable is out")
+
+
+def run_with(
+    camera: Sensor, clock: MonotonicClock, *, duration_s: float, limits: CameraLimits | None = None
+) -> tuple[RunRecord, list]:
     """What happened on an ideal robot with one camera, and what the policy was shown."""
     schema = replace(FRANKA, cameras={"wrist": SIZE})
     setting = Setting(
@@ -87,6 +154,7 @@ def run_with(camera: FlatCamera, clock: MonotonicClock, *, duration_s: float) ->
         clock=clock,
         observe=lambda state: Observation(state=state),
         cameras={"wrist": camera},
+        camera_limits=limits or CameraLimits(),
     )
     policy = WatchingPolicy(schema)
     with (
@@ -98,23 +166,23 @@ def run_with(camera: FlatCamera, clock: MonotonicClock, *, duration_s: float) ->
     return record, policy.seen
 
 
-def test_the_loop_starts_with_the_first_picture(monkeypatch):
+def test_the_loop_starts_with_the_first_picture():
     """What a camera does to get ready delays the start, and not a tick."""
-    monkeypatch.setattr("robot_runtime.runner.CAMERA_TIMEOUT_NS", PATIENT_NS)
     clock = MonotonicClock()
-    camera = FlatCamera(clock, silent_s=(0.0, 1.0))
-    record, seen = run_with(camera, clock, duration_s=0.5)
+    camera = SilentSensor(clock, between_s=(0.0, 1.0))
+    patient = CameraLimits(timeout_ns=PATIENT_NS, frozen_ns=PATIENT_NS)
+    record, seen = run_with(camera, clock, duration_s=0.5, limits=patient)
     assert record.ticks[0].now_ns >= camera.first_ns
     assert seen
-    assert not any("no picture" in text for _, text in record.log)
+    assert not any("nothing is asked" in text for _, text in record.log)
 
 
-def test_the_loop_starts_without_a_camera_that_gives_no_picture_and_says_so(monkeypatch):
-    monkeypatch.setattr("robot_runtime.runner.CAMERA_START_NS", 200_000_000)
-    clock = MonotonicClock()
-    record, seen = run_with(FlatCamera(clock, silent_s=(0.0, 1.2)), clock, duration_s=2.0)
+def test_the_loop_starts_without_a_camera_that_gives_no_picture_and_says_so():
+    clock, hasty = MonotonicClock(), CameraLimits(start_ns=200_000_000)
+    camera = SilentSensor(clock, between_s=(0.0, 1.2))
+    record, seen = run_with(camera, clock, duration_s=2.0, limits=hasty)
     lines = [text for _, text in record.log]
-    assert lines[0] == "no picture from wrist: nothing is asked"
+    assert lines[0] == "camera wrist gives no picture: nothing is asked"
     assert CAMERAS_BACK in lines
     assert seen
 
@@ -122,15 +190,92 @@ def test_the_loop_starts_without_a_camera_that_gives_no_picture_and_says_so(monk
 def test_a_camera_that_falls_silent_is_waited_for_and_said():
     """The plan runs to its end, the robot holds, and goes on when the camera does."""
     clock = MonotonicClock()
-    record, seen = run_with(FlatCamera(clock, silent_s=(1.0, 4.5)), clock, duration_s=6.0)
+    record, seen = run_with(SilentSensor(clock, between_s=(1.0, 4.5)), clock, duration_s=6.0)
     lines = [text for _, text in record.log]
-    silent = lines.index("no picture from wrist: nothing is asked")
+    silent = lines.index("camera wrist gives no picture: nothing is asked")
     assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[silent:]
     again = lines.index(CAMERAS_BACK)
     assert silent < again
     assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
     for observation in seen:
-        assert observation.t_obs_ns - observation.images["wrist"].t_ns <= CAMERA_TIMEOUT_NS
+        assert observation.t_obs_ns - observation.images["wrist"].t_ns <= CameraLimits().timeout_ns
+
+
+@pytest.mark.parametrize(
+    ("sensor", "said"),
+    [
+        (FrozenSensor, "gives the same picture again, with new stamps"),
+        (SmallSensor, "gave a picture of another size or type"),
+        (FloatSensor, "gave a picture of another size or type"),
+    ],
+)
+def test_nothing_is_asked_with_what_is_no_picture_of_now(sensor, said):
+    """It is said once and counted, the plan runs to its end, the robot goes on when pictures come again."""
+    clock = MonotonicClock()
+    camera = sensor(clock, between_s=(1.0, 4.0))
+    record, seen = run_with(camera, clock, duration_s=5.5)
+    lines = [text for _, text in record.log]
+    blind = [line for line in lines if line.startswith(f"camera wrist {said}: nothing is asked")]
+    assert len(blind) == 1
+    first, end_ns = lines.index(blind[0]), camera.spoilt_ns[1]
+    assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[first:]
+    again = lines.index(CAMERAS_BACK)
+    assert "HOLD -> RUN: a fresh chunk arrived" in lines[again:]
+    assert record.refused_pictures > 100 or sensor is FloatSensor
+    assert f"{record.refused_pictures} times: camera wrist {said}" in lines
+    shown = [o for o in seen if camera.spoilt_ns[0] < o.t_obs_ns < end_ns]
+    limit_ns = CameraLimits().frozen_ns if sensor is FrozenSensor else CameraLimits().timeout_ns
+    assert all(o.t_obs_ns - camera.spoilt_ns[0] < limit_ns for o in shown)
+
+
+def test_a_frozen_camera_is_noticed_within_200_ms():
+    clock = MonotonicClock()
+    camera = FrozenSensor(clock, between_s=(1.0, 2.0))
+    record, _ = run_with(camera, clock, duration_s=2.0)
+    said_ns = next(t_ns for t_ns, text in record.log if "again, with new stamps: nothing is asked" in text)
+    assert 0 < said_ns - camera.spoilt_ns[0] < 200_000_000 + 2 * 20_000_000
+
+
+def test_torn_pictures_are_left_out_and_the_robot_goes_on_with_the_others():
+    clock = MonotonicClock()
+    record, seen = run_with(TornSensor(clock, between_s=(0.5, 2.5)), clock, duration_s=2.5)
+    half = SIZE[0] // 2
+    pictures = [o.images["wrist"].pixels for o in seen]
+    assert not any(
+        np.array_equal(a[half:], b[half:]) and not np.array_equal(a, b)
+        for a, b in itertools.combinations(pictures, 2)
+    )
+    lines = [text for _, text in record.log]
+    assert not any("nothing is asked" in line for line in lines)
+    torn = "camera wrist gave a picture that is half the one before"
+    assert lines.count(torn) == 1
+    assert f"{record.refused_pictures} times: {torn}" in lines
+    assert record.refused_pictures >= 25
+    assert record.summary()["stalled_s"] < 0.5
+
+
+def test_a_camera_that_dies_ends_no_motion_and_is_said():
+    clock = MonotonicClock()
+    record, seen = run_with(DyingSensor(clock, between_s=(1.0, 9.0)), clock, duration_s=3.5)
+    lines = [text for _, text in record.log]
+    assert lines.count("camera wrist has failed") == 1
+    dead = lines.index("camera wrist has failed: nothing is asked")
+    assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[dead:]
+    assert record.ticks[-1].mode is Mode.STOP
+    assert seen
+
+
+def test_a_camera_slower_than_it_is_asked_is_said_and_counted_and_its_age_is_in_the_delay():
+    clock = MonotonicClock()
+    record, seen = run_with(Sensor(clock, period_ns=400_000_000), clock, duration_s=3.0)
+    lines = [text for _, text in record.log]
+    assert lines.count("camera wrist is slower than it is asked: a request shows a picture again") == 1
+    assert record.reused_pictures > 0
+    for splice in record.splices:
+        shown = next(o for o in seen if o.t_oldest_ns == splice.source.t_obs_ns)
+        assert shown.images["wrist"].t_ns == splice.source.t_obs_ns
+        assert splice.latency_ns >= splice.picture_age_ns
+    assert record.summary()["picture_age_p95_s"] > 0.1
 
 
 @pytest.mark.parametrize("jpeg_quality", [None, 90], ids=["raw", "jpeg"])

@@ -231,3 +231,26 @@ def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
     kept = record_expert("track", tmp_path / "track", num_episodes=1, seed=0, cameras=(), size=(48, 48))
     assert kept == 1
     assert not load_dataset(tmp_path / "track")[0].observation.images
+
+
+def test_a_recording_that_is_gone_on_with_is_the_one_that_was_never_interrupted(tmp_path, capfd):
+    def record(name: str, episodes: int, *options: str) -> int:
+        task = ["--task", "track", "--output", str(tmp_path / name), "--cameras", "--seed", "3"]
+        return main(["record", *task, "--episodes", str(episodes), *options])
+
+    assert record("whole", 3) == 0
+    assert record("parts", 1) == 0
+    assert record("parts", 3) == 1
+    assert "exists (--resume goes on in one)" in capfd.readouterr().err
+    (tmp_path / "parts/data/chunk-000/file-001.parquet").write_bytes(b"PAR1: what a kill leaves")
+    assert len(load_dataset(tmp_path / "parts")) > 100  # passed over
+    assert record("parts", 3, "--resume") == 0
+    said = capfd.readouterr().out.replace("\n", "")
+    assert "removed what a run that was killed had left: data/chunk-000/file-001.parquet" in said
+    assert "1 episodes are there, going on with number 1" in said
+    whole = {p.relative_to(tmp_path / "whole"): p for p in (tmp_path / "whole").rglob("*") if p.is_file()}
+    assert len(whole) == 3 + 2 * 3  # info, statistics, tasks; numbers and an entry for each episode
+    for name, path in whole.items():
+        assert (tmp_path / "parts" / name).read_bytes() == path.read_bytes(), name
+    assert record("parts", 3, "--resume") == 0
+    assert "3 of 3 episodes of track" in capfd.readouterr().out

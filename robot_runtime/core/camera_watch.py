@@ -1,0 +1,138 @@
+"""Whether what a camera gives is a picture of now: `CameraWatch` looks at each before anybody acts on it.
+
+picture    1     2     2'    2'    2'    3
+stamp      0    33    66    99   132   270 ms      2' is picture 2 again, to the last bit, with a new stamp
+shown      1     2     2     2     2     3         and stays as old as it is
+
+A sensor is never still: noise alone makes every picture differ from the one before, in every row. So one that
+is the same to the last bit is no new picture, whatever its stamp says, and one of which a band of rows is the
+same while the rest is not has been put together from two (torn). Simulated cameras without noise see still
+scenes as they are: with `has_noise=False` a picture may be the same as often as it likes, and none is torn.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.shapes import UInt8
+from robot_runtime.core.state import Image
+
+TORN_SHARE = 8
+"""One row of so many, or more, at the top or at the bottom has to be old for a picture to be torn."""
+MIDDLE = 32
+"""Rows are compared at so many columns first: nearly all pictures differ there, and that is seen at once."""
+
+
+class CameraFault(Enum):
+    """What is wrong with a picture, or with a camera that gives none."""
+
+    SILENT = "gives no picture"
+    FAILED = "has failed"
+    FROZEN = "gives the same picture again, with new stamps"
+    TORN = "gave a picture that is half the one before"
+    MISSHAPEN = "gave a picture of another size or type"
+    BACK = "gave a picture whose stamp goes back"
+    AHEAD = "gave a picture whose stamp lies in the future"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraLimits:
+    """What is taken for a fault."""
+
+    timeout_ns: int = NS_PER_S // 2
+    """A picture older than this is not shown any more [ns]."""
+    frozen_ns: int = NS_PER_S // 5
+    """Nor one older than this whose camera gives it again and again [ns]."""
+    ahead_ns: int = 20_000_000
+    """A stamp farther in the future than this is wrong [ns]."""
+    start_ns: int = 5 * NS_PER_S
+    """How long the start waits for the first picture of each camera [ns]."""
+    has_noise: bool = True
+    """Whether two pictures of a still scene differ; see above."""
+
+
+class CameraWatch:
+    """One camera's; the thread that reads the camera owns it, others read `trouble` and `counts`."""
+
+    def __init__(self, size: tuple[int, int], limits: CameraLimits) -> None:
+        """size: (height, width) of its pictures [pixels]."""
+        self.trouble: CameraFault | None = None
+        """What is wrong with the newest picture."""
+        self.counts = Counter(dict.fromkeys(CameraFault, 0))
+        """Pictures by what was wrong with them; never gets another key, so that any thread may go through."""
+        self.num_refused = 0
+        """All of them."""
+        self._shape, self._limits = (*size, 3), limits
+        self._last: Image | None = None
+        self._newest_ns: int | None = None
+        self._looked_ns = 0
+        self._differed: np.ndarray | None = None
+
+    def look(self, image: Image, now_ns: int) -> bool:
+        """Whether this is a new picture, to be shown from now on; if not, the one before stays."""
+        fault = self._fault(image, now_ns)
+        if fault is None:
+            self._looked_ns, self.trouble = now_ns, None
+        else:
+            self.fails(fault, now_ns)
+        return fault is None
+
+    def fails(self, fault: CameraFault, now_ns: int) -> None:
+        """Something came that is no picture, or nothing ever will."""
+        self._looked_ns, self.trouble = now_ns, fault
+        self.counts[fault] += 1
+        self.num_refused += 1
+
+    def why_blind(self, shown: Image | None, now_ns: int) -> CameraFault | None:
+        """Why the last good picture may not be shown any more; None if it may."""
+        trouble = self.trouble
+        if trouble is CameraFault.FAILED:
+            return trouble
+        is_frozen = trouble is CameraFault.FROZEN
+        limit_ns = self._limits.frozen_ns if is_frozen else self._limits.timeout_ns
+        if shown is not None and now_ns - shown.t_ns <= limit_ns:
+            return None
+        is_silent = trouble is None or now_ns - self._looked_ns > self._limits.timeout_ns
+        return CameraFault.SILENT if is_silent else trouble
+
+    def _fault(self, image: Image, now_ns: int) -> CameraFault | None:
+        if image.pixels.shape != self._shape or image.pixels.dtype != np.uint8:
+            return CameraFault.MISSHAPEN
+        if image.t_ns - now_ns > self._limits.ahead_ns:
+            return CameraFault.AHEAD
+        if self._newest_ns is not None and image.t_ns < self._newest_ns:
+            return CameraFault.BACK
+        self._newest_ns = image.t_ns
+        last, self._last = self._last, image
+        if last is None or not self._limits.has_noise:
+            return None
+        before, self._differed = self._differed, _differing_rows(last.pixels, image.pixels)
+        if not self._differed.any():
+            self._last, self._differed = last, before  # compare with the picture that is shown
+            return CameraFault.FROZEN
+        return CameraFault.TORN if before is not None and _is_torn(self._differed, before) else None
+
+
+def _differing_rows(a: UInt8[np.ndarray, "h w 3"], b: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
+    """Which rows differ in any bit: (h,) bool."""
+    first = max(0, (a.shape[1] - MIDDLE) // 2)
+    middle = slice(first, first + MIDDLE)
+    rows: np.ndarray = (a[:, middle] != b[:, middle]).any(axis=(1, 2))
+    alike = np.flatnonzero(~rows)
+    if len(alike):
+        rows[alike] = (a[alike] != b[alike]).any(axis=(1, 2))
+    return rows
+
+
+def _is_torn(differs: np.ndarray, differed: np.ndarray) -> bool:
+    """Whether rows from an edge on, (h,) bool, are those of the picture before.
+
+    Only rows count that did differ from picture to picture: black bars, mirrored lettering and what else is
+    always the same say nothing.
+    """
+    old = ~differs & differed
+    least = max(1, len(differs) // TORN_SHARE)
+    return bool(old[:least].all() or old[-least:].all())
