@@ -37,7 +37,6 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
-from robot_runtime.core.timeline import Phase
 from robot_runtime.core.whole_body import WholeBody
 from robot_runtime.distribution import Distribution
 from robot_runtime.notices import Notices
@@ -119,6 +118,7 @@ class Runner:
             method=fitted(setting.method, can, policy=welcome.policy),
             max_inference_delay=can.trained_delay(setting.method),
             limits=setting.limits,
+            control_period_ns=round(NS_PER_S / setting.control_hz),
             state_limits=setting.state_limits,
             seed=setting.seed,
             hand_pose=setting.hand_pose,
@@ -171,7 +171,7 @@ class Runner:
         executor.reset(state, now_ns)
         mode, end_ns = executor.mode, now_ns + round(duration_s * NS_PER_S)
         pacer = Pacer(setting.clock, period_ns=round(NS_PER_S / setting.control_hz))
-        while executor.mode is not Mode.STOP or executor.timeline.phase(now_ns) is not Phase.REST:
+        while executor.mode is not Mode.STOP or not executor.is_at_rest:
             beat = pacer.wait()
             now_ns = beat.now_ns
             if now_ns >= end_ns or self._is_over(now_ns, should_stop):

@@ -1,5 +1,7 @@
 """The driver protocols on a simulated `World`: reading makes the world catch up with the clock."""
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 
@@ -16,6 +18,7 @@ from robot_runtime.core.action import (
     JointCommand,
     PoseCommand,
 )
+from robot_runtime.core.limits import Limits, MotionLimits
 from robot_runtime.core.state import Image
 from robot_runtime.core.transforms import quaternion_from_rotation, wrap_angle
 from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
@@ -23,6 +26,7 @@ from robot_runtime.robot import Robot
 from sim.kinematics import NUM_JOINTS, Q_HOME
 from sim.mobile_base import (
     ACCELERATION_MAX,
+    JERK_MAX,
     POSE_GAIN,
     SPEED_MAX,
     Odometry,
@@ -168,6 +172,14 @@ def sim_robot(world: World, clock: Clock) -> Robot:
     """All drivers of the robot that a world has; odometry errs as `OdometryErrors` has it by default."""
     base = SimBase(world, clock, errors=OdometryErrors()) if world.has_base else None
     return Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock), base=base)
+
+
+def sim_limits(*, has_base: bool) -> Limits:
+    """What a simulated robot may be told: the FR3's limits, and those of its base if it has one."""
+    if not has_base:
+        return FR3_LIMITS
+    base = MotionLimits(speed=SPEED_MAX, acceleration=ACCELERATION_MAX, jerk=JERK_MAX)
+    return replace(FR3_LIMITS, base=base)
 
 
 def sim_whole_body(world: World) -> WholeBody | None:

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 from msgspec import structs
 
-from drivers.fr3 import FR3_LIMITS
 from policies.policy import Policy, capabilities_of
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.capabilities import fitted
@@ -26,7 +25,7 @@ from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.telemetry import RunRecord
 from sim.clock import SimClock
 from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
-from sim.drivers import sim_robot, sim_whole_body
+from sim.drivers import sim_limits, sim_robot, sim_whole_body
 from sim.render import take_pictures
 from sim.task import EpisodeScore, with_picture_sizes
 from sim.tasks import make_task
@@ -153,7 +152,8 @@ def play(
     executor = Executor(
         action_spec=policy.action_spec,
         method=fitted(method, can, policy=policy.name),
-        limits=FR3_LIMITS,
+        limits=sim_limits(has_base=world.has_base),
+        control_period_ns=control_period_ns,
         seed=seed,
         request_deadline_ns=trace.deadline_ns,
         max_inference_delay=can.trained_delay(method),

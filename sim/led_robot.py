@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float
 from msgspec import structs
 
-from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import (
     BasePoseCommand,
     Command,
@@ -23,7 +22,7 @@ from robot_runtime.core.action import (
     PoseCommand,
     command_at_state,
 )
-from robot_runtime.core.limits import Limiter
+from robot_runtime.core.limiter import Limiter
 from robot_runtime.core.state import Image, Observation
 from robot_runtime.core.transforms import (
     compose_planar,
@@ -33,7 +32,7 @@ from robot_runtime.core.transforms import (
     rotation_from_6d,
 )
 from sim.clock import SimClock
-from sim.drivers import sim_robot, sim_whole_body
+from sim.drivers import sim_limits, sim_robot, sim_whole_body
 from sim.experts.mobile import MOBILE_SPEC
 from sim.experts.motion import DT_NS
 from sim.task import Scorer
@@ -112,7 +111,7 @@ class LedArm:
 
     def __init__(self, world: World, cameras: Cameras | None = None) -> None:
         self.world, self._cameras = world, cameras
-        self._limiter = Limiter(FR3_LIMITS)
+        self._limiter = Limiter(sim_limits(has_base=False), period_ns=TICK_NS)
         self._limiter.reset(self.command(np.array([*world.q, world.gripper_width])), world.t_ns)
 
     def observe(self) -> tuple[Observation, Observation]:
@@ -162,7 +161,7 @@ class LedMobileRobot:
         self._robot, self._whole_body = sim_robot(world, self._clock), whole_body
         self._state = self._robot.read()
         self._whole_body.reset(self._state.q, world.t_ns)
-        self._limiter = Limiter(FR3_LIMITS)
+        self._limiter = Limiter(sim_limits(has_base=True), period_ns=TICK_NS)
         here = self._whole_body.resolve(command_at_state(MOBILE_SPEC, self._state), self._state, world.t_ns)
         self._limiter.reset(here, world.t_ns)
 

@@ -48,6 +48,8 @@ SPEED_MAX = np.array([0.8, 0.8, 1.6])
 """Of the setpoint along and about the base's own axes (vx, vy, wz) [m/s, m/s, rad/s]."""
 ACCELERATION_MAX = np.array([1.0, 1.0, 2.5])
 """[m/s², m/s², rad/s²]"""
+JERK_MAX = np.array([20.0, 20.0, 50.0])
+"""[m/s³, m/s³, rad/s³]"""
 
 
 def add_mobile_base(spec: mujoco.MjSpec, *, contact: tuple[int, int]) -> None:

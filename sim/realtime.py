@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drivers.fr3 import FR3_LIMITS
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.choose import Auto, Default, default_for
@@ -22,7 +21,7 @@ from robot_runtime.probe import choose_for, latency_for, latency_line
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.telemetry import KEPT_TICKS
 from robot_runtime.wire.messages import Welcome
-from sim.drivers import SimCamera, sim_robot, sim_whole_body
+from sim.drivers import SimCamera, sim_limits, sim_robot, sim_whole_body
 from sim.evaluate import Episode, EpisodeResult
 from sim.task import with_picture_sizes
 from sim.tasks import make_task
@@ -146,7 +145,7 @@ def _setting(
     cameras = {name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()}
     return Setting(
         robot=sim_robot(world, clock),
-        limits=FR3_LIMITS,
+        limits=sim_limits(has_base=world.has_base),
         method=method,
         clock=clock,
         observe=world.observe,

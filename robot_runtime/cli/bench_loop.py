@@ -95,6 +95,7 @@ def tick_cost_us(
         action_spec=_SPEC,
         method=method_named("time-aligned" if head is None else "a2c2"),
         limits=FR3_LIMITS,
+        control_period_ns=period_ns,
         correction_head=head,
     )
     executor.reset(_state(0, Q_HOME), 0)

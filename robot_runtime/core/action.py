@@ -98,6 +98,10 @@ _FIELD_KINDS: dict[str, type] = {
 _KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
 
 
+MAX_NUMBER = 1e9
+"""Rows hold metres, radians and their rates: anything larger is no action, and would overflow further on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
     """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
@@ -233,6 +237,8 @@ class ActionChunk:
             )
         if not np.isfinite(self.rows).all():
             raise ValueError(f"chunk {self.request_id} holds NaN or infinite numbers")
+        if not (np.abs(self.rows) <= MAX_NUMBER).all():
+            raise ValueError(f"chunk {self.request_id} holds numbers beyond {MAX_NUMBER:g}")
 
     @property
     def t_obs_ns(self) -> int:

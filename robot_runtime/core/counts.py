@@ -29,6 +29,8 @@ class Counts:
     """Chunks aligned by time because the robot was too far from all of their path."""
     unreached_ticks: int = 0
     """Ticks whose joints leave the hand farther from its plan than `HandError` calls reached."""
+    stalls: int = 0
+    """Ticks that came half a control period late or more: the commands went on from where they were."""
     odometry_jumps: int = 0
     """Times the robot held and asked anew because odometry had jumped."""
 
@@ -55,6 +57,7 @@ class Counts:
             f"a chunk begins {self.first_far_seam:.2g} rad or m from the plan; the robot goes there within "
             "its limits, later than the chunk says": self.far_seams,
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
+            "the control loop stalled; the commands go on from where they were": (self.stalls),
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks

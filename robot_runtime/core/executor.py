@@ -3,7 +3,9 @@
 Observation ─► make_request ─► (wire, policy) ─► on_part ─► ChunkTimeline ─► tick ─► limits ─► Command
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from robot_runtime.core.action import (
     NS_PER_S,
@@ -11,13 +13,16 @@ from robot_runtime.core.action import (
     ActionSpec,
     ChunkPart,
     Command,
+    JointCommand,
+    PoseCommand,
     command_at_state,
 )
 from robot_runtime.core.blend import Blender
 from robot_runtime.core.correction import Corrector, ResidualHead
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.limits import Clip, Limiter, Limits
+from robot_runtime.core.limiter import Clip, ClipTally, Limiter
+from robot_runtime.core.limits import Limits
 from robot_runtime.core.method import Method
 from robot_runtime.core.open_requests import OpenRequests, PartOutcome, Pending
 from robot_runtime.core.predict import HandPose
@@ -30,7 +35,8 @@ from robot_runtime.core.splice_parts import FromRowZero, NotBeforePlanned
 from robot_runtime.core.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits, StateWatch
-from robot_runtime.core.timeline import ChunkTimeline, Phase, Seam, Source
+from robot_runtime.core.timeline import ChunkTimeline, Phase, Sample, Seam, Source
+from robot_runtime.core.transforms import quaternion_from_rotation
 from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.core.whole_body import WholeBody
 
@@ -88,6 +94,7 @@ class Executor:
         action_spec: ActionSpec,
         method: Method,
         limits: Limits,
+        control_period_ns: int,
         seed: int = 0,
         state_limits: StateLimits | None = None,
         request_deadline_ns: int = 5 * NS_PER_S,
@@ -99,6 +106,9 @@ class Executor:
         row_statistics: RowStatistics | None = None,
     ) -> None:
         """
+        limits: of every part that the policy commands; nothing passes them, whatever is asked for.
+        control_period_ns: `tick` is called once in each [ns]; a command goes as far as the limits allow in
+            one, however long ago the last one was.
         seed: of the noise the policy draws; request k is asked with a seed made from it and k.
         state_limits: what makes the robot hold or stop because of what it measures; None: the defaults.
         request_deadline_ns: an answer that takes longer is given up [ns].
@@ -109,8 +119,10 @@ class Executor:
         whole_body: resolves hand poses into joints against the measured base; None leaves that to the driver.
         latency: the estimator of the inference delay; None takes the default quantile and window.
         row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
-        InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part.
+        InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
+            policy commands a part that the limits do not declare.
         """
+        limits.check(action_spec, resolves_hand=whole_body is not None)
         self.action_spec = action_spec
         self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
@@ -136,7 +148,8 @@ class Executor:
         )
         self._waits_on_purpose = isinstance(method.request, StopAndAsk)
         self._state: RobotState | None = None
-        self._limiter = Limiter(limits)
+        self._limiter = Limiter(limits, period_ns=control_period_ns)
+        self._is_braking = False
         self._whole_body = whole_body
         self._seed = seed
         self._watch = StateWatch(state_limits or StateLimits())
@@ -150,11 +163,24 @@ class Executor:
     def mode(self) -> Mode:
         return self._mode
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the command that was sent last stands, and the plan has nothing to go to."""
+        is_over = self._is_braking or self.timeline.phase(self.timeline.claimed_ns) is Phase.REST
+        return is_over and self._limiter.is_at_rest
+
+    @property
+    def clips(self) -> ClipTally:
+        """What the limits have held back so far."""
+        return self._limiter.tally
+
     # ---- asking --------------------------------------------------------------------------------
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
         if self._mode is Mode.STOP or self._trouble is not None:
+            return False
+        if self._is_braking and not self._limiter.is_at_rest:
             return False
         return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._open.ids))
 
@@ -340,6 +366,7 @@ class Executor:
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
         self._on(Cause.RESET)
+        self._is_braking = False
 
     def _start_anew(self, state: RobotState, now_ns: int) -> None:
         """Plan to rest where the robot is; what was asked before is void."""
@@ -369,27 +396,32 @@ class Executor:
             self._corrector.correct(self.timeline, observation, now_ns)
 
     def stop(self) -> None:
-        """Coast to rest and stay there until `reset`."""
+        """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
         self._on(Cause.STOP_REQUESTED)
 
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period."""
+        before = self._state
         self._trouble = self._watch.look(state, now_ns)
         if self._trouble is not None:
             self._on(self._trouble)
+            self._brake()
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
         if self._trouble is Cause.ODOMETRY_JUMPED:
+            if before is not None and before.x_WB is not None and state.x_WB is not None:
+                self._limiter.move_odometry(before.x_WB, state.x_WB)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state
         is_starved = self._mode is Mode.HOLD and self._cause in (Cause.PLAN_ENDED, Cause.RESET)
         if is_starved and not self._waits_on_purpose:
             self.counts.starved_ticks += 1
-        sample = self.timeline.sample(now_ns)
+        sample, clip = self._braked(now_ns) if self._is_braking else self._planned(state, now_ns)
         if sample.phase is not Phase.REST:
             self._still_since_ns = now_ns
-        command, clip = self._limiter.limit(self._resolved(sample.command, state, now_ns), now_ns)
+        command = self._limiter.sent
+        self.counts.stalls = self._limiter.num_stalls
         if self._mode is not Mode.STOP and (lost := self._watch.follows(command, state, now_ns)) is not None:
             self._on(lost)
         return Tick(
@@ -403,6 +435,30 @@ class Executor:
             clip=clip,
         )
 
+    def _planned(self, state: RobotState, now_ns: int) -> tuple[Sample, Clip]:
+        """What the plan says, and what sending it loses to the limits."""
+        sample = self.timeline.sample(now_ns)
+        _, clip = self._limiter.limit(self._resolved(sample.command, state, now_ns), now_ns)
+        return sample, clip
+
+    def _braked(self, now_ns: int) -> tuple[Sample, Clip]:
+        """Lose speed within the limits; the plan is to rest at whatever is sent."""
+        command = self._limiter.brake(now_ns)
+        if self._whole_body is not None and isinstance(command.arm, JointCommand):
+            self._whole_body.reset(command.arm.q, now_ns)
+            X_BE = self._whole_body.kinematics.forward(command.arm.q)
+            quat_BE = quaternion_from_rotation(X_BE.rotation)
+            command = replace(command, arm=PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE))
+        self.timeline.rest_at(command, now_ns)
+        phase = Phase.REST if self._limiter.is_at_rest else Phase.COAST
+        return Sample(command=command, phase=phase, source=None, row=None), Clip()
+
+    def _brake(self) -> None:
+        """Leave the plan for good: only a fresh chunk or a reset moves the robot again."""
+        self._is_braking = True
+        self._blender.forget()
+        self._corrector.forget()
+
     def _resolved(self, command: Command, state: RobotState, now_ns: int) -> Command:
         if self._whole_body is None:
             return command
@@ -415,7 +471,7 @@ class Executor:
         self._mode = next_mode(before, cause)
         if self._mode is not before:
             self._cause = cause
-            if self._mode is not Mode.RUN and cause is not Cause.PLAN_ENDED:
-                self.timeline.halt()
-                self._blender.forget()
-                self._corrector.forget()
+            if self._mode is Mode.RUN:
+                self._is_braking = False
+            elif cause is not Cause.PLAN_ENDED:
+                self._brake()

@@ -47,7 +47,7 @@ class StatePredictor:
     hand_pose: HandPose | None = None
     """Forward kinematics; without it the hand of a joint plan is left unknown."""
     step_ns: int = 10_000_000
-    """Step of an integration where the plan is not straight: base twists, coasting [ns]."""
+    """Step of an integration along the plan [ns]."""
 
     def predict(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> RobotState:
         """The state expected at `t_ns`, not before the measured one; ValueError if it lies in the past."""
@@ -55,7 +55,7 @@ class StatePredictor:
             raise ValueError(f"cannot predict {t_ns}: it lies before the measured state at {state.t_ns}")
         match self.model:
             case LastTarget():
-                out = _at_target(state, timeline.command_at(min(t_ns, timeline.end_ns)))
+                out = _at_target(state, timeline.command_at(t_ns))
             case IntegratedDeltas():
                 out = _moved(state, timeline.command_at(state.t_ns), timeline.command_at(t_ns))
             case TrackingLag(time_constant_s=tau):
@@ -64,7 +64,7 @@ class StatePredictor:
         if isinstance(command.arm, JointCommand):
             out = replace(out, X_BE=None if self.hand_pose is None else self.hand_pose(out.q))
             if not isinstance(self.model, TrackingLag):
-                out = replace(out, dq=_joint_velocity(timeline, min(t_ns, timeline.end_ns), state.dq))
+                out = replace(out, dq=_joint_velocity(timeline, t_ns, state.dq))
         if isinstance(command.base, BaseTwistCommand):
             x_WB = self._drive(state, timeline, t_ns)
             out = replace(out, x_WB=x_WB, V_WB_B=command.base.V_WB_B)
@@ -73,7 +73,7 @@ class StatePredictor:
     def _lagging(
         self, state: RobotState, timeline: ChunkTimeline, t_ns: int, time_constant_s: float
     ) -> RobotState:
-        """Integrate the lag from setpoint to setpoint, exactly as long as the plan is straight in between."""
+        """Integrate the lag from setpoint to setpoint, as if the plan were straight in between."""
         times = self._times(timeline, state.t_ns, t_ns)
         setpoint = timeline.command_at(state.t_ns)
         out = state
@@ -84,8 +84,8 @@ class StatePredictor:
         return out if setpoint.gripper is None else replace(out, gripper_width=setpoint.gripper.width)
 
     def _times(self, timeline: ChunkTimeline, start_ns: int, end_ns: int) -> list[int]:
-        coasting = range(max(start_ns, timeline.end_ns), end_ns, self.step_ns)
-        return sorted({start_ns, *timeline.due_times(start_ns, end_ns), *coasting, end_ns})
+        steps = range(start_ns, end_ns, self.step_ns)
+        return sorted({*steps, *timeline.due_times(start_ns, end_ns), end_ns})
 
     def _drive(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> np.ndarray:
         if state.x_WB is None:

@@ -1,8 +1,11 @@
 """RUN, HOLD, STOP: what the robot does when something is late, wrong or gone.
 
     RUN    follows its plan
-    HOLD   coasts to rest and stands still; goes on by itself as soon as a fresh chunk comes
-    STOP   coasts to rest and stands still until a person resets it
+    HOLD   comes to rest and stands still; goes on by itself as soon as a fresh chunk comes
+    STOP   comes to rest and stands still until a person resets it
+
+A plan that has ended comes to rest at its last row. For every other cause the robot brakes from what was sent
+last, as hard as its limits allow.
 
 All of it is the table below; a pair that is not in it leaves the mode as it is.
 """

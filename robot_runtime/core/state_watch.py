@@ -75,12 +75,12 @@ class StateWatch:
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""
-        if _arm_error(command, state) > self._limits.max_arm_error:
+        if not _arm_error(command, state) <= self._limits.max_arm_error:  # NaN is no small error
             return Cause.TRACKING_LOST
         if not isinstance(command.base, BasePoseCommand) or state.x_WB is None:
             return None
         target = command.base.x_WB[:2]
-        if float(np.linalg.norm(target - state.x_WB[:2])) > self._limits.max_base_error:
+        if not float(np.linalg.norm(target - state.x_WB[:2])) <= self._limits.max_base_error:
             return Cause.BASE_LOST
         return Cause.ODOMETRY_FROZEN if self._is_frozen(target, state, now_ns) else None
 

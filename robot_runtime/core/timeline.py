@@ -1,11 +1,12 @@
-"""The plan: `ChunkTimeline`, one polyline through time made of the rows of chunks.
+"""The plan: `ChunkTimeline`, one smooth path through time made of the rows of chunks.
 
 Theory of operation
 -------------------
-A row is a knot: the robot is told to be at row i when it is due, `t0 + i*dt`, and moves straight from knot to
-knot in between. `sample(now)` gives the command for `now` and claims the past: what was sampled has been sent
-and is history. A splice therefore keeps everything up to the last sample and replaces only what comes after
-it, so no row is ever rewritten once sent, and time alone decides which row is due, so none is replayed.
+A row is a knot: the robot is told to be at row i when it is due, `t0 + i*dt`, and moves without corners from
+knot to knot in between (`curve`). `sample(now)` gives the command for `now` and claims the past: what was
+sampled has been sent and is history. A splice therefore keeps everything up to the last sample and replaces
+only what comes after it, so no row is ever rewritten once sent, and time alone decides which row is due, so
+none is replayed.
 
     last sample          now
         |                 |
@@ -17,27 +18,29 @@ While a chunk streams in, the old plan goes on after its last row, until the nex
     ●───┼──●······●······●──────●        kept for now
         └──────────○──────○─────┘
 
-The path stays continuous through a splice: it leaves the last command (or, if the chunk starts later, the old
-plan one row before the chunk's first) and reaches the first new row when that row is due.
+The path and its speed stay continuous through a splice: it leaves the last command (or, if the chunk starts
+later, the old plan one row before the chunk's first) at the speed it has there, and reaches the first new row
+when that row is due.
 
-Past its last knot a plan is over. The command then coasts to rest: it keeps the direction it had and loses
-its speed evenly over `coast_ns`, so the robot is not stopped with a jolt.
+A plan ends at its last knot: the command comes to rest there, `coast_ns` after that row was due, so the robot
+is not stopped with a jolt.
 
-    speed   ────────────╲___________
-                   end   end+coast      PLAN | COAST | REST
+    speed   ────────╲________
+                  end   end+coast      PLAN | COAST | REST
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 
 import numpy as np
 
-from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, PoseCommand
-from robot_runtime.core.timed_waypoints import concatenated, mix, pick_rows
-from robot_runtime.core.waypoints import Waypoints, interpolate
+from robot_runtime.core.action import Command, JointCommand, PoseCommand
+from robot_runtime.core.curve import Curve, Rates
+from robot_runtime.core.timed_waypoints import concatenated, pick_rows
+from robot_runtime.core.waypoints import Waypoints
 
 
 class Phase(Enum):
@@ -45,7 +48,7 @@ class Phase(Enum):
 
     PLAN = "plan"
     COAST = "coast"
-    """Past the last row, losing speed."""
+    """The last row was due; the command loses speed and comes to rest there."""
     REST = "rest"
     """Standing still: the coast is over, or no plan has come yet."""
 
@@ -65,13 +68,19 @@ class Knot:
     Of a row it makes the command when the plan gets there: most rows are replaced before.
     """
 
-    __slots__ = ("_command", "row", "source", "t_ns", "waypoints")
+    __slots__ = ("_command", "rates", "row", "source", "t_ns", "waypoints")
 
     def __init__(
-        self, t_ns: int, command: Command | Waypoints, source: Source | None, row: int | None
+        self,
+        t_ns: int,
+        command: Command | Waypoints,
+        source: Source | None,
+        row: int | None,
+        rates: Rates | None = None,
     ) -> None:
-        """command: or the waypoints whose row `row` it is."""
+        """command: or the waypoints whose row `row` it is. rates: None if they follow from the neighbours."""
         self.t_ns = t_ns
+        self.rates = rates
         self.source = source
         self.row = row
         self.waypoints = command if isinstance(command, Waypoints) else None
@@ -121,6 +130,7 @@ class ChunkTimeline:
         self._times: list[int] = []
         self._claimed_ns = 0
         self._segment = 0
+        self._curve: Curve | None = None
 
     def rest_at(self, command: Command, now_ns: int) -> None:
         """Forget any plan and stand still at `command` from now on."""
@@ -157,7 +167,7 @@ class ChunkTimeline:
         knot = self._knots[i]
         heading = self._knots[min(i + 1, last)]
         return Sample(
-            command=self._between(i, now_ns),
+            command=self._path.command(now_ns),
             phase=self.phase(now_ns),
             source=heading.source,
             row=knot.row if knot.source == heading.source else None,
@@ -165,22 +175,19 @@ class ChunkTimeline:
 
     def command_at(self, t_ns: int) -> Command:
         """What will be (or, since the last splice, was) commanded at `t_ns`; claims nothing."""
-        return self._between(max(bisect_right(self._times, t_ns) - 1, 0), t_ns)
+        return self._path.command(t_ns)
+
+    def rates_at(self, t_ns: int) -> Rates:
+        """How fast `command_at` changes."""
+        return self._path.rates(t_ns)
 
     def waypoints_at(self, times: Sequence[int]) -> Waypoints:
-        """`command_at` of many rising times, one row each."""
-        num_straight = bisect_left(times, self.end_ns) if len(self._knots) > 1 else 0
-        straight, bent = times[:num_straight], times[num_straight:]
-        parts = []
-        if straight:
-            segments = [max(bisect_right(self._times, t) - 1, 0) for t in straight]
-            a, b = (_rows_of([self._knots[i + k] for i in segments]) for k in (0, 1))
-            a_ns, b_ns = (np.array([self._times[i + k] for i in segments]) for k in (0, 1))
-            alpha = np.maximum(0.0, (np.array(straight) - a_ns) / (b_ns - a_ns))
-            parts.append(replace(mix(a, b, alpha), gripper=a.gripper))
-        if bent:
-            parts.append(Waypoints.from_commands([self.command_at(t) for t in bent]))
-        return concatenated(parts)
+        """What the plan's rows say for many times, one row each.
+
+        That is `command_at`, but for a plan that ends: its last row stands for when it is due, not for when
+        the robot has come to rest there.
+        """
+        return self._path.commands(times)
 
     def due_times(self, start_ns: int, end_ns: int) -> list[int]:
         """When rows are due between two times, both excluded [ns]: the path is straight in between."""
@@ -190,7 +197,7 @@ class ChunkTimeline:
         """The plan as it is now, for looking up what it said once this one has been spliced."""
         out = ChunkTimeline(coast_ns=self._coast_ns)
         out._knots, out._times = self._knots, self._times  # shared: a splice makes new lists
-        out._claimed_ns, out._segment = self._claimed_ns, self._segment
+        out._claimed_ns, out._segment, out._curve = self._claimed_ns, self._segment, self._curve
         return out
 
     def splice(
@@ -210,10 +217,7 @@ class ChunkTimeline:
         t_first_ns = t0_ns + first * dt_ns
         seam_ns = max(self._claimed_ns, t_first_ns - dt_ns)
         jump = distance(self.command_at(t_first_ns), waypoints.row(first))
-        kept = self._knots[self._segment : bisect_right(self._times, seam_ns)]
-        for t_ns in (self._claimed_ns, seam_ns):
-            if t_ns > kept[-1].t_ns and t_ns >= min(seam_ns, self.end_ns):
-                kept.append(Knot(t_ns, self.command_at(t_ns), None, None))
+        kept = self._kept(seam_ns)
         rows = [Knot(t0_ns + i * dt_ns, waypoints, source, i) for i in range(first, n)]
         tail = [] if is_complete else self._knots[bisect_right(self._times, rows[-1].t_ns) :]
         self._set(kept + rows + tail)
@@ -237,47 +241,51 @@ class ChunkTimeline:
         i = bisect_left(self._times, knot.t_ns)
         if knot.t_ns <= self._claimed_ns or i == len(self._knots) or self._knots[i] is not knot:
             raise ValueError(f"no knot at {knot.t_ns} is still to come after {self._claimed_ns}")
-        kept = self._knots[self._segment : i]
+        kept = [self._on_path(each) for each in self._knots[self._segment : i]]
         if kept[-1].t_ns < self._claimed_ns:
-            here = self.command_at(self._claimed_ns)
-            kept.append(Knot(self._claimed_ns, here, kept[-1].source, kept[-1].row))
+            kept.append(self._knot_at(self._claimed_ns, kept[-1]))
         moved = Knot(knot.t_ns, command, knot.source, knot.row)
         self._set([*kept, moved, *self._knots[i + 1 :]])
 
-    def halt(self) -> None:
-        """Drop what has not been sent and coast to rest from the last sample."""
-        i, now = self._segment, self._claimed_ns
-        if self.phase(now) is not Phase.PLAN:
-            return
-        a, b = self._knots[i], self._knots[i + 1]
-        if a.t_ns == now:
-            a = Knot(2 * a.t_ns - b.t_ns, interpolate(b.command, a.command, 2.0), a.source, a.row)
-        self._set([a, Knot(now, self.command_at(now), a.source, a.row)])
+    def _kept(self, seam_ns: int) -> list[Knot]:
+        """What has to stay of the plan for the path to be the same up to a time, at which it is left.
+
+        A plan that goes on with the row after its last one does not end there: that row is reached when due.
+        """
+        knots = self._knots[self._segment : bisect_right(self._times, seam_ns)]
+        goes_on = seam_ns == self.end_ns > self._claimed_ns
+        kept = [self._on_path(knot) for knot in (knots[:-1] if goes_on else knots)]
+        times = {self._claimed_ns, seam_ns, min(self.end_ns + self._coast_ns, seam_ns)}
+        if goes_on:
+            times = {self._claimed_ns}
+        for t_ns in sorted(times):
+            if t_ns > kept[-1].t_ns:
+                kept.append(self._knot_at(t_ns, kept[-1] if t_ns == self._claimed_ns else None))
+        return [*kept, knots[-1]] if goes_on else sorted(kept, key=lambda knot: knot.t_ns)
+
+    def _on_path(self, knot: Knot) -> Knot:
+        """A knot of the plan that stays on the path and keeps its rates, whatever comes after it."""
+        command = knot.command if knot.t_ns < self.end_ns else self.command_at(knot.t_ns)
+        return Knot(knot.t_ns, command, knot.source, knot.row, self._path.rates(knot.t_ns))
+
+    def _knot_at(self, t_ns: int, like: Knot | None = None) -> Knot:
+        """A knot on the path."""
+        source, row = (None, None) if like is None else (like.source, like.row)
+        return Knot(t_ns, self.command_at(t_ns), source, row, self._path.rates(t_ns))
 
     def _set(self, knots: list[Knot]) -> None:
         self._knots = knots
         self._times = [knot.t_ns for knot in knots]
         self._segment = max(bisect_right(self._times, self._claimed_ns) - 1, 0)
+        self._curve = None
 
-    def _between(self, i: int, t_ns: int) -> Command:
-        """The command at a time in the segment that starts with knot i."""
-        a = self._knots[i]
-        if i + 1 < len(self._knots):
-            b = self._knots[i + 1]
-            return interpolate(a.command, b.command, max(0.0, (t_ns - a.t_ns) / (b.t_ns - a.t_ns)))
-        if i == 0:
-            return _standing(a.command)
-        return self._coasting(t_ns)
-
-    def _coasting(self, t_ns: int) -> Command:
-        a, b = self._knots[-2], self._knots[-1]
-        tau = min(t_ns - b.t_ns, self._coast_ns)
-        travelled_ns = tau - tau * tau / (2 * self._coast_ns)
-        out = interpolate(a.command, b.command, 1.0 + travelled_ns / (b.t_ns - a.t_ns))
-        if isinstance(b.command.base, BaseTwistCommand):
-            twist = b.command.base.V_WB_B * (1.0 - tau / self._coast_ns)
-            out = replace(out, base=BaseTwistCommand(V_WB_B=twist))
-        return out
+    @property
+    def _path(self) -> Curve:
+        """Made when it is needed: while a chunk streams in, most plans are replaced before."""
+        if self._curve is None:
+            known = {i: knot.rates for i, knot in enumerate(self._knots) if knot.rates is not None}
+            self._curve = Curve(_rows_of(self._knots), self._times, coast_ns=self._coast_ns, known=known)
+        return self._curve
 
 
 def _rows_of(knots: list[Knot]) -> Waypoints:
@@ -289,12 +297,6 @@ def _rows_of(knots: list[Knot]) -> Waypoints:
         else:
             parts.append(pick_rows(waypoints, np.array([knot.row for knot in group])))
     return concatenated(parts)
-
-
-def _standing(command: Command) -> Command:
-    if isinstance(command.base, BaseTwistCommand):
-        return replace(command, base=BaseTwistCommand(V_WB_B=np.zeros(3)))
-    return command
 
 
 def distance(a: Command, b: Command) -> float:

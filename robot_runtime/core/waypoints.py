@@ -1,4 +1,4 @@
-"""From a policy's rows to absolute targets and back: `Waypoints`, and the commands between two of them.
+"""From a policy's rows to absolute targets and back: `Waypoints`.
 
 A policy speaks in rows of numbers; a robot obeys absolute targets. `Waypoints.from_chunk` goes from the one
 to the other with the pose the robot had when it looked, and `encode` goes back, which is how a committed
@@ -38,11 +38,9 @@ from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import (
     compose_planar,
-    interpolate_planar,
     inverse_planar,
     rotation_from_6d,
     rotation_to_6d,
-    slerp,
     wrap_angle,
 )
 
@@ -161,28 +159,6 @@ class Waypoints:
             if command.gripper is not None:
                 out.setdefault("gripper", []).append(command.gripper.width)
         return cls(**{name: np.array(values) for name, values in out.items()})
-
-
-def interpolate(a: Command, b: Command, alpha: float) -> Command:
-    """The command a fraction `alpha` of the way from `a` to `b`, field by field.
-
-    Joints, positions and twists go straight, rotations on the geodesic, yaw the shorter way round; the
-    gripper keeps `a`'s width until `b` is reached, because a half-open hand is nobody's plan.
-    """
-    arm, base = b.arm, b.base
-    match a.arm, b.arm:
-        case JointCommand(q=q_a), JointCommand(q=q_b):
-            arm = JointCommand(q=q_a + alpha * (q_b - q_a))
-        case PoseCommand() as pose_a, PoseCommand() as pose_b:
-            p = pose_a.p_BE + alpha * (pose_b.p_BE - pose_a.p_BE)
-            arm = PoseCommand(p_BE=p, quat_BE=slerp(pose_a.quat_BE, pose_b.quat_BE, alpha))
-    match a.base, b.base:
-        case BasePoseCommand(x_WB=x_a), BasePoseCommand(x_WB=x_b):
-            base = BasePoseCommand(x_WB=interpolate_planar(x_a, x_b, alpha))
-        case BaseTwistCommand(V_WB_B=v_a), BaseTwistCommand(V_WB_B=v_b):
-            base = BaseTwistCommand(V_WB_B=v_a + alpha * (v_b - v_a))
-    gripper = b.gripper if alpha >= 1.0 or a.gripper is None else a.gripper
-    return Command(arm=arm, gripper=gripper, base=base)
 
 
 def _need(part: np.ndarray | None, name: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import Command, GripperCommand, JointCommand
 from robot_runtime.core.counts import Counts
 from robot_runtime.core.executor import Splice, Tick
-from robot_runtime.core.limits import Limiter
+from robot_runtime.core.limiter import Limiter
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.timeline import Phase, Seam, Source
 
@@ -45,14 +45,14 @@ class Cycle:
 class HeldTarget:
     """Sends the newest target through the limiter, tick by tick."""
 
-    def __init__(self, start: Command, row_period_ns: int) -> None:
+    def __init__(self, start: Command, row_period_ns: int, *, control_period_ns: int = 2_000_000) -> None:
         self.last_splice: Splice | None = None
         """As `Executor.last_splice`; made when the first row of a chunk is sent, not when the chunk came."""
         self.counts = Counts()
         """As `Executor.counts`: starved ticks and skipped rows."""
         self._target = start
         self._row_period_ns = row_period_ns
-        self._limiter = Limiter(FR3_LIMITS)
+        self._limiter = Limiter(FR3_LIMITS, period_ns=control_period_ns)
         self._limiter.reset(start, 0)
         self._source: Source | None = None
         self._row: int | None = None

@@ -5,7 +5,7 @@ import pinocchio as pin
 
 from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.executor import Executor
-from robot_runtime.core.limits import Limits
+from robot_runtime.core.limits import Limits, MotionLimits
 from robot_runtime.core.method import Method, method_named
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
@@ -15,8 +15,14 @@ DT = 50_000_000
 TICK = 2_000_000
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=8, dt_ns=DT)
 OPEN_LIMITS = Limits(
-    q_min=np.full(2, -1e6), q_max=np.full(2, 1e6), dq_max=np.full(2, 1e9), ddq_max=np.full(2, 1e12)
+    q_min=np.full(2, -1e4),
+    q_max=np.full(2, 1e4),
+    dq_max=np.full(2, 1e7),
+    ddq_max=np.full(2, 1e10),
+    dddq_max=np.full(2, 1e13),
+    gripper=MotionLimits(speed=np.array([1e3]), acceleration=np.array([1e6]), jerk=np.array([1e9])),
 )
+"""Wide enough for any plan of these tests to pass untouched."""
 
 
 def state_at(t_ns: int, q=(0.0, 0.0), width: float = 0.08) -> RobotState:
@@ -59,6 +65,7 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
         action_spec=kwargs.pop("action_spec", SPEC),
         method=method,
         limits=kwargs.pop("limits", OPEN_LIMITS),
+        control_period_ns=kwargs.pop("control_period_ns", TICK),
         state_limits=kwargs.pop("state_limits", StateLimits(max_arm_error=1e9)),
         correction_head=kwargs.pop("correction_head", ConstantHead()),
         hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),

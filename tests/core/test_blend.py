@@ -56,7 +56,8 @@ def run_chunks(robot, chunks, *, latency=0):
 
 
 def planned(robot, t):
-    return robot.timeline.command_at(t).arm.q[0]
+    """What the rows of the plan say."""
+    return robot.timeline.waypoints_at([t]).q[0, 0]
 
 
 def constant(value: float) -> np.ndarray:

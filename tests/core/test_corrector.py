@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
+from robot_runtime.core.limits import MotionLimits
 from robot_runtime.core.method import METHODS, Method, method_named
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.splice_parts import PerRowCorrection
@@ -17,6 +18,7 @@ from robot_runtime.core.timeline import Phase
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import (
     DT,
+    OPEN_LIMITS,
     SPEC,
     TICK,
     ConstantHead,
@@ -64,15 +66,16 @@ def joints(tick) -> np.ndarray:
 def test_a_row_is_reached_with_its_correction_exactly_when_it_is_due():
     robot = started(ConstantHead(*MOVED))
     ticks = {tick.now_ns: tick for tick in run(robot, 0, 8 * DT)}
-    for row in range(1, 8):
+    for row in range(1, 7):  # the plan comes to rest at row 7, which takes a little longer
         np.testing.assert_allclose(joints(ticks[row * DT]), ramp(0.0, 0.1)[row, :2] + MOVED[:2], atol=1e-12)
 
 
-def test_the_first_correction_comes_in_evenly_over_one_row():
+def test_the_first_correction_comes_in_smoothly_over_one_row():
     robot = started(ConstantHead(*MOVED))
-    for tick in run(robot, 0, DT + TICK):
-        share = tick.now_ns / DT
-        np.testing.assert_allclose(joints(tick), share * (np.array([0.1, -0.1]) + MOVED[:2]), atol=1e-12)
+    path = np.array([joints(tick) for tick in run(robot, 0, DT + TICK)])
+    np.testing.assert_allclose(path[-1], np.array([0.1, -0.1]) + MOVED[:2], atol=1e-12)
+    assert (np.diff(path[:, 0]) >= 0.0).all()
+    assert np.abs(np.diff(path, n=2, axis=0)).max() < 0.1 * np.abs(path[-1]).max()  # no step, no corner
 
 
 def test_the_robot_looks_once_a_row_and_says_how_far_into_the_chunk_it_is():
@@ -92,10 +95,10 @@ def test_a_control_loop_off_the_rows_still_corrects_each_of_them_the_last_one_to
     assert robot.counts.corrected_rows == 7
     assert all(k <= row + 7 / 50 for row, (k, _) in enumerate(head.asked))
     assert head.asked[-1][0] == 6.0  # not beyond: the last row is number 7
-    assert robot.timeline.command_at(7 * DT).arm.q[0] == pytest.approx(0.75)
+    assert robot.timeline.command_at(9 * DT).arm.q[0] == pytest.approx(0.75)
     steps = [joints(b)[0] - joints(a)[0] for a, b in pairwise(ticks)]
     assert min(steps) > 0.0
-    assert max(steps) < 1.6 * 0.1 * 7 / 50  # 0.15 in the first row, 0.1 in the others
+    assert max(steps) < 2.0 * 0.1 * 7 / 50  # 0.15 in the first row, from rest; 0.1 in the others
 
 
 def test_corrections_do_not_add_up_however_often_they_are_offered():
@@ -130,7 +133,8 @@ def test_a_new_chunk_is_corrected_at_once_and_on_its_own_account():
     assert head.asked[-2][0] == pytest.approx(1.48)
     assert joints(ticks[-1])[0] == pytest.approx(1.2 + 0.05)
     steps = [joints(b)[0] - joints(a)[0] for a, b in pairwise([before, *ticks])]
-    np.testing.assert_allclose(steps, steps[0], atol=1e-9)  # straight from what was sent last
+    assert min(steps) > 0.0  # straight there from what was sent last, at the speed it had
+    assert steps[0] < 0.3 * max(steps)
 
 
 def test_nothing_is_corrected_while_the_robot_coasts_or_stands():
@@ -157,8 +161,8 @@ def test_a_robot_that_is_told_to_stop_is_corrected_no_more():
     assert not robot.wants_correction(2 * DT)
     ticks = run(robot, 2 * DT, 6 * DT)
     assert ticks[-1].cause is Cause.STOP_REQUESTED
-    assert joints(ticks[0])[0] == pytest.approx(0.25, abs=1e-3)  # from where it is
-    assert abs(joints(ticks[-1])[0] - 0.25) < 0.2
+    assert joints(ticks[0])[0] == pytest.approx(0.25, abs=1e-2)  # from where it is
+    assert abs(joints(ticks[-1])[0] - 0.25) < 0.05
 
 
 def test_a_correction_beyond_its_bound_is_clipped_column_by_column_and_counted():
@@ -235,8 +239,10 @@ def test_a_method_that_corrects_rows_is_refused_without_a_head():
 def test_a_head_that_does_not_fit_the_robot_or_its_policy_is_refused(spec, head, words):
     given_head = ConstantHead(action_spec=head.get("action_spec", spec))
     given_head.lead = head.get("lead", 1)
+    fast = MotionLimits.of_norm(speed=1.0, acceleration=10.0, jerk=1e3)
+    hand_too = replace(OPEN_LIMITS, hand_translation=fast, hand_rotation=fast)
     with pytest.raises(InvalidValueError, match=words):
-        executor(a2c2(), action_spec=spec, correction_head=given_head)
+        executor(a2c2(), action_spec=spec, correction_head=given_head, limits=hand_too)
 
 
 def test_bounds_that_make_no_sense_are_refused():

@@ -1,17 +1,15 @@
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand
+from robot_runtime.core.action import BaseTwistCommand, Command, GripperCommand, JointCommand
 from robot_runtime.core.timeline import ChunkTimeline, Phase, Source
 from robot_runtime.core.waypoints import Waypoints
 from tests.core.support import ramp, waypoints
 
 DT = 100
-REST = Command(arm=JointCommand(q=np.zeros(2)))
+REST = Command(arm=JointCommand(q=np.zeros(2)), gripper=GripperCommand(width=0.08))
 
 
 def timeline() -> ChunkTimeline:
@@ -24,13 +22,13 @@ def source(i: int, t_obs_ns: int = 0) -> Source:
     return Source(request_id=i, t_obs_ns=t_obs_ns)
 
 
-def test_a_row_is_reached_when_it_is_due_and_lines_join_the_rows():
+def test_a_row_is_reached_when_it_is_due_and_rows_on_a_line_are_passed_on_it():
     plan = timeline()
     plan.splice(waypoints(ramp(1.0, 1.0)), t0_ns=DT, dt_ns=DT, source=source(1))
-    assert plan.sample(50).command.arm.q[0] == 0.5  # from rest to row 0
+    assert 0.0 < plan.sample(50).command.arm.q[0] < 0.5  # from rest to row 0, gathering speed
     assert plan.sample(100).command.arm.q[0] == 1.0
     assert plan.sample(100).row == 0
-    assert plan.sample(250).command.arm.q[0] == 2.5
+    assert plan.sample(250).command.arm.q[0] == pytest.approx(2.5)
     assert plan.sample(250).row == 1
 
 
@@ -42,7 +40,7 @@ def test_a_splice_drops_rows_whose_time_is_past_and_keeps_the_path_continuous():
     assert (seam.first_row, seam.num_dropped) == (2, 2)
     assert seam.jump == pytest.approx(12.0 - 3.0)
     assert plan.sample(250).command.arm.q[0] == before
-    assert plan.sample(275).command.arm.q[0] == pytest.approx((before + 12.0) / 2)
+    assert before < plan.sample(275).command.arm.q[0] < 12.0
     assert plan.sample(300).command.arm.q[0] == 12.0
 
 
@@ -77,12 +75,16 @@ def test_many_times_looked_up_at_once_are_as_each_by_itself(splices, times, seed
         plan.splice(whole_robot_rows(rng, n), t0_ns=now + start, dt_ns=DT, source=source(i, now))
         now += wait
         plan.sample(now)
-    together = plan.waypoints_at(sorted(times))
-    for i, t in enumerate(sorted(times)):
+    slowed = plan.due_times(-(2**60), plan.end_ns)[
+        -1:
+    ]  # the row before the last: from there on it comes to rest
+    times = sorted(t for t in times if t <= min(slowed, default=t) or t >= plan.end_ns + 2 * DT)
+    together = plan.waypoints_at(times)
+    for i, t in enumerate(times):
         alone, row = plan.command_at(t), together.row(i)
-        np.testing.assert_array_equal(row.arm.p_BE, alone.arm.p_BE)
+        np.testing.assert_allclose(row.arm.p_BE, alone.arm.p_BE, atol=1e-12)
         np.testing.assert_allclose(row.arm.quat_BE, alone.arm.quat_BE, atol=1e-9)
-        np.testing.assert_array_equal(row.base.x_WB, alone.base.x_WB)
+        np.testing.assert_allclose(row.base.x_WB, alone.base.x_WB, atol=1e-12)
         assert row.gripper == alone.gripper
 
 
@@ -92,38 +94,63 @@ def test_a_chunk_whose_rows_are_all_past_changes_nothing():
     plan.sample(300)
     seam = plan.splice(waypoints(ramp(9.0, 1.0, num_rows=3)), t0_ns=0, dt_ns=DT, source=source(2))
     assert seam.first_row is None
-    assert plan.sample(350).command.arm.q[0] == 3.5
+    assert plan.sample(350).command.arm.q[0] == pytest.approx(3.5)
 
 
-def test_the_command_coasts_to_rest_after_the_last_row():
+def test_a_plan_comes_to_rest_at_its_last_row_losing_speed_evenly_from_the_row_before():
     plan = timeline()
     plan.splice(waypoints(ramp(0.0, 1.0, num_rows=4)), t0_ns=0, dt_ns=DT, source=source(1))
     assert plan.phase(299) is Phase.PLAN
-    assert plan.sample(300).command.arm.q[0] == 3.0
-    speeds = []
-    last = 3.0
-    for t in range(310, 521, 10):
-        sample = plan.sample(t)
-        speeds.append((sample.command.arm.q[0] - last) / 10)
-        last = sample.command.arm.q[0]
+    q = [plan.sample(t).command.arm.q[0] for t in range(200, 521, 10)]
+    speeds = np.diff(q) / 10
     assert plan.phase(499) is Phase.COAST
     assert plan.phase(500) is Phase.REST
-    assert speeds[0] == pytest.approx(0.01, rel=0.03)  # the plan's own speed, one per hundred
-    assert all(a >= b - 1e-12 for a, b in pairwise(speeds))
-    assert last == pytest.approx(4.0)  # speed times half the coast
-    assert speeds[-1] == pytest.approx(0.0, abs=1e-12)
+    assert speeds[0] == pytest.approx(0.01, rel=0.05)  # the plan's own speed, one per hundred
+    assert (np.diff(speeds) <= 1e-12).all()
+    assert q[-1] == 3.0  # where the last row says, and nowhere beyond
+    assert max(q) == 3.0
 
 
-@pytest.mark.parametrize("now", [250, 300])
-def test_halting_coasts_from_the_speed_the_plan_had(now):
+def test_what_the_rows_say_is_not_slowed_by_the_end_of_the_plan():
     plan = timeline()
-    plan.splice(waypoints(ramp(0.0, 1.0)), t0_ns=0, dt_ns=DT, source=source(1))
-    plan.sample(now)
-    plan.halt()
-    assert plan.phase(now) is Phase.COAST
-    assert plan.sample(now).command.arm.q[0] == pytest.approx(now / 100)
-    assert plan.sample(now + 200).command.arm.q[0] == pytest.approx(now / 100 + 1.0)
-    assert plan.sample(now + 900).phase is Phase.REST
+    plan.splice(waypoints(ramp(0.0, 1.0, num_rows=4)), t0_ns=0, dt_ns=DT, source=source(1))
+    rows = plan.waypoints_at([100, 200, 250, 300, 400])
+    np.testing.assert_allclose(rows.q[:, 0], [1.0, 2.0, 2.5, 3.0, 3.0])
+
+
+rows_of_numbers = st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=9)
+
+
+@given(rows_of_numbers)
+def test_the_path_never_leaves_the_range_of_the_rows_it_lies_between(values):
+    plan = timeline()
+    values = [0.0, *values]
+    plan.splice(Waypoints(q=np.outer(values, [1.0, -1.0]), gripper=np.full(len(values), 0.08)),
+                t0_ns=0, dt_ns=DT, source=source(1))  # fmt: skip
+    for t in range(0, plan.end_ns + 2 * DT + 1, 7):
+        i = min(t // DT, len(values) - 2)
+        low, high = sorted(values[i : i + 2])
+        assert low - 1e-12 <= plan.command_at(t).arm.q[0] <= high + 1e-12
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * DT), st.integers(-2 * DT, 2 * DT), st.integers(1, 6)), max_size=5),
+    st.integers(0, 2**20),
+)
+def test_the_path_has_no_corner_whatever_is_spliced_into_it(splices, seed):
+    """Its speed just before and just after every splice is the same, for joints, hand and base."""
+    rng, plan, now = np.random.default_rng(seed), ChunkTimeline(coast_ns=2 * DT), 0
+    plan.rest_at(whole_robot_rows(rng, 1).row(0), 0)
+    for i, (wait, start, n) in enumerate(splices):
+        now += wait
+        plan.sample(now)
+        before = plan.rates_at(now)
+        plan.splice(whole_robot_rows(rng, n), t0_ns=now + start, dt_ns=DT, source=source(i, now))
+        for name, rate in plan.rates_at(now).items():
+            tolerance = 2e-3 if name == "quat_BE" else 1e-6  # turns far apart are told to second order
+            np.testing.assert_allclose(
+                rate, before[name], atol=tolerance * (1.0 + np.abs(before[name]).max()), rtol=0.0
+            )
 
 
 def test_a_base_twist_ends_at_zero():
@@ -140,13 +167,14 @@ def test_streamed_rows_continue_the_chunk_they_belong_to():
     rows = ramp(1.0, 1.0)
     whole.splice(waypoints(rows), t0_ns=0, dt_ns=DT, source=source(1))
     streamed.splice(waypoints(rows[:3]), t0_ns=0, dt_ns=DT, source=source(1))
-    for t in range(0, 150, 30):
-        a, b = whole.sample(t), streamed.sample(t)
-        assert a.command.arm.q[0] == b.command.arm.q[0]
+    for t in range(0, 91, 30):
+        assert whole.sample(t).row == streamed.sample(t).row
     streamed.splice(waypoints(rows), t0_ns=0, dt_ns=DT, source=source(1))
-    for t in range(150, 900, 30):
+    for t in range(100, 901, 25):
         a, b = whole.sample(t), streamed.sample(t)
-        assert (a.command.arm.q[0], a.row, a.phase) == (b.command.arm.q[0], b.row, b.phase)
+        assert (a.row, a.phase) == (b.row, b.phase)
+        if t >= 200:  # before, the speed at row 1 is that of a plan which ended a row later
+            assert a.command.arm.q[0] == pytest.approx(b.command.arm.q[0])
 
 
 def test_while_a_chunk_streams_in_the_old_plan_goes_on_after_its_last_row():
@@ -158,9 +186,9 @@ def test_while_a_chunk_streams_in_the_old_plan_goes_on_after_its_last_row():
     halfway = plan.sample(250)
     assert halfway.phase is Phase.PLAN
     assert halfway.source == source(1)
-    assert halfway.command.arm.q[0] == pytest.approx((new[2, 0] + old[3, 0]) / 2)
+    assert old[3, 0] < halfway.command.arm.q[0] < new[2, 0]
     plan.splice(waypoints(new[:5]), t0_ns=0, dt_ns=DT, source=source(2), is_complete=False)
-    assert plan.command_at(250).arm.q[0] == halfway.command.arm.q[0]
+    assert plan.command_at(250).arm.q[0] == pytest.approx(halfway.command.arm.q[0])
     assert [plan.command_at(t).arm.q[0] for t in (300, 400, 500)] == [new[3, 0], new[4, 0], old[5, 0]]
     plan.splice(waypoints(new[:6]), t0_ns=0, dt_ns=DT, source=source(2))
     assert plan.end_ns == 500

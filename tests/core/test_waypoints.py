@@ -10,20 +10,16 @@ from robot_runtime.core.action import (
     ActionSpec,
     BasePose,
     BaseTwist,
-    Command,
     EndEffectorPose,
-    GripperCommand,
     GripperWidth,
-    JointCommand,
     JointPosition,
-    PoseCommand,
     Reference,
     WorldEndEffectorPose,
 )
 from robot_runtime.core.schema import Schema, mismatches
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import pose_from_planar, pose_from_quaternion, rotation_to_6d
-from robot_runtime.core.waypoints import Waypoints, interpolate
+from robot_runtime.core.waypoints import Waypoints
 
 references = st.sampled_from(list(Reference))
 arms = st.one_of(
@@ -129,24 +125,6 @@ def test_a_chunk_of_another_shape_is_refused_with_both_shapes():
     anchor = RobotState(t_ns=0, q=np.zeros(2), dq=np.zeros(2))
     with pytest.raises(ValueError, match=r"1 to 4 rows of 2 numbers, got an array of shape \(4, 3\)"):
         ActionChunk(spec=spec, rows=np.zeros((4, 3)), anchor=anchor, request_id=7, epoch=0)
-
-
-def test_the_gripper_is_held_between_rows_and_joints_are_not():
-    a = Command(arm=JointCommand(q=np.array([0.0])), gripper=GripperCommand(width=0.08))
-    b = Command(arm=JointCommand(q=np.array([1.0])), gripper=GripperCommand(width=0.0))
-    half = interpolate(a, b, 0.5)
-    assert half.arm.q[0] == 0.5
-    assert half.gripper.width == 0.08
-    assert interpolate(a, b, 1.0).gripper.width == 0.0
-
-
-def test_hand_rotations_go_along_the_geodesic():
-    quarter = np.array([np.cos(np.pi / 4), 0, 0, np.sin(np.pi / 4)])  # 90 degrees about z
-    a = Command(arm=PoseCommand(p_BE=np.zeros(3), quat_BE=np.array([1.0, 0, 0, 0])))
-    b = Command(arm=PoseCommand(p_BE=np.ones(3), quat_BE=quarter))
-    third = interpolate(a, b, 1 / 3)
-    expected = [np.cos(np.pi / 12), 0, 0, np.sin(np.pi / 12)]  # 30 degrees
-    np.testing.assert_allclose(third.arm.quat_BE, expected, atol=1e-12)
 
 
 def test_two_arm_fields_in_a_spec_are_refused():

@@ -1,0 +1,369 @@
+"""The last gate before a driver: `Limiter` turns what is asked for into what is sent, inside the limits.
+
+Whatever comes in, what goes out is finite and within position, speed, acceleration and jerk, counted from
+what was sent last (`gate`). It works by the control period, not by the wall: after a stall it goes on from
+where it was. What falls short is told with every command and summed up by part and kind (`ClipTally`).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.action import (
+    NS_PER_S,
+    ArmCommand,
+    BaseCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.gate import AxisGate, Shortfall
+from robot_runtime.core.limits import Limits, MotionLimits
+from robot_runtime.core.shapes import Float
+from robot_runtime.core.transforms import compose_planar, inverse_planar, quaternion_from_rotation, wrap_angle
+from robot_runtime.errors import InvalidValueError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip:
+    """What a command lost to the limits, part by part; nothing if it passed as it came."""
+
+    arm: Shortfall | None = None
+    gripper: Shortfall | None = None
+    base: Shortfall | None = None
+
+    def __bool__(self) -> bool:
+        return not (self.arm is None and self.gripper is None and self.base is None)
+
+    def has(self, kind: str) -> bool:
+        """Whether any part gave way to that kind of limit: a name of `Shortfall`'s."""
+        return any(part is not None and getattr(part, kind) for part in (self.arm, self.gripper, self.base))
+
+
+_NOTHING = Clip()
+_KINDS = ("position", "velocity", "acceleration", "jerk", "not_finite")
+
+
+@dataclass(kw_only=True)
+class ClipTally:
+    """How often each kind of limit held a part back, and how far behind its target that left it."""
+
+    period_ns: int
+    num_ticks: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By part and kind."""
+    farthest: dict[tuple[str, str], float] = field(default_factory=dict)
+    """[rad] or [m]"""
+
+    def add(self, clip: Clip) -> None:
+        for part in ("arm", "gripper", "base"):
+            short: Shortfall | None = getattr(clip, part)
+            if short is None:
+                continue
+            for kind in _KINDS:
+                if getattr(short, kind):
+                    key = part, kind
+                    self.num_ticks[key] = self.num_ticks.get(key, 0) + 1
+                    self.farthest[key] = max(self.farthest.get(key, 0.0), short.distance)
+
+    def sentences(self) -> list[str]:
+        """One for each part and kind that had to give."""
+        out = []
+        for (part, kind), count in sorted(self.num_ticks.items()):
+            seconds, far = count * self.period_ns / NS_PER_S, self.farthest[part, kind]
+            if kind == "not_finite":
+                out.append(f"{part}: braked for {seconds:.2f} s because its target was not finite")
+            else:
+                out.append(f"{part}: held back by its {kind} limit for {seconds:.2f} s, by up to {far:.3g}")
+        return out
+
+
+@runtime_checkable
+class _Part(Protocol):
+    """What leads one part of the robot; commands are of one kind."""
+
+    @property
+    def is_at_rest(self) -> bool: ...
+
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        """What to send instead, and what that falls short of; None if the command may pass as it is."""
+        ...
+
+    def brake(self) -> Any: ...
+
+
+class Limiter:
+    """Applies `Limits` tick by tick; one thread owns it."""
+
+    def __init__(self, limits: Limits, *, period_ns: int) -> None:
+        """period_ns: of the control loop: `limit` or `brake` is called once in each [ns]."""
+        if period_ns <= 0:
+            raise InvalidValueError(f"the control period has to be positive, got {period_ns} ns")
+        self._limits, self._period_ns = limits, period_ns
+        self._parts: dict[type, _Part] = {}
+        self._sent = Command()
+        self._sent_ns: int | None = None
+        self.tally = ClipTally(period_ns=period_ns)
+        self.num_stalls = 0
+        """Times that `limit` or `brake` came half a period late or more."""
+        self.stalled_ns = 0
+        """By how much in all [ns]."""
+
+    def reset(self, command: Command, now_ns: int) -> None:
+        """Start at rest at a command."""
+        self._parts = {}
+        self._sent, self._sent_ns = command, now_ns
+        for part in (command.arm, command.gripper, command.base):
+            if part is not None:
+                self._part(part)
+
+    @property
+    def sent(self) -> Command:
+        """The last command."""
+        return self._sent
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the next command of a robot that is not asked to move will be the last one again."""
+        return all(part.is_at_rest for part in self._parts.values())
+
+    def limit(self, command: Command, now_ns: int) -> tuple[Command, Clip]:
+        """The command to send, and what it lost; call once a control period, with rising times."""
+        elapsed_s = self._elapsed_s(now_ns)
+        if elapsed_s <= 0.0:
+            return self._sent, _NOTHING
+        arm, arm_short = self._limited(command.arm, elapsed_s)
+        gripper, gripper_short = self._limited(command.gripper, elapsed_s)
+        base, base_short = self._limited(command.base, elapsed_s)
+        if arm_short is None and gripper_short is None and base_short is None:
+            self._sent = command
+            return command, _NOTHING
+        self._sent = Command(arm=arm, gripper=gripper, base=base)
+        clip = Clip(arm=arm_short, gripper=gripper_short, base=base_short)
+        self.tally.add(clip)
+        return self._sent, clip
+
+    def brake(self, now_ns: int) -> Command:
+        """The command with which every part that was sent comes to rest soonest; call it as `limit`."""
+        if self._elapsed_s(now_ns) > 0.0:
+            sent = self._sent
+            self._sent = Command(
+                arm=None if sent.arm is None else self._part(sent.arm).brake(),
+                gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
+                base=None if sent.base is None else self._part(sent.base).brake(),
+            )
+        return self._sent
+
+    def move_odometry(self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"]) -> None:
+        """Odometry calls `x_after` what was `x_before`: the base goes on as it went, in the new frame."""
+        if isinstance(self._sent.base, BasePoseCommand):
+            part = self._part(self._sent.base)
+            assert isinstance(part, _Numbers)
+            x_WB = compose_planar(x_after, compose_planar(inverse_planar(x_before), self._sent.base.x_WB))
+            part.turn(x_WB.tolist(), float(x_after[2] - x_before[2]))
+            self._sent = replace(self._sent, base=BasePoseCommand(x_WB=x_WB))
+
+    def _elapsed_s(self, now_ns: int) -> float:
+        if self._sent_ns is None:
+            self._sent_ns = now_ns - self._period_ns
+        elapsed_ns = now_ns - self._sent_ns
+        if elapsed_ns > 0:
+            self._sent_ns = now_ns
+            if 2 * elapsed_ns >= 3 * self._period_ns:
+                self.num_stalls += 1
+                self.stalled_ns += elapsed_ns - self._period_ns
+        return elapsed_ns / NS_PER_S
+
+    def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        return (None, None) if command is None else self._part(command).limit(command, elapsed_s)
+
+    def _part(self, command: ArmCommand | GripperCommand | BaseCommand) -> _Part:
+        """What leads such commands; made with the first of them, at rest there."""
+        part = self._parts.get(type(command))
+        if part is None:
+            part = self._parts[type(command)] = _make_part(command, self._limits, self._period_ns / NS_PER_S)
+        return part
+
+
+class _Numbers:
+    """A part whose commands are n numbers, each an axis; of a base pose the last one is an angle."""
+
+    def __init__(
+        self,
+        gate: AxisGate,
+        start: list[float],
+        make: Callable[[list[float]], Any],
+        *,
+        is_pose: bool = False,
+    ) -> None:
+        self._gate, self._sent, self._planned, self._make = gate, start, start, make
+        self._is_pose = is_pose
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._gate.is_at_rest
+
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        wanted = _numbers(command)
+        gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
+        speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
+        steps, short = self._gate.step(self._sent, gap, lag, speed)
+        if short is None:
+            self._sent = self._planned = wanted
+            return command, None
+        self._go(steps)
+        self._planned = self._sent if short.not_finite else wanted
+        return self._make(self._sent), short
+
+    def brake(self) -> Any:
+        self._go(self._gate.brake())
+        self._planned = self._sent
+        return self._make(self._sent)
+
+    def turn(self, sent: list[float], angle: float) -> None:
+        """Go on from `sent`, in coordinates turned by an angle [rad]."""
+        self._sent = self._planned = sent
+        self._gate.turn(angle)
+
+    def _go(self, steps: list[float]) -> None:
+        self._sent = [p + step for p, step in zip(self._sent, steps, strict=True)]
+        if self._is_pose:
+            self._sent[2] = wrap_angle(self._sent[2])
+
+    def _between(self, a: list[float], b: list[float]) -> list[float]:
+        out = [y - x for x, y in zip(a, b, strict=True)]
+        if self._is_pose and math.isfinite(out[2]):
+            out[2] = wrap_angle(out[2])
+        return out
+
+
+class _Twist(_Numbers):
+    """A base commanded by twist: its numbers are speeds, and it stands when they are 0."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._gate.is_at_rest and not any(self._sent)
+
+    def brake(self) -> Any:
+        zero = [-v for v in self._sent]
+        steps, _ = self._gate.step(self._sent, zero, zero, [0.0] * len(zero))
+        self._go(steps)
+        self._planned = self._sent
+        return self._make(self._sent)
+
+
+class _Hand:
+    """The hand by pose: three axes along B's and three about them, from where it was sent last."""
+
+    def __init__(self, translation: AxisGate, rotation: AxisGate, start: PoseCommand) -> None:
+        self._translation, self._rotation = translation, rotation
+        self._sent = self._planned = start.X_BE
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._translation.is_at_rest and self._rotation.is_at_rest
+
+    def limit(self, command: PoseCommand, elapsed_s: float) -> tuple[PoseCommand, Shortfall | None]:
+        if not (np.isfinite(command.p_BE).all() and np.isfinite(command.quat_BE).all()):
+            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
+        wanted, zeros = command.X_BE, [0.0, 0.0, 0.0]
+        (gap, turn), (lag, late) = _between(self._sent, wanted), _between(self._sent, self._planned)
+        speed, spin = ([d / elapsed_s for d in ds] for ds in _between(self._planned, wanted))
+        step, moved = self._translation.step(zeros, gap, lag, speed)
+        angles, turned = self._rotation.step(zeros, turn, late, spin)
+        self._planned = wanted
+        if moved is None and turned is None:
+            self._sent = wanted
+            return command, None
+        return self._go(step, angles), _worse(moved, turned)
+
+    def brake(self) -> PoseCommand:
+        out = self._go(self._translation.brake(), self._rotation.brake())
+        self._planned = self._sent
+        return out
+
+    def _go(self, step: list[float], angles: list[float]) -> PoseCommand:
+        R_BE = pin.exp3(np.array(angles)) @ self._sent.rotation
+        self._sent = pin.SE3(R_BE, self._sent.translation + np.array(step))
+        return PoseCommand(p_BE=self._sent.translation.copy(), quat_BE=quaternion_from_rotation(R_BE))
+
+
+def _between(a: pin.SE3, b: pin.SE3) -> tuple[list[float], list[float]]:
+    """Translation [m] and rotation vector [rad], both expressed in B."""
+    translation = [y - x for x, y in zip(a.translation.tolist(), b.translation.tolist(), strict=True)]
+    return translation, pin.log3(b.rotation @ a.rotation.T).tolist()
+
+
+def _worse(a: Shortfall | None, b: Shortfall | None) -> Shortfall | None:
+    """Both in one: metres and radians count alike."""
+    if a is None or b is None:
+        return a or b
+    return Shortfall(
+        distance=max(a.distance, b.distance),
+        **{kind: getattr(a, kind) or getattr(b, kind) for kind in _KINDS},
+    )
+
+
+def _numbers(command: object) -> list[float]:
+    match command:
+        case JointCommand(q=q):
+            return q.tolist()
+        case GripperCommand(width=width):
+            return [width]
+        case BasePoseCommand(x_WB=x):
+            return x.tolist()
+        case BaseTwistCommand(V_WB_B=twist):
+            return twist.tolist()
+    raise TypeError(f"{type(command).__name__} is not made of independent numbers")
+
+
+def _make_part(command: ArmCommand | GripperCommand | BaseCommand, limits: Limits, period_s: float) -> _Part:
+    match command:
+        case JointCommand(q=q):
+            gate = AxisGate(
+                limits.joints, period_s=period_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve
+            )
+            return _Numbers(gate, q.tolist(), lambda numbers: JointCommand(q=np.array(numbers)))
+        case PoseCommand():
+            translation, rotation = (
+                _need(limits.hand_translation, "hand"),
+                _need(limits.hand_rotation, "hand"),
+            )
+            return _Hand(
+                AxisGate(translation, period_s=period_s), AxisGate(rotation, period_s=period_s), command
+            )
+        case GripperCommand(width=width):
+            low, high = np.array([limits.gripper_min]), np.array([limits.gripper_max])
+            gate = AxisGate(_need(limits.gripper, "gripper"), period_s=period_s, low=low, high=high)
+            start = [min(max(width, limits.gripper_min), limits.gripper_max)]
+            return _Numbers(gate, start, lambda numbers: GripperCommand(width=numbers[0]))
+        case BasePoseCommand(x_WB=x):
+            gate = AxisGate(_in_world(_need(limits.base, "base")), period_s=period_s)
+            return _Numbers(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)), is_pose=True)
+        case BaseTwistCommand(V_WB_B=twist):
+            base = _need(limits.base, "base")
+            rates = MotionLimits(speed=base.acceleration, acceleration=base.jerk, jerk=base.jerk)
+            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, has_jerk=False)
+            start = np.clip(twist, -base.speed, base.speed).tolist()
+            return _Twist(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
+
+
+def _need(limits: MotionLimits | None, part: str) -> MotionLimits:
+    if limits is None:
+        raise InvalidValueError(f"the {part} is commanded, but the robot's limits declare none for it")
+    return limits
+
+
+def _in_world(base: MotionLimits) -> MotionLimits:
+    """Limits along the world's axes with which the base keeps to its own, whichever way it faces."""
+    out = []
+    for own in (base.speed, base.acceleration, base.jerk):
+        along = min(own[0], own[1]) / math.sqrt(2.0)
+        out.append(np.array([along, along, own[2]]))
+    return MotionLimits(speed=out[0], acceleration=out[1], jerk=out[2])
