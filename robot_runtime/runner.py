@@ -194,6 +194,8 @@ class Runner:
                 is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
                 self._log(f"{mode.name} -> {tick.mode.name}: {tick.cause.value}", is_routine=is_routine)
                 mode = tick.mode
+        for sentence in executor.clips.sentences():
+            self._log(sentence)
         self._notices.sum_up()
         if self._error is not None:
             raise self._error
@@ -205,8 +207,7 @@ class Runner:
         """Whether to come to rest now."""
         if self._error is not None or self._guarded(should_stop):
             return True
-        is_at_rest = self.executor.timeline.phase(now_ns) is Phase.REST
-        return bool(self._fault) and self.executor.mode is Mode.HOLD and is_at_rest
+        return bool(self._fault) and self.executor.mode is Mode.HOLD and self.executor.is_at_rest
 
     def _guarded[**P, T](self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """What a call into somebody else's code returns. Its first error is kept until the robot stands; then

@@ -48,6 +48,7 @@ class RunRecord:
         self.first_splice: Splice | None = None
         self._start_ns: int | None = None
         self._held_ns = self._num_clipped = self._num_smoothed = 0
+        self._behind = 0.0
         self._latency_s, self._jump, self._picture_age_s = Distribution(), Distribution(), Distribution()
         self._jerk, self._rows = _Jerk(), _RowsSent()
 
@@ -64,8 +65,9 @@ class RunRecord:
             self._start_ns = tick.now_ns
         elif self.ticks[-1].mode is Mode.HOLD:
             self._held_ns += tick.now_ns - self.ticks[-1].now_ns
-        self._num_clipped += tick.clip.position or tick.clip.velocity
-        self._num_smoothed += tick.clip.acceleration
+        self._num_clipped += tick.clip.has("position") or tick.clip.has("velocity")
+        self._num_smoothed += tick.clip.has("acceleration") or tick.clip.has("jerk")
+        self._behind = max(self._behind, tick.clip.distance)
         if tick.source is not None and tick.row is not None:
             self._rows.add(tick.source.request_id, tick.row)
         self._jerk.add(tick)
@@ -127,6 +129,7 @@ class RunRecord:
             "reused_pictures": float(self.reused_pictures),
             "clipped_share": self._num_clipped / max(self.num_ticks, 1),
             "smoothed_share": self._num_smoothed / max(self.num_ticks, 1),
+            "behind_max": self._behind,
         }
 
     def num_resent_rows(self) -> int:

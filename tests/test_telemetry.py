@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.action import Command, JointCommand
 from robot_runtime.core.executor import Splice, Tick
-from robot_runtime.core.limits import Clip
+from robot_runtime.core.gate import Shortfall
+from robot_runtime.core.limiter import Clip
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.timeline import Phase, Seam, Source
 from robot_runtime.distribution import SAMPLE_SIZE, Distribution
@@ -74,7 +75,11 @@ def a_run(seed: int, num_ticks: int) -> tuple[list[Tick], list[Splice]]:
         splices.append(last)
         mode = Mode.RUN if rng.random() < 0.7 else Mode.HOLD
         source, row = (None, None) if mode is Mode.HOLD else (last.source, int(rng.integers(0, 6)))
-        clip = Clip(velocity=bool(rng.random() < 0.2), acceleration=bool(rng.random() < 0.4))
+        clip = Clip(
+            arm=Shortfall(
+                distance=0.0, velocity=bool(rng.random() < 0.2), acceleration=bool(rng.random() < 0.4)
+            )
+        )
         sent = Command(arm=JointCommand(q=rng.random(2)))
         ticks.append(replace(REST, now_ns=now_ns, command=sent, mode=mode, source=source, row=row, clip=clip))
     return ticks, splices
@@ -100,8 +105,8 @@ def reference(ticks: list[Tick], splices: list[Splice]) -> dict[str, float]:
         "seam_jump_max": max(jumps, default=0.0),
         "resent_rows": resent,
         "repeated_rows": sum(row < fresh[request_id] for request_id, row in set(sent)),
-        "clipped_share": sum(tick.clip.velocity for tick in ticks) / len(ticks),
-        "smoothed_share": sum(tick.clip.acceleration for tick in ticks) / len(ticks),
+        "clipped_share": sum(tick.clip.has("velocity") for tick in ticks) / len(ticks),
+        "smoothed_share": sum(tick.clip.has("acceleration") for tick in ticks) / len(ticks),
     }
 
 

@@ -42,6 +42,12 @@ class Clip:
     def __bool__(self) -> bool:
         return not (self.arm is None and self.gripper is None and self.base is None)
 
+    @property
+    def distance(self) -> float:
+        """How far short of its target the worst part stays [rad] or [m]."""
+        parts = (part for part in (self.arm, self.gripper, self.base) if part is not None)
+        return max((part.distance for part in parts), default=0.0)
+
     def has(self, kind: str) -> bool:
         """Whether any part gave way to that kind of limit: a name of `Shortfall`'s."""
         return any(part is not None and getattr(part, kind) for part in (self.arm, self.gripper, self.base))

@@ -1,8 +1,11 @@
 """Builders for core tests: small integers for time, short rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pinocchio as pin
 
+from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.limits import Limits, MotionLimits
@@ -23,6 +26,14 @@ OPEN_LIMITS = Limits(
     gripper=MotionLimits(speed=np.array([1e3]), acceleration=np.array([1e6]), jerk=np.array([1e9])),
 )
 """Wide enough for any plan of these tests to pass untouched."""
+MOBILE_LIMITS = replace(
+    FR3_LIMITS,
+    base=MotionLimits(
+        speed=np.array([0.8, 0.8, 1.6]),
+        acceleration=np.array([1.0, 1.0, 2.5]),
+        jerk=np.array([20.0, 20.0, 50.0]),
+    ),
+)
 
 
 def state_at(t_ns: int, q=(0.0, 0.0), width: float = 0.08) -> RobotState:

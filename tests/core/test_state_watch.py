@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import (
     ActionSpec,
     BasePose,
@@ -25,6 +24,7 @@ from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits, StateWatch
 from robot_runtime.core.transforms import integrate_twist, rotation_to_6d
+from tests.core.support import MOBILE_LIMITS
 
 MS = 1_000_000
 TICK = 10 * MS
@@ -52,7 +52,9 @@ class Driving:
     """A robot that is led forwards at 0.4 m/s and does as it is told."""
 
     def __init__(self, method: str = "time-aligned") -> None:
-        self.executor = Executor(action_spec=SPEC, method=METHODS[method], limits=FR3_LIMITS)
+        self.executor = Executor(
+            action_spec=SPEC, method=METHODS[method], limits=MOBILE_LIMITS, control_period_ns=TICK
+        )
         self.now_ns, self.x = 0, np.zeros(3)
         self.executor.reset(self.measured(), 0)
         self.answer(self.executor.make_request(Observation(state=self.measured())))

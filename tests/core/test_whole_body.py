@@ -36,6 +36,7 @@ from robot_runtime.core.whole_body import (
     log_manipulability_gradient,
 )
 from sim.kinematics import Q_HOME, R_DOWN, Kinematics
+from tests.core.support import MOBILE_LIMITS
 
 TICK = 2_000_000
 MS = 1_000_000
@@ -211,7 +212,11 @@ def led(offset: float) -> tuple[Executor, Tick]:
     """A robot whose base stands `offset` from its plan along x [m], 300 ms later."""
     spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=8, dt_ns=50 * MS)
     robot = Executor(
-        action_spec=spec, method=METHODS["time-aligned"], limits=FR3_LIMITS, whole_body=controller()
+        action_spec=spec,
+        method=METHODS["time-aligned"],
+        limits=MOBILE_LIMITS,
+        control_period_ns=TICK,
+        whole_body=controller(),
     )
     measured = state(np.array([offset, 0.0, 0.0]), V_WB_B=np.zeros(3))
     measured = structs.replace(measured, X_BE=X_BE_HOME, gripper_width=0.04)

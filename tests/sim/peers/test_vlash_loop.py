@@ -9,6 +9,7 @@ import pytest
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.executor import Executor
+from robot_runtime.core.limits import MotionLimits
 from robot_runtime.core.method import METHODS
 from robot_runtime.core.state import Observation, RobotState
 from sim.kinematics import Q_HOME
@@ -39,6 +40,16 @@ class RecordingPolicy:
         return rows
 
 
+OPEN = replace(
+    FR3_LIMITS,
+    dq_max=np.full(7, 1e6),
+    ddq_max=np.full(7, 1e9),
+    dddq_max=np.full(7, 1e12),
+    dq_curve=None,
+    gripper=MotionLimits(speed=np.array([1e3]), acceleration=np.array([1e6]), jerk=np.array([1e9])),
+)
+
+
 def vlash_method(*, num_run: int, overlap: int):
     method = METHODS["vlash-fixed-overlap"]
     when = replace(method.request.when, overlap_rows=overlap, execution_horizon=num_run)
@@ -51,7 +62,8 @@ def run_ours(policy, *, num_run, overlap, latency_ns, end_ns) -> dict[int, np.nd
     executor = Executor(
         action_spec=spec,
         method=vlash_method(num_run=num_run, overlap=overlap),
-        limits=replace(FR3_LIMITS, dq_max=np.full(7, 1e6), ddq_max=np.full(7, 1e9)),
+        limits=OPEN,
+        control_period_ns=TICK_NS,
         hand_pose=lambda q: pin.SE3.Identity(),
     )
     arrivals, sent = [], {}
