@@ -30,7 +30,7 @@ from robot_runtime.core.state import Observation
 from robot_runtime.robot import Robot
 from robot_runtime.runner import Runner, Setting
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.codec import decode, encode, read_header
 from robot_runtime.wire.events import Event, ServerReady
 from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import Welcome
@@ -74,7 +74,7 @@ class Loopback:
             self._server = ServerSession(self._welcome)
         self._client.handle_timer(now_ns)
         for packet in self._client.packets_to_send():
-            self._server.receive(b"soak", decode(encode(packet)), now_ns)
+            self._server.receive(b"soak", read_header(encode(packet)), now_ns)
         self._work(now_ns)
         for _, packet in self._server.packets_to_send():
             self._client.receive(decode(encode(packet)), now_ns)
