@@ -12,7 +12,7 @@ DATA_MODULES = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "itertools",
     "math", "struct", "sys", "types", "typing",
 }  # fmt: skip
-LIBRARIES = {"numpy", "pinocchio", "msgspec", "jaxtyping"}
+LIBRARIES = {"numpy", "pinocchio", "msgspec", "jaxtyping", "ruckig"}
 OURS = {"robot_runtime.core", "robot_runtime.wire", "robot_runtime.errors"}
 
 

@@ -6,19 +6,9 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from robot_runtime.cli.options import (
-    SHIPPED,
-    Count,
-    Maybe,
-    NewFolder,
-    OutputFolder,
-    Pixels,
-    Seed,
-    Task,
-    check_option,
-    need,
-)
+from robot_runtime.cli.options import SHIPPED, Count, Maybe, OutputFolder, Pixels, Seed, Task, need
 from robot_runtime.cli.progress import counted
+from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 _POLICY = (
     "Name of a shipped policy, or folder of a trained one, that drives more than half of the time; the "
@@ -53,10 +43,9 @@ class Record:
 
     def main(self) -> int:
         need("lerobot")
-        if not self.resume:
-            check_option("--output", NewFolder, self.output)
+        if not self.resume and self.output.exists():
+            raise InvalidValueError(f"--output: {self.output} exists (--resume goes on in one)")
         from policies.loading import load_policy
-        from robot_runtime.errors import UnknownNameError
         from sim.learner import Learner
         from sim.recording import record_expert
         from sim.tasks import make_task

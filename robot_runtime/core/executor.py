@@ -387,7 +387,7 @@ class Executor:
 
         row k due = now                 row k + 1 due
           ●──────────────────────────────●            planned
-          └──────────────────────────────○            sent: straight to the row plus its correction
+          └──────────────────────────────○            sent: to the row plus its correction
 
         Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted.
         InvalidValueError: the observation has another size than the head was trained on.

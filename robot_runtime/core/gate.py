@@ -35,6 +35,9 @@ from robot_runtime.core.shapes import Float
 
 _MARGIN = 1.0 - 1e-6
 """Share of a limit that is used: differences of rounded numbers must not pass it."""
+_RESERVE = 0.7
+"""Share of the acceleration that coming to the target's speed plans with, so that stopping there never needs
+all of it: the target may lose speed meanwhile."""
 _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
 _SNAP = 0.25
@@ -267,6 +270,9 @@ class AxisGate:
         given.current_position, given.current_velocity = x, v
         given.current_acceleration = [axis.a for axis in self._axes]
         given.max_velocity, given.min_velocity = ups, downs
+        hard = [axis.acceleration for axis in self._axes]
+        given.max_acceleration = [a if gap < 0.0 else _RESERVE * a for a, gap in zip(hard, x, strict=True)]
+        given.min_acceleration = [-a if gap > 0.0 else -_RESERVE * a for a, gap in zip(hard, x, strict=True)]
         if not self._update(given):
             return self._braked()
         out = self._out

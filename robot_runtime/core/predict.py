@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from robot_runtime.core.action import (
     NS_PER_S,
-    ArmCommand,
     BasePoseCommand,
     BaseTwistCommand,
     Command,
@@ -31,7 +30,6 @@ from robot_runtime.core.transforms import compose_planar, integrate_twist, inver
 
 HandPose = Callable[[np.ndarray], pin.SE3]
 """Forward kinematics, joints (N,) [rad] to X_BE."""
-_VELOCITY_STEP_NS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +53,12 @@ class StatePredictor:
             raise ValueError(f"cannot predict {t_ns}: it lies before the measured state at {state.t_ns}")
         match self.model:
             case LastTarget():
-                out = _at_target(state, timeline.command_at(t_ns))
+                out = _at_target(state, _planned(timeline, t_ns))
             case IntegratedDeltas():
-                out = _moved(state, timeline.command_at(state.t_ns), timeline.command_at(t_ns))
+                out = _moved(state, _planned(timeline, state.t_ns), _planned(timeline, t_ns))
             case TrackingLag(time_constant_s=tau):
                 out = self._lagging(state, timeline, t_ns, tau)
-        command = timeline.command_at(t_ns)
+        command = _planned(timeline, t_ns)
         if isinstance(command.arm, JointCommand):
             out = replace(out, X_BE=None if self.hand_pose is None else self.hand_pose(out.q))
             if not isinstance(self.model, TrackingLag):
@@ -73,19 +71,19 @@ class StatePredictor:
     def _lagging(
         self, state: RobotState, timeline: ChunkTimeline, t_ns: int, time_constant_s: float
     ) -> RobotState:
-        """Integrate the lag from setpoint to setpoint, as if the plan were straight in between."""
+        """Integrate the lag from row to row, as if the plan were straight in between: as recipes do."""
         times = self._times(timeline, state.t_ns, t_ns)
-        setpoint = timeline.command_at(state.t_ns)
+        setpoint = _planned(timeline, state.t_ns)
         out = state
         for before_ns, now_ns in pairwise(times):
             duration_s = (now_ns - before_ns) / NS_PER_S
-            before, setpoint = setpoint, timeline.command_at(now_ns)
+            before, setpoint = setpoint, _planned(timeline, now_ns)
             out = _follow(out, before, setpoint, duration_s=duration_s, time_constant_s=time_constant_s)
         return out if setpoint.gripper is None else replace(out, gripper_width=setpoint.gripper.width)
 
     def _times(self, timeline: ChunkTimeline, start_ns: int, end_ns: int) -> list[int]:
-        steps = range(start_ns, end_ns, self.step_ns)
-        return sorted({*steps, *timeline.due_times(start_ns, end_ns), end_ns})
+        coasting = range(max(start_ns, timeline.end_ns), end_ns, self.step_ns)
+        return sorted({start_ns, *timeline.due_times(start_ns, end_ns), *coasting, end_ns})
 
     def _drive(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> np.ndarray:
         if state.x_WB is None:
@@ -200,12 +198,17 @@ def _planar_difference(x_a: np.ndarray, x_b: np.ndarray) -> np.ndarray:
 
 
 def _joint_velocity(timeline: ChunkTimeline, t_ns: int, otherwise: np.ndarray) -> np.ndarray:
-    """Velocity with which the plan comes to `t_ns` [rad/s]."""
-    arms: list[ArmCommand | None] = [timeline.command_at(t).arm for t in (t_ns - _VELOCITY_STEP_NS, t_ns)]
-    match arms:
-        case [JointCommand(q=q_0), JointCommand(q=q_1)]:
-            return (q_1 - q_0) * (NS_PER_S / _VELOCITY_STEP_NS)
+    """Velocity with which the plan comes to `t_ns` from the row before [rad/s]."""
+    before_ns = max(timeline.due_times(t_ns - NS_PER_S, t_ns), default=t_ns - NS_PER_S)
+    match _planned(timeline, before_ns).arm, _planned(timeline, t_ns).arm:
+        case JointCommand(q=q_0), JointCommand(q=q_1):
+            return (q_1 - q_0) * (NS_PER_S / (t_ns - before_ns))
     return otherwise
+
+
+def _planned(timeline: ChunkTimeline, t_ns: int) -> Command:
+    """What the rows of the plan say for a time."""
+    return timeline.waypoints_at([t_ns]).row(0)
 
 
 def _hand(state: RobotState) -> pin.SE3:

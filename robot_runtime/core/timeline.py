@@ -244,8 +244,25 @@ class ChunkTimeline:
         kept = [self._on_path(each) for each in self._knots[self._segment : i]]
         if kept[-1].t_ns < self._claimed_ns:
             kept.append(self._knot_at(self._claimed_ns, kept[-1]))
-        moved = Knot(knot.t_ns, command, knot.source, knot.row)
+        rates = self._passing_rates(kept[-1], knot, command, self._knots[i + 1 : i + 2])
+        moved = Knot(knot.t_ns, command, knot.source, knot.row, rates)
         self._set([*kept, moved, *self._knots[i + 1 :]])
+
+    def _passing_rates(self, here: Knot, knot: Knot, command: Command, after: list[Knot]) -> Rates | None:
+        """How fast to pass a knot that is moved: as if the one after it will be moved as far."""
+        if (
+            not after
+            or not isinstance(command.arm, JointCommand)
+            or not isinstance(knot.command.arm, JointCommand)
+        ):
+            return None
+        then = after[0].command.arm
+        assert isinstance(then, JointCommand)
+        rows = Waypoints.from_commands([here.command, command, after[0].command])
+        assert rows.q is not None
+        rows.q[2] += command.arm.q - knot.command.arm.q
+        times = [here.t_ns, knot.t_ns, after[0].t_ns]
+        return Curve(rows, times, coast_ns=self._coast_ns, known={}).rates(knot.t_ns)
 
     def _kept(self, seam_ns: int) -> list[Knot]:
         """What has to stay of the plan for the path to be the same up to a time, at which it is left.

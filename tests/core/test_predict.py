@@ -35,8 +35,8 @@ def test_base_twists_are_integrated_from_the_measured_pose():
     plan.rest_at(Command(base=BaseTwistCommand(V_WB_B=twist)), 0)
     plan.splice(Waypoints(V_WB_B=np.tile(twist, (8, 1))), t0_ns=0, dt_ns=DT, source=SOURCE)
     x_WB = np.array([1.0, 2.0, 0.5])
-    state = RobotState(t_ns=0, q=np.zeros(0), dq=np.zeros(0), x_WB=x_WB)
-    ahead = StatePredictor().predict(state, plan, 6 * DT)
+    state = RobotState(t_ns=DT, q=np.zeros(0), dq=np.zeros(0), x_WB=x_WB)
+    ahead = StatePredictor().predict(state, plan, 7 * DT)
     np.testing.assert_allclose(ahead.x_WB, integrate_twist(x_WB, twist, 0.3), atol=1e-9)
 
 
@@ -78,9 +78,9 @@ def test_the_last_target_is_the_last_row_even_when_the_plan_ends_before():
 
 def test_integrated_deltas_keep_the_measured_distance_to_the_setpoint():
     plan = joint_plan([[0.0], [1.0], [2.0], [2.5]])
-    state = RobotState(t_ns=DT // 2, q=np.array([0.4]), dq=np.zeros(1))
-    ahead = StatePredictor(model=IntegratedDeltas()).predict(state, plan, 5 * DT // 2)
-    assert ahead.q[0] == pytest.approx(0.4 + (2.25 - 0.5))
+    state = RobotState(t_ns=DT, q=np.array([0.9]), dq=np.zeros(1))
+    ahead = StatePredictor(model=IntegratedDeltas()).predict(state, plan, 3 * DT)
+    assert ahead.q[0] == pytest.approx(0.9 + (2.5 - 1.0))
     assert ahead.dq[0] == pytest.approx(0.5 / 0.05)
 
 
@@ -110,12 +110,12 @@ def test_a_lagging_arm_runs_the_time_constant_behind_a_steady_setpoint():
 @given(st.lists(st.floats(-1, 1), min_size=3, max_size=8), st.floats(0.01, 0.3), st.floats(-1, 1))
 def test_the_lag_is_integrated_as_exactly_as_small_steps_do(targets, tau, start):
     plan = joint_plan([[target] for target in targets])
-    state = RobotState(t_ns=7_000_000, q=np.array([start]), dq=np.zeros(1))
+    state = RobotState(t_ns=0, q=np.array([start]), dq=np.zeros(1))
     end_ns = (len(targets) - 1) * DT
     x, step_s = start, 1e-5
     knots = np.arange(len(targets)) * DT * 1e-9
     decay = np.exp(-step_s / tau)
-    for t in np.arange(0.007, end_ns * 1e-9 - step_s / 2, step_s):
+    for t in np.arange(0.0, end_ns * 1e-9 - step_s / 2, step_s):
         setpoint = np.interp(t + step_s / 2, knots, targets)
         x = setpoint + (x - setpoint) * decay
     ahead = StatePredictor(model=TrackingLag(time_constant_s=tau)).predict(state, plan, end_ns)

@@ -1,5 +1,7 @@
 """What the robot does when its own measurements are wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pinocchio as pin
 import pytest
@@ -18,6 +20,7 @@ from robot_runtime.core.action import (
     Reference,
 )
 from robot_runtime.core.executor import Executor
+from robot_runtime.core.limits import MotionLimits
 from robot_runtime.core.method import METHODS
 from robot_runtime.core.open_requests import PartOutcome
 from robot_runtime.core.safety import Cause, Mode
@@ -48,12 +51,19 @@ def state(t_ns: int, x_WB, V_WB_B=SPEED, **kwargs) -> RobotState:
     )
 
 
+QUICK = replace(
+    MOBILE_LIMITS,
+    base=MotionLimits(speed=np.full(3, 10.0), acceleration=np.full(3, 1e4), jerk=np.full(3, 1e7)),
+)
+"""A base that does as it is told at once."""
+
+
 class Driving:
     """A robot that is led forwards at 0.4 m/s and does as it is told."""
 
     def __init__(self, method: str = "time-aligned") -> None:
         self.executor = Executor(
-            action_spec=SPEC, method=METHODS[method], limits=MOBILE_LIMITS, control_period_ns=TICK
+            action_spec=SPEC, method=METHODS[method], limits=QUICK, control_period_ns=TICK
         )
         self.now_ns, self.x = 0, np.zeros(3)
         self.executor.reset(self.measured(), 0)

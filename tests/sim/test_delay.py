@@ -125,7 +125,7 @@ def test_a_delay_counts_from_the_capture_in_its_slot():
     assert [t for t, _ in arrivals_ms(server)] == [150, 350]
 
 
-def test_a_robot_waits_for_a_lost_answer_exactly_as_long_as_the_deadline():
+def test_a_robot_waits_for_a_lost_answer_as_long_as_the_deadline_and_a_row():
     delays = np.full(200, 100 * NS_PER_MS)
     delays[40:44] = LOST  # 2.0 s to 2.2 s: one request of those that are made every 200 ms
     trace = LatencyTrace(name="x", delays_ns=delays, starts_with_episode=True)
@@ -135,7 +135,7 @@ def test_a_robot_waits_for_a_lost_answer_exactly_as_long_as_the_deadline():
     captures = [splice.source.t_obs_ns for splice in episode.record.splices]
     gaps_ms = sorted(np.diff(captures) // NS_PER_MS)
     assert episode.result.summary["num_failed_requests"] == 1.0
-    assert gaps_ms[-1] == 200 + trace.deadline_ns // NS_PER_MS
+    assert 0 <= gaps_ms[-1] - 200 - trace.deadline_ns // NS_PER_MS <= 50
     assert set(gaps_ms[:-1]) == {200}
 
 

