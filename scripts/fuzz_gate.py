@@ -194,10 +194,12 @@ def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counte
         state_limits=open_watch,
         hand_pose=lambda q: pin.SE3.Identity(),
     )
-    now_ns, sent, coming = 0, Command(), []
+    now_ns, sent = 0, Command()
+    coming: list[tuple[int, ChunkPart]] = []
     executor.reset(state_of(sent, 0), 0)
     stop_at = int(rng.integers(EPISODE_TICKS // 4, EPISODE_TICKS))
-    log, stopped = [], 0
+    log: list[np.ndarray] = []
+    stopped = 0
     for k in range(EPISODE_TICKS):
         now_ns += PERIOD_NS * int(rng.integers(2, 60)) if rng.random() < 0.005 else PERIOD_NS
         is_stale = rng.random() < 0.002

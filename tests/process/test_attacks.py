@@ -33,6 +33,8 @@ from robot_runtime.wire.messages import (
     Welcome,
 )
 
+pytestmark = pytest.mark.real_time
+
 TIMEOUT_S = 20.0
 
 

@@ -29,6 +29,8 @@ from sim.render import Renderer, RenderingUnavailableError
 from sim.tasks import make_task
 from sim.world import World
 
+pytestmark = pytest.mark.real_time
+
 SIZE = (96, 128)
 PATIENT_NS = NS_PER_S
 """Heartbeats and age of pictures that a busy machine, which stops all threads for a while, keeps as well."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from threading import Thread
 
 import numpy as np
+import pytest
 from continuing import STEP, ContinuingPolicy
 
 from drivers.fr3 import FR3_LIMITS
@@ -22,6 +23,8 @@ from robot_runtime.robot import Robot
 from robot_runtime.runner import SERVER_BACK, SERVER_LOST, Runner, Setting
 from robot_runtime.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
+
+pytestmark = pytest.mark.real_time
 
 METHOD = replace(METHODS["committed-prefix"], request=PreviousChunk(when=EveryRows(rows=1, max_in_flight=8)))
 DT_NS = ContinuingPolicy().action_spec.dt_ns

@@ -27,6 +27,8 @@ from robot_runtime.runner import Runner, Setting
 from robot_runtime.server.process import ServerProcess
 from sim.realtime import RealTimeConfig, run_real_time
 
+pytestmark = pytest.mark.real_time
+
 START_TIMEOUT_S = 60.0
 KNOWN_POLICIES = ", ".join(sorted(policy_names()))
 

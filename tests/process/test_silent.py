@@ -18,6 +18,8 @@ from robot_runtime.client import PolicyClient
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 from robot_runtime.wire.events import ServerReady
 
+pytestmark = pytest.mark.real_time
+
 NUM_SILENT, NUM_BEFORE, WAIT_S = 1000, 1024, 60.0
 
 

@@ -22,6 +22,7 @@ def main(folder: Path, port: str, kind: str) -> int:
     names, token = folder / "names.json", folder / "token"
     names.write_bytes(msgspec.json.encode(NAMES[kind]))
     token.write_text("open sesame")
+    token.chmod(0o600)
     where = {kind: f"127.0.0.1:{port}"}
     args = Serve(
         policy=("echo",), address="tcp://127.0.0.1:*", names=names, token=token, json=folder / "ready.json",
