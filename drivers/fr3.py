@@ -18,13 +18,13 @@ FR3_LIMITS = Limits(
     ),
     gripper_min=0.0,
     gripper_max=0.08,
-    gripper=MotionLimits(speed=np.array([0.2]), acceleration=np.array([10.0]), jerk=np.array([1000.0])),
+    gripper=MotionLimits(speed=np.array([2.0]), acceleration=np.array([200.0]), jerk=np.array([2e4])),
     hand_translation=MotionLimits.of_norm(speed=3.0, acceleration=9.0, jerk=4500.0),
     hand_rotation=MotionLimits.of_norm(speed=2.5, acceleration=17.0, jerk=8500.0),
 )
 """Joints in rad and s, the hand in m, rad and s; finger distance in m.
 
 Source: Franka Robotics, Robot and interface specifications, "Limits for Franka Research 3"; libfranka,
-rate_limiting.h. The fingers close at 0.2 m/s (0.1 m/s each); how hard they start is theirs to decide, the
-numbers here only keep the setpoint smooth.
+rate_limiting.h. The fingers follow their setpoint at 0.2 m/s whatever it does: a setpoint that
+crept at that speed would be late twice. Its numbers only keep it smooth.
 """

@@ -12,6 +12,7 @@ the speed rises after a stop. Exit code 1 if there is one.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +45,7 @@ from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
-from robot_runtime.core.transforms import rotation_to_6d, wrap_angle
+from robot_runtime.core.transforms import compose_planar, inverse_planar, rotation_to_6d
 from robot_runtime.results import result_json
 
 PERIOD_NS, DT_NS, HORIZON = 2_000_000, 50_000_000, 16
@@ -247,8 +248,8 @@ def look_at(robot: Robot, sent: np.ndarray, stopped: int, counted: Counted) -> N
     counted.not_finite += int((~np.isfinite(sent)).any(axis=1).sum())
     limits, dt_s = robot.limits, PERIOD_NS / 1e9
     if isinstance(robot.fields[0], BasePose):
-        sent = sent.copy()
-        sent[:, 2] = np.cumsum(np.concatenate([[sent[0, 2]], wrap_angle(np.diff(sent[:, 2]))]))
+        own = [compose_planar(inverse_planar(a), b) for a, b in pairwise(sent)]  # along its own axes
+        sent = np.cumsum([np.zeros(3), *own], axis=0)
     if robot.low is not None and robot.high is not None:
         beyond = (sent > robot.high + 1e-12) | (sent < robot.low - 1e-12)
         counted.position += int(beyond.any(axis=1).sum())

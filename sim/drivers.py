@@ -175,10 +175,14 @@ def sim_robot(world: World, clock: Clock) -> Robot:
 
 
 def sim_limits(*, has_base: bool) -> Limits:
-    """What a simulated robot may be told: the FR3's limits, and those of its base if it has one."""
+    """What a simulated robot may be told: the FR3's limits, and those of its base if it has one.
+
+    A setpoint may change twice as fast as the base itself accelerates: it is followed with a lag of its own,
+    and would be late twice.
+    """
     if not has_base:
         return FR3_LIMITS
-    base = MotionLimits(speed=SPEED_MAX, acceleration=ACCELERATION_MAX, jerk=JERK_MAX)
+    base = MotionLimits(speed=SPEED_MAX, acceleration=2.0 * ACCELERATION_MAX, jerk=JERK_MAX)
     return replace(FR3_LIMITS, base=base)
 
 

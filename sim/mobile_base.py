@@ -48,7 +48,7 @@ SPEED_MAX = np.array([0.8, 0.8, 1.6])
 """Of the setpoint along and about the base's own axes (vx, vy, wz) [m/s, m/s, rad/s]."""
 ACCELERATION_MAX = np.array([1.0, 1.0, 2.5])
 """[m/s², m/s², rad/s²]"""
-JERK_MAX = np.array([20.0, 20.0, 50.0])
+JERK_MAX = np.array([40.0, 40.0, 100.0])
 """[m/s³, m/s³, rad/s³]"""
 
 

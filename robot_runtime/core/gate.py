@@ -53,8 +53,9 @@ class Shortfall:
     distance: float
     """How far short of the target it stays, the worst axis [rad] or [m]."""
     position: bool = False
-    """The target lies beyond a position limit, or could not be left again in time."""
+    """The target lies beyond a position limit."""
     velocity: bool = False
+    """To be at the target now would take more speed; so too for the next two, catching up included."""
     acceleration: bool = False
     jerk: bool = False
     not_finite: bool = False
@@ -178,15 +179,6 @@ class AxisGate:
     @property
     def is_at_rest(self) -> bool:
         return not any(axis.v or axis.a or axis.v_sent for axis in self._axes)
-
-    def turn(self, angle: float) -> None:
-        """Go on in coordinates in which the first two axes are turned by an angle [rad]."""
-        c, s = math.cos(angle), math.sin(angle)
-        x, y = self._axes[:2]
-        for name in ("v", "a", "v_sent", "a_sent"):
-            along, across = getattr(x, name), getattr(y, name)
-            setattr(x, name, c * along - s * across)
-            setattr(y, name, s * along + c * across)
 
     def step(
         self, position: list[float], gap: list[float], lag: list[float], speed: list[float]

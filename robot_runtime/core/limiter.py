@@ -170,9 +170,9 @@ class Limiter:
         """Odometry calls `x_after` what was `x_before`: the base goes on as it went, in the new frame."""
         if isinstance(self._sent.base, BasePoseCommand):
             part = self._part(self._sent.base)
-            assert isinstance(part, _Numbers)
+            assert isinstance(part, _BasePose)
             x_WB = compose_planar(x_after, compose_planar(inverse_planar(x_before), self._sent.base.x_WB))
-            part.turn(x_WB.tolist(), float(x_after[2] - x_before[2]))
+            part.go_on_from(x_WB)
             self._sent = replace(self._sent, base=BasePoseCommand(x_WB=x_WB))
 
     def _elapsed_s(self, now_ns: int) -> float:
@@ -198,18 +198,10 @@ class Limiter:
 
 
 class _Numbers:
-    """A part whose commands are n numbers, each an axis; of a base pose the last one is an angle."""
+    """A part whose commands are n numbers, each an axis."""
 
-    def __init__(
-        self,
-        gate: AxisGate,
-        start: list[float],
-        make: Callable[[list[float]], Any],
-        *,
-        is_pose: bool = False,
-    ) -> None:
+    def __init__(self, gate: AxisGate, start: list[float], make: Callable[[list[float]], Any]) -> None:
         self._gate, self._sent, self._planned, self._make = gate, start, start, make
-        self._is_pose = is_pose
 
     @property
     def is_at_rest(self) -> bool:
@@ -232,21 +224,31 @@ class _Numbers:
         self._planned = self._sent
         return self._make(self._sent)
 
-    def turn(self, sent: list[float], angle: float) -> None:
-        """Go on from `sent`, in coordinates turned by an angle [rad]."""
-        self._sent = self._planned = sent
-        self._gate.turn(angle)
-
     def _go(self, steps: list[float]) -> None:
         self._sent = [p + step for p, step in zip(self._sent, steps, strict=True)]
-        if self._is_pose:
-            self._sent[2] = wrap_angle(self._sent[2])
 
     def _between(self, a: list[float], b: list[float]) -> list[float]:
-        out = [y - x for x, y in zip(a, b, strict=True)]
-        if self._is_pose and math.isfinite(out[2]):
-            out[2] = wrap_angle(out[2])
-        return out
+        """From one to the other, along the axes."""
+        return [y - x for x, y in zip(a, b, strict=True)]
+
+
+class _BasePose(_Numbers):
+    """A base by pose; its axes are the base's own, where it was sent last."""
+
+    def go_on_from(self, x_WB: Float[np.ndarray, "3"]) -> None:
+        """The same place by another name."""
+        self._sent = self._planned = x_WB.tolist()
+
+    def _go(self, steps: list[float]) -> None:
+        x, y, yaw = self._sent
+        c, s = math.cos(yaw), math.sin(yaw)
+        along, across, turn = steps
+        self._sent = [x + c * along - s * across, y + s * along + c * across, wrap_angle(yaw + turn)]
+
+    def _between(self, a: list[float], b: list[float]) -> list[float]:
+        dx, dy, turn = (q - p for p, q in zip(a, b, strict=True))
+        c, s = math.cos(self._sent[2]), math.sin(self._sent[2])
+        return [c * dx + s * dy, c * dy - s * dx, wrap_angle(turn) if math.isfinite(turn) else turn]
 
 
 class _Twist(_Numbers):
@@ -350,8 +352,8 @@ def _make_part(command: ArmCommand | GripperCommand | BaseCommand, limits: Limit
             start = [min(max(width, limits.gripper_min), limits.gripper_max)]
             return _Numbers(gate, start, lambda numbers: GripperCommand(width=numbers[0]))
         case BasePoseCommand(x_WB=x):
-            gate = AxisGate(_in_world(_need(limits.base, "base")), period_s=period_s)
-            return _Numbers(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)), is_pose=True)
+            gate = AxisGate(_need(limits.base, "base"), period_s=period_s)
+            return _BasePose(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
         case BaseTwistCommand(V_WB_B=twist):
             base = _need(limits.base, "base")
             rates = MotionLimits(speed=base.acceleration, acceleration=base.jerk, jerk=base.jerk)
@@ -364,12 +366,3 @@ def _need(limits: MotionLimits | None, part: str) -> MotionLimits:
     if limits is None:
         raise InvalidValueError(f"the {part} is commanded, but the robot's limits declare none for it")
     return limits
-
-
-def _in_world(base: MotionLimits) -> MotionLimits:
-    """Limits along the world's axes with which the base keeps to its own, whichever way it faces."""
-    out = []
-    for own in (base.speed, base.acceleration, base.jerk):
-        along = min(own[0], own[1]) / math.sqrt(2.0)
-        out.append(np.array([along, along, own[2]]))
-    return MotionLimits(speed=out[0], acceleration=out[1], jerk=out[2])
