@@ -26,8 +26,10 @@ from robot_runtime.robot import Robot
 from sim.kinematics import NUM_JOINTS, Q_HOME
 from sim.mobile_base import (
     ACCELERATION_MAX,
-    JERK_MAX,
     POSE_GAIN,
+    SETPOINT_ACCELERATION,
+    SETPOINT_JERK,
+    SETPOINT_SPEED,
     SPEED_MAX,
     Odometry,
     OdometryErrors,
@@ -177,12 +179,13 @@ def sim_robot(world: World, clock: Clock) -> Robot:
 def sim_limits(*, has_base: bool) -> Limits:
     """What a simulated robot may be told: the FR3's limits, and those of its base if it has one.
 
-    A setpoint may change twice as fast as the base itself accelerates: it is followed with a lag of its own,
-    and would be late twice.
+    The base keeps to its own speed and acceleration (`SimBase`), whatever its setpoint does. The setpoint's
+    limits are far wider: plans count from the measured base, and one that was held back here and lags there
+    would be led back again by every chunk.
     """
     if not has_base:
         return FR3_LIMITS
-    base = MotionLimits(speed=SPEED_MAX, acceleration=2.0 * ACCELERATION_MAX, jerk=JERK_MAX)
+    base = MotionLimits(speed=SETPOINT_SPEED, acceleration=SETPOINT_ACCELERATION, jerk=SETPOINT_JERK)
     return replace(FR3_LIMITS, base=base)
 
 

@@ -48,7 +48,11 @@ SPEED_MAX = np.array([0.8, 0.8, 1.6])
 """Of the setpoint along and about the base's own axes (vx, vy, wz) [m/s, m/s, rad/s]."""
 ACCELERATION_MAX = np.array([1.0, 1.0, 2.5])
 """[m/s², m/s², rad/s²]"""
-JERK_MAX = np.array([40.0, 40.0, 100.0])
+SETPOINT_SPEED = np.array([5.0, 5.0, 10.0])
+"""How fast the setpoint itself may be led [m/s, m/s, rad/s]."""
+SETPOINT_ACCELERATION = np.array([100.0, 100.0, 250.0])
+"""[m/s², m/s², rad/s²]"""
+SETPOINT_JERK = np.array([1e5, 1e5, 2.5e5])
 """[m/s³, m/s³, rad/s³]"""
 
 

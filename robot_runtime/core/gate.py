@@ -40,6 +40,10 @@ _RESERVE = 0.7
 all of it: the target may lose speed meanwhile."""
 _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
+_ROOM = 1e-9
+"""That is left before a position limit while moving: rounded numbers must not pass it [rad] or [m]."""
+_PACE_S = 0.05
+"""Time over which the target's speed is smoothed [s]: plans of noisy rows are followed in the mean."""
 _SNAP = 0.25
 """Share of the jerk that closing the last gap may take: the two steps after it take three times that."""
 _FAR_S = 10.0
@@ -72,6 +76,7 @@ class _Axis:
         "gain",
         "jerk",
         "offset",
+        "pace",
         "ramp_s",
         "snap",
         "speed",
@@ -89,6 +94,7 @@ class _Axis:
     def stand(self) -> None:
         self.v = self.a = 0.0  # of the continuous path, at the last setpoint
         self.v_sent = self.a_sent = 0.0  # divided differences of the setpoints
+        self.pace = 0.0  # the target's speed, smoothed
 
     def can_stop(self, v: float, a: float, room: float, curve_room: float) -> bool:
         """Whether an axis that moves at v, a can be braked before its room is used up, and below its curve.
@@ -238,8 +244,9 @@ class AxisGate:
     def _can_stop(self, i: int, position: float, v: float, a: float) -> bool:
         """Whether axis i at that position, speed and acceleration can be braked within its limits."""
         can_stop = self._axes[i].can_stop
-        return can_stop(v, a, self._high[i] - position, self._curve_high[i] - position) and can_stop(
-            -v, -a, position - self._low[i], position - self._curve_low[i]
+        up, down = self._high[i] - position - _ROOM, position - self._low[i] - _ROOM
+        return can_stop(v, a, up, self._curve_high[i] - position) and can_stop(
+            -v, -a, down, position - self._curve_low[i]
         )
 
     def _lead(
@@ -252,7 +259,9 @@ class AxisGate:
             down = axis.easy_speed(p - self._low[i], p - self._curve_low[i])
             if not self._low[i] < p + aim < self._high[i]:
                 speed = 0.0
-            frame = min(max(speed, -_FRAME * down), _FRAME * up)
+            speed = min(max(speed, -axis.speed), axis.speed)
+            axis.pace += (speed - axis.pace) * self._dt / (_PACE_S + self._dt)
+            frame = min(max(axis.pace, -_FRAME * down), _FRAME * up)
             far = _FAR_S * axis.speed
             x.append(min(max(frame * self._dt - aim, -far), far))
             v.append(axis.v - frame)

@@ -184,7 +184,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     assert main([*command, "--plan"]) == 0
     assert "1 policy is missing" in capsys.readouterr().out
     folder = tmp_path / "checkpoints" / "fetch" / "flow-world-0"
-    train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "1"]
+    train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "3"]
     train += ["--execution-horizon", "3"]
     assert main([*train, "--steps", "2", "--width", "32", "--output", str(folder)]) == 0
     assert capabilities_of(load_policy(folder)).execution_horizon == 3

@@ -70,7 +70,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
 ):
     folder = tmp_path / "seeing"
     few = ("--glimpses", "0", "--estimator-steps", "2", "--steps", "1", "--batch-size", "8")
-    more = ("--init", "fetch", "--episodes", "1", "--demonstrations", str(tmp_path / "more.npz"))
+    more = ("--init", "fetch", "--episodes", "3", "--demonstrations", str(tmp_path / "more.npz"))
     command = ["train", "--task", "fetch", "--output", str(folder), "--dataset", str(recorded)]
     assert main([*command, *few, *more]) == 0
     num_frames, num_more = len(load_dataset(recorded)), len(load_demonstrations(tmp_path / "more.npz"))
