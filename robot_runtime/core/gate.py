@@ -201,6 +201,8 @@ class AxisGate:
         passing: list[tuple[float, float] | None] = []  # speed and acceleration after the step
         velocity = acceleration = jerk = False
         for i, axis in enumerate(self._axes):
+            if abs(speed[i]) <= axis.speed:  # a jump is no motion
+                axis.pace += (speed[i] - axis.pace) * dt / (_PACE_S + dt)
             v = gap[i] / dt
             a = (v - axis.v_sent) / dt
             too_fast, too_hard = abs(v) > axis.speed, abs(a) > axis.acceleration
@@ -218,7 +220,7 @@ class AxisGate:
             for p, g, low, high in zip(position, gap, self._low, self._high, strict=True)
         ]
         outside = any(abs(aim - g) > 1e-12 for aim, g in zip(aims, gap, strict=True))
-        led, then = self._lead(position, aims, speed)
+        led, then = self._lead(position, aims)
         out = [g if state else s for g, state, s in zip(gap, passing, led, strict=True)]
         self._move(out, [state or other for state, other in zip(passing, then, strict=True)])
         return out, Shortfall(
@@ -250,18 +252,15 @@ class AxisGate:
         )
 
     def _lead(
-        self, position: list[float], aims: list[float], speeds: list[float]
+        self, position: list[float], aims: list[float]
     ) -> tuple[list[float], list[tuple[float, float]]]:
         """(steps, speeds and accelerations after them) towards targets that move."""
         given, x, v, frames, ups, downs = self._lead_in, [], [], [], [], []
-        for i, (axis, p, aim, speed) in enumerate(zip(self._axes, position, aims, speeds, strict=True)):
+        for i, (axis, p, aim) in enumerate(zip(self._axes, position, aims, strict=True)):
             up = axis.easy_speed(self._high[i] - p, self._curve_high[i] - p)
             down = axis.easy_speed(p - self._low[i], p - self._curve_low[i])
-            if not self._low[i] < p + aim < self._high[i]:
-                speed = 0.0
-            speed = min(max(speed, -axis.speed), axis.speed)
-            axis.pace += (speed - axis.pace) * self._dt / (_PACE_S + self._dt)
-            frame = min(max(axis.pace, -_FRAME * down), _FRAME * up)
+            is_inside = self._low[i] < p + aim < self._high[i]
+            frame = min(max(axis.pace, -_FRAME * down), _FRAME * up) if is_inside else 0.0
             far = _FAR_S * axis.speed
             x.append(min(max(frame * self._dt - aim, -far), far))
             v.append(axis.v - frame)
