@@ -42,8 +42,6 @@ _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
 _ROOM = 1e-9
 """That is left before a position limit while moving: rounded numbers must not pass it [rad] or [m]."""
-_PACE_S = 0.05
-"""Time over which the target's speed is smoothed [s]: plans of noisy rows are followed in the mean."""
 _SNAP = 0.25
 """Share of the jerk that closing the last gap may take: the two steps after it take three times that."""
 _FAR_S = 10.0
@@ -76,7 +74,6 @@ class _Axis:
         "gain",
         "jerk",
         "offset",
-        "pace",
         "ramp_s",
         "snap",
         "speed",
@@ -94,7 +91,6 @@ class _Axis:
     def stand(self) -> None:
         self.v = self.a = 0.0  # of the continuous path, at the last setpoint
         self.v_sent = self.a_sent = 0.0  # divided differences of the setpoints
-        self.pace = 0.0  # the target's speed, smoothed
 
     def can_stop(self, v: float, a: float, room: float, curve_room: float) -> bool:
         """Whether an axis that moves at v, a can be braked before its room is used up, and below its curve.
@@ -201,8 +197,6 @@ class AxisGate:
         passing: list[tuple[float, float] | None] = []  # speed and acceleration after the step
         velocity = acceleration = jerk = False
         for i, axis in enumerate(self._axes):
-            if abs(speed[i]) <= axis.speed:  # a jump is no motion
-                axis.pace += (speed[i] - axis.pace) * dt / (_PACE_S + dt)
             v = gap[i] / dt
             a = (v - axis.v_sent) / dt
             too_fast, too_hard = abs(v) > axis.speed, abs(a) > axis.acceleration
@@ -220,7 +214,7 @@ class AxisGate:
             for p, g, low, high in zip(position, gap, self._low, self._high, strict=True)
         ]
         outside = any(abs(aim - g) > 1e-12 for aim, g in zip(aims, gap, strict=True))
-        led, then = self._lead(position, aims)
+        led, then = self._lead(position, aims, speed)
         out = [g if state else s for g, state, s in zip(gap, passing, led, strict=True)]
         self._move(out, [state or other for state, other in zip(passing, then, strict=True)])
         return out, Shortfall(
@@ -252,15 +246,15 @@ class AxisGate:
         )
 
     def _lead(
-        self, position: list[float], aims: list[float]
+        self, position: list[float], aims: list[float], speeds: list[float]
     ) -> tuple[list[float], list[tuple[float, float]]]:
         """(steps, speeds and accelerations after them) towards targets that move."""
         given, x, v, frames, ups, downs = self._lead_in, [], [], [], [], []
-        for i, (axis, p, aim) in enumerate(zip(self._axes, position, aims, strict=True)):
+        for i, (axis, p, aim, speed) in enumerate(zip(self._axes, position, aims, speeds, strict=True)):
             up = axis.easy_speed(self._high[i] - p, self._curve_high[i] - p)
             down = axis.easy_speed(p - self._low[i], p - self._curve_low[i])
             is_inside = self._low[i] < p + aim < self._high[i]
-            frame = min(max(axis.pace, -_FRAME * down), _FRAME * up) if is_inside else 0.0
+            frame = min(max(speed, -_FRAME * down), _FRAME * up) if is_inside else 0.0
             far = _FAR_S * axis.speed
             x.append(min(max(frame * self._dt - aim, -far), far))
             v.append(axis.v - frame)
