@@ -4,8 +4,9 @@ any thread:  mailbox.put(value); doorbell.ring()        owner:  poll(socket, doo
                                                                 mailbox.take()
 """
 
+import contextlib
 import os
-from threading import Lock
+from threading import Lock, RLock
 from typing import NamedTuple
 
 
@@ -49,6 +50,7 @@ class Doorbell:
 
     def __init__(self) -> None:
         self._is_closed = False
+        self._lock = RLock()  # a signal handler may ring in the middle of a ring
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
@@ -63,12 +65,9 @@ class Doorbell:
 
     def ring(self) -> None:
         """Wake the owner; a bell that is ringing already rings on, a closed one stays silent."""
-        if self._is_closed:
-            return
-        try:
-            os.write(self._write_fd, b"!")
-        except BlockingIOError:
-            return
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if not self._is_closed:
+                os.write(self._write_fd, b"!")
 
     def clear(self) -> None:
         """Stop ringing; to be called before looking for what the bell announced."""
@@ -79,6 +78,7 @@ class Doorbell:
 
     def close(self) -> None:
         """Give up the file; the owner does this."""
-        self._is_closed = True
-        os.close(self._read_fd)
-        os.close(self._write_fd)
+        with self._lock:  # or a late ring would write into whatever gets the number next
+            self._is_closed = True
+            os.close(self._read_fd)
+            os.close(self._write_fd)

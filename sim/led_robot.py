@@ -95,7 +95,7 @@ def _with_pictures(observation: Observation, world: World, cameras: Cameras | No
 
 
 def execute_row(robot: LedRobot, scorer: Scorer, row: Numbers, next_row: Numbers) -> None:
-    """Command one row as the executor does: straight to the next row, gripper held, within limits."""
+    """Command one row: straight to the next row, gripper held, within limits."""
     t_obs_ns = robot.world.t_ns
     for k in range(TICKS_PER_ROW):
         robot.send(scorer, robot.between(row, next_row, k / TICKS_PER_ROW), t_obs_ns)

@@ -138,33 +138,32 @@ class _Track:
 
     def at(self, t_ns: int) -> np.ndarray:
         i, x, duration_s = self._piece(t_ns)
-        if x <= 0.0:
-            return self._rows[i].copy()
-        a, b, c = x * x * (3.0 - 2.0 * x), duration_s * x * (1.0 - x) ** 2, duration_s * x * x * (1.0 - x)
-        return self._moved(i, a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i))
+        return self._rows[i].copy() if x <= 0.0 else self._moved(i, self._gone(i, x, duration_s))
 
     def at_rows(self, times_ns: Sequence[int]) -> np.ndarray:
         """As `at`, but on a path that goes through the last row when it is due, and stands there."""
-        if len(self._times) == 1:
-            return np.repeat(
-                self._moved(np.array([0]), np.zeros((1, self._rates.shape[1]))), len(times_ns), axis=0
-            )
-        i = np.clip(np.searchsorted(self._due, times_ns, side="right") - 1, 0, len(self._due) - 2)
+        last = len(self._due) - 1
+        if last == 0:
+            return np.repeat(self._rows, len(times_ns), axis=0)
+        i = np.clip(np.searchsorted(self._due, times_ns, side="right") - 1, 0, last - 1)
         x = np.clip((np.array(times_ns) - self._due[i]) / NS_PER_S / self._due_s[i], 0.0, 1.0)
-        a, b, c = (
-            x * x * (3.0 - 2.0 * x),
-            self._due_s[i] * x * (1.0 - x) ** 2,
-            self._due_s[i] * x * x * (1.0 - x),
-        )
+        a, b, c = (share[:, None] for share in _shares(x, self._due_s[i]))
         end = self._end_rates(i)
         if self._due_s[-1] != self._durations[-1]:
-            end[i == len(self._due) - 2] = self._steps[-1] / self._due_s[-1]
-        return self._moved(i, a[:, None] * self._steps[i] + b[:, None] * self._rates[i] - c[:, None] * end)
+            end[i == last - 1] = self._steps[-1] / self._due_s[-1]
+        return self._moved(i, a * self._steps[i] + b * self._rates[i] - c * end)
 
     def rate(self, t_ns: int) -> np.ndarray:
         i, x, duration_s = self._piece(t_ns)
-        if x <= 0.0:
-            return self._rates[i].copy()
+        return self._rates[i].copy() if x <= 0.0 else self._growth(i, x, duration_s)
+
+    def _gone(self, i: int, x: float, duration_s: float) -> np.ndarray:
+        """The step from row i after a share x of a piece's time."""
+        a, b, c = _shares(x, duration_s)
+        return a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
+
+    def _growth(self, i: int, x: float, duration_s: float) -> np.ndarray:
+        """How fast that step grows."""
         a, b, c = 6.0 * x * (1.0 - x) / duration_s, (1.0 - x) * (1.0 - 3.0 * x), x * (2.0 - 3.0 * x)
         return a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
 
@@ -210,6 +209,10 @@ class _RotationTrack(_Track):
         i, x, _ = self._piece(t_ns)
         return self._quats[i].copy() if x <= 0.0 else super().at(t_ns)
 
+    def at_rows(self, times_ns: Sequence[int]) -> np.ndarray:
+        alone = len(self._quats) == 1
+        return np.repeat(self._quats, len(times_ns), axis=0) if alone else super().at_rows(times_ns)
+
     def _moved(self, i: int | np.ndarray, step: np.ndarray) -> np.ndarray:
         if step.ndim == 1:
             return quaternion_from_rotation(pin.exp3(step) @ self._rows[i])
@@ -219,14 +222,18 @@ class _RotationTrack(_Track):
     def rate(self, t_ns: int) -> np.ndarray:
         """Angular velocity: J(r) times the growth of the rotation vector r since row i."""
         i, x, duration_s = self._piece(t_ns)
-        growth = super().rate(t_ns)
         if x <= 0.0:
-            return growth
-        a, b, c = x * x * (3.0 - 2.0 * x), duration_s * x * (1.0 - x) ** 2, duration_s * x * x * (1.0 - x)
-        r = a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
+            return self._rates[i].copy()
+        r, growth = self._gone(i, x, duration_s), self._growth(i, x, duration_s)
         turned, angle = np.cross(r, growth), _angles(r)
         once, twice = (1.0 - np.cos(angle)) / angle**2, (angle - np.sin(angle)) / angle**3
         return growth + once * turned + twice * np.cross(r, turned)
+
+
+def _shares[X: (float, np.ndarray)](x: X, duration_s: X) -> tuple[X, X, X]:
+    """Of the step, of the rate at its start and, to be taken off, of that at its end (cubic Hermite)."""
+    left = 1.0 - x
+    return x * x * (3.0 - 2.0 * x), duration_s * x * left * left, duration_s * x * x * left
 
 
 def _angles(r: np.ndarray) -> np.ndarray:

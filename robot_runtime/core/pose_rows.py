@@ -6,7 +6,9 @@ n rotations are matrices (n, 3, 3) or quaternions (n, 4), unit, wxyz, w >= 0.
 import numpy as np
 
 from robot_runtime.core.shapes import Float
-from robot_runtime.core.transforms import STRAIGHT
+
+STRAIGHT = 0.9999995
+"""Cosine of half the angle between two rotations from which on the geodesic is taken for a line."""
 
 
 def rotations_from_quaternions(quats: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 3 3"]:

@@ -13,8 +13,6 @@ import pinocchio as pin
 from robot_runtime.core.shapes import Float
 
 TWO_PI = 2.0 * math.pi
-STRAIGHT = 0.9999995
-"""Cosine of half the angle between two rotations from which on the geodesic is taken for a line."""
 PoseNumbers = tuple[float, float, float, float, float, float, float]
 """A pose as plain numbers: position (3) [m], unit quaternion wxyz (4)."""
 
@@ -44,20 +42,6 @@ def quaternion_from_rotation(R_AB: np.ndarray) -> Float[np.ndarray, "4"]:
     x, y, z, w = pin.Quaternion(np.asarray(R_AB, dtype=float)).coeffs()
     quat = np.array([w, x, y, z])
     return -quat if w < 0 else quat
-
-
-def slerp(quat_0: np.ndarray, quat_1: np.ndarray, alpha: float) -> Float[np.ndarray, "4"]:
-    """Geodesic between two unit quaternions (4,) wxyz: `quat_0` at alpha 0, `quat_1` at alpha 1."""
-    dot = float(quat_0 @ quat_1)
-    if dot < 0.0:
-        quat_1, dot = -quat_1, -dot
-    if dot > STRAIGHT:
-        mixed = quat_0 + alpha * (quat_1 - quat_0)
-    else:
-        theta = math.acos(min(dot, 1.0))
-        mixed = math.sin((1.0 - alpha) * theta) * quat_0 + math.sin(alpha * theta) * quat_1
-    mixed = mixed / math.sqrt(float(mixed @ mixed))
-    return -mixed if mixed[0] < 0 else mixed
 
 
 def rotation_from_6d(columns: Float[np.ndarray, "*n 6"]) -> Float[np.ndarray, "*n 3 3"]:

@@ -10,12 +10,10 @@ from robot_runtime.core.transforms import (
     interpolate_planar,
     inverse_planar,
     pose_from_numbers,
-    pose_from_quaternion,
     pose_to_numbers,
     quaternion_from_rotation,
     rotation_from_6d,
     rotation_to_6d,
-    slerp,
     wrap_angle,
 )
 
@@ -33,16 +31,6 @@ def test_planar_poses_form_a_group(a, b, c):
     assert abs(wrap_angle(left[2] - right[2])) < 1e-12
     np.testing.assert_allclose(compose_planar(a, inverse_planar(a))[:2], identity[:2], atol=1e-12)
     np.testing.assert_allclose(compose_planar(identity, a)[:2], a[:2])
-
-
-@given(rotation_vector, rotation_vector, st.floats(0.0, 1.0))
-def test_slerp_is_the_geodesic_of_so3(v0, v1, alpha):
-    R0, R1 = pin.exp3(v0), pin.exp3(v1)
-    if np.linalg.norm(pin.log3(R0.T @ R1)) > 3.0:
-        return  # two ways round are equally short
-    expected = R0 @ pin.exp3(alpha * pin.log3(R0.T @ R1))
-    quat = slerp(quaternion_from_rotation(R0), quaternion_from_rotation(R1), alpha)
-    np.testing.assert_allclose(pose_from_quaternion(np.zeros(3), quat).rotation, expected, atol=1e-6)
 
 
 @given(rotation_vector)
