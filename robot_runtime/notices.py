@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+MAX_KINDS = 100
+"""Texts of a server are kinds, too: one that never says the same twice is kept to so many."""
+OTHER = "something of a kind that was not said yet"
 Say = Callable[[str, bool], None]
 """Writes a line: its text, and whether it is routine."""
 
@@ -21,6 +24,8 @@ class Notices:
 
     def counted(self, kind: str, count: int, text: str, *, is_routine: bool = False) -> None:
         """As `note`, of what somebody else counts and has come to `count`."""
+        if kind not in self.counts and len(self.counts) >= MAX_KINDS:
+            kind, count = OTHER, self.counts.get(OTHER, 0) + 1
         self.counts[kind], self._routine[kind] = count, is_routine
         if count >= self._next.setdefault(kind, 1):
             while self._next[kind] <= count:
