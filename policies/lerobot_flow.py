@@ -22,12 +22,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
 from lerobot.policies.pi_gemma import PiGemmaRMSNorm
 from torch import Tensor
 
 from policies.cuda_graphs import one_chunk
+from policies.flow.sampler import num_final
 from policies.lerobot_causal import CausalSuffix
+from policies.lerobot_fused import Modulations, embedded_times, fuse, pi05_condition
 from robot_runtime.errors import CheckpointError
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
@@ -79,8 +80,7 @@ class LeRobotFlow:
         """Of each column (D,), from their numbers to the robot's."""
         self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
         take_flow_times_by_row(policy.model, config.type)
-        if is_compiled:
-            compile_network(policy)
+        self._modulations = compile_network(policy) if is_compiled else None
 
     def chunk(self) -> AbstractContextManager[None]:
         return one_chunk() if self._is_compiled else nullcontext()
@@ -96,14 +96,15 @@ class LeRobotFlow:
         return Encoded(denoise, batch_size, causal)
 
     def velocity(
-        self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None, num_final: int
+        self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None, times: Tensor
     ) -> Tensor:
         """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
         if context.causal is not None and len(x) == context.batch_size and not x.requires_grad:
-            return -context.causal(x, 1.0 - t, num_final)
+            return -context.causal(x, 1.0 - t, num_final(times))
+        told = 1.0 - t if self._modulations is None else self._modulations(1.0 - t, times)
         shape = context.batch_size, -1
-        rows, times = x.unflatten(0, shape), 1.0 - t.unflatten(0, shape)
-        by_sample = [-context.denoise(rows[:, k], times[:, k]) for k in range(rows.shape[1])]
+        rows, told = x.unflatten(0, shape), told.unflatten(0, shape)
+        by_sample = [-context.denoise(rows[:, k], told[:, k]) for k in range(rows.shape[1])]
         return torch.stack(by_sample, dim=1).flatten(0, 1)
 
     def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
@@ -115,14 +116,16 @@ class LeRobotFlow:
         return self._after(rows[..., : self._dim]).double().numpy()
 
 
-def compile_network(policy: Any, *, backend: str = "inductor") -> None:
+def compile_network(policy: Any, *, backend: str = "inductor") -> Modulations | None:
     """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
 
     Once for each size of batch, at its first call; on a GPU, kernels go out as one graph (static shapes).
-    SmolVLA's step is left out: it appends to its cache and crops it again, which cannot be one graph.
+    Before, `lerobot_fused.fuse` makes fewer and larger products of it. Returns what of pi0.5 is to be told
+    instead of flow times.
 
     backend: torch.compile's.
     """
+    modulations = fuse(policy)
     model, options = policy.model, {}
     if backend == "inductor" and torch.device(policy.config.device).type == "cuda":
         options = {"mode": "reduce-overhead"}
@@ -130,8 +133,8 @@ def compile_network(policy: Any, *, backend: str = "inductor") -> None:
     is_pi = hasattr(model, "paligemma_with_expert")
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
-    if is_pi:
-        model.denoise_step = compiled(model.denoise_step)
+    model.denoise_step = compiled(model.denoise_step)
+    return None if modulations is None else Modulations(compiled(modulations))
 
 
 def take_flow_times_by_row(model: Any, kind: str) -> None:
@@ -177,25 +180,14 @@ def _pi05_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[Ten
     if t.ndim == 1:
         return whole(x, t)
     embedded, pad_masks, att_masks, _ = whole(x, t[:, 0])
-    times = _embedded_times(model, t, model.action_in_proj.out_features).to(t.dtype)
-    condition = F.silu(model.time_mlp_out(F.silu(model.time_mlp_in(times))))
-    return embedded, pad_masks, att_masks, condition
+    return embedded, pad_masks, att_masks, pi05_condition(model, t)
 
 
 def _rows_with_times(model: Any, x: Tensor, t: Tensor, width: int) -> Tensor:
     rows = model.action_in_proj(x)
-    both = torch.cat([rows, _embedded_times(model, t, width).to(rows.dtype)], dim=2)
+    both = torch.cat([rows, embedded_times(model, t, width).to(rows.dtype)], dim=2)
     out: Tensor = model.action_time_mlp_out(F.silu(model.action_time_mlp_in(both)))
     return out
-
-
-def _embedded_times(model: Any, t: Tensor, width: int) -> Tensor:
-    """(B, H, width)"""
-    config = model.config
-    flat = create_sinusoidal_pos_embedding(
-        t.flatten(), width, config.min_period, config.max_period, device=t.device
-    )
-    return flat.unflatten(0, t.shape)
 
 
 @contextmanager

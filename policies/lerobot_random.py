@@ -180,9 +180,14 @@ def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, d
             output_features={"action": PolicyFeature(FeatureType.ACTION, (8,))},
             **more,
         )
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
             policy = get_policy_class(kind)(config)
+            for (
+                layer
+            ) in policy.modules():  # what the flow time modulates starts at zero, and would do nothing
+                if getattr(layer, "cond_dim", None):
+                    torch.nn.init.normal_(layer.dense.weight, std=0.02)
     policy = policy.to(device)
     if kind == "smolvla" and dtype == "bfloat16":
         policy.model.vlm_with_expert.to(torch.bfloat16)

@@ -3,6 +3,8 @@
     what is seen ─► image encoder ─► prefill ─► step, step, ..., step ─► rows
                     └──────── once ────────┘    └── once per flow time
 
+The image encoder's time is that of the prefix's embedding: pictures made ready and encoded, words looked up.
+
 The floor of a stage is max(operations / peak, bytes / bandwidth), with 2 operations per weight and token,
 every weight read once, and the cached keys and values once per robot (roofline). Peaks are the data sheet's
 (dense bf16) where it is known, and what a large product and a large copy reach in this run where it is not.
@@ -11,8 +13,10 @@ every weight read once, and the cached keys and values once per robot (roofline)
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -72,22 +76,30 @@ def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -
     sampler, batch = ChunkSampler(network), _batch(seen, batch_size, network.row_dim)
     first_rows = HorizonAwareSchedule()
 
-    def encode() -> None:
-        with torch.no_grad(), network.chunk():
-            network.encode(seen)
-
     x = torch.randn((batch_size, network.horizon, network.row_dim), device=device)
-    t = torch.full((batch_size, network.horizon), 0.5, device=device)
+    times = torch.full((batch_size, network.horizon), 0.5, dtype=torch.float64)
+    t = times.float().to(device)
+    embed_prefix = policy.model.embed_prefix
 
-    def steps() -> float:
-        with torch.no_grad(), network.chunk():
+    def by_stage() -> list[float]:
+        """Of one chunk, as it runs: nobody waits for the device between its stages."""
+        marks = _Marks(device)
+
+        def embedded(*given: Any, **named: Any) -> Any:
+            out = embed_prefix(*given, **named)
+            marks.set()
+            return out
+
+        _wait(device)
+        with torch.no_grad(), network.chunk(), patch.object(policy.model, "embed_prefix", embedded):
+            marks.set()
             context = network.encode(seen)
-            _wait(device)
-            started_s = time.perf_counter()
+            marks.set()
             for _ in range(network.num_steps):
-                network.velocity(x, t, context, None, num_final=0)
-            _wait(device)
-            return (time.perf_counter() - started_s) / network.num_steps
+                network.velocity(x, t, context, None, times)
+            marks.set()
+        images, prefill, steps = marks.between()
+        return [images, prefill, steps / network.num_steps]
 
     def first_row() -> float:  # those after it may still be under way
         _wait(device)
@@ -95,12 +107,11 @@ def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -
         next(sampler.run(batch, first_rows))
         return time.perf_counter() - started_s
 
-    images = _timed(lambda: _embed_images(policy, seen), device, n)
-    prefix = _timed(encode, device, n)
+    images, prefill, step = zip(*[by_stage() for _ in range(n + NUM_WARM)][NUM_WARM:], strict=True)
     return {
-        IMAGES: images,
-        PREFILL: [whole - float(np.median(images)) for whole in prefix],
-        STEP: [steps() for _ in range(n + NUM_WARM)][NUM_WARM:],
+        IMAGES: [*images],
+        PREFILL: [*prefill],
+        STEP: [*step],
         WHOLE: _timed(lambda: _exhaust(sampler.run(batch, ConstantSchedule())), device, n),
         FIRST_ROW: [first_row() for _ in range(n + NUM_WARM)][NUM_WARM:],
     }
@@ -134,7 +145,7 @@ def floor(policy: Any, batch_size: int, peak: Peak) -> dict[str, float]:
     cache = 2 * len(language) * text.num_key_value_heads * text.head_dim * prefix  # numbers, of one robot
     size = next(language[0].parameters()).element_size()
     images = at_best(vision, pictures * patches)
-    prefill = at_best(language, prefix)
+    prefill = at_best(language[:-1], prefix)  # the last layer gives keys and values alone
     step = at_best(expert, config.chunk_size, cache * size * batch_size)
     whole = images + prefill + network_steps(policy) * step
     return {
@@ -151,7 +162,7 @@ def network_steps(policy: Any) -> int:
 def _parts(policy: Any) -> tuple[list[nn.Module], list[nn.Module], list[nn.Module]]:
     """Image encoder; layers that make the prefix; what runs in every step."""
     model = policy.model
-    heads = [m for name, m in model.named_children() if name.startswith(("action_", "time_mlp"))]
+    heads = [m for name, m in model.named_children() if name.startswith(("action_", "time_"))]
     if hasattr(model, "vlm_with_expert"):
         both = model.vlm_with_expert
         vlm = both.get_vlm_model()
@@ -195,6 +206,28 @@ def _batch(seen: dict[str, Tensor], size: int, row_dim: int) -> Batch:
 def _exhaust(steps: Iterator[Any]) -> None:
     for _ in steps:
         pass
+
+
+class _Marks:
+    """Instants of the device: when it has come to what was launched last."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._set: list[Any] = []
+
+    def set(self) -> None:
+        if self._device.type != "cuda":
+            self._set.append(time.perf_counter())
+            return
+        self._set.append(torch.cuda.Event(enable_timing=True))
+        self._set[-1].record()
+
+    def between(self) -> list[float]:
+        """Seconds from each to the next."""
+        _wait(self._device)
+        if self._device.type != "cuda":
+            return [b - a for a, b in pairwise(self._set)]
+        return [1e-3 * a.elapsed_time(b) for a, b in pairwise(self._set)]
 
 
 def _timed(work: Callable[[], Any], device: torch.device, n: int) -> list[float]:

@@ -67,7 +67,7 @@ class XvlaFlow:
         return Seen(encoded, inputs["domain_id"], inputs["proprio"].to(self._dtype))
 
     def velocity(
-        self, x: Tensor, t: Tensor, context: Seen, is_prefix: Tensor | None, num_final: int
+        self, x: Tensor, t: Tensor, context: Seen, is_prefix: Tensor | None, times: Tensor
     ) -> Tensor:
         """As `FlowNetwork.velocity`: (a - x) / (1 - t), and 0 where there is nothing left to go."""
         n = len(x) // len(context.proprio)

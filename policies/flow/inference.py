@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,13 +85,11 @@ class FlowNetwork(Protocol):
         """What is seen, once a chunk: the context of B requests."""
         ...
 
-    def velocity(
-        self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None, num_final: int
-    ) -> Tensor:
+    def velocity(self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None, times: Tensor) -> Tensor:
         """Of N samples each, (B * N, H, row_dim), at flow times (B * N, H), 0 noise and 1 action.
 
         is_prefix: (B * N, H) committed rows, for a network that is told; None for one that is not.
-        num_final: how many first rows are at 1 in all samples. Who looked at `t` would wait for the device.
+        times: what `t` says, float64 and on the host: who looked at `t` would wait for the device.
         """
         ...
 
@@ -127,7 +124,7 @@ class CheckpointNetwork:
         return context
 
     def velocity(
-        self, x: Tensor, t: Tensor, context: Tensor, is_prefix: Tensor | None, num_final: int
+        self, x: Tensor, t: Tensor, context: Tensor, is_prefix: Tensor | None, times: Tensor
     ) -> Tensor:
         if len(x) > len(context):
             context = context.repeat_interleave(len(x) // len(context), 0)
@@ -168,12 +165,13 @@ class ChunkSampler:
         num_steps, num_drawn = part.num_steps or self._network.num_steps, num_samples(part)
         finish = [self._finish_steps(part, d, num_steps) for d in batch.delays]
         ends = [answer_rows(part, horizon=self._network.horizon, inference_delay=d) for d in batch.delays]
-        noise = self._noise(batch.seeds, num_drawn * (2 if contrasts(part) else 1))
-        previous = self._previous(batch)
 
         def launched() -> Iterator[tuple[tuple[int, list[int]], Tensor | None]]:
-            num_final = [0] * len(ends)
-            steps = self._denoise(self._network, batch, part, noise[:, :num_drawn], previous, num_steps)
+            context = self._network.encode(batch.seen)  # first: while the device does, the host draws
+            noise = self._noise(batch.seeds, num_drawn * (2 if contrasts(part) else 1))
+            previous, num_final = self._previous(batch), [0] * len(ends)
+            own = noise[:, :num_drawn]
+            steps = self._denoise(self._network, context, batch, part, own, previous, num_steps)
             for step, samples in enumerate(steps, 1):
                 before = num_final
                 num_final = [int((f[:end] <= step).sum()) for f, end in zip(finish, ends, strict=True)]
@@ -196,6 +194,7 @@ class ChunkSampler:
     def _denoise(
         self,
         network: FlowNetwork,
+        context: Any,
         batch: Batch,
         part: SamplerPart,
         noise: Tensor,
@@ -203,7 +202,7 @@ class ChunkSampler:
         num_steps: int,
     ) -> Iterator[Tensor]:
         """Samples (B, N, H, R) after each step, from as much noise; all N share one encoding."""
-        num_samples, shape, context = noise.shape[1], noise.shape, network.encode(batch.seen)
+        num_samples, shape = noise.shape[1], noise.shape
         previous = previous.repeat(num_samples)
         evaluations = calls_per_step(part.exact_jacobian) if isinstance(part, RtcGuidance) else 1
 
@@ -212,13 +211,12 @@ class ChunkSampler:
         if not network.looks_back_only:
             end = horizon
         times = timetable(part, previous=previous, num_steps=num_steps)
-        finals = (times == 1.0).all(dim=1).cumprod(dim=1).sum(dim=1).tolist()  # before each call
-        calls = count()
+        by_call = iter(times[:, :, :end])
 
         def velocity(x: Tensor, t: Tensor, is_prefix: Tensor | None) -> Tensor:
             self.num_evaluations += evaluations * len(x)
             told = None if is_prefix is None else is_prefix[:, :end]
-            wanted = network.velocity(x[:, :end], t[:, :end], context, told, finals[next(calls)])
+            wanted = network.velocity(x[:, :end], t[:, :end], context, told, next(by_call))
             return F.pad(wanted, (0, 0, 0, horizon - end))  # what nobody wants stays noise
 
         steps = denoise(
@@ -237,7 +235,8 @@ class ChunkSampler:
         """The weaker checkpoint's (B, N, H, D) after each step; nothing if there is no noise for them."""
         if self._weak is None or not noise.shape[1]:
             return iter(())
-        return self._denoise(self._weak, batch, ConstantSchedule(), noise, previous, num_steps)
+        context = self._weak.encode(batch.seen)
+        return self._denoise(self._weak, context, batch, ConstantSchedule(), noise, previous, num_steps)
 
     def _choose(
         self, part: SamplerPart, samples: Tensor, previous: PreviousRows, weak: Tensor | None

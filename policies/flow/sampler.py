@@ -94,6 +94,11 @@ def timetable(part: SamplerPart, *, previous: PreviousRows, num_steps: int) -> T
             return constant_timetable(num_steps=num_steps, is_finished=torch.zeros_like(committed))
 
 
+def num_final(times: Tensor) -> int:
+    """How many first rows are at flow time 1, action, in all of a batch (B, H)."""
+    return int((times == 1.0).all(dim=0).cumprod(dim=0).sum())
+
+
 def integrate(
     velocity: Velocity,
     *,

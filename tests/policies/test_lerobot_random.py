@@ -1,6 +1,7 @@
 """LeRobot's VLAs with random weights: what `bench gpu` measures, small, on the CPU."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,11 +9,12 @@ import torch
 
 from policies.flow.inference import Batch, ChunkSampler
 from robot_runtime.cli.bench_gpu import BenchGpu
-from robot_runtime.core.sampler_parts import HorizonAwareSchedule
+from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, RtcGuidance
 
 pytest.importorskip("lerobot", reason="whose policies they are")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 
+from policies import lerobot_flow
 from policies.lerobot_flow import LeRobotFlow, compile_network
 from policies.lerobot_random import random_batch, random_policy
 from policies.lerobot_timing import LEROBOT, STAGES, floor, lerobots_times, peak_of, stage_times
@@ -23,9 +25,15 @@ def policy(request):
     return random_policy(request.param, is_small=True, num_cameras=2, device="cpu")
 
 
-def network_of(policy) -> LeRobotFlow:
+def network_of(policy, *, is_compiled: bool = False) -> LeRobotFlow:
     config = policy.config
-    return LeRobotFlow(policy, lambda rows: rows, horizon=config.chunk_size, dim=config.max_action_dim)
+    return LeRobotFlow(
+        policy,
+        lambda rows: rows,
+        horizon=config.chunk_size,
+        dim=config.max_action_dim,
+        is_compiled=is_compiled,
+    )
 
 
 def chunks(policy, network: LeRobotFlow, part) -> np.ndarray:
@@ -55,15 +63,16 @@ def test_more_robots_raise_the_floor_of_what_computes_and_hardly_that_of_what_re
     assert many["prefill"] == pytest.approx(64 * one["prefill"], rel=0.5)
 
 
-def test_what_is_compiled_gives_the_same_rows(policy, monkeypatch):
-    network, part = network_of(policy), HorizonAwareSchedule(num_steps=3)
-    expected = chunks(policy, network, part)
-    model = policy.model
-    both = model.paligemma_with_expert if hasattr(model, "paligemma_with_expert") else model.vlm_with_expert
-    for owner, name in ((model, "embed_prefix"), (model, "denoise_step"), (both, "forward")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # to be put back
-    compile_network(policy, backend="eager")
-    np.testing.assert_allclose(chunks(policy, network, part), expected, atol=1e-5)
+@pytest.mark.parametrize("kind", ["smolvla", "pi0", "pi05"])
+def test_what_is_fused_and_compiled_gives_the_same_rows(kind, monkeypatch):
+    policy = random_policy(kind, is_small=True, num_cameras=2, device="cpu")
+    parts = HorizonAwareSchedule(num_steps=3), ConstantSchedule(num_steps=3), RtcGuidance(num_steps=3)
+    expected = [chunks(policy, network_of(policy), part) for part in parts]
+    monkeypatch.setattr(lerobot_flow, "compile_network", partial(compile_network, backend="eager"))
+    network = network_of(policy, is_compiled=True)
+    for part, rows in zip(parts, expected, strict=True):
+        for _ in range(2):
+            np.testing.assert_allclose(chunks(policy, network, part), rows, atol=1e-5)
 
 
 def test_a_cpu_without_bfloat16_is_measured_in_float32(monkeypatch, tmp_path):

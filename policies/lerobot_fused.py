@@ -1,0 +1,243 @@
+"""LeRobot's networks as fewer and larger products, before torch compiles them: `fuse`.
+
+    queries, keys, values    one product instead of three
+    gate and up              one instead of two
+    heads that share keys    rows of one product, and the keys are not copied for each head
+    last layer               of a prefix gives keys and values; what nobody uses is not computed
+    flow time                what it does to every norm of pi0.5's expert, in one product, and once for good
+                             where all rows share it (`Modulations`)
+    pictures                 of all cameras go through the image encoder together
+
+They compute what they did, but for rounding. LeRobot keeps pi's image encoder and the products of its norms
+in float32 for the sake of training; where its layers are in bfloat16 these are too, as openpi's own have it.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from lerobot.policies.common.vla_utils import clone_past_key_values, create_sinusoidal_pos_embedding
+from lerobot.policies.pi_gemma import PiGemmaRMSNorm
+from lerobot.utils.constants import OPENPI_ATTENTION_MASK_VALUE
+from torch import Tensor, nn
+from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP, apply_rotary_pos_emb
+from transformers.models.smolvlm.modeling_smolvlm import SmolVLMVisionEmbeddings
+
+MAX_KNOWN = 64
+"""Flow times of which `Modulations` keeps what they do; a schedule of equal steps has ten."""
+
+
+class Modulations:
+    """What flow times do to all norms of pi0.5's expert; computed once for one that all rows share."""
+
+    def __init__(self, of: Callable[[Tensor], Tensor]) -> None:
+        """of: (B, H) to (B, H, M)."""
+        self._of = of
+        self._known: dict[float, Tensor] = {}
+
+    @torch.no_grad()
+    def __call__(self, t: Tensor, times: Tensor) -> Tensor:
+        """(B, H, M) of t (B, H), as LeRobot counts; times: the same on the host, however counted."""
+        first = float(times[0, 0])
+        if (times != first).any():
+            return self._of(t)
+        if first not in self._known:
+            if len(self._known) == MAX_KNOWN:
+                self._known.clear()
+            self._known[first] = self._of(t)[:1, :1].clone()
+        return self._known[first].expand(*t.shape, -1).contiguous()  # one shape and layout for the step
+
+
+def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
+    """Change a policy's network in place; its weights have other names from here on.
+
+    Returns, for pi0.5, what `Modulations` is of: its `denoise_step` is to be told that, not flow times.
+
+    policy: SmolVLA, pi0 or pi0.5, whose flow times go in row by row (`lerobot_flow.take_flow_times_by_row`).
+    """
+    model = policy.eval().model
+    both = model.paligemma_with_expert if hasattr(model, "paligemma_with_expert") else model.vlm_with_expert
+    both.forward = partial(_expert_alone, both.forward)
+    policy.eval = lambda: policy  # every chunk of theirs walks a thousand layers to say so again
+    if not hasattr(model, "paligemma_with_expert"):
+        both.get_vlm_model().vision_model.embeddings.__class__ = WholePictures
+        model.denoise_step = partial(_smolvla_step, model)
+        return None
+    vlm, expert = both.paligemma.model, both.gemma_expert.model
+    for layer in (*vlm.language_model.layers, *expert.layers):
+        _fuse_attention(layer.self_attn)
+        layer.mlp.__class__ = GateAndUp
+        layer.mlp.gate_proj = _side_by_side((layer.mlp.gate_proj, layer.mlp.up_proj))
+        del layer.mlp.up_proj
+    dtype = expert.layers[0].self_attn.q_proj.weight.dtype
+    for part in (vlm.vision_tower, vlm.multi_modal_projector):
+        part.to(dtype)
+    model.embed_prefix = partial(_pi_prefix, both)
+    return _fuse_norms(model, expert, dtype)
+
+
+class WholePictures(SmolVLMVisionEmbeddings):
+    """For pictures all of whose patches are there, as LeRobot's are: nobody asks the device which ones."""
+
+    def forward(self, pixel_values: Tensor, patch_attention_mask: Tensor) -> Tensor:
+        """pixel_values: (B, 3, h, w). Each patch's place in it is rounded to one of those learnt."""
+        patches, side = self.patch_embedding(pixel_values), self.num_patches_per_side
+        boundaries = torch.arange(1 / side, 1.0, 1 / side, device=patches.device)
+        places = (
+            torch.arange(n, dtype=torch.float32, device=patches.device) * (1.0 / n) for n in patches.shape[2:]
+        )
+        rows, columns = (
+            torch.bucketize(place.clamp(max=1.0 - 1e-6).to(pixel_values.dtype), boundaries, right=True)
+            for place in places
+        )
+        positions = (rows[:, None] * side + columns).flatten()
+        out: Tensor = patches.flatten(2).transpose(1, 2) + self.position_embedding(positions)
+        return out
+
+
+class AllHeads(GemmaAttention):
+    """`q_proj` gives queries, keys and values; queries of heads that share keys are rows of one matrix."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        **_: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """hidden_states: (B, n, W). attention_mask: (B, 1, n, keys), to be added."""
+        assert position_embeddings is not None
+        each = self.q_proj(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        num_shared = each.shape[1] // (self.num_key_value_groups + 2)
+        q, k, v = each.split([each.shape[1] - 2 * num_shared, num_shared, num_shared], dim=1)
+        q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        if past_key_values is not None:
+            k, v = past_key_values.update(k, v, self.layer_idx)
+        k, v, attention_mask = _aligned(k, v, attention_mask)
+        grouped = q.unflatten(1, (num_shared, -1))  # (B, shared, group, n, d)
+        weights = (grouped.flatten(2, 3) @ k.transpose(2, 3)).unflatten(2, grouped.shape[2:4]) * self.scaling
+        if attention_mask is not None:
+            weights = weights + attention_mask[:, :, None]
+        weights = weights.softmax(dim=-1, dtype=torch.float32).to(v.dtype).flatten(2, 3)
+        out = (weights @ v).unflatten(2, grouped.shape[2:4]).flatten(1, 2).transpose(1, 2)  # (B, n, heads, d)
+        return self.o_proj(out.flatten(2)), weights
+
+
+def _aligned(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Keys and values (B, shared, n, d), and as many more, which nobody sees, as make n a multiple of 8.
+
+    Products of other sizes run on slower kernels: 8 numbers of 16 bits are loaded at once.
+    """
+    missing = -k.shape[2] % 8
+    if mask is None or not missing:
+        return k, v, mask
+    k, v = F.pad(k, (0, 0, 0, missing)), F.pad(v, (0, 0, 0, missing))
+    return k, v, F.pad(mask, (0, missing), value=OPENPI_ATTENTION_MASK_VALUE)
+
+
+class GateAndUp(GemmaMLP):
+    """`gate_proj` gives both."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_proj(x).chunk(2, dim=-1)
+        out: Tensor = self.down_proj(self.act_fn(gate) * up)
+        return out
+
+
+class ModulatedNorm(PiGemmaRMSNorm):
+    """Takes as its condition what flow times do to all norms, (B, H, norms * 3 * W)."""
+
+    index: int
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        assert cond is not None
+        width = 3 * self.dim
+        scale, shift, gate = cond[..., self.index * width : (self.index + 1) * width].chunk(3, dim=-1)
+        normed = self._norm(x) * (1 + scale.float()) + shift.float()
+        return normed.to(x.dtype), gate.to(x.dtype)
+
+
+def _fuse_attention(attention: Any) -> None:
+    attention.__class__ = AllHeads
+    attention.q_proj = _side_by_side((attention.q_proj, attention.k_proj, attention.v_proj))
+    del attention.k_proj, attention.v_proj
+
+
+def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+    norms = [norm for norm in expert.modules() if isinstance(norm, PiGemmaRMSNorm) and norm.dense is not None]
+    if not norms:
+        return None
+    model.time_modulation = _side_by_side([norm.dense for norm in norms]).to(dtype)
+    for i, norm in enumerate(norms):
+        norm.__class__, norm.index = ModulatedNorm, i
+        del norm.dense
+    model.embed_suffix = partial(_modulated, model.embed_suffix)
+
+    def modulations(t: Tensor) -> Tensor:
+        out: Tensor = model.time_modulation(pi05_condition(model, t).to(dtype))
+        return out
+
+    return modulations
+
+
+def _modulated(
+    embed_suffix: Callable, x: Tensor, modulations: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    embedded, pad_masks, att_masks, _ = embed_suffix(x, x.new_zeros(len(x)))
+    return embedded, pad_masks, att_masks, modulations
+
+
+def pi05_condition(model: Any, t: Tensor) -> Tensor:
+    """What pi0.5 makes of flow times (B, H), (B, H, width)."""
+    times = embedded_times(model, t, model.action_in_proj.out_features).to(t.dtype)
+    return F.silu(model.time_mlp_out(F.silu(model.time_mlp_in(times))))
+
+
+def embedded_times(model: Any, t: Tensor, width: int) -> Tensor:
+    """(B, H, width)"""
+    config = model.config
+    flat = create_sinusoidal_pos_embedding(
+        t.flatten(), width, config.min_period, config.max_period, device=t.device
+    )
+    return flat.unflatten(0, t.shape)
+
+
+def _pi_prefix(
+    both: Any, images: list[Tensor], img_masks: list[Tensor], tokens: Tensor, masks: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As their `embed_prefix`: pictures camera by camera, then words, all of which see each other."""
+    pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
+    is_there = [mask[:, None].expand(-1, pictures.shape[2]) for mask in img_masks]
+    pad_masks = torch.cat([*is_there, masks], dim=1)
+    embedded = torch.cat([*pictures, both.embed_language_tokens(tokens)], dim=1)
+    return embedded, pad_masks, torch.zeros_like(pad_masks, dtype=torch.bool)
+
+
+def _expert_alone(forward: Callable, **given: Any) -> tuple[list[Tensor | None], Any]:
+    """Of the prefix its keys and values are used, and not what its last layer makes of them."""
+    (_, suffix), cache = forward(**given)
+    return [None, suffix], cache
+
+
+def _smolvla_step(
+    model: Any, prefix_pad_masks: Tensor, past_key_values: Any, x_t: Tensor, timestep: Tensor
+) -> Tensor:
+    """Theirs, which appends to its cache and crops it again, on a copy: so that it can be one graph."""
+    copy = clone_past_key_values(past_key_values)
+    out: Tensor = type(model).denoise_step(model, prefix_pad_masks, copy, x_t, timestep)
+    return out
+
+
+def _side_by_side(layers: Iterable[nn.Linear]) -> nn.Linear:
+    """One layer that gives what several give of the same input, one after the other."""
+    layers = list(layers)
+    first, width = layers[0], sum(layer.out_features for layer in layers)
+    has_bias = first.bias is not None
+    out = nn.Linear(first.in_features, width, bias=has_bias, device="meta")
+    out.weight = nn.Parameter(torch.cat([layer.weight.data for layer in layers]), requires_grad=False)
+    if has_bias:
+        out.bias = nn.Parameter(torch.cat([layer.bias.data for layer in layers]), requires_grad=False)
+    return out
