@@ -146,6 +146,7 @@ def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):
     with ServerProcess("track", delay_ms=150) as server:
         assert main(["run", "--task", "track", "--server", server.address, "--duration-s", "1"]) == 0
     out = capsys.readouterr().out.replace("\n", " ")
+    assert out.index("measuring the latency: 8 requests") < out.index("answers take")
     said = re.search(r"answers take (\d+) ms, \d+ at the 0\.9 quantile, d = (\d+) rows", out)
     assert said, out
     latency_ms, d = int(said[1]), int(said[2])
