@@ -101,7 +101,7 @@ def run_real_time(
             on_tick=watch,
             should_stop=lambda: scorer.is_done or should_stop(),
         )
-    result = EpisodeResult.of(config.seed, scorer.score(), record)
+    result = EpisodeResult.of(config.seed, scorer.score(), record, clips=runner.executor.clips)
     return Episode(result=result, record=record, snapshots=snapshots)
 
 

@@ -141,6 +141,12 @@ def test_a_name_that_is_taken_or_no_name_is_refused(tmp_path: Path, name: str):
     assert not (tmp_path / "fresh").exists()
 
 
+def test_a_robot_that_is_named_twice_gets_no_folder_and_neither_does_the_server(tmp_path: Path):
+    with pytest.raises(KeysError, match="'left' is named 2 times"):
+        make_keys(tmp_path / "keys", ["left", "right", "left"])
+    assert not (tmp_path / "keys").exists()
+
+
 def test_keys_that_are_missing_damaged_or_of_the_wrong_machine_say_so(folder: Path, tmp_path: Path):
     with pytest.raises(KeysError, match=r"server\.key_secret is not a key"):
         ServerKeys.load(folder / "left")
