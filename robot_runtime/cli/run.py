@@ -123,13 +123,17 @@ class Run:
         return 0
 
 
-def refuse_fault(episode: "Episode") -> None:
-    """RobotStoppedError if a run did not end because it was told to, or the robot never moved."""
+def refuse_fault(episode: "Episode", *, run: str = "") -> None:
+    """RobotStoppedError if a run did not end because it was told to, or the robot never moved.
+
+    run: which one, where there are several.
+    """
+    of_run = f"{run}: " if run else ""
     cause = episode.record.ticks[-1].cause
     if cause is not Cause.STOP_REQUESTED:
-        raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+        raise RobotStoppedError(f"{of_run}the robot stopped by itself: {cause.value}")
     if episode.record.fault:
-        raise RobotStoppedError(episode.record.fault)
+        raise RobotStoppedError(f"{of_run}{episode.record.fault}")
 
 
 def loop_figures(episode: "Episode") -> dict[str, float]:
