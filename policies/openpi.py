@@ -83,8 +83,9 @@ class OpenpiPolicy:
         try:
             url, key = _checked_url(data["url"], hosts), _checked_key(data.get("api_key"))
             schema, spec = Schema.from_dict(data["schema"]), ActionSpec.from_dict(data["action_spec"])
-            names = value_of(Names, data["names"]) if "names" in data else None
+            names = value_of(Names, data["names"]) if "names" in data else Names()
             tasks = texts(data, "tasks")
+            names.over(Names.of(schema)).refuse_undeclared(schema, spec, policy=url)
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe an openpi server's policy: {error}") from error
         return cls(url, schema=schema, action_spec=spec, names=names, tasks=tasks, api_key=key)

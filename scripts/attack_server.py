@@ -125,9 +125,11 @@ class Robot:
 def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen, str, str]]:
     """A server process, its address, and that of its gateway of that kind, or its own again."""
     with tempfile.TemporaryDirectory() as folder:
-        facts, log = Path(folder) / "ready.json", Path(folder) / "log"
+        facts, log, names = (Path(folder) / name for name in ("ready.json", "log", "names.json"))
+        names.write_text('{"convention": "si", "rotation": "columns"}')
         command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
         command += ["--address", "tcp://127.0.0.1:*", "--torch-threads", "1", "--json", str(facts)]
+        command += ["--names", str(names)]
         if gateway is not None:
             command += [f"--{gateway}", "127.0.0.1:*" if gateway == "groot" else "127.0.0.1:0"]
         with log.open("w") as out:

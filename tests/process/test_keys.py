@@ -96,6 +96,15 @@ def test_other_secrets_that_others_can_use_are_refused_too(tmp_path: Path, optio
     assert f"chmod 600 {secret}" in capsys.readouterr().err
 
 
+def test_what_is_no_certificate_is_said_before_a_policy_is_loaded(tmp_path: Path, capsys):
+    pem = tmp_path / "key.pem"
+    pem.write_text("-----BEGIN PRIVATE KEY-----\nnonsense\n-----END PRIVATE KEY-----\n")
+    pem.chmod(0o600)
+    options = ["--lerobot", "127.0.0.1:0", "--lerobot-tls", str(pem), str(pem)]
+    assert main(["serve", "--policy", "nowhere", *options]) == 1
+    assert "takes a certificate and its private key, as PEM files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

@@ -158,6 +158,17 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         unsaid = [name for name in self.__struct_fields__ if getattr(self, name) is None]
         return msgspec.structs.replace(self, **{name: getattr(defaults, name) for name in unsaid})
 
+    def refuse_undeclared(self, schema: Schema, spec: ActionSpec, *, policy: str) -> None:
+        """InvalidValueError: a number of this policy's can be read in two ways, and nothing says in which."""
+        try:
+            if schema.has_gripper:
+                self._gripper_of(self.gripper_width, "state")
+            self._columns(spec)
+            if _rotations(spec):
+                self.layout()
+        except ValueError as error:
+            raise InvalidValueError(f"of policy {policy!r} {error}") from error
+
     # ---- theirs to ours ------------------------------------------------------------------------
 
     def observation(
