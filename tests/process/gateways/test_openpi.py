@@ -255,6 +255,7 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
         ({"url": "ws://127.0.0.1:1", "names": {"q": {"key": 1}}}, "Expected `str`"),
         ({"url": "ws://127.0.0.1:1", "tasks": [1]}, "tasks is a list of texts"),
         ({"url": "ws://127.0.0.1:1"}, "nothing says what an open gripper is"),
+        ({"url": "ws://127.0.0.1:1", "name": {}}, "there is no name, but url, api_key, schema, action_spec"),
     ],
 )
 def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes: dict, words: str):
@@ -310,6 +311,16 @@ def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_ar
         path.write_text(text)
         with pytest.raises(InvalidValueError, match="does not say what is where"):
             Names.load(path)
+    path.write_text('{"q": {"key": "state", "colour": 1}}')
+    with pytest.raises(
+        InvalidValueError, match=r"`colour` - at `\$.q`; there are key, names, start, stop, scale"
+    ):
+        Names.load(path)
+    path.write_text('{"conventoin": "si"}')
+    with pytest.raises(
+        InvalidValueError, match=r"`conventoin`; there are convention, stroke_m, joint_unit, "
+    ):
+        Names.load(path)
 
 
 def test_entries_are_found_in_nested_dicts_and_cut_to_their_numbers():
