@@ -55,6 +55,7 @@ class Loopback:
 
     def __init__(self, clock: SimClock, welcome: Welcome) -> None:
         self.thread_id, self.num_answers = 0, 0
+        self.new_epochs = itertools.count().__next__
         self._clock, self._welcome = clock, welcome
         self._server = ServerSession(welcome)
         self._client = ClientSession(
