@@ -125,5 +125,6 @@ def test_a_robot_that_never_moved_says_why():
 
     with served(SilentPolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
         record = runner_for(client).run(duration_s=0.5)
-    assert record.fault.startswith("the robot did not move: no answer has come to 1 requests")
+    assert record.fault.startswith("the robot did not move: the run ended ")
+    assert "after the robot had first asked, before the answer came" in record.fault
     assert record.summary()["stalled_s"] > 0.3
