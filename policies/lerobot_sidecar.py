@@ -6,7 +6,7 @@ our observations become theirs, and where their rows count from.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.files import number, read_json, texts, value_of, whole_number
+from policies.files import number, read_json, refuse_unknown, texts, value_of, whole_number
 from policies.flow.features import FeatureConfig, state_features
 from policies.loading import SIDECAR
 from policies.policy import checked_execution_horizon
@@ -93,6 +93,7 @@ class Sidecar:
         path = folder / SIDECAR
         data = read_json(path)
         try:
+            refuse_unknown(data, [field.name for field in fields(cls)])
             spec = ActionSpec.from_dict(data["action_spec"])
             return cls(
                 schema=Schema.from_dict(data["schema"]),

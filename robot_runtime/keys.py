@@ -69,10 +69,12 @@ class RobotKeys:
 def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
     """Make folders for robots, and one for the server unless it is there; returns the new ones.
 
-    KeysError: one of the robots has keys already, or is called "server".
+    KeysError: one of the robots is named twice, has keys already, or is called "server"; nothing is made.
     """
     server = folder / SERVER
     for robot in robots:
+        if robots.count(robot) > 1:
+            raise KeysError(f"robot {robot!r} is named {robots.count(robot)} times: each has one folder")
         if robot == SERVER or (folder / robot).exists() or not robot.isidentifier():
             raise KeysError(
                 f"cannot make keys for robot {robot!r}: a name of letters, digits and underscores is "

@@ -10,7 +10,11 @@ Say = Callable[[str, bool], None]
 
 
 class Notices:
-    """Says the first of a kind at once and every tenfold of it with its number; keeps count of all."""
+    """Says the first of a kind at once, and every tenfold of it with its number; keeps count of all.
+
+    What somebody else counts may have happened several times when it is first heard of: it is said as the
+    first is, and the number with the next tenfold and at the end.
+    """
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -26,11 +30,12 @@ class Notices:
         """As `note`, of what somebody else counts and has come to `count`."""
         if kind not in self.counts and len(self.counts) >= MAX_KINDS:
             kind, count = OTHER, self.counts.get(OTHER, 0) + 1
+        is_first = kind not in self.counts
         self.counts[kind], self._routine[kind] = count, is_routine
         if count >= self._next.setdefault(kind, 1):
             while self._next[kind] <= count:
                 self._next[kind] *= 10
-            self._say(text if count == 1 else f"{text} ({count} times so far)", is_routine)
+            self._say(text if is_first else f"{text} ({count} times so far)", is_routine)
 
     def sum_up(self) -> None:
         """Say how often each kind has happened that happened more than once."""

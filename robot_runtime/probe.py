@@ -1,5 +1,7 @@
 """How late a server's answers are, asked by a robot that stands still, before it starts."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from robot_runtime.client import PolicyClient
@@ -19,10 +21,24 @@ from robot_runtime.wire.messages import Welcome
 
 NUM_REQUESTS = 8
 """The first pays for cold caches and does not count."""
+DEADLINE_NS = 5 * NS_PER_S
+"""Of each."""
+Say = Callable[[str], None]
+"""Gets a line before anything takes long."""
+
+
+def _nothing(line: str) -> None:
+    pass
 
 
 def choose_for(
-    auto: Auto, client: PolicyClient, welcome: Welcome, observation: Observation, clock: Clock
+    auto: Auto,
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    clock: Clock,
+    *,
+    say: Say = _nothing,
 ) -> tuple[Choice, LatencyEstimator]:
     """Measure the server and pick the method; ServerUnavailableError if it does not answer.
 
@@ -30,7 +46,7 @@ def choose_for(
     Returns the latency too, for the executor that runs the method.
     """
     sampler = _probe_sampler(welcome.capabilities)
-    latency = measure_latency(client, welcome, observation, sampler=sampler, clock=clock)
+    latency = measure_latency(client, welcome, observation, sampler=sampler, clock=clock, say=say)
     choice = choose_method(
         welcome.capabilities,
         latency_ns=_known_ns(latency),
@@ -42,7 +58,13 @@ def choose_for(
 
 
 def latency_for(
-    method: Method, client: PolicyClient, welcome: Welcome, observation: Observation, clock: Clock
+    method: Method,
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    clock: Clock,
+    *,
+    say: Say = _nothing,
 ) -> LatencyEstimator | None:
     """Measure the server as this method will ask it; None, and nothing is asked, if it stops to ask.
 
@@ -51,7 +73,7 @@ def latency_for(
     method = fitted(method, welcome.capabilities, policy=welcome.policy)
     if isinstance(method.request, StopAndAsk):
         return None
-    return measure_latency(client, welcome, observation, sampler=method.sampler, clock=clock)
+    return measure_latency(client, welcome, observation, sampler=method.sampler, clock=clock, say=say)
 
 
 def latency_line(latency: LatencyEstimator, dt_ns: int) -> str:
@@ -66,9 +88,16 @@ def latency_line(latency: LatencyEstimator, dt_ns: int) -> str:
 
 
 def measure_latency(
-    client: PolicyClient, welcome: Welcome, observation: Observation, *, sampler: SamplerPart, clock: Clock
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    *,
+    sampler: SamplerPart,
+    clock: Clock,
+    say: Say = _nothing,
 ) -> LatencyEstimator:
     """A few latencies, from asking to the first rows; the first of the connection is left out."""
+    say(f"measuring the latency: {NUM_REQUESTS} requests, up to {DEADLINE_NS / NS_PER_S:g} s each")
     latency, rng = LatencyEstimator(), np.random.default_rng(0)
     epoch = client.new_epochs()  # so a late answer is nobody's
     images = {
@@ -92,7 +121,7 @@ def measure_latency(
             inference_delay=0 if is_prefixless else 1,
             sampler=sampler,
             seed=request_id,
-            deadline_ns=5 * NS_PER_S,
+            deadline_ns=DEADLINE_NS,
         )
         asked_ns = clock.now_ns()
         client.submit(request)

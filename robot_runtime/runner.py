@@ -194,6 +194,7 @@ class Runner:
                 is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
                 self._log(f"{mode.name} -> {tick.mode.name}: {tick.cause.value}", is_routine=is_routine)
                 mode = tick.mode
+        self._say_what_was_otherwise()
         for sentence in executor.clips.sentences():
             self._log(sentence)
         self._notices.sum_up()
@@ -249,9 +250,13 @@ class Runner:
             self._notices.note(slow, slow)
         observation = structs.replace(self._setting.observe(state), images=images)
         request = self.executor.make_request(observation)
+        self._say_what_was_otherwise()
+        return request
+
+    def _say_what_was_otherwise(self) -> None:
+        """What did not go as the method says, the first time and every tenfold of it."""
         for sentence, count in self.executor.counts.fallbacks().items():
             self._notices.counted(sentence, count, sentence)
-        return request
 
     def _images(self, cameras: Cameras, now_ns: int) -> dict[str, Image] | None:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
@@ -279,13 +284,7 @@ class Runner:
                         event.part, now_ns, server_ns=event.queue_ns + event.infer_ns
                     )
                     self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
-                    if outcome not in (PartOutcome.RUNS, PartOutcome.WAITS):
-                        self._notices.note(
-                            f"an answer was not used: {outcome.value}",
-                            f"answer {event.part.request_id} not used: {outcome.value}",
-                            is_routine=outcome
-                            in (PartOutcome.OVERTAKEN, PartOutcome.VOID, PartOutcome.STOPPED),
-                        )
+                    self._say_if_unused(event.part.request_id, outcome)
                 case RequestDropped() | RequestExpired() | RequestFailed():
                     self._notices.note(
                         f"no answer: {_reason(event)}", f"no answer: {event}", is_routine=_is_replaced(event)
@@ -299,6 +298,20 @@ class Runner:
                     self._on_ready(event.welcome)
                 case ServerRefused():
                     self._cannot_go_on(f"the server refuses this robot: {event.reason}")
+
+    def _say_if_unused(self, request_id: int, outcome: PartOutcome) -> None:
+        """One line for an answer of which nothing runs. One that is late while the robot follows another is
+        only counted: the robot lacks nothing."""
+        match outcome:
+            case PartOutcome.RUNS | PartOutcome.WAITS:
+                return
+            case PartOutcome.LATE if self.executor.mode is Mode.RUN:
+                return
+        self._notices.note(
+            f"an answer was not used: {outcome.value}",
+            f"answer {request_id} not used: {outcome.value}",
+            is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.VOID, PartOutcome.STOPPED),
+        )
 
     def _on_ready(self, came: Welcome) -> None:
         """A server is there, at the start or again: the same policy goes on, another one cannot."""

@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-import tyro
 from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,6 +33,8 @@ import attacks_by_bytes
 from attacks_of_gateways import GATEWAY_ATTACKS
 
 from policies.loading import load_policy
+from robot_runtime.cli.options import Maybe, OutputFile, Several, Within
+from robot_runtime.cli.script import run_script
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.request import ChunkRequest
@@ -55,11 +57,11 @@ class Args:
 
     policy: str = "clear-seeing"
     """One with cameras, so that pictures can be part of it."""
-    seconds: float = 5.0
+    seconds: Annotated[float, Within(0.5, 3600)] = 5.0
     """Before, during and after each attack."""
-    only: tuple[str, ...] = ()
+    only: Several[Literal[*ATTACKS, *GATEWAY_ATTACKS]] = ()  # type: ignore[valid-type]
     """Names of attacks; all of them without, those on gateways included."""
-    json: Path | None = None
+    json: Maybe[OutputFile] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +127,11 @@ class Robot:
 def served(policy: str, gateway: str | None) -> Iterator[tuple[subprocess.Popen, str, str]]:
     """A server process, its address, and that of its gateway of that kind, or its own again."""
     with tempfile.TemporaryDirectory() as folder:
-        facts, log = Path(folder) / "ready.json", Path(folder) / "log"
+        facts, log, names = (Path(folder) / name for name in ("ready.json", "log", "names.json"))
+        names.write_text('{"convention": "si", "rotation": "columns"}')
         command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
         command += ["--address", "tcp://127.0.0.1:*", "--torch-threads", "1", "--json", str(facts)]
+        command += ["--names", str(names)]
         if gateway is not None:
             command += [f"--{gateway}", "127.0.0.1:*" if gateway == "groot" else "127.0.0.1:0"]
         with log.open("w") as out:
@@ -211,10 +215,9 @@ def _rss_mb(pid: int) -> int:
 
 def main(args: Args) -> int:
     """Exit code 1 unless all attacks are held off."""
-    outcomes = []
+    outcomes, schema = [], load_policy(args.policy).schema
     print("| attack | before | during | after | losses | newcomer [s] | RSS max [MB] | held off |")
     print("|---|---|---|---|---|---|---|---|")
-    schema = load_policy(args.policy).schema
     for name in args.only or (*ATTACKS, *GATEWAY_ATTACKS):
         o = attacked(name, schema, args)
         outcomes.append(o)
@@ -226,4 +229,4 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args)))
+    run_script(Args, main)

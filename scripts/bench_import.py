@@ -8,9 +8,9 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-import tyro
+from robot_runtime.cli.options import Count, Maybe, OutputFile
+from robot_runtime.cli.script import run_script
 
 OURS = "import robot_runtime"
 FLOOR = "import pinocchio, numpy, msgspec"
@@ -18,9 +18,9 @@ FLOOR = "import pinocchio, numpy, msgspec"
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    rounds: int = 11
+    rounds: Count = 11
     """How often to start Python for each, in turn."""
-    json: Path | None = None
+    json: Maybe[OutputFile] = None
     """Write the results to this file."""
 
 
@@ -44,4 +44,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    run_script(Args, main)

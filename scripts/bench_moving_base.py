@@ -14,13 +14,14 @@ In simulated time, so the figures are the same on every machine.
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 
+from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
+from robot_runtime.cli.script import run_script
 from robot_runtime.core.action import BasePoseCommand, BaseTwistCommand, Command, PoseCommand
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import pose_from_planar, quaternion_from_rotation
@@ -42,11 +43,11 @@ STANDS_BELOW = 0.05
 class BenchMovingBase:
     """Hand errors while the base drives, and the time to rest after the last command."""
 
-    seeds: int = 20
+    seeds: Count = 20
     """Odometries, and places to start from."""
-    seconds: float = 6.0
+    seconds: Annotated[float, Within(0.1, 3600)] = 6.0
     """Of driving, for each."""
-    json: Path | None = None
+    json: Maybe[OutputFile] = None
     """Write the results to this file."""
 
     def main(self) -> int:
@@ -122,4 +123,4 @@ def _figures(values: np.ndarray) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(tyro.cli(BenchMovingBase).main())
+    run_script(BenchMovingBase, BenchMovingBase.main)

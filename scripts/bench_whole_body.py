@@ -11,15 +11,16 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.cli.options import Maybe, OutputFile, Within
+from robot_runtime.cli.script import run_script
 from robot_runtime.core.action import BasePoseCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import pose_from_planar, quaternion_from_rotation
@@ -37,9 +38,9 @@ and what they took [ns]."""
 class BenchWholeBody:
     """Time one tick of differential inverse kinematics, 7 joints on a base that moves in the plane."""
 
-    ticks: int = 5_000
+    ticks: Annotated[int, Within(500, 1_000_000)] = 5_000
     """How many to time."""
-    json: Path | None = None
+    json: Maybe[OutputFile] = None
     """Write the results to this file."""
 
     def main(self) -> int:
@@ -142,4 +143,4 @@ def _figures(samples: list[tuple[float, float]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(tyro.cli(BenchWholeBody).main())
+    run_script(BenchWholeBody, BenchWholeBody.main)

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from policies.loading import load_policy
 from policies.shipped import find_checkpoint
+from robot_runtime.cli.options import Count, Seed
+from robot_runtime.cli.script import run_script
 from robot_runtime.errors import RobotRuntimeError
 
 _FORBIDDEN = (
@@ -54,8 +54,8 @@ _STEPS: tuple[dict[str, Any], ...] = (
 class Fuzz:
     """See the module."""
 
-    num: int = 10_000
-    seed: int = 0
+    num: Count = 10_000
+    seed: Seed = 0
 
     def main(self) -> int:
         """Returns 1 if a folder did what it should not."""
@@ -246,4 +246,4 @@ def _damage_bytes(path: Path, rng: random.Random) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(tyro.cli(Fuzz).main())
+    run_script(Fuzz, Fuzz.main)

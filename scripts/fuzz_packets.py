@@ -21,7 +21,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import tyro
 import zmq
 from rich.progress import track
 
@@ -31,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "wire"))
 from live_server import LiveServer
 from session_pair import make_request, make_schema, make_welcome, reply, sealed, start_next
 
+from robot_runtime.cli.options import AnyCount, Maybe, OutputFile, Seed, Steps
+from robot_runtime.cli.script import run_script
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import Sealed, decode, encode, read_header
 from robot_runtime.wire.frames import ProtocolError
@@ -64,11 +65,11 @@ WORST: list[object] = [
 class Args:
     """Fuzz until so many packets were taken."""
 
-    count: int = 1_000_000
-    live: int = 0
+    count: Steps = 1_000_000
+    live: AnyCount = 0
     """So many more go to a live server over a socket."""
-    seed: int = 0
-    json: Path | None = None
+    seed: Seed = 0
+    json: Maybe[OutputFile] = None
 
 
 def corpus() -> list[list[bytes]]:
@@ -276,4 +277,4 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args)))
+    run_script(Args, main)

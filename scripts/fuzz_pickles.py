@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "server"))
 
 from test_pickle_format import HOSTILE
 
+from robot_runtime.cli.options import AnyCount, Maybe, OutputFile, Seed, Steps
+from robot_runtime.cli.script import run_script
 from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
@@ -62,13 +63,13 @@ OPENPI, GROOT = SI.over(Names.of(POLICY.schema)), SI.over(groot.names_of(POLICY.
 class Args:
     """Fuzz the readers with so many messages of each kind."""
 
-    pickles: int = 100_000
-    messages: int = 100_000
+    pickles: Steps = 100_000
+    messages: Steps = 100_000
     """Of openpi's and GR00T's, half each."""
-    first: int = 0
+    first: AnyCount = 0
     """Number of the first case."""
-    seed: int = 0
-    json: Path | None = None
+    seed: Seed = 0
+    json: Maybe[OutputFile] = None
 
 
 # ---- what stock clients send ---------------------------------------------------------------------------
@@ -316,4 +317,4 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args)))
+    run_script(Args, main)

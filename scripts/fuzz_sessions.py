@@ -17,13 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "wire"))
 
 from session_pair import MS, SPEC, TICK, make_request, make_schema, make_welcome, start_next
 
+from robot_runtime.cli.options import AnyRows, Maybe, OutputFile, Seed, Share, Steps
+from robot_runtime.cli.script import run_script
 from robot_runtime.wire.client_session import ClientSession, ClientState
 from robot_runtime.wire.codec import decode, encode, read_header
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
@@ -40,18 +41,18 @@ DEADLINE_NS = 400 * MS
 class Args:
     """Fuzz the protocol until so many packets have been delivered."""
 
-    deliveries: int = 100_000
-    drop: float = 0.05
+    deliveries: Steps = 100_000
+    drop: Share = 0.05
     """Share of packets that are lost; the others are shares too."""
-    duplicate: float = 0.1
-    truncate: float = 0.05
+    duplicate: Share = 0.1
+    truncate: Share = 0.05
     """Cut short: a frame loses its end, or the last frames are missing."""
-    max_delay_ticks: int = 20
+    max_delay_ticks: AnyRows = 20
     """Each packet is late by 0 to so many ticks of 5 ms, by itself, so they overtake each other."""
-    restart: float = 0.0005
+    restart: Share = 0.0005
     """Of the server, per tick."""
-    seed: int = 0
-    json: Path | None = None
+    seed: Seed = 0
+    json: Maybe[OutputFile] = None
 
 
 class Network:
@@ -214,4 +215,4 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args)))
+    run_script(Args, main)

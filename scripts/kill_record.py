@@ -8,7 +8,6 @@ seed, read all numbers and the first and last pictures of every episode that had
 go on in the folder with another recording, three times in a row. Exit code 1 if anything was lost.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import pinocchio as pin
 
+from robot_runtime.cli.options import Count, Seed
+from robot_runtime.cli.script import run_script
 from robot_runtime.core.action import Command, GripperCommand, JointCommand
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
@@ -154,12 +156,15 @@ def episodes_in(folder: Path) -> int:
         return 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--command", action="store_true", help="kill robot-runtime record itself")
-    options = parser.parse_args()
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    times: Count = 100
+    seed: Seed = 0
+    command: bool = False
+    """Kill robot-runtime record itself."""
+
+
+def main(options: Args) -> int:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["lerobot.datasets.lerobot_dataset", "robot_runtime.recorder"])
     rng, lost, in_time, finished_in_all = random.Random(options.seed), 0, 0, 0
@@ -187,4 +192,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(Args, main, description=__doc__)

@@ -9,22 +9,22 @@ everybody every ten minutes. Exit code 1 if the process grew by more than --limi
 
 import itertools
 import os
-import sys
 import time
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, Literal, cast
 
 import numpy as np
-import tyro
 
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import Q_HOME, IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
+from robot_runtime.cli.options import Hertz, Within
+from robot_runtime.cli.script import run_script
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.executor import Tick
-from robot_runtime.core.method import method_named
+from robot_runtime.core.method import METHODS, method_named
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.state import Observation
 from robot_runtime.robot import Robot
@@ -44,10 +44,10 @@ DELAY_NS, RESTART_NS, UNANSWERED = NS_PER_S // 10, 600 * NS_PER_S, 50
 class Args:
     """Run the control loop for so long of its own time."""
 
-    minutes: float = 60.0
-    control_hz: float = 500.0
-    method: str = "time-aligned"
-    limit_mb: float = 20.0
+    minutes: Annotated[float, Within(0.01, 100_000)] = 60.0
+    control_hz: Hertz = 500.0
+    method: Literal[*METHODS] = "time-aligned"  # type: ignore[valid-type]
+    limit_mb: Annotated[float, Within(0, 100_000)] = 20.0
 
 
 class Loopback:
@@ -55,6 +55,7 @@ class Loopback:
 
     def __init__(self, clock: SimClock, welcome: Welcome) -> None:
         self.thread_id, self.num_answers = 0, 0
+        self.new_epochs = itertools.count().__next__
         self._clock, self._welcome = clock, welcome
         self._server = ServerSession(welcome)
         self._client = ClientSession(
@@ -154,4 +155,4 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args, description=__doc__)))
+    run_script(Args, main, description=__doc__)

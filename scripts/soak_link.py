@@ -15,15 +15,17 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import numpy as np
-import tyro
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "process"))
 
 from slow_link import slow_link
 
 from policies.scripted import FRANKA
+from robot_runtime.cli.options import Maybe, Milliseconds, OutputFile, Seed, Share, Within
+from robot_runtime.cli.script import run_script
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.request import ChunkRequest
@@ -37,14 +39,14 @@ START_S = 120.0
 class Args:
     """Ask over a slow link for so long."""
 
-    minutes: float = 10.0
-    round_trip_ms: float = 400.0
-    jitter_ms: float = 20.0
-    loss: float = 0.02
+    minutes: Annotated[float, Within(0.01, 100_000)] = 10.0
+    round_trip_ms: Milliseconds = 400.0
+    jitter_ms: Milliseconds = 20.0
+    loss: Share = 0.02
     """Share of packets that have to be sent again."""
-    requests_per_s: float = 5.0
-    seed: int = 0
-    json: Path | None = None
+    requests_per_s: Annotated[float, Within(0.01, 1000)] = 5.0
+    seed: Seed = 0
+    json: Maybe[OutputFile] = None
 
 
 def asked(client: PolicyClient, args: Args) -> tuple[Counter[str], list[float]]:
@@ -122,4 +124,4 @@ def soak(address: str, args: Args) -> dict:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args)))
+    run_script(Args, main)

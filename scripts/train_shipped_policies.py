@@ -16,10 +16,11 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-
-import tyro
+from typing import Literal
 
 from policies.flow.checkpoint import load, write_card
+from robot_runtime.cli.options import Some
+from robot_runtime.cli.script import run_script
 from sim.lab_policies import PREFIX, SHIPPED
 from sim.mobile_lab import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
 from sim.statistics import wilson_interval
@@ -34,11 +35,12 @@ MOBILE_ROWS = 4
 RUNTIME = (sys.executable, "-m", "robot_runtime.cli")
 ROOT = Path(__file__).parent.parent
 CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results"
+NAMES = (*TABLE_TASKS, *HOUSEHOLD_TASKS, *(f"{task}{SEEING_SUFFIX}" for task in HOUSEHOLD_TASKS))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    checkpoints: tuple[str, ...] = (*TABLE_TASKS, *HOUSEHOLD_TASKS)
+    checkpoints: Some[Literal[*NAMES]] = (*TABLE_TASKS, *HOUSEHOLD_TASKS)  # type: ignore[valid-type]
     """Which ones: a task, or a household task and -seeing."""
     train: bool = True
     """Train; otherwise take the checkpoints that are there."""
@@ -111,4 +113,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    run_script(Args, main)

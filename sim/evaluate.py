@@ -5,7 +5,7 @@ policy really took.
 """
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from robot_runtime.core.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.capabilities import fitted
 from robot_runtime.core.correction import ResidualHead
 from robot_runtime.core.executor import Executor, Splice, Tick
+from robot_runtime.core.limiter import ClipTally
 from robot_runtime.core.method import Method
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.safety import Mode
@@ -27,7 +28,7 @@ from sim.clock import SimClock
 from sim.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.drivers import sim_limits, sim_robot, sim_whole_body
 from sim.render import take_pictures
-from sim.task import EpisodeScore, with_picture_sizes
+from sim.task import EpisodeScore, Task, with_picture_sizes
 from sim.tasks import make_task
 from sim.traces import LatencyTrace, constant
 from sim.world import World
@@ -46,10 +47,18 @@ class EpisodeResult:
     """Fingerprint of the command log."""
     arrivals: tuple[tuple[float, float], ...] = ()
     """Of each answer that entered the plan: (capture since the one before, capture to first row) [s, s]."""
+    held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """What the limits held back, as "arm jerk": for how many ticks, and by how much at most [rad] or [m]."""
 
     @classmethod
     def of(
-        cls, seed: int, score: EpisodeScore, record: RunRecord, server: DelayedPolicy | None = None
+        cls,
+        seed: int,
+        score: EpisodeScore,
+        record: RunRecord,
+        *,
+        clips: ClipTally | None = None,
+        server: DelayedPolicy | None = None,
     ) -> "EpisodeResult":
         """What an episode comes to; with a virtual server, also what it cost."""
         summary = record.summary()
@@ -65,7 +74,10 @@ class EpisodeResult:
             for a, b in pairwise(record.splices)
         )
         digest = record.digest() if record.is_whole else ""
-        return cls(seed=seed, score=score, summary=summary, digest=digest, arrivals=arrivals)
+        held = {}
+        if clips is not None:
+            held = {" ".join(key): (num, clips.farthest[key]) for key, num in clips.num_ticks.items()}
+        return cls(seed=seed, score=score, summary=summary, digest=digest, arrivals=arrivals, held_back=held)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,6 +128,16 @@ class Informed:
         return None if tick.source is None else self._t_obs_ns
 
 
+def check_fit(policy: Policy, task: Task) -> None:
+    """SchemaMismatchError: the policy is for another robot than the task. InvalidValueError: it does not
+    know the task."""
+    offered = with_picture_sizes(task.schema, policy.schema.cameras)
+    wrong = mismatches(robot=offered, policy=policy.schema)
+    if wrong:
+        raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task.name!r}: " + "; ".join(wrong))
+    check_task(task.instruction, policy=policy.name, tasks=policy.tasks)
+
+
 Play = Generator[ChunkRequest, Inference, Episode]
 """An episode under way: gives the request whose answer it cannot go on without, and takes that answer."""
 
@@ -140,11 +162,7 @@ def play(
     correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
     """
     task, clock = make_task(task_name), SimClock()
-    offered = with_picture_sizes(task.schema, policy.schema.cameras)
-    wrong = mismatches(robot=offered, policy=policy.schema)
-    if wrong:
-        raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
-    check_task(task.instruction, policy=policy.name, tasks=policy.tasks)
+    check_fit(policy, task)
     can = capabilities_of(policy)
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = sim_robot(world, clock)
@@ -186,7 +204,9 @@ def play(
         if scorer.is_done:
             break
     return Episode(
-        result=EpisodeResult.of(seed, scorer.score(), record, server), record=record, snapshots=snapshots
+        result=EpisodeResult.of(seed, scorer.score(), record, clips=executor.clips, server=server),
+        record=record,
+        snapshots=snapshots,
     )
 
 

@@ -18,7 +18,7 @@ from robot_runtime.core.latency import LATENCY_QUANTILE
 from robot_runtime.core.method import Method
 from sim.delay import SAMPLING_SHARE
 from sim.delayed_expert import run_delayed_expert
-from sim.evaluate import CONTROL_PERIOD_NS, EpisodeResult, play, play_together
+from sim.evaluate import CONTROL_PERIOD_NS, EpisodeResult, Play, play, play_together
 from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
 from sim.peers.lerobot_rtc import Variant, run_peer_episode
 from sim.tasks import make_task
@@ -119,10 +119,22 @@ def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
             return [_run_peers_episode(config, variant, seed) for seed in seeds]
 
 
+def try_out(config: EvaluationConfig) -> None:
+    """Begin the first episode, up to its first request: raises what all of them would raise."""
+    if isinstance(config.method, Method):
+        for begun in _plays(config, config.method, config.groups()[0][:1]):
+            next(begun)
+
+
 def _run_methods_group(config: EvaluationConfig, method: Method, seeds: range) -> list[EpisodeResult]:
     policy = _worker_policy(config.task, config.policy)
+    return [episode.result for episode in play_together(policy, _plays(config, method, seeds))]
+
+
+def _plays(config: EvaluationConfig, method: Method, seeds: range) -> list[Play]:
+    policy = _worker_policy(config.task, config.policy)
     head = _worker_head(method, config.policy, config.task)
-    plays = [
+    return [
         play(
             policy,
             task_name=config.task,
@@ -135,7 +147,6 @@ def _run_methods_group(config: EvaluationConfig, method: Method, seeds: range) -
         )
         for seed in seeds
     ]
-    return [episode.result for episode in play_together(policy, plays)]
 
 
 def _run_experts_group(config: EvaluationConfig, seeds: range) -> Iterator[EpisodeResult]:

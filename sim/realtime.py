@@ -65,7 +65,8 @@ def run_real_time(
 ) -> Episode:
     """Connect, run the episode, and score it; ends early when the task is done or `should_stop` says so.
 
-    on_measured: gets one line on the latency before the start, and on the method if it was picked by that.
+    on_measured: gets a line before the latency is measured, one on what it is, and one on the method if it
+        was picked by that.
     InvalidValueError: the policy does not know the task, or not the method.
     """
     task, clock = make_task(config.task), MonotonicClock()
@@ -100,7 +101,7 @@ def run_real_time(
             on_tick=watch,
             should_stop=lambda: scorer.is_done or should_stop(),
         )
-    result = EpisodeResult.of(config.seed, scorer.score(), record)
+    result = EpisodeResult.of(config.seed, scorer.score(), record, clips=runner.executor.clips)
     return Episode(result=result, record=record, snapshots=snapshots)
 
 
@@ -124,7 +125,7 @@ def _measured(
 ) -> tuple[Method, LatencyEstimator | None]:
     """The method to run, and how late answers are if it matters to it."""
     if isinstance(config.method, Auto):
-        choice, latency = choose_for(config.method, client, welcome, observation, clock)
+        choice, latency = choose_for(config.method, client, welcome, observation, clock, say=say)
         say(str(choice))
         return choice.method, latency
     method = config.method
@@ -132,7 +133,7 @@ def _measured(
         choice = default_for(method, welcome.capabilities)
         say(str(choice))
         method = choice.method
-    measured = latency_for(method, client, welcome, observation, clock)
+    measured = latency_for(method, client, welcome, observation, clock, say=say)
     if measured is not None:
         say(latency_line(measured, welcome.action_spec.dt_ns))
     return method, measured

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from policies.lerobot_data import NUM_COMMITTED, ROWS
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.recorder import DatasetRecorder, Recording
 from sim.demonstrations import disturbed_episode
 from sim.experts import Expert, action_spec_of
@@ -38,8 +39,9 @@ def record_expert(
     cameras: names of the task's; none is fine. size: (height, width) of their pictures [pixels].
     learner: drives most of the time, while the labels stay the expert's, see `sim.spells`; all are kept.
     source: who is recorded, where it is not the expert alone.
-    resume: go on after the last episode that is in the folder of the same task, source and seed; the outcome
-        is that of a run that was never interrupted.
+    resume: go on after the last episode in the folder, which is of the same task, source and seed; the
+        outcome is that of a run that was never interrupted.
+    InvalidValueError: the folder holds others, or more than `num_episodes`.
     progress: called with (episodes done, episodes kept). say: gets a line on what a killed run has left.
     """
     world = World(make_task(task_name))
@@ -52,7 +54,7 @@ def record_expert(
     with DatasetRecorder(folder, recording, resume=resume) as recorder:
         if recorder.leftovers:
             say(f"removed what a run that was killed had left: {', '.join(recorder.leftovers)}")
-        command, first = led_robot(world).command, _num_tried(recorder, of, seed)
+        command, first = led_robot(world).command, _num_tried(recorder, of, seed, num_episodes)
         if first:
             say(f"{recorder.num_episodes} episodes are there, going on with number {first}")
         for episode in range(first, num_episodes):
@@ -64,11 +66,23 @@ def record_expert(
         return recorder.num_episodes
 
 
-def _num_tried(recorder: DatasetRecorder, source: str, seed: int) -> int:
+def _num_tried(recorder: DatasetRecorder, source: str, seed: int, num_episodes: int) -> int:
     """How many episodes of these draws come before the next one; those that failed after the last that was
-    kept would fail again."""
-    notes = zip(*(recorder.notes(name) for name in ("source", "seed", "episode")), strict=True)
-    return max((episode + 1 for *draws, episode in notes if draws == [source, seed]), default=0)
+    kept would fail again. InvalidValueError: there are others, or more than are wanted."""
+    notes = list(zip(*(recorder.notes(name) for name in ("source", "seed", "episode")), strict=True))
+    if others := sorted({(str(of), str(drawn)) for of, drawn, _ in notes if (of, drawn) != (source, seed)}):
+        held = "; ".join(f"{of}, seed {drawn}" for of, drawn in others)
+        raise InvalidValueError(
+            f"the dataset is of {held}, and this command of {source}, seed {seed}: --resume goes on with the "
+            "same task, policy and seed; another recording takes a folder of its own"
+        )
+    tried = max((episode + 1 for *_, episode in notes), default=0)
+    if tried > num_episodes:
+        raise InvalidValueError(
+            f"of {tried} episodes that were tried {len(notes)} are in the dataset: --episodes counts these "
+            f"too, got {num_episodes}"
+        )
+    return tried
 
 
 def _add(recorder: DatasetRecorder, demonstration: Demonstration, command: Callable) -> None:

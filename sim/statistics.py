@@ -1,9 +1,11 @@
 """What the episodes of an evaluation come to, and how sure that is."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import numpy as np
 
+from robot_runtime.core.counts import Counts
+from robot_runtime.core.limiter import ClipTally
 from robot_runtime.results import result_json
 from sim.evaluate import EpisodeResult
 from sim.evaluation import EvaluationConfig
@@ -48,6 +50,24 @@ def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | N
             out[key] = float(np.mean([row[key] for row in rows if key in row]))
     out["seam_jump_max"] = max((r.summary["seam_jump_max"] for r in results), default=0.0)
     return out
+
+
+def what_was_otherwise(results: list[EpisodeResult], *, control_period_ns: int) -> list[str]:
+    """One sentence for each kind of thing that the limits held back, or that did not go as the method says,
+    over all episodes."""
+    clips, counts = ClipTally(period_ns=control_period_ns), Counts()
+    for result in results:
+        for name, (num_ticks, farthest) in result.held_back.items():
+            part, _, kind = name.partition(" ")
+            key = part, kind
+            clips.num_ticks[key] = clips.num_ticks.get(key, 0) + num_ticks
+            clips.farthest[key] = max(clips.farthest.get(key, 0.0), farthest)
+        for each in fields(Counts):
+            before, more = getattr(counts, each.name), result.summary.get(each.name, 0.0)
+            is_first = each.name == "first_far_seam"
+            setattr(counts, each.name, (before or more) if is_first else int(before + more))
+    times = (f"{'once' if n == 1 else f'{n} times'}: {what}" for what, n in counts.fallbacks().items())
+    return [*clips.sentences(), *times]
 
 
 def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:

@@ -22,6 +22,15 @@ def test_the_first_of_a_kind_is_said_then_every_tenfold_and_the_sum_at_the_end()
     assert lines[-1] == "250 times: late"
 
 
+def test_what_was_counted_elsewhere_begins_at_the_first_however_many_there_are():
+    notices, lines = heard()
+    for count in (3, 4, 12, 13):
+        notices.counted("stall", count, "the loop stalled")
+    assert lines == ["the loop stalled", "the loop stalled (12 times so far)"]
+    notices.sum_up()
+    assert lines[-1] == "13 times: stall"
+
+
 @given(st.lists(st.text(max_size=8), max_size=400))
 def test_a_peer_that_never_says_the_same_twice_fills_neither_memory_nor_log(texts):
     notices, lines = heard()

@@ -15,6 +15,14 @@ def main(argv: list[str] | None = None) -> int:
     argv: instead of the process's own, which then also keeps its signals.
     """
     ending = Ending() if argv is None else None
+    code = _ended_with(argv, ending)
+    if ending is not None:
+        ending.leave(code)
+    return code
+
+
+def _ended_with(argv: list[str] | None, ending: Ending | None) -> int:
+    """Run the command line; the exit code of what ends in a sentence, or in none."""
     try:
         try:
             from robot_runtime.cli.commands import run_command  # takes seconds, and may be interrupted

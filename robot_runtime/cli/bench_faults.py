@@ -1,9 +1,9 @@
 """`robot-runtime bench faults`: the server is killed in mid-run, and comes back."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from threading import Thread
 
 import numpy as np
 from rich.console import Console
@@ -85,10 +85,10 @@ def kill_and_restart() -> dict[str, float]:
     )
     with PolicyClient(server.address, robot="bench", schema=FRANKA) as client:
         runner = Runner(setting, client, client.wait_until_ready(10.0), keep_ticks=None)
-        thread = Thread(target=interfere)
-        thread.start()
-        record = runner.run(duration_s=60.0, should_stop=lambda: not thread.is_alive())
-        thread.join()
+        with ThreadPoolExecutor(1) as beside:
+            interference = beside.submit(interfere)
+            record = runner.run(duration_s=60.0, should_stop=interference.done)
+        interference.result()  # a server that does not come back is said, not found out
     server.close()
     return _figures(record, times, dt_ns=runner.executor.action_spec.dt_ns)
 

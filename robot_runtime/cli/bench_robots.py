@@ -62,8 +62,9 @@ class BenchRobots:
 
     def main(self) -> int:
         """Measure, print tables, and write the figures if asked; returns the exit code."""
+        policy = _load(self.policy)
         loops = [self._loop(name, max_batch) for name, max_batch in (("in batches", 8), ("one at a time", 1))]
-        paced = [self._paced(n) for n in track(self.robots, description="paced robots")]
+        paced = [self._paced(policy, n) for n in track(self.robots, description="paced robots")]
         figures = {
             "policy": self.policy,
             "requests_per_s": self.requests_per_s,
@@ -91,8 +92,7 @@ class BenchRobots:
         times = [t for robot in robots for t in robot.response_ms[2:]]
         return LoopRow(server=name, n=len(times), **percentiles(times))
 
-    def _paced(self, num_robots: int) -> "PacedRow":
-        policy = _load(self.policy)
+    def _paced(self, policy: Policy, num_robots: int) -> "PacedRow":
         period_ns = round(NS_PER_S / self.requests_per_s)
         robots = list(_robots_of(policy, num_robots, deadline_ns=period_ns))
         arguments = (self.policy, round(self.heartbeat_ms * NS_PER_MS))

@@ -24,8 +24,11 @@ from rich.table import Table
 from robot_runtime.cli.options import AnyRows, Count, Maybe, OutputFile, Rows
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.capabilities import fitted
+from robot_runtime.core.method import METHODS
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import HorizonAwareSchedule
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.server.process import ServerProcess
 from robot_runtime.wire.events import PartReceived
@@ -67,13 +70,11 @@ class BenchStream:
     def _measure(self) -> dict:
         import torch
 
-        from policies.flow.checkpoint import load
-        from policies.flow.policy import FlowPolicy
         from sim.tasks import make_task
         from sim.world import World
 
         torch.set_num_threads(1)
-        policy = FlowPolicy(load(self.policy))
+        policy = self._policy()
         request = self._request(policy, World(make_task(self.task)).observe())
         times: dict[str, list[float]] = {WIRE_FIRST: [], WIRE_WHOLE: [], SAMPLING: []}
         with (
@@ -96,6 +97,27 @@ class BenchStream:
             "first_over_sampling": float(np.median(times[WIRE_FIRST]) / np.median(times[SAMPLING])),
             "first_over_whole": float(np.median(times[WIRE_FIRST]) / np.median(times[WIRE_WHOLE])),
         }
+
+    def _policy(self) -> "FlowPolicy":
+        """The policy, which can be asked what will be; InvalidValueError and others say why it cannot."""
+        from policies.flow.policy import FlowPolicy
+        from policies.loading import load_policy
+        from policies.policy import capabilities_of
+        from sim.evaluate import check_fit
+        from sim.tasks import make_task
+
+        task = make_task(self.task)
+        policy = load_policy(self.policy)
+        if not isinstance(policy, FlowPolicy):
+            raise InvalidValueError(f"policy {self.policy!r} has no network of ours, which streams its rows")
+        check_fit(policy, task)
+        fitted(METHODS["faster"], capabilities_of(policy), policy=policy.name)
+        if self.inference_delay >= policy.action_spec.horizon:
+            raise InvalidValueError(
+                f"--inference-delay is below {policy.action_spec.horizon}, the rows of a chunk, got "
+                f"{self.inference_delay}"
+            )
+        return policy
 
     def _request(self, policy: "FlowPolicy", observation: "Observation") -> ChunkRequest:
         stay = [*observation.state.q, observation.state.gripper_width or 0.0]
@@ -127,7 +149,10 @@ class Times:
 
 
 def round_trip(client: PolicyClient, request: ChunkRequest) -> tuple[float, float]:
-    """Time from submission until the first row that is not committed, and the last, can be used [ms]."""
+    """Time from submission until the first row that is not committed, and the last, can be used [ms].
+
+    ServerUnavailableError: they do not come.
+    """
     started_ns = time.monotonic_ns()
     client.submit(request)
     first_ms: float | None = None
@@ -136,14 +161,14 @@ def round_trip(client: PolicyClient, request: ChunkRequest) -> tuple[float, floa
         now_ms = (time.monotonic_ns() - started_ns) / 1e6
         for event in events:
             if not isinstance(event, PartReceived):
-                raise RuntimeError(f"expected rows, got {event}")
+                raise ServerUnavailableError(f"expected rows, got {event}")
             part = event.part
             if first_ms is None and part.first_row + len(part.rows) > request.inference_delay:
                 first_ms = now_ms
             if part.is_last:
                 assert first_ms is not None
                 return first_ms, now_ms
-    raise RuntimeError(f"no whole chunk within {DEADLINE_NS / NS_PER_S:g} s")
+    raise ServerUnavailableError(f"no whole chunk within {DEADLINE_NS / NS_PER_S:g} s")
 
 
 def sample_in_process(policy: "FlowPolicy", request: ChunkRequest) -> None:

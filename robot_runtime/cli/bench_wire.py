@@ -38,6 +38,7 @@ from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.codec import decode, encode
@@ -149,7 +150,7 @@ def our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
                 case [PartReceived() as received]:
                     return now_ns - started_ns, now_ns - received.arrived_ns
                 case _:
-                    raise RuntimeError(f"expected one chunk, got {events}")
+                    raise ServerUnavailableError(f"expected one chunk, got {events}")
 
         yield round_trip
 

@@ -1,6 +1,6 @@
 """`robot-runtime demo`: the same policy run in two ways, in real time, side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
+from policies.correction import head_for
 from robot_runtime.cli.options import (
     Maybe,
     MethodName,
@@ -21,7 +22,8 @@ from robot_runtime.cli.options import (
     check_option,
     need,
 )
-from robot_runtime.core.capabilities import Capabilities
+from robot_runtime.cli.run import refuse_fault
+from robot_runtime.core.capabilities import Capabilities, fitted
 from robot_runtime.core.choose import DEFAULT, Auto, Default, default_for, method_or_choice
 from robot_runtime.core.method import Method
 from robot_runtime.results import keep_text, result_json
@@ -91,7 +93,7 @@ class Demo:
 
     For a first look: it needs no GPU, no robot and no data. Starts a server as a process of its own, runs
     each task in real time once with a baseline method and once with ours, and leaves a table, videos, plots
-    and a web page behind.
+    and a web page behind. Exit code 1 if a robot did not move, or stopped by itself.
     """
 
     show: Positional[Literal["table", "mobile"]] = "table"
@@ -116,13 +118,8 @@ class Demo:
 
     def main(self) -> int:
         need("av", "matplotlib", "torch")
-        from sim.tasks import make_task
-
         show, tasks = SHOWS[self.show], self.tasks or SHOWS[self.show].tasks
-        for name in self._methods:
-            method_or_choice(name)
-        for task in tasks:
-            make_task(task)
+        self._check(tasks)
         output = self.output or Path("outputs/demo" if self.show == "table" else f"outputs/demo-{self.show}")
         check_option("--output", OutputFolder, output)
         output.mkdir(parents=True, exist_ok=True)
@@ -136,7 +133,26 @@ class Demo:
         if self.json is not None:
             keep_text(self.json, result_json(_figures(episodes), seeds=[self.seed]))
             print(f"figures: {self.json}")
+        for task, by_method in episodes.items():
+            for name, episode in by_method.items():
+                refuse_fault(episode, run=f"{task}, {name}")
         return 0
+
+    def _check(self, tasks: Sequence[str]) -> None:
+        """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
+        from policies.loading import load_policy
+        from policies.policy import capabilities_of
+        from sim.tasks import make_task
+
+        methods = [method_or_choice(name) for name in self._methods]
+        for task in tasks:
+            make_task(task)
+        for task in tasks:
+            can = capabilities_of(load_policy(task))
+            for method in methods:
+                if isinstance(method, Method):
+                    fitted(method, can, policy=task)
+                    head_for(method, task, task=task)
 
     @property
     def _methods(self) -> tuple[str, str]:

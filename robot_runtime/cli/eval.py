@@ -76,8 +76,8 @@ class Eval:
 
     def main(self) -> int:
         from sim.delay import SAMPLING_SHARE
-        from sim.evaluation import EvaluationConfig
-        from sim.statistics import summarise, to_json
+        from sim.evaluation import EvaluationConfig, try_out
+        from sim.statistics import summarise, to_json, what_was_otherwise
         from sim.tasks import make_task
         from sim.traces import constant, find_trace
 
@@ -96,11 +96,14 @@ class Eval:
             control_period_ns=round(NS_PER_S / self.control_hz),
             sampling_share=share,
         )
+        try_out(config)
         start_s = time.monotonic()
         results = self._with_progress(config)
         robot_s, wall_s = sum(r.summary["duration_s"] for r in results), time.monotonic() - start_s
         print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
         self._report(summarise(results))
+        for sentence in what_was_otherwise(results, control_period_ns=config.control_period_ns):
+            print(sentence)
         if self.json is not None:
             keep_text(self.json, to_json(config, results))
             print(f"results: {self.json}")

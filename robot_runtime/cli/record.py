@@ -30,9 +30,10 @@ class Record:
     output: OutputFolder = Path("outputs/dataset")
     """Folder of the dataset; it must not exist yet without --resume."""
     resume: bool = False
-    """Go on in that dataset after its last episode, as if the same command had not been interrupted."""
+    """Go on in that dataset after its last episode, as if the same command had not been interrupted; with
+    another task, policy or seed it is refused."""
     episodes: Count = 10
-    """Number of episodes to try."""
+    """Number of episodes to try; with --resume those that are there count too."""
     seed: Seed = 0
     """Decides scenes and disturbances."""
     policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None

@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
@@ -39,7 +40,8 @@ class Run:
     """Run the robot's side in real time: a simulated Franka, with the policy of a server that is already up.
 
     Start `robot-runtime serve --policy track` in another terminal first. Ctrl-C brings the robot to rest; a
-    second one does not wait for that.
+    second one does not wait for that. Exit code 0: the robot moved and came to rest when it was told to,
+    whether or not the task succeeded (--json says that); 1: it did not move, or stopped by itself.
     """
 
     task: Task = "track"
@@ -89,6 +91,7 @@ class Run:
         )
         signals: list[int] = []
         is_moving = False
+        say = partial(print, flush=True)
 
         def come_to_rest(number: int) -> None:
             if signals:
@@ -107,8 +110,8 @@ class Run:
                 config,
                 on_tick=on_tick,
                 should_stop=lambda: bool(signals),
-                on_ready=lambda welcome: print(f"connected: policy {welcome.policy!r} at {self.server}"),
-                on_measured=print,
+                on_ready=lambda welcome: say(f"connected: policy {welcome.policy!r} at {self.server}"),
+                on_measured=say,
             )
         report(episode)
         if self.json is not None:
@@ -120,13 +123,17 @@ class Run:
         return 0
 
 
-def refuse_fault(episode: "Episode") -> None:
-    """RobotStoppedError if a run did not end because it was told to, or the robot never moved."""
+def refuse_fault(episode: "Episode", *, run: str = "") -> None:
+    """RobotStoppedError if a run did not end because it was told to, or the robot never moved.
+
+    run: which one, where there are several.
+    """
+    of_run = f"{run}: " if run else ""
     cause = episode.record.ticks[-1].cause
     if cause is not Cause.STOP_REQUESTED:
-        raise RobotStoppedError(f"the robot stopped by itself: {cause.value}")
+        raise RobotStoppedError(f"{of_run}the robot stopped by itself: {cause.value}")
     if episode.record.fault:
-        raise RobotStoppedError(episode.record.fault)
+        raise RobotStoppedError(f"{of_run}{episode.record.fault}")
 
 
 def loop_figures(episode: "Episode") -> dict[str, float]:

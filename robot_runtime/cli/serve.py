@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -265,6 +266,16 @@ def _check_tls(certificate: Path, key: Path) -> None:
     try:
         certificate.stat()
         check_secret(key)
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            certificate,
+            key,
+            password=lambda: b"",  # an encrypted one is refused: nobody is here to be asked
+        )
+    except ssl.SSLError as error:
+        raise InvalidValueError(
+            f"--lerobot-tls takes a certificate and its private key, as PEM files: {certificate} and {key} "
+            "are not, or the key has a password"
+        ) from error
     except OSError as error:
         raise InvalidValueError(f"cannot read what TLS needs: {error}") from error
 

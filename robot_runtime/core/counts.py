@@ -57,7 +57,8 @@ class Counts:
             f"a chunk begins {self.first_far_seam:.2g} rad or m from the plan; the robot goes there within "
             "its limits, later than the chunk says": self.far_seams,
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
-            "the control loop stalled; the commands go on from where they were": (self.stalls),
+            "the control loop stalled: a tick came half a control period late or more, and the commands go "
+            "on from where they were": self.stalls,
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks

@@ -201,20 +201,20 @@ class Executor:
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
         self._open.add(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
-        self._standstill.asked += 1
+        self._standstill.begin(request.request_id, observation.t_obs_ns)
         return request
 
     def on_request_failed(self, request_id: int) -> None:
         """The answer will not come: expired, dropped, refused or lost with the server. After every further
         failure the robot waits longer before it asks again."""
         pending = self._open.drop(request_id)
+        self._standstill.fail([request_id])
         if pending is not None and not pending.is_void:
-            self._standstill.failed += 1
             self._planner.failed(pending.t_obs_ns, self.timeline.claimed_ns)
 
     def on_server_lost(self) -> None:
         """The server is gone: what was asked of it is void. The plan goes on to its end."""
-        self._standstill.failed += len(self._open.ids)
+        self._standstill.fail(self._standstill.waiting)
         self._open.clear()
         self._planner.begin_anew()
         self.latency.restart()
@@ -229,7 +229,13 @@ class Executor:
         """What keeps rows from running, whether or not the robot has stood for long."""
         if self._trouble is not None:
             return self._trouble.value
-        return self._standstill.reason(self.action_spec, self.latency, deadline_ns=self._request_deadline_ns)
+        return self._standstill.reason(
+            self.action_spec,
+            self.latency,
+            now_ns=self.timeline.claimed_ns,
+            deadline_ns=self._request_deadline_ns,
+            is_over=self._mode is Mode.STOP,
+        )
 
     # ---- answers -------------------------------------------------------------------------------
 
@@ -239,12 +245,11 @@ class Executor:
         server_ns: how long the request has waited for the server and been worked on until these rows [ns].
         """
         outcome = self._took(part, now_ns, server_ns)
+        self._standstill.ended(part.request_id, outcome)
         if outcome is PartOutcome.INVALID:
             self.on_request_failed(part.request_id)
         elif part.is_last and outcome in (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN):
             self._planner.succeeded()
-        if part.is_last or outcome is not PartOutcome.LATE:
-            self._standstill.ended(outcome)
         return outcome
 
     def _took(self, part: ChunkPart, now_ns: int, server_ns: int) -> PartOutcome:
@@ -310,7 +315,9 @@ class Executor:
         self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
         pending.num_placed = waypoints.num_rows
         if seam.first_row is None:
-            self.counts.late_answers += pending.is_complete and not pending.has_run
+            if pending.has_run or not pending.is_complete:
+                return PartOutcome.RUNS if pending.has_run else PartOutcome.WAITS
+            self.counts.late_answers += 1
             return PartOutcome.LATE
         self._open.answered(pending)
         if not pending.has_run:
@@ -372,6 +379,7 @@ class Executor:
         """Plan to rest where the robot is; what was asked before is void."""
         self.epoch += 1
         self._open.clear()
+        self._standstill = Standstill()
         self._planner.begin_anew()
         self._blender.forget()
         self._corrector.forget()

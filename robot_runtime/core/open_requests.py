@@ -18,7 +18,7 @@ class PartOutcome(Enum):
     """What became of a part of a chunk."""
 
     RUNS = "its rows are in the plan"
-    WAITS = "more of its rows are needed to match it to the robot"
+    WAITS = "more of its rows are needed: those that have come are past, or too few to match it to the robot"
     LATE = "all its rows were already past"
     UNKNOWN = "nobody asked for it, or its answer is complete"
     OUT_OF_ORDER = "rows before it are missing"

@@ -62,10 +62,10 @@ def options(hint: Any = Subcommand, command: tuple[str, ...] = ()) -> Iterator[O
         for field in fields(kind):
             name = option_name(field.name, hints[field.name])
             others = tuple(word for other in needed if other != name for word in NEEDED[other])
-            yield Option(words, name, *_first(hints[field.name]), others)
+            yield Option(words, name, *first_value(hints[field.name]), others)
 
 
-def _first(hint: Any) -> tuple[type, tuple[Rule, ...], int]:
+def first_value(hint: Any) -> tuple[type, tuple[Rule, ...], int]:
     """Kind and rules of the first value, and how many values there have to be."""
     rules: tuple[Rule, ...] = ()
     num_values = 1

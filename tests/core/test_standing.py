@@ -1,5 +1,6 @@
 """No robot stands still silently: under any latency it moves, or says why it does not and what would help."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -163,6 +164,43 @@ def test_a_robot_whose_requests_all_fail_asks_more_and_more_rarely():
     assert "requests failed" in next(iter(drive.said))
 
 
+@FEW
+@given(
+    st.sampled_from(["pipelined-prefix", "pipelined-time-aligned", "time-aligned", "synchronous"]),
+    half_lost,
+    st.lists(st.integers(1, 60), max_size=4),
+)
+@example("pipelined-time-aligned", lambda k: 200 if k < 4 else NEVER, [])
+@example("pipelined-time-aligned", lambda k: 200, [8])
+def test_never_more_requests_are_said_to_have_failed_than_were_asked(name, trace, lost_at):
+    """Neither when some were under way as the last row ran, nor when the server was lost."""
+    drive = Drive(robot_of(name, latency=probed(200)), trace)
+    for t in range(DT, 4_000 * MS, DT):
+        drive.to(t)
+        if t // DT in lost_at:
+            drive.robot.on_server_lost()
+            drive.wire.clear()
+        said = re.match(r"(\d+) of (\d+) ", drive.robot.why_no_rows())
+        assert said is None or int(said[1]) <= int(said[2])
+
+
+@pytest.mark.parametrize("name", ["synchronous", "time-aligned"])
+def test_a_run_that_ends_before_its_first_answer_says_so_and_blames_no_server(name):
+    drive = Drive(robot_of(name), lambda k: 3_000).to(2_000 * MS)
+    drive.robot.stop()
+    drive.to(2_000 * MS + 10 * STEP)
+    assert "the run ended 2.2 s after the robot had first asked" in drive.robot.why_no_rows()
+    assert "--duration-s" in drive.robot.why_no_rows()
+
+
+def test_requests_of_before_a_reset_are_no_reason_to_stand_after_it():
+    robot = robot_of("time-aligned")
+    Drive(robot, lambda k: NEVER).to(1_000 * MS)
+    assert "requests failed" in robot.why_no_rows()
+    robot.reset(state_at(1_000 * MS), 1_000 * MS)
+    assert "nothing has been asked" in robot.why_no_rows()
+
+
 def test_a_good_answer_ends_the_pauses_and_requests_that_fail_together_count_once():
     robot = robot_of("pipelined-time-aligned")
     robot.reset(state_at(0), 0)
@@ -177,8 +215,8 @@ def test_a_good_answer_ends_the_pauses_and_requests_that_fail_together_count_onc
 
 def test_a_robot_that_gets_no_answer_says_so_once_it_has_stood_for_a_while():
     drive = Drive(robot_of("time-aligned"), lambda k: 60_000).to(PATIENCE_NS + 20 * STEP)
-    (why,) = drive.said
-    assert "no answer has come to 1 requests" in why
+    why = next(iter(drive.said))
+    assert "no answer has come to 1 requests, to the oldest for 3.0 s" in why
     assert PATIENCE_NS <= drive.said[why] < PATIENCE_NS + 2 * STEP
     summary = drive.record.summary()
     assert summary["stalled_s"] == pytest.approx(summary["duration_s"])
@@ -207,6 +245,21 @@ def test_rows_beyond_those_that_are_run_do_not_make_an_answer_late():
         for i in range(0, 16, 4)
     ]
     assert outcomes == [PartOutcome.RUNS] * 4
+
+
+def test_the_first_rows_of_a_streamed_answer_may_be_past_and_the_answer_is_not_late_for_that():
+    robot = robot_of("time-aligned")
+    robot.reset(state_at(0), 0)
+    robot.on_part(answer(robot.make_request(observation_at(0)), ramp(0.0, 0.01)), 0)
+    robot.tick(state_at(3 * DT), 3 * DT)
+    request, rows = robot.make_request(observation_at(0)), ramp(0.0, 0.02)
+    outcomes = []
+    for i, t in ((0, 3 * DT), (2, 3 * DT), (4, 4 * DT), (6, 9 * DT)):
+        robot.tick(state_at(t), t)
+        part = answer(request, rows[i : i + 2], first_row=i, is_last=i == 6)
+        outcomes.append(robot.on_part(part, t))
+    assert outcomes == [PartOutcome.WAITS, PartOutcome.WAITS, PartOutcome.RUNS, PartOutcome.RUNS]
+    assert robot.counts.late_answers == 0
 
 
 def test_a_chunk_that_begins_far_from_the_plan_is_said_to_with_its_distance():

@@ -183,6 +183,7 @@ def test_what_training_has_normalised_has_statistics_of_its_size(folder: Path):
         ({"gripper_action": {"scale": 0.0, "offset": 0.0}}, "a scale is finite and not 0"),
         ({"trained_for": ["Telepathy"]}, "there is no sampler part 'Telepathy'"),
         ({"tasks": "any"}, "tasks is a list of texts"),
+        ({"task": []}, "there is no task, but schema, action_spec, state_names"),
         ({"state_names": ["joint_0", "joint_1"]}, "says numbers of the state: 2; the policy has 3"),
     ],
 )

@@ -74,10 +74,11 @@ class SlowLink:
             near.close()
             return
         self._sockets += [near, far]
-        for end in (near, far):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for source, sink in ((near, far), (far, near)):
-            _Line(self, source, sink)
+        with suppress(OSError):  # everything has been cut meanwhile
+            for end in (near, far):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for source, sink in ((near, far), (far, near)):
+                _Line(self, source, sink)
 
 
 class _Line:

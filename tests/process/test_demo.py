@@ -45,4 +45,13 @@ def test_what_cannot_be_shown_is_refused_before_anything_starts(tmp_path, capsys
     assert "unknown method 'naivest'" in capsys.readouterr().err
     assert main(["demo", "--tasks", "fetsch", "--output", str(tmp_path / "out")]) == 1
     assert "unknown task 'fetsch'" in capsys.readouterr().err
+    assert main(["demo", "--method", "vlash", "--output", str(tmp_path / "out")]) == 1
+    assert "policy 'track', recipe mixed-schedule, cannot be run by this method" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_demo_whose_robot_never_moves_says_which_one_and_fails(tmp_path, capsys):
+    options = ["--tasks", "track", "--duration-s", "0.5", "--delay-ms", "1500", "--method", "time-aligned"]
+    assert main(["demo", *options, "--output", str(tmp_path)]) == 1
+    assert "error: track, synchronous: the robot did not move: the run ended" in capsys.readouterr().err
+    assert (tmp_path / "index.html").exists()

@@ -1,8 +1,9 @@
 """Nothing that a server, the network or a callback does ends the control loop in mid-motion."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
-from threading import Event, Thread
+from threading import Event
 
 import numpy as np
 import pytest
@@ -77,15 +78,15 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
         with served(NarrowSinePolicy(), address=server.address):
             over.wait(LONG_S)
 
-    thread = Thread(target=serve_one_after_the_other)
-    thread.start()
+    beside = ThreadPoolExecutor(1)
+    servers = beside.submit(serve_one_after_the_other)
     with PolicyClient(addresses.get(timeout=LONG_S), schema=FRANKA) as client:
         runner = runner_for(client)
         record = runner.run(
             duration_s=LONG_S, on_tick=lambda tick: moving.set() if runner.record.num_ticks == 100 else None
         )
     over.set()
-    thread.join()
+    servers.result()
     assert "came back with policy" in record.fault
     assert_rests_at_the_end(record)
 
@@ -125,5 +126,6 @@ def test_a_robot_that_never_moved_says_why():
 
     with served(SilentPolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
         record = runner_for(client).run(duration_s=0.5)
-    assert record.fault.startswith("the robot did not move: no answer has come to 1 requests")
+    assert record.fault.startswith("the robot did not move: the run ended ")
+    assert "after the robot had first asked, before the answer came" in record.fault
     assert record.summary()["stalled_s"] > 0.3

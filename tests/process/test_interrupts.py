@@ -124,6 +124,23 @@ def test_sigterm_ends_a_command_likewise_with_143(argv, moment_s, tmp_path):
     assert end.seconds < LONGEST_S
 
 
+def test_ctrl_c_ends_a_script_likewise(tmp_path):
+    script = Path(__file__).parents[2] / "scripts" / "fuzz_sessions.py"
+    end = ended_after(2.0, (sys.executable, str(script), "--deliveries", "100000000"), tmp_path)
+    assert end.code == 130, end
+    assert "Traceback" not in end.said, end.said
+    assert end.said.endswith("interrupted\r\n"), end.said
+    assert end.seconds < LONGEST_S
+
+
+def test_a_server_with_torch_in_it_is_gone_within_two_seconds_of_sigterm(tmp_path):
+    serve = ("serve", "--policy", "track", "--address", "tcp://127.0.0.1:*")
+    end = ended_after(8.0, (*COMMAND, *serve), tmp_path, number=signal.SIGTERM)
+    assert "ready:" in end.said
+    assert (end.code, end.left) == (0, [])
+    assert end.seconds < LONGEST_S
+
+
 STUBBORN = """
 import subprocess, time
 from robot_runtime.cli.signals import Ending

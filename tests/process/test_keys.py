@@ -96,6 +96,15 @@ def test_other_secrets_that_others_can_use_are_refused_too(tmp_path: Path, optio
     assert f"chmod 600 {secret}" in capsys.readouterr().err
 
 
+def test_what_is_no_certificate_is_said_before_a_policy_is_loaded(tmp_path: Path, capsys):
+    pem = tmp_path / "key.pem"
+    pem.write_text("-----BEGIN PRIVATE KEY-----\nnonsense\n-----END PRIVATE KEY-----\n")
+    pem.chmod(0o600)
+    options = ["--lerobot", "127.0.0.1:0", "--lerobot-tls", str(pem), str(pem)]
+    assert main(["serve", "--policy", "nowhere", *options]) == 1
+    assert "takes a certificate and its private key, as PEM files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
@@ -139,6 +148,12 @@ def test_a_name_that_is_taken_or_no_name_is_refused(tmp_path: Path, name: str):
     with pytest.raises(KeysError, match="a name of letters, digits and underscores"):
         make_keys(tmp_path, ["fresh", name])
     assert not (tmp_path / "fresh").exists()
+
+
+def test_a_robot_that_is_named_twice_gets_no_folder_and_neither_does_the_server(tmp_path: Path):
+    with pytest.raises(KeysError, match="'left' is named 2 times"):
+        make_keys(tmp_path / "keys", ["left", "right", "left"])
+    assert not (tmp_path / "keys").exists()
 
 
 def test_keys_that_are_missing_damaged_or_of_the_wrong_machine_say_so(folder: Path, tmp_path: Path):

@@ -1,8 +1,8 @@
 """Several requests in flight between a real robot loop and a real server."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -124,10 +124,10 @@ def test_a_server_killed_with_several_requests_in_flight_fails_each_once_and_the
         welcome = client.wait_until_ready(20.0)
         latency = latency_for(METHOD, client, welcome, Observation(state=rest_state(clock)), clock)
         runner = Runner(setting(clock), client, welcome, latency=latency)
-        thread = Thread(target=interfere)
-        thread.start()
-        record = runner.run(duration_s=60.0, should_stop=lambda: not thread.is_alive())
-        thread.join()
+        with ThreadPoolExecutor(1) as beside:
+            interference = beside.submit(interfere)
+            record = runner.run(duration_s=60.0, should_stop=interference.done)
+        interference.result()
     lost_ns = next(t for t, text in record.log if text.startswith(SERVER_LOST))
     back_ns = next(t for t, text in record.log if text.startswith(SERVER_BACK))
     failed = [e for e in client.came if isinstance(e, RequestFailed)]

@@ -146,6 +146,7 @@ def test_a_robot_knows_the_latency_before_it_starts_and_says_so(capsys):
     with ServerProcess("track", delay_ms=150) as server:
         assert main(["run", "--task", "track", "--server", server.address, "--duration-s", "1"]) == 0
     out = capsys.readouterr().out.replace("\n", " ")
+    assert out.index("measuring the latency: 8 requests") < out.index("answers take")
     said = re.search(r"answers take (\d+) ms, \d+ at the 0\.9 quantile, d = (\d+) rows", out)
     assert said, out
     latency_ms, d = int(said[1]), int(said[2])
@@ -221,6 +222,39 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
 def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, capsys):
     assert main(args) == 1
     assert words in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["eval", "--method", "vlash"], "not trained on states rolled forward"),
+        (["eval", "--task", "strike", "--policy", "track"], "does not know the task 'hit the ball"),
+        (["eval", "--task", "fetch", "--policy", "track"], "policy 'track' cannot do 'fetch': actions: the"),
+        (["eval", "--method", "naive", "--execution-horizon", "200"], "must lie in 1..32"),
+        (["eval", "--method", "a2c2"], "needs a correction head"),
+        (["bench", "stream", "--task", "nope"], "unknown task 'nope'"),
+        (["bench", "stream", "--policy", "nope"], "unknown policy or checkpoint folder 'nope'"),
+        (["bench", "stream", "--policy", "hold"], "policy 'hold' has no network of ours"),
+        (["bench", "stream", "--policy", "fetch"], "policy 'fetch' cannot do 'track': actions: the robot"),
+        (["bench", "stream", "--policy", "fetch", "--task", "fetch"], "the sampler HorizonAwareSchedule"),
+        (["bench", "stream", "--inference-delay", "32"], "--inference-delay is below 32"),
+        (["bench", "robots", "--policy", "nope"], "unknown policy or checkpoint folder 'nope'"),
+        (["bench", "robots", "--policy", "fetch-seeing"], "needs cameras, which these robots have not"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_there_is_a_progress_bar_or_a_server(args, words, capsys):
+    assert main(args) == 1
+    said = capsys.readouterr()
+    assert words in said.err.replace("\n", " ")
+    assert said.out == "" or said.out.startswith("method ")
+
+
+def test_an_evaluation_says_what_was_held_back_and_what_did_not_go_as_the_method_says(capsys):
+    command = ["eval", "--task", "pick_place", "--episodes", "2", "--control-hz", "100", "--workers", "1"]
+    assert main([*command, "--delay-ms", "1200", "--method", "committed-prefix"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^arm: held back by its acceleration limit for \d+\.\d\d s, by up to ", out, re.M), out
+    assert re.search(r"^\d+ times: answers come too late for a robot that moves", out, re.M), out
 
 
 def test_a_checkpoint_without_weights_says_which_file_is_missing(tmp_path, capsys):

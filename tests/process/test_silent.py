@@ -42,9 +42,11 @@ def test_a_thousand_connections_that_never_speak_are_let_go_and_keep_nobody_out(
     tmp_path: Path, many_descriptors
 ):
     facts, openpi, groot = tmp_path / "facts.json", free_port(), free_port()
+    names = tmp_path / "names.json"
+    names.write_text('{"convention": "si"}')
     command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", "hold"]
     command += ["--address", "tcp://127.0.0.1:*", "--json", str(facts)]
-    command += ["--openpi", f"127.0.0.1:{openpi}", "--groot", f"127.0.0.1:{groot}"]
+    command += ["--openpi", f"127.0.0.1:{openpi}", "--groot", f"127.0.0.1:{groot}", "--names", str(names)]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
     def as_most_shells_have_it() -> None:

@@ -234,9 +234,9 @@ def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
 
 
 def test_a_recording_that_is_gone_on_with_is_the_one_that_was_never_interrupted(tmp_path, capfd):
-    def record(name: str, episodes: int, *options: str) -> int:
-        task = ["--task", "track", "--output", str(tmp_path / name), "--cameras", "--seed", "3"]
-        return main(["record", *task, "--episodes", str(episodes), *options])
+    def record(name: str, episodes: int, *options: str, task: str = "track", seed: int = 3) -> int:
+        what = ["--task", task, "--output", str(tmp_path / name), "--cameras", "--seed", str(seed)]
+        return main(["record", *what, "--episodes", str(episodes), *options])
 
     assert record("whole", 3) == 0
     assert record("parts", 1) == 0
@@ -254,3 +254,10 @@ def test_a_recording_that_is_gone_on_with_is_the_one_that_was_never_interrupted(
         assert (tmp_path / "parts" / name).read_bytes() == path.read_bytes(), name
     assert record("parts", 3, "--resume") == 0
     assert "3 of 3 episodes of track" in capfd.readouterr().out
+    assert record("parts", 4, "--resume", seed=4) == 1
+    assert "is of track, seed 3, and this command of track, seed 4" in capfd.readouterr().err
+    assert record("parts", 4, "--resume", "--policy", "track") == 1
+    assert "and this command of track by track, seed 3" in capfd.readouterr().err
+    assert record("parts", 2, "--resume") == 1
+    assert "of 3 episodes that were tried 3 are in the dataset" in capfd.readouterr().err
+    assert len(whole) == len([p for p in (tmp_path / "parts").rglob("*") if p.is_file()])

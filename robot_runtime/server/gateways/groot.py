@@ -88,12 +88,13 @@ class GrootGateway:
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
         names: which entry of an observation is what; what it leaves out is as `names_of` has it.
         token: what clients give as their api_token.
-        InvalidValueError: the address cannot be listened on.
+        InvalidValueError: the address cannot be listened on, or nothing says what a number means.
         """
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policy, self._token = policy, token
         self._names = (names or Names()).over(names_of(policy.schema))
+        self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
         self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()

@@ -102,11 +102,14 @@ class LeRobotGateway:
         address: HOST:PORT; beyond this machine only with TLS.
         names: which of the robot's names are what; what it leaves out is as `names_of` has it.
         tls: certificate and private key, PEM files.
-        InvalidValueError: the address cannot be listened on.
+        InvalidValueError: the address cannot be listened on, or nothing says what a number means.
         """
         if tls is None and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policies, self._names = policies, names or Names()
+        for name, policy in policies.items():
+            if all(isinstance(f, JointPosition | GripperWidth) for f in policy.action_spec.fields):
+                self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=name)
         self._asker = Asker(server, robot="LeRobot client", keys=keys)
         self._robots: dict[str, _Robot] = {}
         self._lock = Lock()

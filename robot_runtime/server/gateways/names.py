@@ -151,12 +151,24 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, msgspec.MsgspecError, InvalidValueError, ValueError) as error:
-            raise InvalidValueError(f"{path} does not say what is where: {error}") from error
+            fields = _fields_instead(str(error))
+            raise InvalidValueError(f"{path} does not say what is where: {error}{fields}") from error
 
     def over(self, defaults: "Names") -> "Names":
         """With what is not said here as it is there."""
         unsaid = [name for name in self.__struct_fields__ if getattr(self, name) is None]
         return msgspec.structs.replace(self, **{name: getattr(defaults, name) for name in unsaid})
+
+    def refuse_undeclared(self, schema: Schema, spec: ActionSpec, *, policy: str) -> None:
+        """InvalidValueError: a number of this policy's can be read in two ways, and nothing says in which."""
+        try:
+            if schema.has_gripper:
+                self._gripper_of(self.gripper_width, "state")
+            self._columns(spec)
+            if _rotations(spec):
+                self.layout()
+        except ValueError as error:
+            raise InvalidValueError(f"of policy {policy!r} {error}") from error
 
     # ---- theirs to ours ------------------------------------------------------------------------
 
@@ -315,6 +327,14 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     linear = self._gripper_of(self.gripper_width, "action")
                     scale[columns], offset[columns] = linear.scale, linear.offset
         return Affine(scale, offset)
+
+
+def _fields_instead(error: str) -> str:
+    """Those there are, for an error of msgspec's that one is unknown; nothing for another error."""
+    if "unknown field" not in error:
+        return ""
+    known = Entry.__struct_fields__ if "at `$" in error else Names.__struct_fields__
+    return f"; there are {', '.join(known)}"
 
 
 def _said(values: tuple[float, ...] | None, dim: int, otherwise: float, name: str) -> np.ndarray:

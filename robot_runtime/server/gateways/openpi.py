@@ -66,7 +66,7 @@ class OpenpiGateway:
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
         names: which entry of an observation is what; what it leaves out is as `Names.of` the policy has it.
         token: what clients give as their api_key.
-        InvalidValueError: the address cannot be listened on.
+        InvalidValueError: the address cannot be listened on, or nothing says what a number means.
         """
         self._policies, self._token = policies, token
         self._names = {
@@ -78,6 +78,8 @@ class OpenpiGateway:
         self._lock = Lock()
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
+        for name, policy in policies.items():
+            self._names[name].refuse_undeclared(policy.schema, policy.action_spec, policy=name)
         host, _, port = address.rpartition(":")
         try:
             self._listener: Server = serve(

@@ -5,6 +5,9 @@ serve                                              python -m robot_runtime.serve
                  ◄─ {"address": ...} or {"error": ...}
                     the pipe closes ─────────────►   ends
   starts it anew if it ended by itself
+
+SIGINT and SIGTERM are for the server alone, which may have robots to answer before it ends its gateways:
+service managers and terminals send them to all processes at once.
 """
 
 import contextlib
@@ -88,7 +91,7 @@ class GatewayProcess:
         """Tell it to end, and wait for nothing."""
         self._is_closing.set()
         with self._lock:
-            self._process.terminate()
+            _close_pipes(self._process)
 
     def close(self) -> None:
         """End it: in order, or after a second without."""
@@ -98,7 +101,9 @@ class GatewayProcess:
 
     def _started(self) -> subprocess.Popen:
         command = [sys.executable, "-m", "robot_runtime.server.gateways.process"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         assert process.stdin is not None
         try:
             process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
@@ -145,12 +150,15 @@ def _first_line(process: subprocess.Popen) -> dict[str, str]:
     return json.loads(line)
 
 
-def _end(process: subprocess.Popen) -> None:
+def _close_pipes(process: subprocess.Popen) -> None:
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
             assert pipe is not None
             pipe.close()
-    process.terminate()
+
+
+def _end(process: subprocess.Popen) -> None:
+    _close_pipes(process)
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:
@@ -203,8 +211,8 @@ def _limit() -> None:
 
 def main() -> int:
     """Listen as the first line of stdin says, until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _limit()
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)

@@ -67,7 +67,9 @@ def main(address: str, joint: float, num_actions: int, count: Path | None = None
     while len(client.robot.actions) < num_actions and time.monotonic() < deadline:
         time.sleep(0.01)
         if count is not None:
-            count.write_text(str(len(client.robot.actions)))
+            part = count.with_suffix(".part")  # whoever reads finds a whole number
+            part.write_text(str(len(client.robot.actions)))
+            part.replace(count)
     client.stop()
     sys.stdout.write(json.dumps(client.robot.actions))
 

@@ -73,6 +73,36 @@ def test_it_ends_within_two_seconds_and_with_the_server_that_was_killed(server: 
     assert process.poll() is not None
 
 
+def test_a_signal_to_all_processes_is_for_the_server_alone_which_goes_on_through_it(server: str, caplog):
+    with GatewayProcess(settings(server)) as gateway:
+        process = gateway._process
+        assert os.getpgid(process.pid) != os.getpgid(0)  # as a terminal sends it
+        for number in (signal.SIGTERM, signal.SIGINT):  # as a service manager does
+            os.kill(process.pid, number)
+        assert is_answered(gateway.address)
+        assert process.poll() is None
+    assert process.poll() == 0
+    assert not caplog.records
+
+
+def test_serve_that_is_stopped_with_all_its_processes_ends_its_gateways_and_calls_it_no_fault(tmp_path: Path):
+    ready, names = tmp_path / "ready.json", tmp_path / "names.json"
+    names.write_text('{"convention": "si"}')
+    command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", "hold", "--names", str(names)]
+    command += ["--address", "tcp://127.0.0.1:*", "--json", str(ready)]
+    command += ["--openpi", "127.0.0.1:0", "--groot", "127.0.0.1:*"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as serve:
+        wait_until(ready.exists, 60.0)
+        gateways = Path(f"/proc/{serve.pid}/task/{serve.pid}/children").read_text().split()
+        for pid in (*gateways, serve.pid):
+            os.kill(int(pid), signal.SIGTERM)
+        said, _ = serve.communicate(timeout=20.0)
+    assert len(gateways) == 2
+    assert serve.returncode == 0
+    assert "ended" not in said, said
+    assert "ERROR" not in said, said
+
+
 def test_it_ends_when_nobody_is_at_the_other_end_of_its_pipe(server: str):
     gateway = GatewayProcess(settings(server))
     gateway._is_closing.set()

@@ -256,6 +256,11 @@ def test_actions_are_written_as_a_client_without_us_unpickles_them():
     assert torch.equal(torch.stack([a.action for a in answered]), torch.tensor(rows, dtype=torch.float32))
 
 
+def test_a_gripper_of_which_nothing_says_what_is_open_is_refused_before_a_client_comes():
+    with pytest.raises(InvalidValueError, match="of policy 'echo' nothing says what an open gripper is"):
+        LeRobotGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:0")
+
+
 def test_beyond_this_machine_it_needs_tls_and_a_wrong_address_says_so(tmp_path):
     with pytest.raises(OpenAddressError):
         LeRobotGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
@@ -264,5 +269,6 @@ def test_beyond_this_machine_it_needs_tls_and_a_wrong_address_says_so(tmp_path):
             {"echo": ECHO},
             server="tcp://127.0.0.1:1",
             address="0.0.0.0:0",
+            names=NAMES,
             tls=(tmp_path / "cert.pem", tmp_path / "key.pem"),
         )

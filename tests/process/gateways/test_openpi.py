@@ -196,7 +196,14 @@ def test_an_address_beyond_this_machine_needs_a_token():
     with pytest.raises(OpenAddressError):
         OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
     with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
-        OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:no")
+        OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:no", names=DROID)
+
+
+def test_a_gripper_of_which_nothing_says_what_is_open_is_refused_before_a_client_comes():
+    with pytest.raises(InvalidValueError, match="of policy 'echo' nothing says what an open gripper is"):
+        OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:0")
+    scaled = Names(gripper_width=Entry(key="observation/gripper_position", scale=-0.085, offset=0.085))
+    scaled.over(Names.of(ECHO.schema)).refuse_undeclared(ECHO.schema, ECHO.action_spec, policy="echo")
 
 
 def observation(q: float = 0.5) -> Observation:
@@ -247,6 +254,8 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
         ({"url": "ws://127.0.0.1:1", "api_key": "a\r\nHost: b"}, "an api_key is"),
         ({"url": "ws://127.0.0.1:1", "names": {"q": {"key": 1}}}, "Expected `str`"),
         ({"url": "ws://127.0.0.1:1", "tasks": [1]}, "tasks is a list of texts"),
+        ({"url": "ws://127.0.0.1:1"}, "nothing says what an open gripper is"),
+        ({"url": "ws://127.0.0.1:1", "name": {}}, "there is no name, but url, api_key, schema, action_spec"),
     ],
 )
 def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes: dict, words: str):
@@ -258,6 +267,7 @@ def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes
 
 def test_a_host_that_the_user_names_may_be_asked(tmp_path: Path):
     described = {"url": "ws://gpu.invalid", "schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()}
+    described["names"] = {"convention": "si"}
     (tmp_path / "openpi.json").write_text(json.dumps(described))
     with pytest.raises(ServerUnavailableError, match="no openpi server answers at ws://gpu"):
         load_policy(tmp_path, hosts=("gpu.invalid",))
@@ -301,6 +311,16 @@ def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_ar
         path.write_text(text)
         with pytest.raises(InvalidValueError, match="does not say what is where"):
             Names.load(path)
+    path.write_text('{"q": {"key": "state", "colour": 1}}')
+    with pytest.raises(
+        InvalidValueError, match=r"`colour` - at `\$.q`; there are key, names, start, stop, scale"
+    ):
+        Names.load(path)
+    path.write_text('{"conventoin": "si"}')
+    with pytest.raises(
+        InvalidValueError, match=r"`conventoin`; there are convention, stroke_m, joint_unit, "
+    ):
+        Names.load(path)
 
 
 def test_entries_are_found_in_nested_dicts_and_cut_to_their_numbers():
