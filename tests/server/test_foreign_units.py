@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import RobotState
 from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways import groot, lerobot
+from robot_runtime.server.gateways.asking import Served
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.values import fitted
 
@@ -221,3 +225,29 @@ def test_a_picture_of_any_size_becomes_one_of_any_other(there, here, fit):
     assert out.shape == (*here, 3)
     assert set(np.unique(out)) <= {0, 7}
     assert fit == "pad" or (out == 7).all()
+
+
+@given(
+    hand=st.lists(st.floats(-1.0, 1.0), min_size=6, max_size=6),
+    reference=st.sampled_from([Reference.RELATIVE, Reference.DELTA]),
+    fields=st.sampled_from([(JointPosition(3), GripperWidth()), (GripperWidth(), EndEffectorPose())]),
+)
+def test_clients_are_told_where_to_be_whatever_a_policys_rows_count_from(hand, reference, fields):
+    """LeRobot's, openpi's and GR00T's robots take what they get for absolute positions."""
+    counting = tuple(f if isinstance(f, GripperWidth) else replace(f, reference=reference) for f in fields)
+    spec = ActionSpec(fields=counting, horizon=4, dt_ns=1)
+    seen = RobotState(t_ns=1, q=np.array(hand[:3]), dq=np.zeros(3), X_BE=pin.exp6(np.array(hand)))
+    served = Served(
+        name="", schema=replace(SCHEMA, action_fields=counting), action_spec=spec, sampler=ConstantSchedule
+    )
+    steps = pin.exp6(np.array([0.1, 0.0, -0.1, 0.0, 0.2, 0.1]))
+    poses = [seen.X_BE * steps, seen.X_BE * steps * steps]
+    targets = Waypoints(
+        q=np.array([[1.0, 2.0, 3.0], [1.5, 2.5, 3.5]]),
+        p_BE=np.array([pose.translation for pose in poses]),
+        quat_BE=np.array([np.roll(pin.Quaternion(pose.rotation).coeffs(), 1) for pose in poses]),
+        gripper=np.array([0.01, 0.02]),
+    )
+    sent = served.sent_rows(targets.encode(spec, seen), seen)
+    np.testing.assert_allclose(sent, targets.encode(served.sent_spec, seen), atol=1e-9)
+    assert served.sent_spec.fields == fields

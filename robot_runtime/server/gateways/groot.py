@@ -201,7 +201,7 @@ class GrootGateway:
                 raise ValueError(f"there is no endpoint {listed([other])!r}; there are {valid}")
 
     def _action(self, data: bytes) -> list[dict[str, Any]]:
-        spec, now_ns, sizes = self._policy.action_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
+        spec, now_ns, sizes = self._policy.sent_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
         seen = self._names.observation(observation_of(data), now_ns=now_ns, sizes=sizes)
         chunk = self._asker.ask(self._policy, seen)
         return [_by_field(spec, self._names.sent_actions(chunk.rows, spec)), chunk.timing]

@@ -221,7 +221,7 @@ class LeRobotGateway:
             assert robot.policy is not None
             timestamp, timestep, observation = newest
             rows = self._asker.ask(robot.policy, observation).rows
-        spec = robot.policy.action_spec
+        spec = robot.policy.sent_spec
         theirs = robot.names.sent_actions(rows, spec)[: robot.num_actions, robot.columns]
         pickled = written_actions(theirs, timestamp=timestamp, timestep=timestep, dt_s=spec.dt_s)
         return actions_message(pickled)

@@ -17,7 +17,8 @@ what it leaves out is as the gateway's protocol has it:
 
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
 with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
-of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset.
+of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset. Actions
+are positions as they are to be (`Served.sent_spec`).
 """
 
 from collections.abc import Mapping

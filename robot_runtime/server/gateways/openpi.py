@@ -195,7 +195,7 @@ class OpenpiGateway:
             now_ns = MonotonicClock().now_ns()
             seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.schema.cameras)
             chunk = self._asker.ask(policy, seen)
-            actions = names.sent_actions(chunk.rows, policy.action_spec)
+            actions = names.sent_actions(chunk.rows, policy.sent_spec)
             return pack({"actions": actions, "server_timing": chunk.timing})
         except ValueError as error:
             return str(error)

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
-from echo import ECHO, SCHEMA, SPEC, echo_server
+from echo import ECHO, SCHEMA, SPEC, StepPolicy, echo_server
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
@@ -22,7 +22,7 @@ from policies.openpi import OpenpiPolicy
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
-from robot_runtime.server.gateways.asking import MAX_ASKING
+from robot_runtime.server.gateways.asking import MAX_ASKING, Served
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
 from robot_runtime.transport.address import OpenAddressError
@@ -190,6 +190,22 @@ def test_nobody_is_asked_for_signs_of_life(url: str):
         connection.recv()
         server_side = next(iter(gateways[url]._heard_s))
         assert server_side.ping_interval is None
+
+
+def test_rows_that_count_from_what_is_seen_are_sent_as_positions():
+    policy, names = StepPolicy(), Names(convention="si")
+    with (
+        echo_server(policy=policy) as server,
+        OpenpiGateway(
+            {"steps": Served.of(policy)}, server=server, address="127.0.0.1:0", names=names
+        ) as gateway,
+        connect(f"ws://{gateway.address}") as client,
+    ):
+        client.recv()
+        seen = {"observation/joint_position": np.array([1.0, 2.0]), "observation/gripper_position": 0.04}
+        client.send(pack(seen))
+        rows = unpack(client.recv())["actions"]
+    np.testing.assert_allclose(rows, [[1.01, 1.99, 0.05], [1.02, 1.98, 0.05], [1.03, 1.97, 0.05]])
 
 
 def test_an_address_beyond_this_machine_needs_a_token():
