@@ -83,7 +83,8 @@ class OpenpiPolicy:
         try:
             url, key = _checked_url(data["url"], hosts), _checked_key(data.get("api_key"))
             schema, spec = Schema.from_dict(data["schema"]), ActionSpec.from_dict(data["action_spec"])
-            names = value_of(Names, data["names"]) if "names" in data else None
+            names = value_of(Names, data["names"]) if "names" in data else Names()
+            names.refuse_misfit(schema, spec)
             tasks = texts(data, "tasks")
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe an openpi server's policy: {error}") from error

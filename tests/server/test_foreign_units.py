@@ -3,21 +3,23 @@
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pinocchio as pin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_names
 
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import RobotState
+from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import rotation_to_6d
 from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways import groot, lerobot
-from robot_runtime.server.gateways.asking import Served
+from robot_runtime.server.gateways.asking import Served, refuse_for_all
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.values import fitted
 
@@ -195,6 +197,77 @@ def test_lerobots_numbers_are_found_by_the_names_that_recordings_have():
 def test_a_scale_that_cannot_be_undone_is_refused(changes):
     with pytest.raises((InvalidValueError, ValueError), match="finite and not 0"):
         Entry(key="x", **changes)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"q": {"key": "state", "stop": 6}}, '"q" has 6 numbers, the policy needs 7'),
+        ({"q": {"names": ["a", "b"]}}, '"q" has 2 numbers, the policy needs 7'),
+        ({"gripper_width": {"key": "state", "start": 6, "stop": 8}}, '"gripper_width" has 2 numbers'),
+        ({"hand_pose": {"key": "hand", "stop": 8}}, '"hand_pose" has 8 numbers, the policy needs 7 or 9'),
+        ({"joint_unit": "percent", "joint_range": [[0, 1]]}, '"joint_range" has 1 numbers'),
+        ({"action_scale": [1] * 7}, '"action_scale" has 7 numbers, the policy needs 8'),
+        ({"cameras": {"wirst": "images/wrist"}}, '"cameras" has wirst; the policy also looks at wrist'),
+    ],
+)
+def test_names_that_no_policy_of_the_server_can_be_meant_by_are_refused_before_anybody_asks(said, words: str):
+    seeing = Served(
+        name="seeing",
+        schema=replace(SCHEMA, cameras={"wrist": (4, 6)}),
+        action_spec=SPEC,
+        sampler=ConstantSchedule,
+    )
+    names = msgspec.convert(said, Names)
+    with pytest.raises(InvalidValueError, match=f"does not fit policy 'seeing': {words}"):
+        refuse_for_all(names, [seeing])
+    fields = (JointPosition(2), GripperWidth())
+    other = replace(seeing, schema=replace(SCHEMA, num_joints=2), action_spec=replace(SPEC, fields=fields))
+    refuse_for_all(Names(q=Entry(key="state", stop=2)), [seeing, other])
+
+
+def test_a_camera_that_a_policy_does_not_look_at_may_be_named_for_another():
+    names = replace_names(MAPS["droid"], cameras={"wrist": "w", "chest": "c"})
+    sent = droid(0.0) | {"w": np.zeros((4, 6, 3), np.uint8)}
+    assert [*names.observation(sent, now_ns=0, sizes={"wrist": (4, 6)}).images] == ["wrist"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"q": {"key": "s"}, "dq": {"key": "s"}},
+        {"q": {"key": "s"}, "gripper_width": {"key": "s", "start": N - 1}},
+        {"q": {"key": "s"}, "gripper_width": {"key": "s", "start": N + 1}},
+        {"q": {"key": "s", "stop": N - 1}, "gripper_width": {"key": "s", "start": N - 1}},
+    ],
+    ids=["one over the other", "overlapping", "with a gap", "cut"],
+)
+def test_numbers_that_would_overwrite_each_other_or_leave_a_gap_are_not_sent(said):
+    state = RobotState(t_ns=0, q=JOINTS, dq=np.zeros(N), gripper_width=0.04)
+    seen = Observation(state=state, images={})
+    names = replace_names(MAPS["droid"], **{name: Entry(**entry) for name, entry in said.items()})
+    with pytest.raises(ValueError, match="said to be in"):
+        names.sent(seen)
+    fine = replace_names(MAPS["droid"], q=Entry(key="s"), gripper_width=Entry(key="s", start=N))
+    np.testing.assert_allclose(fine.sent(seen)["s"], [*JOINTS, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"convention": "droid", "stroke_m": 0}',
+        '{"stroke_m": 85}',
+        '{"convention": "libero"}',
+        '{"q": {"key": "s", "start": 2, "stop": 2}}',
+        '{"q": {"names": ["a.pos", "a.pos"]}}',
+    ],
+    ids=["no stroke", "millimetres", "actions without a stroke", "nothing", "one number twice"],
+)
+def test_what_a_file_of_names_cannot_mean_is_said_when_it_is_read(text: str, tmp_path):
+    path = tmp_path / "names.json"
+    path.write_text(text)
+    with pytest.raises(InvalidValueError, match="does not say what is where"):
+        Names.load(path)
 
 
 # ---- pictures ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ keep, and one that comes anew takes none.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Condition
@@ -23,6 +23,7 @@ from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
+from robot_runtime.server.gateways.names import Names
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
 
 MAX_ASKING = 16
@@ -87,6 +88,19 @@ class Served:
             action_spec=ActionSpec.from_dict(data["action_spec"]),
             sampler=next(kind for kind in PREFIXLESS if kind.__name__ == data["sampler"]),
         )
+
+
+def refuse_for_all(names: Names | None, policies: Iterable[Served]) -> None:
+    """InvalidValueError: what a file of --names says is for none of the policies; says why of each."""
+    why = []
+    for policy in policies:
+        try:
+            (names or Names()).refuse_misfit(policy.schema, policy.action_spec)
+        except InvalidValueError as error:
+            why.append(f"policy {policy.name!r}: {error}")
+        else:
+            return
+    raise InvalidValueError("the file of --names does not fit " + "; ".join(why))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -36,7 +36,7 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
-from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served
+from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.plain_arrays import array_of_npy
 from robot_runtime.server.gateways.values import listed
@@ -88,8 +88,9 @@ class GrootGateway:
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
         names: which entry of an observation is what; what it leaves out is as `names_of` has it.
         token: what clients give as their api_token.
-        InvalidValueError: the address cannot be listened on.
+        InvalidValueError: the address cannot be listened on, or the names are for another policy.
         """
+        refuse_for_all(names, [policy])
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policy, self._token = policy, token

@@ -33,7 +33,7 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.server.gateways.asking import MAX_MESSAGE, Asker, Served
+from robot_runtime.server.gateways.asking import MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.lerobot_messages import (
     Instructions,
     actions_message,
@@ -102,8 +102,9 @@ class LeRobotGateway:
         address: HOST:PORT; beyond this machine only with TLS.
         names: which of the robot's names are what; what it leaves out is as `names_of` has it.
         tls: certificate and private key, PEM files.
-        InvalidValueError: the address cannot be listened on.
+        InvalidValueError: the address cannot be listened on, or the names are for none of the policies.
         """
+        refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policies, self._names = policies, names or Names()

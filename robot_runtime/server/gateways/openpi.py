@@ -31,7 +31,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.arrays import ArrayCodec
-from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served
+from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.names import Names
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
 from robot_runtime.transport.address import OpenAddressError, is_local
@@ -66,8 +66,9 @@ class OpenpiGateway:
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
         names: which entry of an observation is what; what it leaves out is as `Names.of` the policy has it.
         token: what clients give as their api_key.
-        InvalidValueError: the address cannot be listened on.
+        InvalidValueError: the address cannot be listened on, or the names are for none of the policies.
         """
+        refuse_for_all(names, policies.values())
         self._policies, self._token = policies, token
         self._names = {
             name: (names or Names()).over(Names.of(policy.schema)) for name, policy in policies.items()
