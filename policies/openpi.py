@@ -121,6 +121,12 @@ class OpenpiPolicy:
         return iter([rows[: spec.horizon]])
 
     def _ask(self, message: bytes) -> str | bytes:
+        try:
+            self._connection.recv(timeout=0.0)
+        except TimeoutError:
+            pass
+        else:  # an answer too many: from here on each would be that to an older question
+            self._connection = self._connected()
         self._connection.send(message)
         return self._connection.recv(timeout=TIMEOUT_S)
 

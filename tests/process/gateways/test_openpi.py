@@ -5,9 +5,9 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Semaphore, Thread
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
+from websockets.sync.server import ServerConnection, serve
 
 from policies.loading import load_policy
 from policies.openpi import OpenpiPolicy
@@ -279,24 +280,49 @@ def test_a_host_that_the_user_names_may_be_asked(tmp_path: Path):
         load_policy(tmp_path, hosts=("gpu.invalid",))
 
 
-def test_an_answer_without_end_is_cut(tmp_path: Path, monkeypatch):
-    from websockets.sync.server import serve
+@contextlib.contextmanager
+def openpi_server(talk: Callable[[ServerConnection], None]) -> Iterator[str]:
+    """A server that greets as openpi's does and then talks like that."""
 
-    def flood(connection):
+    def greeting_first(connection: ServerConnection) -> None:
         connection.send(b"\x80")
+        talk(connection)
+
+    with serve(greeting_first, "127.0.0.1", 0) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_answer_without_end_is_cut(monkeypatch):
+    def flood(connection: ServerConnection) -> None:
         connection.recv()
         connection.send(bytes(1000))
 
     monkeypatch.setattr("policies.openpi.MAX_ANSWER", 500)
-    with serve(flood, "127.0.0.1", 0) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        port = server.socket.getsockname()[1]
-        policy = OpenpiPolicy(f"ws://127.0.0.1:{port}", schema=SCHEMA, action_spec=SPEC, names=DROID)
+    with openpi_server(flood) as url:
+        policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
         with pytest.raises(RuntimeError, match="has more than 500 bytes"):
             policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
-        server.shutdown()
-        thread.join()
+
+
+def test_an_answer_too_many_is_not_taken_for_that_to_the_next_question():
+    def answer_twice(connection: ServerConnection) -> None:
+        for message in connection:
+            q = float(unpack(message)[JOINTS][0])
+            for number in (q, -1.0):
+                connection.send(pack({"actions": np.full((SPEC.horizon, SPEC.dim), number)}))
+            sent.release()
+
+    sent = Semaphore(0)
+    with openpi_server(answer_twice) as url:
+        policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
+        for q in (0.5, 0.25, 0.75):
+            (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
+            assert rows[0, 0] == q
+            sent.acquire(timeout=5.0)
 
 
 def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_are_named(tmp_path: Path):
