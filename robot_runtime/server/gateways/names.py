@@ -143,6 +143,12 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f'"cameras" has {listed(self.cameras)}; the policy also looks at {listed(sorted(missing))}'
             )
 
+    def refuse_unknown_units(self, spec: ActionSpec) -> None:
+        """ValueError: nothing says what the numbers of such actions are."""
+        self._columns(spec)
+        if _rotations(spec):
+            self.layout()
+
     # ---- theirs to ours ------------------------------------------------------------------------
 
     def observation(

@@ -22,7 +22,7 @@ from policies.loading import load_policy
 from policies.openpi import OpenpiPolicy
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
+from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.asking import MAX_ASKING, Served
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
@@ -267,7 +267,8 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
     ],
 )
 def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes: dict, words: str):
-    described = {"schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()} | changes
+    described = {"schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict(), "names": {"convention": "si"}}
+    described |= changes
     (tmp_path / "openpi.json").write_text(json.dumps(described))
     with pytest.raises(CheckpointError, match=words):
         load_policy(tmp_path)
@@ -275,6 +276,7 @@ def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes
 
 def test_a_host_that_the_user_names_may_be_asked(tmp_path: Path):
     described = {"url": "ws://gpu.invalid", "schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()}
+    described |= {"names": {"convention": "si"}}
     (tmp_path / "openpi.json").write_text(json.dumps(described))
     with pytest.raises(ServerUnavailableError, match="no openpi server answers at ws://gpu"):
         load_policy(tmp_path, hosts=("gpu.invalid",))
@@ -304,8 +306,42 @@ def test_an_answer_without_end_is_cut(monkeypatch):
     monkeypatch.setattr("policies.openpi.MAX_ANSWER", 500)
     with openpi_server(flood) as url:
         policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
-        with pytest.raises(RuntimeError, match="has more than 500 bytes"):
+        with pytest.raises(PolicyError, match="has more than 500 bytes"):
             policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            "Traceback (most recent call last):\n  File x\nKeyError: 'observation/image'\n",
+            "failed: KeyError: 'obs",
+        ),
+        (pack({"actions": np.ones((2, 3))}), "gave 2 rows, expected 12"),
+        (pack({"actions": np.ones(3)}), r"got shape \(3,\)"),
+        (pack({"actions": [["a"] * 3] * 12}), "answer is none: could not convert"),
+        (pack({"action": np.ones((12, 3))}), "the answer has action"),
+        (b"\xc1", "not a message of openpi's"),
+        (None, "gives no answer"),
+    ],
+)
+def test_what_an_openpi_server_does_wrong_is_said_of_the_policy_and_not_of_the_robot(answer, words: str):
+    def answer_so(connection: ServerConnection) -> None:
+        connection.recv()
+        if answer is not None:
+            connection.send(answer)
+
+    with openpi_server(answer_so) as url:
+        policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
+        with pytest.raises(PolicyError, match=words):
+            policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
+
+
+def test_a_folder_that_does_not_say_what_is_open_is_refused_before_anybody_is_asked(tmp_path: Path):
+    described = {"url": "ws://127.0.0.1:1", "schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()}
+    (tmp_path / "openpi.json").write_text(json.dumps(described))
+    with pytest.raises(CheckpointError, match="nothing says what an open gripper is"):
+        load_policy(tmp_path)
 
 
 def test_an_answer_too_many_is_not_taken_for_that_to_the_next_question():
