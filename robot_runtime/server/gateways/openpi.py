@@ -20,6 +20,7 @@ from threading import Lock, Thread
 from time import monotonic
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed
@@ -146,7 +147,7 @@ class OpenpiGateway:
         return None
 
     def _policy_of(self, request: Request) -> Served | None:
-        name = request.path.strip("/")
+        name = unquote(request.path.partition("?")[0].strip("/"))
         return self._policies.get(name) if name else next(iter(self._policies.values()))
 
     def _talk(self, connection: ServerConnection) -> None:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Semaphore, Thread
 
@@ -125,6 +126,17 @@ def test_a_policy_that_is_not_there_is_not_found(url: str):
         assert unpack(connection.recv())["policy"] == "echo"
     with pytest.raises(InvalidStatus, match="404"), connect(f"{url}/other", additional_headers=headers):
         pass
+
+
+@pytest.mark.parametrize("path", ["act%20pretrained_model", "act%20pretrained_model/?robot=7"])
+def test_a_policy_whose_name_has_a_space_is_found_as_clients_write_it(path: str):
+    """LeRobot calls every folder of a checkpoint pretrained_model, and we a policy after type and folder."""
+    policies = {"echo": ECHO, "act pretrained_model": replace(ECHO, name="act pretrained_model")}
+    with (
+        OpenpiGateway(policies, server="tcp://127.0.0.1:1", address="127.0.0.1:0") as gateway,
+        connect(f"ws://{gateway.address}/{path}") as client,
+    ):
+        assert unpack(client.recv())["policy"] == "act pretrained_model"
 
 
 def test_connections_that_never_speak_keep_nobody_out(url: str):
