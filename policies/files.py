@@ -5,6 +5,7 @@ Nothing in them is imported, called or unpickled; what a file names is looked up
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,13 +76,17 @@ def value_of[T](kind: type[T], data: object) -> T:
     Types are looked at (`msgspec.convert`), and a field that there is not is refused.
     """
     if is_dataclass(kind) and isinstance(data, dict):
-        known = [field.name for field in fields(kind)]
-        if unknown := sorted(map(str, data.keys() - set(known))):
-            raise ValueError(f"there is no {', '.join(unknown)}, but {', '.join(known)}")
+        refuse_unknown(data, [field.name for field in fields(kind)])
     try:
         return msgspec.convert(data, kind)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
+
+
+def refuse_unknown(data: Mapping[str, Any], known: Sequence[str]) -> None:
+    """ValueError names keys that are none: what is misspelt would count as not said."""
+    if unknown := sorted(str(key)[:40] for key in data.keys() - set(known)):
+        raise ValueError(f"there is no {', '.join(unknown[:8])!a}, but {', '.join(known)}")
 
 
 def refuse_oversized(sizes: object) -> None:

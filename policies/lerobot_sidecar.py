@@ -6,7 +6,7 @@ our observations become theirs, and where their rows count from.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.files import number, read_json, texts, value_of, whole_number
+from policies.files import number, read_json, refuse_unknown, texts, value_of, whole_number
 from policies.flow.features import FeatureConfig, state_features
 from policies.loading import SIDECAR
 from policies.policy import checked_execution_horizon
@@ -93,11 +93,13 @@ class Sidecar:
         path = folder / SIDECAR
         data = read_json(path)
         try:
+            known = [field.name for field in fields(cls)]
+            refuse_unknown(data, [*known, "gripper_unit_m"])  # the last in older files
             spec = ActionSpec.from_dict(data["action_spec"])
             return cls(
                 schema=Schema.from_dict(data["schema"]),
                 action_spec=spec,
-                state_names=texts(data, "state_names"),
+                state_names=_different(texts(data, "state_names")),
                 features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
                 tasks=texts(data, "tasks"),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
@@ -106,7 +108,7 @@ class Sidecar:
                 if "max_inference_delay" in data
                 else 0,
                 execution_horizon=checked_execution_horizon(data.get("execution_horizon"), spec.horizon),
-                joint_unit_rad=Linear(scale=number(data, "joint_unit_rad", 1.0)).scale,
+                joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
                 gripper_state=_gripper(data, "gripper_state"),
                 gripper_action=_gripper(data, "gripper_action"),
             )
@@ -239,6 +241,19 @@ def _gripper(data: dict[str, Any], key: str) -> Linear:
     if key in data:
         return value_of(Linear, data[key])
     return Linear(scale=number(data, "gripper_unit_m", 1.0))
+
+
+def _unit(rad: float) -> float:
+    scale = Linear(scale=rad).scale
+    if scale < 0.0:
+        raise ValueError(f"joint_unit_rad is above 0, got {rad:g}")
+    return scale
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"state_names has a name twice: {', '.join(names)}")
+    return names
 
 
 def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
-from policies.files import read_json, texts, value_of
+from policies.files import read_json, refuse_unknown, texts, value_of
 from policies.loading import OPENPI
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
@@ -81,6 +81,7 @@ class OpenpiPolicy:
         path = folder / OPENPI
         data = read_json(path)
         try:
+            refuse_unknown(data, ("url", "schema", "action_spec", "names", "tasks", "api_key"))
             url, key = _checked_url(data["url"], hosts), _checked_key(data.get("api_key"))
             schema, spec = Schema.from_dict(data["schema"]), ActionSpec.from_dict(data["action_spec"])
             names = value_of(Names, data["names"]) if "names" in data else Names()

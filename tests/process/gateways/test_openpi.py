@@ -276,6 +276,7 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
         ({"url": "ws://127.0.0.1:1", "api_key": "a\r\nHost: b"}, "an api_key is"),
         ({"url": "ws://127.0.0.1:1", "names": {"q": {"key": 1}}}, "Expected `str`"),
         ({"url": "ws://127.0.0.1:1", "tasks": [1]}, "tasks is a list of texts"),
+        ({"url": "ws://127.0.0.1:1", "name": {}}, "there is no 'name', but url, "),
     ],
 )
 def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes: dict, words: str):
