@@ -84,9 +84,9 @@ def value_of[T](kind: type[T], data: object) -> T:
 
 
 def refuse_unknown(data: Mapping[str, object], known: Sequence[str]) -> None:
-    """ValueError names the fields that there are not, and those that there are."""
-    if unknown := sorted(map(str, data.keys() - set(known))):
-        raise ValueError(f"there is no {', '.join(unknown)}, but {', '.join(known)}")
+    """ValueError names keys that are none: what is misspelt would count as not said."""
+    if unknown := sorted(str(key)[:40] for key in data.keys() - set(known)):
+        raise ValueError(f"there is no {', '.join(unknown[:8])!a}, but {', '.join(known)}")
 
 
 def refuse_oversized(sizes: object) -> None:

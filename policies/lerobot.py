@@ -20,6 +20,7 @@ from policies.flow.sampled import SampledPolicy
 from policies.flow.transfers import pinned_batch
 from policies.lerobot_load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
 from policies.lerobot_sidecar import ACTION, Columns, Sidecar
+from policies.loading import SIDECAR
 from policies.policy import InferenceRequest, InfersByBatch, NewRows
 from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.row_statistics import RowStatistics
@@ -32,7 +33,7 @@ from robot_runtime.core.sampler_parts import (
 )
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import CheckpointError, InvalidValueError
 
 if TYPE_CHECKING:
     from policies.lerobot_flow import LeRobotFlow
@@ -66,6 +67,11 @@ def load_lerobot(
     name = f"{config.type} {folder.name}"
     if config.type in FLOWS:
         return LeRobotFlowPolicy(name, policy, before, after, sidecar, is_compiled=is_compiled)
+    if sidecar.trained_for or sidecar.max_inference_delay:
+        raise CheckpointError(
+            f"{folder / SIDECAR} says what a flow was trained for; {config.type} is none, and knows no "
+            "committed rows"
+        )
     return LeRobotPolicy(name, policy, before, after, sidecar)
 
 

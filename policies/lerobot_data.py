@@ -1,6 +1,5 @@
 """Demonstrations out of a LeRobot v3 dataset that `robot-runtime record` has written: `load_dataset`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,11 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import UInt8
 
+from policies.files import read_json
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.transforms import rotation_from_6d
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import CheckpointError, InvalidValueError
 
 ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 """Columns that `record` adds: the chunk planned from a frame, and how many of its rows were given."""
@@ -22,16 +22,31 @@ def load_dataset(folder: Path) -> list[StoredDemonstration]:
 
     What was left of an episode whose saving was interrupted is passed over: info.json says how many there
     are, and they say in which files they are.
-    InvalidValueError: what is missing or does not fit.
+    InvalidValueError: what is missing, damaged or does not fit.
     """
+    import pyarrow as pa
+
+    if not (folder / "meta" / "info.json").is_file():
+        raise InvalidValueError(f"{folder} is no LeRobot dataset: it has no meta/info.json")
+    try:
+        return _loaded(folder)
+    except InvalidValueError:
+        raise
+    except (pa.ArrowException, CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidValueError(f"the dataset {folder} is damaged: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return f"it has no {lines[0]}" if isinstance(error, KeyError) else lines[0][:500]
+
+
+def _loaded(folder: Path) -> list[StoredDemonstration]:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    info_path = folder / "meta" / "info.json"
-    if not info_path.is_file():
-        raise InvalidValueError(f"{folder} is no LeRobot dataset: it has no meta/info.json")
-    info = json.loads(info_path.read_text())
+    info = read_json(folder / "meta" / "info.json")
     features = info["features"]
     if ROWS not in features:
         raise InvalidValueError(f"{folder} has no column {ROWS}: robot-runtime record makes datasets with it")

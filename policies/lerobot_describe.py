@@ -22,6 +22,7 @@ from policies.lerobot_sidecar import (
     column_names,
 )
 from robot_runtime.core.action import (
+    MAX_DT_NS,
     NS_PER_S,
     ActionField,
     ActionSpec,
@@ -35,6 +36,8 @@ from robot_runtime.core.conventions import AS_IT_IS, Linear, convention_named, c
 from robot_runtime.core.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from robot_runtime.recorder import HAND_NAMES, joint_names, joint_velocity_names
+
+_SLOWEST_FPS = NS_PER_S / MAX_DT_NS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,14 @@ class Numbers:
     cameras: Mapping[str, tuple[int, int]] | None = None
     """Height and width of its pictures; None: no dataset is known."""
 
+    def __post_init__(self) -> None:
+        if not _SLOWEST_FPS <= self.fps <= NS_PER_S:
+            raise InvalidValueError(f"rows a second are {_SLOWEST_FPS:.3g} or more, got {self.fps:g}")
+        if len(set(self.state_names)) < len(self.state_names):
+            raise InvalidValueError(
+                f"two numbers of the state would have one name: {', '.join(self.state_names)}"
+            )
+
     @classmethod
     def of_dataset(cls, folder: Path, told: Told) -> "Numbers":
         """InvalidValueError: its numbers have names that nobody has explained."""
@@ -83,7 +94,7 @@ class Numbers:
             state, action = (_names_of(features[key]["names"]) for key in (STATE, "action"))
             fps = float(info["fps"])
             cameras = {
-                key.removeprefix(f"{PICTURES}."): (int(feature["shape"][0]), int(feature["shape"][1]))
+                key.removeprefix(f"{PICTURES}."): _picture_size(feature)
                 for key, feature in features.items()
                 if key.startswith(f"{PICTURES}.")
             }
@@ -247,11 +258,13 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
             raise CheckpointError(
                 f"it looks at {name}, {size}; the dataset has {dict(numbers.cameras) or 'no pictures'}"
             )
+    names, fields = numbers.state_names, numbers.action_fields
+    moved = sum(field.dim for field in fields if isinstance(field, JointPosition))
     return Schema(
-        action_fields=numbers.action_fields,
-        num_joints=sum(name in joint_names(len(numbers.state_names)) for name in numbers.state_names),
-        has_gripper="gripper_width" in numbers.state_names,
-        has_base="base_vx" in numbers.state_names,
+        action_fields=fields,
+        num_joints=max(moved, sum(name in joint_names(len(names)) for name in names)),
+        has_gripper="gripper_width" in names or any(isinstance(f, GripperWidth) for f in fields),
+        has_base="base_vx" in names or any(isinstance(f, BasePose | BaseTwist) for f in fields),
         environment_state_dim=size_of(config.env_state_feature),
         cameras=cameras,
     )
@@ -266,6 +279,14 @@ def _names_of(names: Any) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"two numbers have one name, {names!r:.200}")
     return tuple(names)
+
+
+def _picture_size(feature: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width; as in LeRobot, channels come last if they are named so, else first."""
+    one, two, three = (int(n) for n in feature["shape"])
+    names: Sequence[str] = feature.get("names") or ()
+    are_last = len(names) != 3 or names[2] in ("channel", "channels")
+    return (one, two) if are_last else (two, three)
 
 
 def _refuse_strange(names: Sequence[str], theirs: Sequence[str], path: Path) -> None:

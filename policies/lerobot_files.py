@@ -58,6 +58,15 @@ STEPS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 """Registered names of LeRobot's steps, and the options that each has."""
+_ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "float_dtype": (None, "float32"),  # of what a network is shown; its weights have a type of their own
+        "task_key": ("task",),
+        "padding_side": ("left", "right"),
+        "padding": ("longest", "max_length"),
+    }
+)
+"""Options of steps that run here with these values only."""
 _STATISTICS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "MEAN_STD": ("mean", "std"),
@@ -111,6 +120,11 @@ def camera_names(folder: Path) -> dict[str, str]:
 def _checked_steps(folder: Path, name: str) -> "dict[str, Step]":
     """By registered name."""
     path, out = folder / name, {}
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} has no {name}: LeRobot before 0.4 kept that in its weights, and "
+            f"`python -m lerobot.processor.migrate_policy_normalization --pretrained-path {folder}` makes it"
+        )
     steps = read_json(path).get("steps")
     if not isinstance(steps, list):
         raise CheckpointError(f"{path} has no list of steps")
@@ -168,6 +182,9 @@ def _check_options(options: dict[str, Any], folder: Path, where: str) -> None:
                     raise CheckpointError(f"{where}: {key} lies in 0..{MAX_SIZE}, got {value!r}")
             case "normalize_observation_keys" if value is not None and not isinstance(value, list):
                 raise CheckpointError(f"{where}: {key} is a list of names, got {value!r:.200}")
+            case "float_dtype" | "task_key" | "padding_side" | "padding" if value not in _ONLY[key]:
+                valid = " or ".join(map(str, _ONLY[key]))
+                raise CheckpointError(f"{where}: {key} = {value!r:.200} cannot be run, only {valid}")
             case "enabled" | "truncation" | "validate_range" if not isinstance(value, bool):
                 raise CheckpointError(f"{where}: {key} is true or false, got {value!r}")
 

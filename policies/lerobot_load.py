@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from policies.budget import Budget
 from policies.files import read_json, read_tensors, refuse_unfinite
 from policies.lerobot_fields import FIELDS, refuse_unhonoured
 from policies.lerobot_files import BEFORE, CONFIG, WEIGHTS, camera_names, checked_config, local_model
-from policies.lerobot_sidecar import PICTURES, Sidecar
+from policies.lerobot_sidecar import PICTURES, STATE, Sidecar
 from policies.loading import SIDECAR
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
+from robot_runtime.server.engine import zero_observation
 
 _OWN_LOADER = ("pi0", "pi05")
 """Types whose own way to load weights goes on with random ones if that fails."""
@@ -151,11 +152,20 @@ def refuse_misfit(sidecar: Sidecar, config: Any, folder: Path) -> None:
         ("numbers of the scene", schema.environment_state_dim, size_of(scene)),
         ("fields of a row", schema.action_fields, spec.fields),
     ]
-    if sidecar.features is None:
-        pairs.append(("numbers of the state", len(sidecar.state_names), size_of(config.robot_state_feature)))
+    pairs.append(("numbers of the state", _state_size(sidecar, folder), size_of(config.robot_state_feature)))
     for what, said, found in pairs:
         if said != found:
             raise CheckpointError(f"{folder / SIDECAR} says {what}: {said}; the policy has {found}")
+
+
+def _state_size(sidecar: Sidecar, folder: Path) -> int:
+    """How many numbers it shows of the state of a robot of its schema; CheckpointError: none has them."""
+    blind = replace(sidecar, schema=replace(sidecar.schema, cameras={}))
+    try:
+        seen = blind.seen([zero_observation(blind.schema, "")])
+    except ValueError as error:
+        raise CheckpointError(f"{folder / SIDECAR}: {error}") from error
+    return int(seen[STATE].shape[1])
 
 
 def size_of(feature: Any) -> int:

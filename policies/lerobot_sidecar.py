@@ -93,12 +93,13 @@ class Sidecar:
         path = folder / SIDECAR
         data = read_json(path)
         try:
-            refuse_unknown(data, [field.name for field in fields(cls)])
+            known = [field.name for field in fields(cls)]
+            refuse_unknown(data, [*known, "gripper_unit_m"])  # the last in older files
             spec = ActionSpec.from_dict(data["action_spec"])
             return cls(
                 schema=Schema.from_dict(data["schema"]),
                 action_spec=spec,
-                state_names=texts(data, "state_names"),
+                state_names=_different(texts(data, "state_names")),
                 features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
                 tasks=texts(data, "tasks"),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
@@ -107,7 +108,7 @@ class Sidecar:
                 if "max_inference_delay" in data
                 else 0,
                 execution_horizon=checked_execution_horizon(data.get("execution_horizon"), spec.horizon),
-                joint_unit_rad=Linear(scale=number(data, "joint_unit_rad", 1.0)).scale,
+                joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
                 gripper_state=_gripper(data, "gripper_state"),
                 gripper_action=_gripper(data, "gripper_action"),
             )
@@ -240,6 +241,19 @@ def _gripper(data: dict[str, Any], key: str) -> Linear:
     if key in data:
         return value_of(Linear, data[key])
     return Linear(scale=number(data, "gripper_unit_m", 1.0))
+
+
+def _unit(rad: float) -> float:
+    scale = Linear(scale=rad).scale
+    if scale < 0.0:
+        raise ValueError(f"joint_unit_rad is above 0, got {rad:g}")
+    return scale
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"state_names has a name twice: {', '.join(names)}")
+    return names
 
 
 def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from robot_runtime.core.action import ActionSpec
 from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
-from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
+from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.names import Names
 from robot_runtime.server.gateways.openpi import pack, unpack
 
@@ -81,10 +81,11 @@ class OpenpiPolicy:
         path = folder / OPENPI
         data = read_json(path)
         try:
-            refuse_unknown(data, ("url", "api_key", "schema", "action_spec", "names", "tasks"))
+            refuse_unknown(data, ("url", "schema", "action_spec", "names", "tasks", "api_key"))
             url, key = _checked_url(data["url"], hosts), _checked_key(data.get("api_key"))
             schema, spec = Schema.from_dict(data["schema"]), ActionSpec.from_dict(data["action_spec"])
             names = value_of(Names, data["names"]) if "names" in data else Names()
+            names.refuse_misfit(schema, spec)
             tasks = texts(data, "tasks")
             names.over(Names.of(schema)).refuse_undeclared(schema, spec, policy=url)
         except (ValueError, KeyError, TypeError) as error:
@@ -103,25 +104,41 @@ class OpenpiPolicy:
         """As `Policy.infer`; all rows come at once, and the noise is theirs to draw."""
         if not isinstance(sampler, ConstantSchedule) or inference_delay:
             raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
-        message = pack(self._names.sent(observation))
-        try:
-            answer = self._ask(message)
-        except (ConnectionClosed, TimeoutError) as error:
-            if isinstance(error, ConnectionClosed) and error.sent is not None and error.sent.code == 1009:
-                raise RuntimeError(f"the openpi server's answer has more than {MAX_ANSWER} bytes") from error
-            self._connection = self._connected()
-            answer = self._ask(message)
-        if isinstance(answer, str):
-            raise RuntimeError(f"the openpi server failed: {answer}")
-        rows = self._names.rows(unpack(answer), self.action_spec)
+        answer = self._answer(pack(self._names.sent(observation)))
         spec = self.action_spec
-        if len(rows) < spec.horizon or rows.shape[1] != spec.dim:
-            raise RuntimeError(
-                f"the openpi server gave actions of shape {rows.shape}, expected {(spec.horizon, spec.dim)}"
-            )
+        if isinstance(answer, str):
+            last_line = answer.strip().rpartition("\n")[2]
+            raise PolicyError(f"the openpi server failed: {last_line:.500}")
+        try:
+            rows = self._names.rows(unpack(answer), spec)
+        except (ValueError, TypeError) as error:
+            raise PolicyError(f"the openpi server's answer is none: {error}") from error
+        if len(rows) < spec.horizon:
+            raise PolicyError(f"the openpi server gave {len(rows)} rows, expected {spec.horizon}")
         return iter([rows[: spec.horizon]])
 
+    def _answer(self, message: bytes) -> str | bytes:
+        """To a question that is put once more, on a new connection, if the first is lost; PolicyError."""
+        try:
+            return self._ask(message)
+        except ConnectionClosed as error:
+            if error.sent is not None and error.sent.code == 1009:
+                raise PolicyError(f"the openpi server's answer has more than {MAX_ANSWER} bytes") from error
+        except TimeoutError:
+            pass
+        self._connection = self._connected()
+        try:
+            return self._ask(message)
+        except (ConnectionClosed, TimeoutError) as error:
+            raise PolicyError(f"the openpi server at {self._url} gives no answer: {error}") from error
+
     def _ask(self, message: bytes) -> str | bytes:
+        try:
+            self._connection.recv(timeout=0.0)
+        except TimeoutError:
+            pass
+        else:  # an answer too many: from here on each would be that to an older question
+            self._connection = self._connected()
         self._connection.send(message)
         return self._connection.recv(timeout=TIMEOUT_S)
 

@@ -133,7 +133,8 @@ def _sound_folders(scratch: Path) -> list[Path]:
     openpi.mkdir()
     config = json.loads((ours / "config.json").read_text())
     described = {"url": "ws://127.0.0.1:1", "schema": config["schema"], "action_spec": config["action_spec"]}
-    (openpi / "openpi.json").write_text(json.dumps(described | {"api_key": "key", "tasks": ["a"]}))
+    described |= {"names": {"convention": "si"}, "api_key": "key", "tasks": ["a"]}
+    (openpi / "openpi.json").write_text(json.dumps(described))
     return [_lerobot(scratch / "act"), _lerobot(scratch / "act"), ours, seeing, openpi]
 
 

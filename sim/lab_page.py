@@ -8,6 +8,7 @@ from pathlib import Path
 
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import made_by
+from sim.evaluation import EvaluationConfig
 from sim.lab_methods import EXPERT
 from sim.lab_scores import RESULTS_VERSION, Estimate, Row, at_reference
 from sim.lab_style import Style
@@ -31,8 +32,14 @@ BEGIN, END = "<!-- lab: begin, written by robot-runtime lab -->", "<!-- lab: end
 def to_json(rows: Sequence[Row]) -> str:
     """Every row, summed up, and the command that made it; a row per line."""
     lines = ",\n".join("  " + json.dumps(row.as_dict()) for row in rows)
-    made = json.dumps(made_by())
+    made = json.dumps(made_by(seeds=_seeds(rows)))
     return f'{{\n "version": {RESULTS_VERSION},\n "made_by": {made},\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def _seeds(rows: Sequence[Row]) -> range:
+    """Of the episodes: every cell runs them from the first on, whatever its policy was trained from."""
+    most = max((row.episodes // max(1, len(row.success_by_seed)) for row in rows), default=0)
+    return range(EvaluationConfig.first_seed, EvaluationConfig.first_seed + most)
 
 
 def read_json(path: Path) -> list[Row]:

@@ -1,6 +1,6 @@
 """What the numbers of an action mean: `ActionSpec` and `ActionChunk` for policies, `Command` for robots."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -145,6 +145,14 @@ class ActionSpec:
             out.append((f, slice(start, start + f.dim)))
             start += f.dim
         return out
+
+    def absolute(self) -> "ActionSpec":
+        """The same columns with every position absolute."""
+        counted = JointPosition | EndEffectorPose | BasePose
+        fields = (
+            replace(f, reference=Reference.ABSOLUTE) if isinstance(f, counted) else f for f in self.fields
+        )
+        return replace(self, fields=tuple(fields))
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""

@@ -65,10 +65,18 @@ class Fit:
     """What a request must look like to fit one policy."""
 
     def __init__(
-        self, *, schema: Schema, spec: ActionSpec, expected_ns: Callable[[SamplerPart], int | None]
+        self,
+        *,
+        schema: Schema,
+        spec: ActionSpec,
+        expected_ns: Callable[[SamplerPart], int | None],
+        tasks: tuple[str, ...] = (),
     ) -> None:
-        """expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work."""
-        self._spec, self._expected_ns = spec, expected_ns
+        """
+        expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work.
+        tasks: texts that the policy was trained on; none if any will do.
+        """
+        self._spec, self._expected_ns, self._tasks = spec, expected_ns, tasks
         self._needed = (
             schema.num_joints,
             schema.has_gripper,
@@ -90,6 +98,9 @@ class Fit:
             for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
                 if ours != theirs:
                     return f"{what}: the observation has {ours}, the policy needs {theirs}"
+        if self._tasks and form.task not in self._tasks:
+            valid = ", ".join(map(repr, self._tasks))
+            return f"the policy was not trained on the task {form.task[:200]!r}, but on {valid}"
         return self._misfit_of_numbers(form) or self._misfit_of_plan(
             form.prev_action_chunk, form.inference_delay
         )

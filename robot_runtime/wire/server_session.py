@@ -131,7 +131,9 @@ class ServerSession:
         self._is_draining = False
         self._welcome = welcome
         self._policies = policies or (welcome.policy,)
-        self._fit = Fit(schema=welcome.schema, spec=welcome.action_spec, expected_ns=expected_ns)
+        self._fit = Fit(
+            schema=welcome.schema, spec=welcome.action_spec, expected_ns=expected_ns, tasks=welcome.tasks
+        )
         self._clients: dict[bytes, _Client] = {}
         self._line = Line()
         self._running: dict[bytes, tuple[Job, int]] = {}  # peer -> (job, time it waited)

@@ -123,6 +123,37 @@ def test_cameras_of_the_dataset_are_those_the_checkpoint_looks_through(act: Path
         told(act, dataset(tmp_path, OURS, OURS, cameras=cameras))
 
 
+def test_pictures_whose_channels_come_first_have_the_size_that_lerobot_reads(act: Path, tmp_path: Path):
+    data = dataset(tmp_path, OURS, OURS)
+    info = json.loads((data / "meta" / "info.json").read_text())
+    wrist = info["features"]["observation.images.wrist"]
+    wrist |= {"shape": [3, 96, 96], "names": ["channels", "height", "width"]}
+    (data / "meta" / "info.json").write_text(json.dumps(info))
+    assert told(act, data).schema.cameras == {"wrist": (96, 96)}
+
+
+@pytest.mark.parametrize("fps", [0, -30, 1e-12, 1e12])
+def test_a_rate_that_no_rows_have_is_refused(act: Path, tmp_path: Path, fps: float):
+    with pytest.raises(InvalidValueError, match="rows a second are"):
+        told(act, dataset(tmp_path, OURS, OURS, fps=fps))
+    with pytest.raises(InvalidValueError, match="rows a second are"):
+        described(act, fps=float(fps))
+
+
+def test_a_name_that_is_told_may_not_be_one_that_is_there(act: Path, tmp_path: Path):
+    data = dataset(tmp_path, ["a", "joint_0", "joint_1"], ["a", "joint_1", "gripper_width"])
+    with pytest.raises(InvalidValueError, match="two numbers of the state would have one name"):
+        told(act, data, joints=("a",), joint_unit_rad=1.0, stroke_m=0.08)
+
+
+def test_a_part_that_is_moved_is_a_part_of_the_robot_though_the_state_does_not_tell_of_it(
+    act: Path, tmp_path: Path
+):
+    state = ["joint_0", "joint_velocity_0", "joint_velocity_1"]
+    schema = told(act, dataset(tmp_path, state, OURS)).schema
+    assert (schema.num_joints, schema.has_gripper, schema.has_base) == (2, True, False)
+
+
 def test_a_camera_that_was_renamed_for_training_has_the_name_of_the_robots(tmp_path: Path, monkeypatch):
     folder = save(tmp_path, monkeypatch)
     steps = json.loads((folder / "policy_preprocessor.json").read_text())

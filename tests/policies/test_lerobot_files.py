@@ -75,6 +75,15 @@ def test_a_step_that_names_a_class_is_refused_and_its_command_is_not_run(folder:
             "only pictures",
         ),
         ("device_processor", "a step has a registry_name"),
+        (
+            {"registry_name": "device_processor", "config": {"float_dtype": "float16"}},
+            "float_dtype = 'float16' cannot be run, only None or float32",
+        ),
+        (
+            {"registry_name": "tokenizer_processor", "config": {"task_key": "instruction"}},
+            "task_key = 'instruction' cannot be run, only task",
+        ),
+        ({"registry_name": "tokenizer_processor", "config": {"padding_side": []}}, "only left or right"),
     ],
 )
 def test_steps_that_are_not_of_the_list_are_refused(folder: Path, file: str, entry, words: str):
@@ -100,6 +109,13 @@ def test_steps_that_are_not_of_the_list_are_refused(folder: Path, file: str, ent
 def test_a_configuration_that_cannot_be_run_is_refused(folder: Path, values: dict, words: str):
     change(folder, CONFIG, **values)
     with pytest.raises(CheckpointError, match=words):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize("file", [BEFORE, AFTER])
+def test_a_folder_of_an_older_lerobot_is_told_how_to_become_one_of_today(folder: Path, file: str):
+    (folder / file).unlink()
+    with pytest.raises(CheckpointError, match=f"has no {file}: LeRobot before 0.4 .*migrate_policy_norm"):
         load_policy(folder)
 
 
@@ -182,6 +198,13 @@ def test_what_training_has_normalised_has_statistics_of_its_size(folder: Path):
         ({"joint_unit_rad": 0}, "a scale is finite and not 0"),
         ({"gripper_action": {"scale": 0.0, "offset": 0.0}}, "a scale is finite and not 0"),
         ({"trained_for": ["Telepathy"]}, "there is no sampler part 'Telepathy'"),
+        ({"trained_for": ["ClampedPrefix"]}, "act is none, and knows no committed rows"),
+        ({"gripper_acton": {"scale": 0.08}}, "there is no 'gripper_acton', but schema, "),
+        ({"joint_unit_rad": -1.0}, "joint_unit_rad is above 0"),
+        ({"state_names": ["joint_0", "joint_1", "effort"]}, "the policy needs effort; the state has joint_0"),
+        ({"state_names": ["joint_0", "joint_1", "base_vx"]}, "the policy needs base_vx"),
+        ({"state_names": ["joint_0", "joint_0", "gripper_width"]}, "has a name twice"),
+        ({"features": {}}, "says numbers of the state: 14; the policy has 3"),
         ({"tasks": "any"}, "tasks is a list of texts"),
         ({"task": []}, "there is no task, but schema, action_spec, state_names"),
         ({"state_names": ["joint_0", "joint_1"]}, "says numbers of the state: 2; the policy has 3"),

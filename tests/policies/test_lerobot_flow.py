@@ -23,6 +23,7 @@ from robot_runtime.core.sampler_parts import (
 from robot_runtime.core.schedule import finish_steps
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from tests.policies import tiny_vla
 from tests.policies.tiny_vla import DIM, HORIZON, PADDED, TASK, save_pi, save_smolvla
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
@@ -198,6 +199,21 @@ def test_a_checkpoint_that_says_nothing_of_its_training_takes_what_needs_none(tm
     assert policy.samplers == (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
     with pytest.raises(InvalidValueError, match="does not take the sampler ClampedPrefix"):
         policy.infer(**vars(request(0, n=4, d=2)), sampler=ClampedPrefix())
+
+
+def test_a_column_that_was_always_the_same_in_training_is_run_and_can_be_committed_to(
+    tmp_path: Path, monkeypatch
+):
+    """A gripper that no demonstration moved: its deviation is 0."""
+    stats = tiny_vla._stats()
+    stats["action"]["std"][2] = 0.0
+    monkeypatch.setattr(tiny_vla, "_stats", lambda: stats)
+    policy = load_policy(save_smolvla(tmp_path, trained_for=TRAINED))
+    (rows,) = rows_of(policy, ConstantSchedule(), request(0))
+    np.testing.assert_allclose(rows[:, 2], 0.04, atol=1e-6)
+    (rows,) = rows_of(policy, ClampedPrefix(), request(0, n=HORIZON, d=2))
+    assert np.isfinite(rows).all()
+    assert policy.row_statistics.std[0, 2] == 1.0
 
 
 def test_a_sampler_part_that_does_not_exist_and_weights_that_are_not_there_say_so(tmp_path: Path):

@@ -23,7 +23,7 @@ TURN_NS, MAX_TURNS = 20_000_000, 1000
 TIMEOUT_S = 20.0
 """Far more than anything here takes."""
 NEVER_LOST = HIGH_WATER_MARK // 2
-"""Messages that a peer may have waiting: libzmq learns what was read only after half of its high-water mark, and
+"""Messages that a peer may have waiting: libzmq learns what was read only after half of that mark, and
 counts as unread until then what is not."""
 
 

@@ -3,17 +3,23 @@
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pinocchio as pin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_names
 
 from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
+from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
+from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways import groot, lerobot
+from robot_runtime.server.gateways.asking import Served, refuse_for_all
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.values import fitted
 
@@ -193,6 +199,77 @@ def test_a_scale_that_cannot_be_undone_is_refused(changes):
         Entry(key="x", **changes)
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"q": {"key": "state", "stop": 6}}, '"q" has 6 numbers, the policy needs 7'),
+        ({"q": {"names": ["a", "b"]}}, '"q" has 2 numbers, the policy needs 7'),
+        ({"gripper_width": {"key": "state", "start": 6, "stop": 8}}, '"gripper_width" has 2 numbers'),
+        ({"hand_pose": {"key": "hand", "stop": 8}}, '"hand_pose" has 8 numbers, the policy needs 7 or 9'),
+        ({"joint_unit": "percent", "joint_range": [[0, 1]]}, '"joint_range" has 1 numbers'),
+        ({"action_scale": [1] * 7}, '"action_scale" has 7 numbers, the policy needs 8'),
+        ({"cameras": {"wirst": "images/wrist"}}, '"cameras" has wirst; the policy also looks at wrist'),
+    ],
+)
+def test_names_that_no_policy_of_the_server_can_be_meant_by_are_refused_before_anybody_asks(said, words: str):
+    seeing = Served(
+        name="seeing",
+        schema=replace(SCHEMA, cameras={"wrist": (4, 6)}),
+        action_spec=SPEC,
+        sampler=ConstantSchedule,
+    )
+    names = msgspec.convert(said, Names)
+    with pytest.raises(InvalidValueError, match=f"does not fit policy 'seeing': {words}"):
+        refuse_for_all(names, [seeing])
+    fields = (JointPosition(2), GripperWidth())
+    other = replace(seeing, schema=replace(SCHEMA, num_joints=2), action_spec=replace(SPEC, fields=fields))
+    refuse_for_all(Names(q=Entry(key="state", stop=2)), [seeing, other])
+
+
+def test_a_camera_that_a_policy_does_not_look_at_may_be_named_for_another():
+    names = replace_names(MAPS["droid"], cameras={"wrist": "w", "chest": "c"})
+    sent = droid(0.0) | {"w": np.zeros((4, 6, 3), np.uint8)}
+    assert [*names.observation(sent, now_ns=0, sizes={"wrist": (4, 6)}).images] == ["wrist"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"q": {"key": "s"}, "dq": {"key": "s"}},
+        {"q": {"key": "s"}, "gripper_width": {"key": "s", "start": N - 1}},
+        {"q": {"key": "s"}, "gripper_width": {"key": "s", "start": N + 1}},
+        {"q": {"key": "s", "stop": N - 1}, "gripper_width": {"key": "s", "start": N - 1}},
+    ],
+    ids=["one over the other", "overlapping", "with a gap", "cut"],
+)
+def test_numbers_that_would_overwrite_each_other_or_leave_a_gap_are_not_sent(said):
+    state = RobotState(t_ns=0, q=JOINTS, dq=np.zeros(N), gripper_width=0.04)
+    seen = Observation(state=state, images={})
+    names = replace_names(MAPS["droid"], **{name: Entry(**entry) for name, entry in said.items()})
+    with pytest.raises(ValueError, match="said to be in"):
+        names.sent(seen)
+    fine = replace_names(MAPS["droid"], q=Entry(key="s"), gripper_width=Entry(key="s", start=N))
+    np.testing.assert_allclose(fine.sent(seen)["s"], [*JOINTS, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"convention": "droid", "stroke_m": 0}',
+        '{"stroke_m": 85}',
+        '{"convention": "libero"}',
+        '{"q": {"key": "s", "start": 2, "stop": 2}}',
+        '{"q": {"names": ["a.pos", "a.pos"]}}',
+    ],
+    ids=["no stroke", "millimetres", "actions without a stroke", "nothing", "one number twice"],
+)
+def test_what_a_file_of_names_cannot_mean_is_said_when_it_is_read(text: str, tmp_path):
+    path = tmp_path / "names.json"
+    path.write_text(text)
+    with pytest.raises(InvalidValueError, match="does not say what is where"):
+        Names.load(path)
+
+
 # ---- pictures ------------------------------------------------------------------------------------------
 
 
@@ -221,3 +298,29 @@ def test_a_picture_of_any_size_becomes_one_of_any_other(there, here, fit):
     assert out.shape == (*here, 3)
     assert set(np.unique(out)) <= {0, 7}
     assert fit == "pad" or (out == 7).all()
+
+
+@given(
+    hand=st.lists(st.floats(-1.0, 1.0), min_size=6, max_size=6),
+    reference=st.sampled_from([Reference.RELATIVE, Reference.DELTA]),
+    fields=st.sampled_from([(JointPosition(3), GripperWidth()), (GripperWidth(), EndEffectorPose())]),
+)
+def test_clients_are_told_where_to_be_whatever_a_policys_rows_count_from(hand, reference, fields):
+    """LeRobot's, openpi's and GR00T's robots take what they get for absolute positions."""
+    counting = tuple(f if isinstance(f, GripperWidth) else replace(f, reference=reference) for f in fields)
+    spec = ActionSpec(fields=counting, horizon=4, dt_ns=1)
+    seen = RobotState(t_ns=1, q=np.array(hand[:3]), dq=np.zeros(3), X_BE=pin.exp6(np.array(hand)))
+    served = Served(
+        name="", schema=replace(SCHEMA, action_fields=counting), action_spec=spec, sampler=ConstantSchedule
+    )
+    steps = pin.exp6(np.array([0.1, 0.0, -0.1, 0.0, 0.2, 0.1]))
+    poses = [seen.X_BE * steps, seen.X_BE * steps * steps]
+    targets = Waypoints(
+        q=np.array([[1.0, 2.0, 3.0], [1.5, 2.5, 3.5]]),
+        p_BE=np.array([pose.translation for pose in poses]),
+        quat_BE=np.array([np.roll(pin.Quaternion(pose.rotation).coeffs(), 1) for pose in poses]),
+        gripper=np.array([0.01, 0.02]),
+    )
+    sent = served.sent_rows(targets.encode(spec, seen), seen)
+    np.testing.assert_allclose(sent, targets.encode(served.sent_spec, seen), atol=1e-9)
+    assert served.sent_spec.fields == fields

@@ -169,6 +169,9 @@ def test_figures_that_were_written_come_back_to_their_digits(tmp_path):
     again = read_json(path)
     assert [row.as_dict() for row in again] == [row.as_dict() for row in rows()]
     assert (again[0].successes, again[0].success_interval) == (1, rows()[0].success_interval)
+    first = EvaluationConfig.first_seed
+    seeds = json.loads(path.read_text())["made_by"]["seeds"]
+    assert seeds == [*range(first, first + rows()[0].episodes)]
 
 
 def test_rows_of_an_earlier_run_stand_beside_new_ones_but_never_in_their_place():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from session_pair import DIM, MS, SPEC, make_request, make_schema, make_welcome, sealed, start_next
 
 from robot_runtime.core.action import NS_PER_S
@@ -45,8 +46,8 @@ def observation(*, q=(0.0, 0.0), pixels: np.ndarray = IMAGE.pixels, environment_
     return Observation(state=state, images=images, environment_state=np.array(environment_state, float))
 
 
-def greeted(*peers: bytes) -> ServerSession:
-    server = ServerSession(make_welcome())
+def greeted(*peers: bytes, **welcome) -> ServerSession:
+    server = ServerSession(make_welcome(**welcome))
     for i, peer in enumerate(peers):
         server.receive(peer, sealed(Packet(peer.decode(), i, Hello(robot="r", schema=make_schema()))), 0)
     assert all(isinstance(p.message, Welcome) for _, p in server.packets_to_send())
@@ -273,6 +274,17 @@ def test_a_request_is_measured_against_the_policy_by_its_header(changes: dict, w
     assert (error.code, error.request_id) == (ErrorCode.BAD_REQUEST, 1)
     assert re.search(words, error.message)
     assert server.num_waiting == 0
+
+
+@pytest.mark.parametrize("task", ["", "pick ", "\n" * 4000])
+def test_a_task_that_a_policy_was_not_trained_on_is_refused_whoever_asks(task: str):
+    server = greeted(b"a", tasks=("pick", "place"))
+    ask(server, b"a", 0, make_request(1, observation=structs.replace(observation(), task=task)))
+    (error,) = said(server)
+    assert error.code is ErrorCode.BAD_REQUEST
+    assert error.message.endswith("but on 'pick', 'place'")
+    ask(server, b"a", 0, make_request(2, observation=structs.replace(observation(), task="pick")))
+    assert server.num_waiting == 1
 
 
 def test_images_are_not_looked_at_before_the_request_runs():

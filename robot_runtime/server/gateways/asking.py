@@ -5,9 +5,9 @@ keep, and one that comes anew takes none.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Condition
 from typing import Any
 
@@ -15,13 +15,15 @@ import numpy as np
 
 from policies.policy import Policy
 from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import NS_PER_MS, NS_PER_S, ActionSpec
+from robot_runtime.core.action import NS_PER_MS, NS_PER_S, ActionChunk, ActionSpec
 from robot_runtime.core.request import ChunkRequest
 from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation
+from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
+from robot_runtime.server.gateways.names import Names
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
 
 MAX_ASKING = 16
@@ -42,8 +44,23 @@ class Served:
     name: str
     schema: Schema
     action_spec: ActionSpec
+    """Of the policy's own rows."""
     sampler: type[SamplerPart]
     """With which it answers whole chunks."""
+
+    @property
+    def sent_spec(self) -> ActionSpec:
+        """Of the rows that clients get: these projects' robots are told positions as they are to be,
+        whatever the policy's own count from."""
+        return self.action_spec.absolute()
+
+    def sent_rows(self, rows: np.ndarray, seen: RobotState) -> np.ndarray:
+        """A policy's rows (n, D), of what was seen, as `sent_spec` has them; ValueError if it lacks what they
+        count from."""
+        if self.sent_spec == self.action_spec:
+            return rows
+        chunk = ActionChunk(spec=self.action_spec, rows=rows, anchor=seen, request_id=0, epoch=0)
+        return Waypoints.from_chunk(chunk).encode(self.sent_spec, seen)
 
     @classmethod
     def of(cls, policy: Policy) -> "Served":
@@ -73,11 +90,25 @@ class Served:
         )
 
 
+def refuse_for_all(names: Names | None, policies: Iterable[Served]) -> None:
+    """InvalidValueError: what a file of --names says is for none of the policies; says why of each."""
+    why = []
+    for policy in policies:
+        try:
+            (names or Names()).refuse_misfit(policy.schema, policy.action_spec)
+        except InvalidValueError as error:
+            why.append(f"policy {policy.name!r}: {error}")
+        else:
+            return
+    raise InvalidValueError("the file of --names does not fit " + "; ".join(why))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunk:
     """A whole answer."""
 
     rows: np.ndarray
+    """(H, D), of the policy's `Served.sent_spec`."""
     timing: dict[str, float]
     """How long the request waited and inference took [ms]."""
 
@@ -113,7 +144,7 @@ class Asker:
             for _ in range(2):  # a server that was lost meanwhile is asked once more
                 chunk = self._asked(connection, policy, observation)
                 if chunk is not None:
-                    return chunk
+                    return replace(chunk, rows=policy.sent_rows(chunk.rows, observation.state))
                 connection.client.wait_until_ready(_CONNECT_S)
         raise ServerUnavailableError("the policy server is gone")
 

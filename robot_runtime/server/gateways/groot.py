@@ -12,6 +12,7 @@ at before anything is made of what comes with it.
 import hmac
 import io
 import logging
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
@@ -36,7 +37,7 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
-from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served
+from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.plain_arrays import array_of_npy
 from robot_runtime.server.gateways.values import listed
@@ -46,6 +47,8 @@ from robot_runtime.transport.sockets import HANDSHAKE_MS
 logger = logging.getLogger(__name__)
 _QUEUED = 2
 """Messages of a peer that wait unread; more wait in its own machine."""
+_MOST_FRAMES, _LONGEST = 4, 256
+"""Frames of a message, and bytes of one before the last."""
 _KEYS = {
     JointPosition: "joint_position",
     GripperWidth: "gripper_position",
@@ -88,8 +91,10 @@ class GrootGateway:
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
         names: which entry of an observation is what; what it leaves out is as `names_of` has it.
         token: what clients give as their api_token.
-        InvalidValueError: the address cannot be listened on, or nothing says what a number means.
+        InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
+            are for another policy.
         """
+        refuse_for_all(names, [policy])
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policy, self._token = policy, token
@@ -97,7 +102,7 @@ class GrootGateway:
         self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
         self._asking: set[bytes] = set()
-        self._answers: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[list[bytes], bytes]] = SimpleQueue()
         self._doorbell = Doorbell()
         self._is_closing = False
         self._context = zmq.Context()
@@ -142,34 +147,37 @@ class GrootGateway:
             if self._doorbell.fileno() in ready:
                 self._doorbell.clear()
             while not self._answers.empty():
-                peer, answer = self._answers.get()
-                self._asking.discard(peer)
-                self._socket.send_multipart([peer, b"", answer])
+                envelope, answer = self._answers.get()
+                self._asking.discard(envelope[0])
+                self._socket.send_multipart([*envelope, answer])
             if self._socket in ready:
                 self._take()
         self._socket.close()
         self._context.term()
 
     def _take(self) -> None:
-        """One message: as a REQ socket sends it, one at a time; nobody else is answered."""
+        """One message, the last frame of a few; those before it go back with the answer: a REQ socket's empty
+        one, and its number if it counts. Of a peer that does not wait for its answer the others are lost."""
         frames: list[bytes] = []
         is_more = True
         while is_more:
             frame = self._socket.recv()
             is_more = bool(self._socket.getsockopt(zmq.RCVMORE))
-            if len(frames) < 4:
+            if len(frames) <= _MOST_FRAMES:
                 frames.append(frame)
-        if len(frames) != 3 or frames[0] in self._asking:
+        *envelope, data = frames
+        if not 1 <= len(envelope) < _MOST_FRAMES or max(map(len, envelope)) > _LONGEST:
             return
-        peer, _, data = frames
+        if envelope[0] in self._asking:
+            return
         if len(self._asking) >= MAX_ASKING:
             busy = f"{MAX_ASKING} clients are being answered already: ask again"
-            self._socket.send_multipart([peer, b"", pack({"error": busy})])
+            self._socket.send_multipart([*envelope, pack({"error": busy})])
             return
-        self._asking.add(peer)
-        self._workers.submit(self._work, peer, data)
+        self._asking.add(envelope[0])
+        self._workers.submit(self._work, envelope, data)
 
-    def _work(self, peer: bytes, data: bytes) -> None:
+    def _work(self, envelope: list[bytes], data: bytes) -> None:
         try:
             answer = pack(self._answered(data))
         except ValueError as error:
@@ -180,7 +188,7 @@ class GrootGateway:
         except Exception:
             logger.exception("a GR00T client could not be served")
             answer = pack({"error": "the gateway failed; its log says why"})
-        self._answers.put((peer, answer))
+        self._answers.put((envelope, answer))
         self._doorbell.ring()
 
     def _answered(self, data: bytes) -> Any:
@@ -202,8 +210,10 @@ class GrootGateway:
                 raise ValueError(f"there is no endpoint {listed([other])!r}; there are {valid}")
 
     def _action(self, data: bytes) -> list[dict[str, Any]]:
-        spec, now_ns, sizes = self._policy.action_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
-        seen = self._names.observation(observation_of(data), now_ns=now_ns, sizes=sizes)
+        spec, now_ns, sizes = self._policy.sent_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
+        sent = observation_of(data)
+        refuse_unchosen(sent.get("language", {}), self._names.task or "")
+        seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes)
         chunk = self._asker.ask(self._policy, seen)
         return [_by_field(spec, self._names.sent_actions(chunk.rows, spec)), chunk.timing]
 
@@ -228,7 +238,7 @@ class GrootGateway:
 
 def observation_of(data: bytes) -> dict[str, Any]:
     """The last frame of the only robot, and the first text, in the data of a get_action; ValueError."""
-    observation = unpack(data).get("observation")
+    observation = None if data == _NOTHING else unpack(data).get("observation")
     if not isinstance(observation, dict):
         raise ValueError("get_action needs data with an observation, a dict")
     out: dict[str, Any] = {}
@@ -242,12 +252,23 @@ def observation_of(data: bytes) -> dict[str, Any]:
     return out
 
 
+def refuse_unchosen(texts: Mapping[str, Any], key: str) -> None:
+    """ValueError: of several texts none is the one that is read."""
+    if len(texts) > 1 and key.removeprefix("language/") not in texts:
+        raise ValueError(
+            f"an observation has the texts {listed(texts)}: say which is the task, with "
+            '{"task": "language/NAME"} in the file of --names'
+        )
+
+
 def _last(key: str, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.ndim < 3 or len(value) != 1 or value.shape[1] == 0:
             raise ValueError(f"{key!r} has a batch of one and frames in time first, got {value.shape}")
         return value[0, -1]
     while isinstance(value, list) and value:
+        if len(value) > 1:
+            raise ValueError(f"{key!r} has a batch of one and one frame in time, got a list of {len(value)}")
         value = value[0]
     return value
 
@@ -269,12 +290,15 @@ def _array(form: dict) -> np.ndarray:
     return array_of_npy(form.get("as_npy"))
 
 
+_NOTHING = b"\xc0"  # as msgpack has it
+
+
 class Request(msgspec.Struct):
     """What is read of a request first; its data stay bytes."""
 
     endpoint: str = "get_action"
     api_token: str | None = None
-    data: msgspec.Raw = msgspec.Raw(b"\xc0")
+    data: msgspec.Raw = msgspec.Raw(_NOTHING)
 
 
 _REQUEST = msgspec.msgpack.Decoder(Request)

@@ -29,13 +29,13 @@ import numpy as np
 
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import GripperWidth, JointPosition
-from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.server.gateways.asking import MAX_MESSAGE, Asker, Served
+from robot_runtime.notices import Notices
+from robot_runtime.server.gateways.asking import MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.lerobot_messages import (
-    Instructions,
+    Seen,
     actions_message,
     data_of_setup,
     joined,
@@ -43,14 +43,20 @@ from robot_runtime.server.gateways.lerobot_messages import (
     read_seen,
     written_actions,
 )
-from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.lerobot_names import (
+    names_of,
+    names_told,
+    order_of_columns,
+    refuse_unknown_unit,
+)
+from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.row_rate import RowRate
 from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import OpenAddressError, is_local
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
 SERVICE = "transport.AsyncInference"
-STATE, PICTURES = "observation.state", "observation.images."
 PATIENCE_S = 2.0
 """How long a client that asks for actions waits for its own observation, as with LeRobot's server."""
 MAX_ROBOTS = 64
@@ -63,8 +69,22 @@ GONE_S = 10.0
 """A client asks for actions all the time: one that has not for so long gives way to another."""
 
 
+SHARED = (
+    "two robot clients share one connection, and would get each other's actions: gRPC has one for all that "
+    "a process talks to one server with, so run each robot in a process of its own"
+)
+
+
 class NoPlaceError(Exception):
     """Says for a client what there is too much of."""
+
+
+@dataclass(eq=False)
+class _Turn:
+    """What a client does once at a time."""
+
+    lock: Lock = field(default_factory=Lock)
+    holder: grpc.ServicerContext | None = None
 
 
 @dataclass(eq=False)
@@ -79,9 +99,12 @@ class _Robot:
     newest: tuple[float, int, Observation] | None = None
     """When it was made, in the time of the client [s], and the number of its step."""
     came: Condition = field(default_factory=Condition)
-    sending: Lock = field(default_factory=Lock)
-    waiting: Lock = field(default_factory=Lock)
+    sending: _Turn = field(default_factory=_Turn)
+    waiting: _Turn = field(default_factory=_Turn)
     heard_s: float = field(default_factory=monotonic)
+    is_shared: bool = False
+    """Whether two clients were heard on its connection, who would get each other's actions."""
+    rate: RowRate | None = None
 
 
 class LeRobotGateway:
@@ -102,8 +125,10 @@ class LeRobotGateway:
         address: HOST:PORT; beyond this machine only with TLS.
         names: which of the robot's names are what; what it leaves out is as `names_of` has it.
         tls: certificate and private key, PEM files.
-        InvalidValueError: the address cannot be listened on, or nothing says what a number means.
+        InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
+            are for none of the policies.
         """
+        refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policies, self._names = policies, names or Names()
@@ -115,6 +140,7 @@ class LeRobotGateway:
         self._lock = Lock()
         self._waiting, self._sending = BoundedSemaphore(MAX_WAITING), BoundedSemaphore(MAX_SENDING)
         self._is_closing = False
+        self._notices = Notices(lambda text, is_routine: logger.warning("%s", text))
         self._grpc = grpc.server(
             ThreadPoolExecutor(MAX_WAITING + MAX_SENDING + 4, "lerobot"),
             handlers=(self._handlers(),),
@@ -157,7 +183,7 @@ class LeRobotGateway:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Ready": unary(lambda request, context: b""),
+                "Ready": unary(self._said(self._begin)),
                 "SendPolicyInstructions": unary(self._said(self._take_instructions)),
                 "SendObservations": grpc.stream_unary_rpc_method_handler(self._said(self._take_observation)),
                 "GetActions": unary(self._said(self._actions)),
@@ -187,9 +213,19 @@ class LeRobotGateway:
 
         return answered
 
+    def _begin(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """A client begins: what one before it has seen is nothing to it."""
+        with self._lock:
+            robot = self._robots.get(context.peer())
+        if robot is not None:
+            with robot.came:
+                robot.newest, robot.is_shared = None, _is_held(robot.waiting)
+                robot.came.notify_all()
+        return b""
+
     def _take_instructions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         robot = self._robot(context.peer())
-        with _place(robot.sending, self._sending, "send"):
+        with _place(robot, robot.sending, self._sending, "send", context):
             instructions = read_instructions(data_of_setup(request))
         policy = self._policies.get(instructions.policy)
         if policy is None and len(self._policies) > 1:
@@ -203,13 +239,17 @@ class LeRobotGateway:
 
     def _take_observation(self, pieces: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         robot = self._robot(context.peer())
-        with _place(robot.sending, self._sending, "send"), _at_most(SENDING_S, context):
+        with (
+            _place(robot, robot.sending, self._sending, "send", context),
+            _at_most(SENDING_S, context),
+        ):
             seen = read_seen(joined(pieces, MAX_MESSAGE))
             if robot.policy is None:
                 self._infer(robot, seen.raw)
             assert robot.policy is not None
             sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
             observation = robot.names.observation(seen.raw, now_ns=now_ns, sizes=sizes)
+        self._look_at_rate(robot, seen)
         with robot.came:
             robot.newest = seen.timestamp, seen.timestep, observation
             robot.came.notify()
@@ -217,17 +257,32 @@ class LeRobotGateway:
 
     def _actions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         robot = self._robot(context.peer())
-        with _place(robot.waiting, self._waiting, "wait for actions"):
+        with _place(robot, robot.waiting, self._waiting, "wait for actions", context):
             newest = self._newest(robot, context)
             if newest is None:
                 return b""  # as LeRobot's server: ask again
             assert robot.policy is not None
             timestamp, timestep, observation = newest
             rows = self._asker.ask(robot.policy, observation).rows
-        spec = robot.policy.action_spec
+        spec = robot.policy.sent_spec
         theirs = robot.names.sent_actions(rows, spec)[: robot.num_actions, robot.columns]
         pickled = written_actions(theirs, timestamp=timestamp, timestep=timestep, dt_s=spec.dt_s)
         return actions_message(pickled)
+
+    def _look_at_rate(self, robot: _Robot, seen: Seen) -> None:
+        """Say if the client runs rows faster or slower than they are meant: nothing but its own option is at
+        fault, and it is told nothing of the policy's."""
+        assert robot.policy is not None
+        assert robot.rate is not None
+        rate = robot.rate.take(seen.timestamp, seen.timestep)
+        if rate is not None:
+            meant = 1.0 / robot.policy.action_spec.dt_s
+            self._notices.note(
+                f"a LeRobot client runs {rate:.0f} rows a second of policy {robot.policy.name!r}",
+                f"a LeRobot client runs {rate:.1f} rows a second, those of policy {robot.policy.name!r} are "
+                f"meant for {meant:.1f}: start it with --fps {meant:.0f}, or its robot moves "
+                f"{rate / meant:.2g} times as fast",
+            )
 
     # ---- robots --------------------------------------------------------------------------------------
 
@@ -236,7 +291,10 @@ class LeRobotGateway:
         context.add_callback(lambda: _wake(robot))
         with robot.came:
             robot.came.wait_for(
-                lambda: robot.newest is not None or not context.is_active() or self._is_closing, PATIENCE_S
+                lambda: (
+                    robot.newest is not None or robot.is_shared or not context.is_active() or self._is_closing
+                ),
+                PATIENCE_S,
             )
             newest, robot.newest = robot.newest, None
         if context.is_active():
@@ -280,88 +338,54 @@ class LeRobotGateway:
         cameras: the policy's name -> the robot's.
         """
         names = self._names.over(names_of(policy.schema, state_names, cameras))
-        robot.columns = order_of_columns(policy, names, state_names)
+        columns = order_of_columns(policy, names, state_names)
+        refuse_unknown_unit(names)
         seen = names.cameras or {}
         known = set(cameras.values())
         if missing := [name for name in policy.schema.cameras if seen.get(name) not in known]:
             raise ValueError(
                 f"policy {policy.name!r} needs the cameras {missing}; the robot has {listed(cameras)}"
             )
-        robot.names, robot.policy = names, policy
-
-
-def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, str]) -> Names:
-    """Where a robot has what the policy needs, as far as it calls it as our recordings do, or with `.pos`."""
-    known = set(state_names)
-
-    def found(*ours: str) -> str | None:
-        return next((n for name in ours for n in (name, f"{name}.pos") if n in known), None)
-
-    joints = [found(f"joint_{i}") for i in range(schema.num_joints)]
-    has_joints = joints and None not in joints
-    gripper = found("gripper_width", "gripper") if schema.has_gripper else None
-    return Names(
-        q=Entry(names=tuple(filter(None, joints))) if has_joints else None,
-        gripper_width=None if gripper is None else Entry(names=(gripper,)),
-        cameras={name: cameras[name] for name in schema.cameras if name in cameras},
-        task="task",
-        fit="pad",
-    )
-
-
-def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Of the state, and for each camera of the policy the robot's name."""
-    features, renamed = told_by.features, told_by.renamed
-    state = features.get(STATE)
-    told = state.get("names") if isinstance(state, dict) else None
-    if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
-        raise ValueError(f"lerobot_features has no {STATE!r} with names, but {listed(features)}")
-    if other := [key for it in renamed.items() for key in it if not key.startswith(PICTURES)]:
-        raise ValueError(f"rename_map is followed for pictures only, here are {listed(other)}")
-    keys = [str(key) for key in features if str(key).startswith(PICTURES)]
-    return tuple(told), {
-        renamed.get(key, key).removeprefix(PICTURES): key.removeprefix(PICTURES) for key in keys
-    }
-
-
-def order_of_columns(policy: Served, names: Names, state_names: Sequence[str]) -> list[int]:
-    """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
-    called: list[str] = []
-    for f in policy.action_spec.fields:
-        match f:
-            case JointPosition():
-                called += names.q.names if names.q else ()
-            case GripperWidth():
-                called += names.gripper_width.names if names.gripper_width else ()
-            case _:
-                raise ValueError(f"policy {policy.name!r} moves more than joints and a gripper")
-    wanted = [*called, *(names.q.names if names.q else ())]
-    if len(called) != policy.action_spec.dim or (missing := set(wanted) - set(state_names)):
-        lacks = f", and lacks {listed(sorted(missing))}" if len(called) == policy.action_spec.dim else ""
-        raise ValueError(
-            f"policy {policy.name!r} moves {policy.action_spec.dim} numbers by name; the robot's are "
-            f"{listed(state_names)}{lacks}: say which is which in the file of --names, "
-            '{"q": {"names": [...]}, "gripper_width": {"names": [...]}}'
-        )
-    if len(set(called)) != len(called):
-        raise ValueError("the file of --names gives one of the robot's names two meanings")
-    return sorted(range(len(called)), key=lambda i: state_names.index(called[i]))
+        robot.names, robot.policy, robot.columns = names, policy, columns
+        robot.rate = RowRate(policy.action_spec.dt_s)
 
 
 @contextmanager
-def _place(own: Lock, shared: BoundedSemaphore, what: str) -> Iterator[None]:
-    """One of the places that all share, at most one for each client; NoPlaceError."""
-    if not own.acquire(blocking=False):
-        raise NoPlaceError(f"a client can {what} once at a time")
+def _place(
+    robot: _Robot, own: _Turn, shared: BoundedSemaphore, what: str, context: grpc.ServicerContext
+) -> Iterator[None]:
+    """One of the places that all share, at most one for each client; NoPlaceError.
+
+    A client does one thing of a kind after the other: two at a time are two clients, told apart by nothing.
+    """
+    if not own.lock.acquire(blocking=False):
+        if not _is_held(own):
+            raise NoPlaceError(f"what this client asked for before is still worked on: {what} again")
+        robot.is_shared = True
+        _wake(robot)
+        raise NoPlaceError(SHARED)
+    own.holder = context
     try:
         if not shared.acquire(blocking=False):
             raise NoPlaceError(f"too many clients {what} at a time: try again")
         try:
+            _refuse_shared(robot)
             yield
+            _refuse_shared(robot)
         finally:
             shared.release()
     finally:
-        own.release()
+        own.holder = None
+        own.lock.release()
+
+
+def _is_held(turn: _Turn) -> bool:
+    return turn.holder is not None and turn.holder.is_active()
+
+
+def _refuse_shared(robot: _Robot) -> None:
+    if robot.is_shared:
+        raise NoPlaceError(SHARED)
 
 
 def _wake(robot: _Robot) -> None:

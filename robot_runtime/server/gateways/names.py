@@ -17,7 +17,8 @@ what it leaves out is as the gateway's protocol has it:
 
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
 with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
-of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset.
+of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset. Actions
+are positions as they are to be (`Served.sent_spec`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,6 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pinocchio as pin
-from msgspec import Struct
 
 from robot_runtime.core.action import (
     ActionSpec,
@@ -42,12 +42,12 @@ from robot_runtime.core.schema import Schema
 from robot_runtime.core.state import Image, Observation, RobotState
 from robot_runtime.core.transforms import rotation_from_6d
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.units import HINT, WIDEST_M, Affine, Units
 from robot_runtime.server.gateways.values import (
     fitted,
     listed,
     look_up,
-    numbers_at,
     picture_at,
     text_at,
 )
@@ -56,50 +56,6 @@ MOST_TURNED_RAD = 4 * np.pi
 """No joint of an arm turns further."""
 _SLACK = 0.05
 """By which share of its way a gripper may be measured beyond its ends."""
-
-
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Numbers of one entry, all or those from `start` to before `stop`; or entries that are one each."""
-
-    key: str = ""
-    names: tuple[str, ...] = ()
-    start: int = 0
-    stop: int | None = None
-    scale: float | None = None
-    offset: float | None = None
-
-    def __post_init__(self) -> None:
-        if bool(self.key) == bool(self.names) or self.start < 0:
-            raise ValueError("an entry has either a key or names, and starts at 0 or later")
-        self.linear()
-
-    def linear(self) -> Linear | None:
-        """What is said of its unit here."""
-        if self.scale is None and self.offset is None:
-            return None
-        scale = 1.0 if self.scale is None else self.scale
-        return Linear(scale=scale, offset=self.offset or 0.0)
-
-    @property
-    def where(self) -> str:
-        """For errors."""
-        return repr(self.key) if self.key else ", ".join(map(repr, self.names))
-
-    def is_in(self, sent: Mapping[str, Any]) -> bool:
-        """Whether all of it was sent."""
-        return all(look_up(sent, key) is not None for key in self.names or (self.key,))
-
-    def numbers(self, sent: Mapping[str, Any]) -> np.ndarray:
-        """As they are sent; ValueError."""
-        if self.names:
-            one_each = [numbers_at(sent, name) for name in self.names]
-            if any(len(n) != 1 for n in one_each):
-                raise ValueError(f"{self.where} are one number each")
-            return np.concatenate(one_each)
-        numbers = numbers_at(sent, self.key)
-        if (self.stop or 0) > len(numbers):
-            raise ValueError(f"{self.key!r} has {len(numbers)} numbers, {self.stop} are needed")
-        return numbers[self.start : self.stop]
 
 
 class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,6 +126,35 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         except ValueError as error:
             raise InvalidValueError(f"of policy {policy!r} {error}") from error
 
+    def refuse_misfit(self, schema: Schema, spec: ActionSpec) -> None:
+        """InvalidValueError: what is said here cannot be for a policy with those; before anybody asks."""
+        pairs = [
+            (name, entry.size, sizes)
+            for name, entry, sizes in (
+                ("q", self.q, (schema.num_joints,)),
+                ("dq", self.dq, (schema.num_joints,)),
+                ("gripper_width", self.gripper_width, (1,)),
+                ("hand_pose", self.hand_pose, (7, 9)),
+                ("environment_state", self.environment_state, (schema.environment_state_dim,)),
+            )
+            if entry is not None and entry.size is not None
+        ]
+        for name, said, size in (
+            ("joint_range", self.joint_range, schema.num_joints),
+            ("action_scale", self.action_scale, spec.dim),
+            ("action_offset", self.action_offset, spec.dim),
+        ):
+            pairs += [(name, len(said), (size,))] if said is not None else []
+        for name, has, needed in pairs:
+            if has not in needed:
+                raise InvalidValueError(
+                    f'"{name}" has {has} numbers, the policy needs {" or ".join(map(str, needed))}'
+                )
+        if self.cameras is not None and (missing := schema.cameras.keys() - self.cameras.keys()):
+            raise InvalidValueError(
+                f'"cameras" has {listed(self.cameras)}; the policy also looks at {listed(sorted(missing))}'
+            )
+
     # ---- theirs to ours ------------------------------------------------------------------------
 
     def observation(
@@ -203,6 +188,7 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             images={
                 name: Image(t_ns=now_ns, pixels=self._picture(sent, key, (sizes or {}).get(name)))
                 for name, key in (self.cameras or {}).items()
+                if sizes is None or name in sizes
             },
             environment_state=np.zeros(0) if scene is None else scene.numbers(sent),
             task=text_at(sent, self.task or "task"),
@@ -292,14 +278,19 @@ class Names(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if entry.names:
                 out |= dict(zip(entry.names, map(float, theirs), strict=True))
                 continue
-            before = out.get(entry.key, np.zeros(0, np.float32))
-            row = np.zeros(max(len(before), entry.start + len(theirs)), np.float32)
-            row[: len(before)] = before
-            row[entry.start : entry.start + len(theirs)] = theirs
+            columns = slice(entry.start, entry.start + len(theirs))
+            row = np.full(max(columns.stop, len(out.get(entry.key, ()))), np.nan, np.float32)
+            row[: len(out.get(entry.key, ()))] = out.get(entry.key, ())
+            if not np.isnan(row[columns]).all() or entry.size not in (None, len(theirs)):
+                raise ValueError(
+                    f"two things are said to be in one place of {entry.where}, or one has no room"
+                )
+            row[columns] = theirs
             out[entry.key] = row
-        for name, key in (self.cameras or {}).items():
-            out[key] = observation.images[name].pixels
-        return out
+        if gaps := [key for key, row in out.items() if isinstance(row, np.ndarray) and np.isnan(row).any()]:
+            raise ValueError(f"nothing is said to be in some places of {listed(gaps)}")
+        pictures = {key: name for name, key in (self.cameras or {}).items() if name in observation.images}
+        return out | {key: observation.images[name].pixels for key, name in pictures.items()}
 
     def _gripper_of(self, entry: Entry | None, which: Literal["state", "action"]) -> Linear:
         linear = (None if entry is None else entry.linear()) or self.gripper(which)

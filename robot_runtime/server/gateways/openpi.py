@@ -20,6 +20,7 @@ from threading import Lock, Thread
 from time import monotonic
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed
@@ -31,7 +32,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.arrays import ArrayCodec
-from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served
+from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.names import Names
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
 from robot_runtime.transport.address import OpenAddressError, is_local
@@ -66,8 +67,10 @@ class OpenpiGateway:
         address: HOST:PORT; beyond this machine only with a token, or if it is to be open.
         names: which entry of an observation is what; what it leaves out is as `Names.of` the policy has it.
         token: what clients give as their api_key.
-        InvalidValueError: the address cannot be listened on, or nothing says what a number means.
+        InvalidValueError: the address cannot be listened on, nothing says what a number means, or the names
+            are for none of the policies.
         """
+        refuse_for_all(names, policies.values())
         self._policies, self._token = policies, token
         self._names = {
             name: (names or Names()).over(Names.of(policy.schema)) for name, policy in policies.items()
@@ -147,7 +150,7 @@ class OpenpiGateway:
         return None
 
     def _policy_of(self, request: Request) -> Served | None:
-        name = request.path.strip("/")
+        name = unquote(request.path.partition("?")[0].strip("/"))
         return self._policies.get(name) if name else next(iter(self._policies.values()))
 
     def _talk(self, connection: ServerConnection) -> None:
@@ -197,7 +200,7 @@ class OpenpiGateway:
             now_ns = MonotonicClock().now_ns()
             seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.schema.cameras)
             chunk = self._asker.ask(policy, seen)
-            actions = names.sent_actions(chunk.rows, policy.action_spec)
+            actions = names.sent_actions(chunk.rows, policy.sent_spec)
             return pack({"actions": actions, "server_timing": chunk.timing})
         except ValueError as error:
             return str(error)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from robot_runtime.core.conventions import (
     CONVENTIONS,
+    METRES,
     RAD_PER_DEGREE,
     GripperNumber,
     Linear,
@@ -57,7 +58,10 @@ class Units(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidValueError('"joint_unit": "percent" and "joint_range" go together')
         for low, high in self.joint_range or ():
             Linear(scale=high - low, offset=low)
+        if self.stroke_m is not None:
+            METRES.to_width(self.stroke_m)
         self.gripper("state")
+        self.gripper("action")
 
     def gripper(self, which: Literal["state", "action"]) -> Linear | None:
         """From its number to its width [m]; None if nothing says it. InvalidValueError: half is said."""

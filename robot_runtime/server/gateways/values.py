@@ -7,7 +7,7 @@ import numpy as np
 
 Fit = Literal["pad", "crop", "stretch"]
 """How a picture of another size becomes the policy's: whole with borders, the middle of it, or squeezed."""
-MAX_NUMBERS = 4096
+MAX_NUMBERS, MAX_TEXT = 4096, 4096
 MAX_SIDE = 8192
 _LISTED, _NAME = 12, 40
 
@@ -60,6 +60,8 @@ def text_at(sent: Mapping[str, Any], key: str) -> str:
         (value,) = value
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{key!r} is a text, got {type(value).__name__}")
+    if len(value or "") > MAX_TEXT:
+        raise ValueError(f"{key!r} is a text of at most {MAX_TEXT} characters, got {len(value or '')}")
     return value or ""
 
 

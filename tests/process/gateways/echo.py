@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Thread
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from policies.policy import Policy
+from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Reference
 from robot_runtime.core.sampler_parts import ConstantSchedule
 from robot_runtime.core.schema import Schema
 from robot_runtime.server.gateways.asking import Served
@@ -36,13 +38,26 @@ class EchoPolicy:
         yield np.tile([state.q[0], pixels.mean(), state.gripper_width], (SPEC.horizon, 1))
 
 
+class StepPolicy(EchoPolicy):
+    """Steps: each row 0.01 further than the one before, whatever is seen."""
+
+    name = "steps"
+    action_spec = ActionSpec(
+        fields=(JointPosition(2, Reference.DELTA), GripperWidth()), horizon=3, dt_ns=NS_PER_S // 20
+    )
+    schema = replace(SCHEMA, action_fields=action_spec.fields, cameras={})
+
+    def infer(self, observation, *, sampler, **more) -> Iterator[np.ndarray]:
+        yield np.tile([0.01, -0.01, 0.05], (3, 1))
+
+
 ECHO = Served.of(EchoPolicy())
 
 
 @contextmanager
-def echo_server(address: str = "tcp://127.0.0.1:*") -> Iterator[str]:
-    """Where an echo policy is served while it lasts."""
-    with PolicyServer(EchoPolicy(), address) as server:
+def echo_server(address: str = "tcp://127.0.0.1:*", policy: Policy | None = None) -> Iterator[str]:
+    """Where an echo policy, or another, is served while it lasts."""
+    with PolicyServer(policy or EchoPolicy(), address) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:

@@ -140,11 +140,33 @@ def test_clients_get_each_their_own_actions(address: str):
         (shown(video={"wrist": as_npy(np.zeros((1, 1, 8, 6, 3), np.uint8))}), "camera sizes"),
         (shown(state=3), "'state' of an observation is a dict, got int"),
         (shown(float("nan")), "NaN"),
+        (shown(language={"a": [["pick it up"]], "b": [["lay it down"]]}), "has the texts a, b: say which is"),
+        (shown(language={"task": [["pick it up"], ["lay it down"]]}), "got a list of 2"),
+        (shown(language={"task": [["x" * 5000]]}), "a text of at most 4096 characters, got 5000"),
     ],
 )
 def test_what_does_not_fit_is_said_and_the_next_is_answered(client: Client, observation: dict, words: str):
     assert words in client.act(observation)["error"]
     assert len(client.act(shown())) == 2
+
+
+@pytest.mark.parametrize("kind", ["a REQ that counts", "a DEALER without an empty frame"])
+def test_whoever_asks_in_another_envelope_gets_the_answer_in_it(address: str, kind: str):
+    context = zmq.Context()
+    socket = context.socket(zmq.REQ if "REQ" in kind else zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.RCVTIMEO, 10_000)
+    if "REQ" in kind:
+        socket.set(zmq.REQ_CORRELATE, 1)
+    socket.connect(f"tcp://{address}")
+    socket.send(msgspec.msgpack.encode({"endpoint": "ping", "api_token": TOKEN}))
+    assert msgspec.msgpack.decode(socket.recv())["status"] == "ok"
+    socket.close()
+    context.term()
+
+
+def test_a_request_without_data_is_told_what_is_missing(client: Client):
+    assert "get_action needs data with an observation" in client.call("get_action")["error"]
 
 
 def test_bytes_that_are_no_request_and_a_wrong_token_are_refused(address: str, client: Client):

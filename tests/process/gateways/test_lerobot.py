@@ -107,8 +107,8 @@ def instruct(stub, **changes) -> None:
     stub.SendPolicyInstructions(services_pb2.PolicySetup(data=instructions(**changes)))
 
 
-def observe(stub, raw: dict) -> None:
-    data = pickle.dumps(TimedObservation(timestamp=1.0, timestep=7, observation=raw))
+def observe(stub, raw: dict, *, timestamp: float = 1.0, timestep: int = 7) -> None:
+    data = pickle.dumps(TimedObservation(timestamp=timestamp, timestep=timestep, observation=raw))
     stub.SendObservations(
         iter([services_pb2.Observation(transfer_state=services_pb2.TRANSFER_END, data=data)])
     )
@@ -201,7 +201,38 @@ def test_a_client_may_come_anew_more_often_than_there_are_places(address: str):
             assert len(actions(stub)) == 4
 
 
-def test_a_client_waits_once_at_a_time_and_one_that_never_ends_its_message_is_hung_up_on(address: str):
+def test_two_clients_of_one_process_are_told_so_and_get_nothing_of_each_others(address: str):
+    with grpc.insecure_channel(address) as one, grpc.insecure_channel(address) as other:
+        left, right = (services_pb2_grpc.AsyncInferenceStub(channel) for channel in (one, other))
+        instruct(left)
+        waits = [stub.GetActions.future(services_pb2.Empty()) for stub in (left, right)]
+        for asks in (*(wait.result for wait in waits), lambda: observe(right, RAW), lambda: actions(left)):
+            with pytest.raises(grpc.RpcError, match="each robot in a process of its own"):
+                asks()
+        left.Ready(services_pb2.Empty())
+        observe(left, RAW)
+        assert len(actions(left)) == 4
+
+
+def test_a_client_that_has_given_up_waiting_may_ask_again(address: str):
+    with grpc.insecure_channel(address) as channel:
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        instruct(stub)
+        with pytest.raises(grpc.RpcError, match="Deadline"):
+            stub.GetActions(services_pb2.Empty(), timeout=0.05)
+        observe(stub, RAW)
+        assert len(actions(stub)) == 4
+
+
+def test_a_client_that_begins_again_gets_nothing_of_what_was_seen_before(stub):
+    instruct(stub)
+    observe(stub, RAW)
+    stub.Ready(services_pb2.Empty())
+    instruct(stub)
+    assert stub.GetActions(services_pb2.Empty()).data == b""
+
+
+def test_a_client_that_never_ends_its_message_is_hung_up_on(address: str):
     def unfinished():
         yield services_pb2.Observation(transfer_state=services_pb2.TRANSFER_BEGIN, data=b"x")
         over.wait(30.0)
@@ -209,12 +240,49 @@ def test_a_client_waits_once_at_a_time_and_one_that_never_ends_its_message_is_hu
     over = Event()
     with grpc.insecure_channel(address) as channel:
         stub = services_pb2_grpc.AsyncInferenceStub(channel)
-        waits = [stub.GetActions.future(services_pb2.Empty()) for _ in range(3)]
         sends = stub.SendObservations.future(unfinished())
-        codes = [wait.code() for wait in waits]
         assert sends.code() is grpc.StatusCode.CANCELLED
         over.set()
-    assert sorted(code.name for code in codes) == ["OK", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"]
+
+
+@pytest.mark.parametrize(("fps", "is_said"), [(20, False), (30, True), (10, True)])
+def test_a_client_that_runs_rows_at_another_rate_than_they_are_meant_for_is_told_of_once(
+    address: str, caplog: pytest.LogCaptureFixture, fps: int, is_said: bool
+):
+    gateway_log = "robot_runtime.server.gateways.lerobot"
+    with grpc.insecure_channel(address) as channel, caplog.at_level("WARNING", gateway_log):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        instruct(stub)
+        for step in range(0, 200, 10):
+            observe(stub, RAW, timestamp=1e9 + step / fps, timestep=step)
+    said = [line for line in caplog.messages if f"runs {fps:.1f} rows a second" in line]
+    assert len(said) == is_said
+    assert all("meant for 20.0: start it with --fps 20" in line for line in said)
+
+
+def test_in_which_unit_a_lerobot_robots_joints_are_has_to_be_said():
+    """Five degrees and five radians look alike; a robot at its zero would only later be told so."""
+    names = Names(stroke_m=0.08, gripper_width=Entry(names=("gripper.pos",), scale=1.0))
+    state = FEATURES["observation.state"] | {"names": ["joint_0.pos", "joint_1.pos", "gripper.pos"]}
+    features = FEATURES | {"observation.state": state}
+    with (
+        echo_server() as server,
+        LeRobotGateway({"echo": ECHO}, server=server, address="127.0.0.1:0", names=names) as gateway,
+        grpc.insecure_channel(gateway.address) as channel,
+    ):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        with pytest.raises(grpc.RpcError, match=r"in which unit joint_0.pos, joint_1.pos are"):
+            instruct(stub, lerobot_features=features)
+        ours = state | {"names": ["joint_0", "joint_1", "gripper.pos"]}
+        instruct(stub, lerobot_features=FEATURES | {"observation.state": ours})
+
+
+def test_a_robot_of_more_motors_than_the_policy_moves_is_refused(stub):
+    state = FEATURES["observation.state"] | {"names": ["one.pos", "three.pos", "two.pos", "gripper.pos"]}
+    with pytest.raises(grpc.RpcError, match=r"does not move three.pos"):
+        instruct(stub, lerobot_features=FEATURES | {"observation.state": state})
+    speeds = state | {"names": ["one.pos", "one.vel", "two.pos", "gripper.pos"]}
+    instruct(stub, lerobot_features=FEATURES | {"observation.state": speeds})
 
 
 class Runs:

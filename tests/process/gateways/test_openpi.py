@@ -5,24 +5,26 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Semaphore, Thread
 
 import numpy as np
 import pytest
-from echo import ECHO, SCHEMA, SPEC, echo_server
+from echo import ECHO, SCHEMA, SPEC, StepPolicy, echo_server
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
+from websockets.sync.server import ServerConnection, serve
 
 from policies.loading import load_policy
 from policies.openpi import OpenpiPolicy
 from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.errors import CheckpointError, InvalidValueError, ServerUnavailableError
-from robot_runtime.server.gateways.asking import MAX_ASKING
+from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
+from robot_runtime.server.gateways.asking import MAX_ASKING, Served
 from robot_runtime.server.gateways.names import Entry, Names
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
 from robot_runtime.transport.address import OpenAddressError
@@ -126,6 +128,17 @@ def test_a_policy_that_is_not_there_is_not_found(url: str):
         pass
 
 
+@pytest.mark.parametrize("path", ["act%20pretrained_model", "act%20pretrained_model/?robot=7"])
+def test_a_policy_whose_name_has_a_space_is_found_as_clients_write_it(path: str):
+    """LeRobot calls every folder of a checkpoint pretrained_model, and we a policy after type and folder."""
+    policies = {"echo": ECHO, "act pretrained_model": replace(ECHO, name="act pretrained_model")}
+    with (
+        OpenpiGateway(policies, server="tcp://127.0.0.1:1", address="127.0.0.1:0") as gateway,
+        connect(f"ws://{gateway.address}/{path}") as client,
+    ):
+        assert unpack(client.recv())["policy"] == "act pretrained_model"
+
+
 def test_connections_that_never_speak_keep_nobody_out(url: str):
     host, port = url.removeprefix("ws://").split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(100)]
@@ -192,6 +205,22 @@ def test_nobody_is_asked_for_signs_of_life(url: str):
         assert server_side.ping_interval is None
 
 
+def test_rows_that_count_from_what_is_seen_are_sent_as_positions():
+    policy, names = StepPolicy(), Names(convention="si")
+    with (
+        echo_server(policy=policy) as server,
+        OpenpiGateway(
+            {"steps": Served.of(policy)}, server=server, address="127.0.0.1:0", names=names
+        ) as gateway,
+        connect(f"ws://{gateway.address}") as client,
+    ):
+        client.recv()
+        seen = {"observation/joint_position": np.array([1.0, 2.0]), "observation/gripper_position": 0.04}
+        client.send(pack(seen))
+        rows = unpack(client.recv())["actions"]
+    np.testing.assert_allclose(rows, [[1.01, 1.99, 0.05], [1.02, 1.98, 0.05], [1.03, 1.97, 0.05]])
+
+
 def test_an_address_beyond_this_machine_needs_a_token():
     with pytest.raises(OpenAddressError):
         OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
@@ -254,12 +283,13 @@ def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: P
         ({"url": "ws://127.0.0.1:1", "api_key": "a\r\nHost: b"}, "an api_key is"),
         ({"url": "ws://127.0.0.1:1", "names": {"q": {"key": 1}}}, "Expected `str`"),
         ({"url": "ws://127.0.0.1:1", "tasks": [1]}, "tasks is a list of texts"),
-        ({"url": "ws://127.0.0.1:1"}, "nothing says what an open gripper is"),
-        ({"url": "ws://127.0.0.1:1", "name": {}}, "there is no name, but url, api_key, schema, action_spec"),
+        ({"url": "ws://127.0.0.1:1", "names": {}}, "nothing says what an open gripper is"),
+        ({"url": "ws://127.0.0.1:1", "name": {}}, "there is no 'name', but url, "),
     ],
 )
 def test_a_folder_does_not_choose_whom_this_machine_asks(tmp_path: Path, changes: dict, words: str):
-    described = {"schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()} | changes
+    described = {"schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict(), "names": {"convention": "si"}}
+    described |= changes
     (tmp_path / "openpi.json").write_text(json.dumps(described))
     with pytest.raises(CheckpointError, match=words):
         load_policy(tmp_path)
@@ -273,24 +303,83 @@ def test_a_host_that_the_user_names_may_be_asked(tmp_path: Path):
         load_policy(tmp_path, hosts=("gpu.invalid",))
 
 
-def test_an_answer_without_end_is_cut(tmp_path: Path, monkeypatch):
-    from websockets.sync.server import serve
+@contextlib.contextmanager
+def openpi_server(talk: Callable[[ServerConnection], None]) -> Iterator[str]:
+    """A server that greets as openpi's does and then talks like that."""
 
-    def flood(connection):
+    def greeting_first(connection: ServerConnection) -> None:
         connection.send(b"\x80")
+        talk(connection)
+
+    with serve(greeting_first, "127.0.0.1", 0) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_answer_without_end_is_cut(monkeypatch):
+    def flood(connection: ServerConnection) -> None:
         connection.recv()
         connection.send(bytes(1000))
 
     monkeypatch.setattr("policies.openpi.MAX_ANSWER", 500)
-    with serve(flood, "127.0.0.1", 0) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        port = server.socket.getsockname()[1]
-        policy = OpenpiPolicy(f"ws://127.0.0.1:{port}", schema=SCHEMA, action_spec=SPEC, names=DROID)
-        with pytest.raises(RuntimeError, match="has more than 500 bytes"):
+    with openpi_server(flood) as url:
+        policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
+        with pytest.raises(PolicyError, match="has more than 500 bytes"):
             policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
-        server.shutdown()
-        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            "Traceback (most recent call last):\n  File x\nKeyError: 'observation/image'\n",
+            "failed: KeyError: 'obs",
+        ),
+        (pack({"actions": np.ones((2, 3))}), "gave 2 rows, expected 12"),
+        (pack({"actions": np.ones(3)}), r"got shape \(3,\)"),
+        (pack({"actions": [["a"] * 3] * 12}), "answer is none: could not convert"),
+        (pack({"action": np.ones((12, 3))}), "the answer has action"),
+        (b"\xc1", "not a message of openpi's"),
+        (None, "gives no answer"),
+    ],
+)
+def test_what_an_openpi_server_does_wrong_is_said_of_the_policy_and_not_of_the_robot(answer, words: str):
+    def answer_so(connection: ServerConnection) -> None:
+        connection.recv()
+        if answer is not None:
+            connection.send(answer)
+
+    with openpi_server(answer_so) as url:
+        policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
+        with pytest.raises(PolicyError, match=words):
+            policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
+
+
+def test_a_folder_that_does_not_say_what_is_open_is_refused_before_anybody_is_asked(tmp_path: Path):
+    described = {"url": "ws://127.0.0.1:1", "schema": SCHEMA.to_dict(), "action_spec": SPEC.to_dict()}
+    (tmp_path / "openpi.json").write_text(json.dumps(described))
+    with pytest.raises(CheckpointError, match="nothing says what an open gripper is"):
+        load_policy(tmp_path)
+
+
+def test_an_answer_too_many_is_not_taken_for_that_to_the_next_question():
+    def answer_twice(connection: ServerConnection) -> None:
+        for message in connection:
+            q = float(unpack(message)[JOINTS][0])
+            for number in (q, -1.0):
+                connection.send(pack({"actions": np.full((SPEC.horizon, SPEC.dim), number)}))
+            sent.release()
+
+    sent = Semaphore(0)
+    with openpi_server(answer_twice) as url:
+        policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
+        for q in (0.5, 0.25, 0.75):
+            (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
+            assert rows[0, 0] == q
+            sent.acquire(timeout=5.0)
 
 
 def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_are_named(tmp_path: Path):
