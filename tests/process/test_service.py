@@ -1,19 +1,24 @@
 """Several policies, policies replaced, servers that end in order, and what a server says of itself."""
 
+import os
+import signal
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, Thread
+from weakref import WeakSet
 
 import numpy as np
 import pytest
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
+from robot_runtime.cli.serve import Serve, serve
 from robot_runtime.client import PolicyClient
-from robot_runtime.errors import InvalidValueError, ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
 from robot_runtime.server.account import Account
 from robot_runtime.server.metrics import MetricsServer
 from robot_runtime.server.server import PolicyServer
@@ -125,6 +130,58 @@ def test_a_policy_that_robots_could_not_go_on_with_does_not_take_over(caplog: py
             server.replace("one", unfit)
             assert {number_of(client, request_id) for request_id in range(20)} == {1.0}
     assert "'wider' cannot take over from 'one': its action_spec is" in caplog.text
+
+
+class NoPolicy(NamedPolicy):
+    @property
+    def action_spec(self):
+        raise KeyError("horizon")
+
+
+def test_what_is_no_policy_takes_over_from_nobody_and_ends_no_server(caplog: pytest.LogCaptureFixture):
+    with serving(NamedPolicy("one", 1.0)) as server, robot_of(server) as client:
+        with pytest.raises(UnknownNameError, match="'two'; valid: one"):
+            server.replace("two", NamedPolicy("two", 2.0))
+        server.replace("one", NoPolicy("one", 2.0))
+        assert {number_of(client, request_id) for request_id in range(20)} == {1.0}
+    assert "one stays: what is to take over is no policy" in caplog.text
+
+
+class Loads:
+    """Loads policies for `serve`, and knows how many are loaded at a time and how many are still there."""
+
+    def __init__(self) -> None:
+        self.living = WeakSet[NamedPolicy]()
+        self.num_loaded = self.num_loading = self.most_loading = 0
+
+    def __call__(self) -> NamedPolicy:
+        self.num_loading += 1
+        self.most_loading = max(self.most_loading, self.num_loading)
+        time.sleep(0.1)
+        policy = NamedPolicy("one", 1.0)
+        self.living.add(policy)
+        self.num_loaded, self.num_loading = self.num_loaded + 1, self.num_loading - 1
+        return policy
+
+
+def test_policies_loaded_anew_are_loaded_one_at_a_time_and_leave_no_older_ones_behind(tmp_path: Path):
+    loads, living, ready = Loads(), [], tmp_path / "ready.json"
+
+    def load_anew() -> None:
+        wait_until(ready.exists)
+        for _ in range(20):
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.005)
+        wait_until(lambda: loads.num_loaded >= 3 and len(loads.living) == 1)
+        living.append(len(loads.living))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = Thread(target=load_anew)
+    thread.start()
+    assert serve([loads], Serve(policy=("one",), address=ANY_PORT, json=ready)) == 0
+    thread.join()
+    assert (loads.most_loading, living) == (1, [1])
+    assert loads.num_loaded < 10  # orders that come while one is carried out are one
 
 
 def test_a_server_that_drains_answers_what_it_has_and_takes_no_more():
