@@ -114,7 +114,7 @@ class PolicyClient:
     # ---- control thread ------------------------------------------------------------------------------
 
     def submit(self, request: ChunkRequest) -> None:
-        """Ask for a chunk; never blocks. The pixels must stay unchanged until the request is over.
+        """Ask for a chunk; never blocks.
 
         Requests that nobody has sent yet and that this one does not follow give way to it.
         """
