@@ -19,7 +19,7 @@ def test_a_state_stays_what_it_was_when_the_driver_measures_again_into_the_same_
     q[:], x_WB[:], X_BE.translation = 1.0, 1.0, np.ones(3)
     for numbers in (state.q, state.dq, state.x_WB, state.V_WB_B):
         assert not np.any(numbers)
-    assert state.X_BE == pin.SE3.Identity()
+    assert pin.SE3.Identity() == state.X_BE
 
 
 def test_a_picture_stays_what_it_was_when_the_camera_fills_its_buffer_again():

@@ -39,6 +39,18 @@ class NarrowSinePolicy(SinePolicy):
     samplers = (ConstantSchedule,)
 
 
+class OtherSinePolicy(SinePolicy):
+    """Chunks of the same numbers, made for something else."""
+
+    name = "another sine"
+
+
+class OtherTaskSinePolicy(SinePolicy):
+    """As it was called, but for another task."""
+
+    tasks = ("wipe",)
+
+
 def runner_for(client, **overrides):
     clock = MonotonicClock()
     fields = {
@@ -66,7 +78,11 @@ def assert_rests_at_the_end(record):
     assert speeds(record)[-1] < 0.02
 
 
-def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robot_stands():
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [(NarrowSinePolicy, "capabilities"), (OtherSinePolicy, "policy"), (OtherTaskSinePolicy, "tasks")],
+)
+def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robot_stands(other, what):
     moving, over = Event(), Event()
     addresses = Queue()
 
@@ -74,7 +90,7 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
         with served(SinePolicy()) as server:
             addresses.put(server.address)
             moving.wait(LONG_S)
-        with served(NarrowSinePolicy(), address=server.address):
+        with served(other(), address=server.address):
             over.wait(LONG_S)
 
     thread = Thread(target=serve_one_after_the_other)
@@ -87,6 +103,7 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
     over.set()
     thread.join()
     assert "came back with policy" in record.fault
+    assert f"its {what} is" in record.fault
     assert_rests_at_the_end(record)
 
 
