@@ -124,7 +124,7 @@ class ClientTransport:
                     self._trouble = _NO_KEYS if self._keys is None else _WRONG_KEYS
 
     def _open(self) -> None:
-        socket = self._socket = new_socket(self._context, zmq.DEALER)
+        socket = self._socket = new_socket(self._context, zmq.DEALER, self.address)
         socket.set(zmq.IMMEDIATE, 1)
         socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
         socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)

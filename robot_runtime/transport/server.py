@@ -13,6 +13,7 @@ from robot_runtime.transport.address import (
     OpenAddressError,
     PortInUseError,
     address_to_listen,
+    check_file,
     is_local,
 )
 from robot_runtime.transport.doorman import Doorman
@@ -45,8 +46,9 @@ class ServerTransport:
         address = address_to_listen(address)
         if keys is None and not is_open and not is_local(address):
             raise OpenAddressError(address)
+        check_file(address)
         self._context = zmq.Context()
-        self._socket = new_socket(self._context, zmq.ROUTER)
+        self._socket = new_socket(self._context, zmq.ROUTER, address)
         self.doorman = Doorman(self._socket, keys=keys, is_known=is_known)
         try:
             if keys is not None:
