@@ -55,5 +55,6 @@ class Standstill:
             )
         return (
             f"no answer has come to {self.asked} requests; each is given up after "
-            f"{deadline_ns / NS_PER_S:g} s: the server is too slow or overloaded"
+            f"{deadline_ns / NS_PER_S:g} s: the server is too slow or overloaded, or the link too thin for "
+            "the pictures (`PolicyClient(jpeg_quality=90)` makes them small)"
         )
