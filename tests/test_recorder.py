@@ -273,6 +273,21 @@ def test_a_folder_that_is_no_dataset_or_a_damaged_one_is_left_as_it_is(folder, t
 
 
 @pytest.mark.parametrize(
+    ("cameras", "message"),
+    [
+        ({"chest": (47, 64)}, "even numbers of pixels, camera 'chest' has 47 x 64"),
+        ({"chest": (48, 63)}, "48 x 63"),
+        ({"chest/left": (48, 64)}, "no / in their names"),
+    ],
+)
+def test_a_camera_that_no_video_can_hold_is_refused_before_anything_is_recorded(cameras, message):
+    with pytest.raises(InvalidValueError, match=message):
+        Recording(schema=replace(SCHEMA, cameras=cameras))
+    with pytest.raises(InvalidValueError, match="at least one frame a second, got 0"):
+        Recording(schema=SCHEMA, fps=0)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"total_episodes": 0, "total_frames": 0}, "belongs to none of the 0 episodes"),
