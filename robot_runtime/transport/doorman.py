@@ -85,6 +85,7 @@ class Doorman:
         self.counts: Counter[str] = Counter()
         """Handshakes that failed and connections that were cut, by cause."""
         self._is_known, self._known_bytes = is_known, known_bytes
+        self._asks_for_keys = keys is not None
         self._names = {} if keys is None else keys.allowed
         self._guests: dict[int, _Guest] = {}  # by libzmq's descriptor, the one that came first first
         self._departed: deque[bytes] = deque()
@@ -120,8 +121,12 @@ class Doorman:
         return True
 
     def name_of(self, peer: bytes) -> str | None:
-        """What the key of a peer that has said something is called; None without keys."""
-        return next((guest.name for guest in list(self._guests.values()) if guest.peer == peer), None)
+        """What the key of a peer that has said something is called; None without keys, and nobody's name, "",
+        if the peer has left meanwhile."""
+        if not self._asks_for_keys:
+            return None
+        names = (guest.name for guest in list(self._guests.values()) if guest.peer == peer)
+        return next(names, None) or ""
 
     def end(self, peer: bytes) -> None:
         """Cut a peer off."""
