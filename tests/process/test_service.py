@@ -2,14 +2,15 @@
 
 import os
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, active_count
 from weakref import WeakSet
 
 import numpy as np
@@ -20,7 +21,7 @@ from robot_runtime.cli.serve import Serve, serve
 from robot_runtime.client import PolicyClient
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
 from robot_runtime.server.account import Account
-from robot_runtime.server.metrics import MetricsServer
+from robot_runtime.server.metrics import MAX_CONNECTIONS, MetricsServer
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
 from robot_runtime.wire.messages import DropReason
@@ -242,6 +243,16 @@ def test_a_server_tells_of_itself_over_http():
         assert line in lines
     received = next(line for line in lines if line.startswith("robot_runtime_received_bytes_total"))
     assert float(received.split()[1]) > 3 * toy_request(0).observation.images["wrist"].pixels.nbytes
+
+
+def test_connections_that_ask_nothing_take_no_more_of_a_server_than_a_few_threads():
+    with MetricsServer("127.0.0.1:0", {}) as metrics, ExitStack() as stack:
+        host, _, port = metrics.address.rpartition(":")
+        before = active_count()
+        for _ in range(3 * MAX_CONNECTIONS):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20.0))
+        assert get(metrics.address, "/healthz") == (200, "alive\n")
+        wait_until(lambda: active_count() - before <= MAX_CONNECTIONS)
 
 
 @pytest.mark.parametrize("address", ["9090", "127.0.0.1:http", "127.0.0.1:99999", "nowhere.invalid:9090"])
