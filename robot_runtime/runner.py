@@ -132,7 +132,7 @@ class Runner:
         self._notices = Notices(lambda text, is_routine: self._log(text, is_routine=is_routine))
         self._stands = False
         self._fault = ""
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def run(
         self,
@@ -216,7 +216,7 @@ class Runner:
             return None
         try:
             return call(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C and exit() too: the robot moves
             self._error = error
             self._log(f"the robot comes to rest: {type(error).__name__}: {error}", is_routine=False)
             return None

@@ -107,15 +107,24 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
     assert_rests_at_the_end(record)
 
 
-@pytest.mark.parametrize("where", ["observe", "on_tick", "should_stop"])
-def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where):
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("observe", ZeroDivisionError),
+        ("on_tick", ZeroDivisionError),
+        ("should_stop", ZeroDivisionError),
+        ("on_tick", SystemExit),
+        ("on_tick", KeyboardInterrupt),
+    ],
+)
+def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where, kind):
     calls = 0
 
     def fails_later(answer):
         nonlocal calls
         calls += 1
         if runner.record.num_ticks > 100:
-            raise ZeroDivisionError("mine")
+            raise kind("mine")
         return answer
 
     with served(SinePolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
@@ -126,11 +135,11 @@ def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where):
         }
         ours = {where: callbacks[where]}
         runner = runner_for(client, **(ours if where == "observe" else {}))
-        with pytest.raises(ZeroDivisionError, match="mine"):
+        with pytest.raises(kind, match="mine"):
             runner.run(duration_s=LONG_S, **({} if where == "observe" else ours))
     assert_rests_at_the_end(runner.record)
     assert calls > 0
-    assert any("comes to rest: ZeroDivisionError: mine" in text for _, text in runner.record.log)
+    assert any(f"comes to rest: {kind.__name__}: mine" in text for _, text in runner.record.log)
 
 
 def test_a_robot_that_never_moved_says_why():
