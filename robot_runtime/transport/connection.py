@@ -28,8 +28,13 @@ class Connection:
     """A handle of its own on libzmq's connection, so that its number cannot come to mean another one."""
 
     def __init__(self, descriptor: int) -> None:
-        """OSError: it is closed already."""
-        self._socket = socket.socket(fileno=os.dup(descriptor))
+        """OSError: it is closed already, or has come to mean something else."""
+        own = os.dup(descriptor)
+        try:
+            self._socket = socket.socket(fileno=own)
+        except OSError:
+            os.close(own)
+            raise
         self._taken = 0
         self._acked = 0
 

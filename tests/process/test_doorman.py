@@ -18,6 +18,7 @@ from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport import doorman
 from robot_runtime.transport.address import AddressError, PortInUseError
 from robot_runtime.transport.client import ClientTransport
+from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.server import ServerTransport
 
 pytestmark = pytest.mark.real_time
@@ -257,6 +258,19 @@ def test_a_file_that_is_no_socket_stays_what_it_was(tmp_path: Path):
         with pytest.raises(AddressError, match="a file of that name, and it is no socket"):
             ServerTransport(f"ipc://{path}")
     assert link.read_text() == "mine"
+
+
+def test_a_descriptor_that_has_come_to_mean_a_file_is_no_connection_and_none_is_kept():
+    read_end, write_end = os.pipe()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(10):
+            with pytest.raises(OSError, match="ocket"):
+                Connection(read_end)
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        os.close(read_end)
+        os.close(write_end)
 
 
 def test_robots_and_servers_speak_over_ipv6_too():
