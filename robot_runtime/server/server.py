@@ -89,7 +89,9 @@ class PolicyServer:
                     max_batch=max_batch,
                     delay=delay or Delay(),
                 )
-            self._transport = ServerTransport(address, keys=keys, is_open=is_open, is_known=self._is_known)
+            self._transport = ServerTransport(
+                address, keys=keys, is_open=is_open, is_known=self._is_known, ring=self._doorbell.ring
+            )
         except RobotRuntimeError:
             for service in self._services.values():
                 service.close()

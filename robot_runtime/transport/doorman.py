@@ -74,17 +74,18 @@ class Doorman:
         *,
         keys: ServerKeys | None,
         is_known: Callable[[bytes], bool],
+        ring: Callable[[], None],
         known_bytes: int = 2 * LIMITS.total,
     ) -> None:
         """Of a ROUTER that is not bound yet.
 
         keys: whose robots come in; None asks for none.
-        is_known: see `ServerTransport`.
+        is_known, ring: see `ServerTransport`.
         known_bytes: what somebody may hold back.
         """
         self.counts: Counter[str] = Counter()
         """Handshakes that failed and connections that were cut, by cause."""
-        self._is_known, self._known_bytes = is_known, known_bytes
+        self._is_known, self._ring, self._known_bytes = is_known, ring, known_bytes
         self._asks_for_keys = keys is not None
         self._names = {} if keys is None else keys.allowed
         self._guests: dict[int, _Guest] = {}  # by libzmq's descriptor, the one that came first first
@@ -200,6 +201,7 @@ class Doorman:
             guest.connection.close()
             if guest.peer:
                 self._departed.append(guest.peer)
+                self._ring()
 
     def _look_around(self, now_ns: int) -> None:
         held: list[tuple[int, _Guest]] = []

@@ -36,12 +36,14 @@ class ServerTransport:
         keys: ServerKeys | None = None,
         is_open: bool = False,
         is_known: Callable[[bytes], bool] = lambda peer: True,
+        ring: Callable[[], None] = lambda: None,
     ) -> None:
         """PortInUseError, AddressError.
 
         keys: let in only robots whose keys these name, and encrypt.
         is_open: listen beyond this machine without keys; else that is an OpenAddressError.
         is_known: whether a peer is somebody, which gives it more room and time; any thread calls it.
+        ring: called by any thread when a peer has left: see `doorman.departed`.
         """
         address = address_to_listen(address)
         if keys is None and not is_open and not is_local(address):
@@ -49,7 +51,7 @@ class ServerTransport:
         check_file(address)
         self._context = zmq.Context()
         self._socket = new_socket(self._context, zmq.ROUTER, address)
-        self.doorman = Doorman(self._socket, keys=keys, is_known=is_known)
+        self.doorman = Doorman(self._socket, keys=keys, is_known=is_known, ring=ring)
         try:
             if keys is not None:
                 self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 import numpy as np
 import pytest
+import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli.serve import Serve, serve
@@ -23,8 +24,9 @@ from robot_runtime.errors import InvalidValueError, ServerUnavailableError, Unkn
 from robot_runtime.server.account import Account
 from robot_runtime.server.metrics import MAX_CONNECTIONS, MetricsServer
 from robot_runtime.server.server import PolicyServer
+from robot_runtime.wire.codec import encode
 from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
-from robot_runtime.wire.messages import DropReason
+from robot_runtime.wire.messages import DropReason, Hello, Packet
 
 
 class NamedPolicy(ToyPolicy):
@@ -183,6 +185,18 @@ def test_policies_loaded_anew_are_loaded_one_at_a_time_and_leave_no_older_ones_b
     thread.join()
     assert (loads.most_loading, living) == (1, [1])
     assert loads.num_loaded < 10  # orders that come while one is carried out are one
+
+
+def test_a_robot_that_is_gone_leaves_its_place_at_once_though_nobody_else_says_anything():
+    accounts = dict[str, Account]()
+    hello = encode(Packet("gone", 1, Hello(robot="gone", schema=toy_schema())))
+    with serving(NamedPolicy("one", 1.0), accounts=accounts) as server, zmq.Context() as context:
+        with context.socket(zmq.DEALER) as robot:
+            robot.connect(server.address)
+            robot.send_multipart(hello)
+            wait_until(lambda: accounts["one"].clients == 1)
+            robot.linger = 0
+        wait_until(lambda: accounts["one"].clients == 0)
 
 
 def test_a_server_that_drains_answers_what_it_has_and_takes_no_more():
