@@ -87,7 +87,7 @@ class Camera(Protocol):
         ...
 
     def read(self) -> Image:
-        """Wait for the next frame, stamped when it was captured, in an array of its own.
+        """Wait for the next frame, stamped when it was captured.
 
         ValueError: what came is no picture, another one may. Any other error: there will be none any more.
         """

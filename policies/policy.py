@@ -217,6 +217,6 @@ def answers(
     for new in policy.infer_batch(requests, sampler=sampler) if requests else ():
         for i, rows in enumerate(new.rows):
             if len(rows):
-                blocks[i].append(rows)
+                blocks[i].append(np.array(rows))  # it may fill the same array again
                 calls[i].append(new.num_calls)
     return [Answer(blocks=tuple(b), num_calls=tuple(c)) for b, c in zip(blocks, calls, strict=True)]

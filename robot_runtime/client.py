@@ -114,7 +114,7 @@ class PolicyClient:
     # ---- control thread ------------------------------------------------------------------------------
 
     def submit(self, request: ChunkRequest) -> None:
-        """Ask for a chunk; never blocks. The pixels must stay unchanged until the request is over.
+        """Ask for a chunk; never blocks.
 
         Requests that nobody has sent yet and that this one does not follow give way to it.
         """
@@ -227,6 +227,8 @@ class PolicyClient:
         # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
         self._take_orders()
         self._send()
+        if self._transport.is_taking():
+            self._session.is_heard(self._clock.now_ns())
         self._take_arrivals()
         if self._transport.has_broken():
             self._session.broken("the connection has ended", self._clock.now_ns())

@@ -146,27 +146,31 @@ class DatasetFolder:
         if not (self.root / INFO).is_file():
             if any(self.root.iterdir()) and not unfinished.exists():
                 raise InvalidValueError(f"{self.root} is no LeRobot dataset to go on with: no {INFO} in it")
-            self._remove(_files_in(self.root))
-        else:
-            try:
-                self._load()
-            except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
-                raise InvalidValueError(f"the dataset in {self.root} is damaged: {error}") from error
+            named, per_chunk = set[Path](), 1
+        try:
+            if (self.root / INFO).is_file():
+                named, per_chunk = self._load()
+            self._remove_leftovers(named, Place(self._next_file, per_chunk))
+        except KeyError as error:
+            raise InvalidValueError(f"the dataset in {self.root} is damaged: there is no {error}") from error
+        except (TypeError, ValueError, AttributeError, OSError, pa.ArrowException) as error:
+            raise InvalidValueError(f"the dataset in {self.root} is damaged: {error}") from error
         if unfinished.exists():
             self._remove([unfinished])
 
-    def _load(self) -> None:
+    def _load(self) -> tuple[set[Path], int]:
+        """The files of the episodes that are counted, and how many of a kind a chunk has."""
         import pyarrow.parquet as pq
 
-        info = json.loads((self.root / INFO).read_text())
-        if info["codebase_version"] != "v3.0":
-            raise ValueError(f"it is of version {info['codebase_version']}, not v3.0")
-        count, per_chunk = int(info["total_episodes"]), int(info["chunks_size"])
+        info = _checked(json.loads((self.root / INFO).read_text()))
+        count, per_chunk = info["total_episodes"], info["chunks_size"]
         paths = sorted((self.root / "meta/episodes").glob("*/*.parquet"))
         rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
         rows = [row for row in rows if row["episode_index"] < count]
         if [row["episode_index"] for row in rows] != list(range(count)):
             raise ValueError(f"{INFO} counts {count} episodes, meta/episodes has {len(rows)} of them")
+        if info["total_frames"] != (end := rows[-1]["dataset_to_index"] if rows else 0):
+            raise ValueError(f"{INFO} counts {info['total_frames']} frames, its episodes have {end}")
         named = set[Path]()
         for row in rows:
             for path in self._paths_of(row):
@@ -189,7 +193,19 @@ class DatasetFolder:
             table = pq.read_table(self.root / TASKS).to_pandas()
             self._tasks = {str(text): int(row["task_index"]) for text, row in table.iterrows()}
         self.info = info
-        self._remove([path for path in _files_in(self.root) if path not in named])
+        return named, per_chunk
+
+    def _remove_leftovers(self, named: set[Path], place: Place) -> None:
+        """Files of the one episode that a kill may have left, at the next place. Others are nobody's to
+        remove: ValueError, and nothing is."""
+        left = [path for path in _files_in(self.root) if path not in named]
+        for path in left:
+            if str(path.relative_to(path.parents[1]).with_suffix("")) != place.name:
+                raise ValueError(
+                    f"{path.relative_to(self.root)} belongs to none of the {self.num_episodes} episodes that "
+                    f"{INFO} counts, and no run that was killed has left it"
+                )
+        self._remove(left)
 
     def _paths_of(self, row: Mapping[str, Any]) -> list[Path]:
         """The files that an episode's row names."""
@@ -227,6 +243,21 @@ class DatasetFolder:
                 _sync(folder)
                 if folder == self.root:
                     break
+
+
+def _checked(info: dict[str, Any]) -> dict[str, Any]:
+    """What is relied on of an info.json; KeyError, TypeError, AttributeError or ValueError if it is none."""
+    if info["codebase_version"] != "v3.0":
+        raise ValueError(f"it is of version {info['codebase_version']}, not v3.0")
+    for name, least in (("total_episodes", 0), ("total_frames", 0), ("chunks_size", 1)):
+        if not isinstance(info[name], int) or info[name] < least:
+            raise ValueError(f"{name} in {INFO} is a whole number from {least}, got {info[name]!r:.100}")
+    if not isinstance(info["fps"], int | float):
+        raise ValueError(f"fps in {INFO} is a number, got {info['fps']!r:.100}")
+    for name, feature in info["features"].items():
+        if not {"dtype", "shape", "names"} <= feature.keys() or not isinstance(feature["shape"], list):
+            raise ValueError(f"column {name!r:.100} in {INFO} has no type, shape and names")
+    return info
 
 
 def _added(total: Stats | None, stats: Stats) -> Stats:

@@ -78,6 +78,19 @@ class Recording:
     extra: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Further columns of float32, by name: shapes."""
 
+    def __post_init__(self) -> None:
+        """InvalidValueError: LeRobot or its videos have no place for it."""
+        if self.fps < 1:
+            raise InvalidValueError(f"a recording has at least one frame a second, got {self.fps}")
+        for camera, (height, width) in self.schema.cameras.items():
+            if "/" in camera:
+                raise InvalidValueError(f"LeRobot's columns have no / in their names, camera {camera!r} has")
+            if height % 2 or width % 2:
+                raise InvalidValueError(
+                    f"a video's height and width are even numbers of pixels, camera {camera!r} has "
+                    f"{height} x {width}"
+                )
+
     def state_names(self) -> list[str]:
         """What the numbers of `observation.state` are, in order."""
         n = self.schema.num_joints

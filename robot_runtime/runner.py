@@ -132,7 +132,7 @@ class Runner:
         self._notices = Notices(lambda text, is_routine: self._log(text, is_routine=is_routine))
         self._stands = False
         self._fault = ""
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def run(
         self,
@@ -217,7 +217,7 @@ class Runner:
             return None
         try:
             return call(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C and exit() too: the robot moves
             self._error = error
             self._log(f"the robot comes to rest: {type(error).__name__}: {error}", is_routine=False)
             return None
@@ -316,18 +316,16 @@ class Runner:
     def _on_ready(self, came: Welcome) -> None:
         """A server is there, at the start or again: the same policy goes on, another one cannot."""
         began = self._welcome
-        if came.action_spec != began.action_spec:
-            told = f"rows of {came.action_spec}, this run began with {began.action_spec}"
-        elif came.capabilities != began.capabilities:
-            told = f"{came.capabilities}, this run began with {began.capabilities}"
-        else:
-            if not self._is_connected:
-                self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
-            self._is_connected, self._fault = True, ""
-            return
-        self._cannot_go_on(
-            f"the server came back with policy {came.policy!r} ({began.policy!r} before): {told}"
-        )
+        for what in ("policy", "tasks", "schema", "action_spec", "capabilities"):
+            if (new := getattr(came, what)) != (old := getattr(began, what)):
+                self._cannot_go_on(
+                    f"the server came back with policy {came.policy!r} ({began.policy!r} before): its {what} "
+                    f"is {new!r}, this run began with {old!r}"
+                )
+                return
+        if not self._is_connected:
+            self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
+        self._is_connected, self._fault = True, ""
 
     def _cannot_go_on(self, why: str) -> None:
         """Nothing is asked any more: the plan runs to its end, the robot holds, and the run ends."""

@@ -179,7 +179,7 @@ def _infer(policy: Policy, request: ChunkRequest) -> Inference:
         sampler=request.sampler,
         seed=request.seed,
     )
-    return Inference(answer=_as_sampled(tuple(blocks), request), num_evaluations=0.0)
+    return Inference(answer=_as_sampled(tuple(map(np.array, blocks)), request), num_evaluations=0.0)
 
 
 def _as_sampled(blocks: tuple[Float[np.ndarray, "n D"], ...], request: ChunkRequest) -> Answer:

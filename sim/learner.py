@@ -42,4 +42,4 @@ class Learner:
             sampler=ClampedPrefix(),
             seed=int(self._rng.integers(2**31)),
         )
-        return np.concatenate(list(blocks))
+        return np.concatenate([np.array(rows) for rows in blocks])

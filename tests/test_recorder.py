@@ -272,6 +272,58 @@ def test_a_folder_that_is_no_dataset_or_a_damaged_one_is_left_as_it_is(folder, t
     assert (tmp_path / "damaged/data/chunk-000/file-001.parquet").exists()
 
 
+@pytest.mark.parametrize(
+    ("cameras", "message"),
+    [
+        ({"chest": (47, 64)}, "even numbers of pixels, camera 'chest' has 47 x 64"),
+        ({"chest": (48, 63)}, "48 x 63"),
+        ({"chest/left": (48, 64)}, "no / in their names"),
+    ],
+)
+def test_a_camera_that_no_video_can_hold_is_refused_before_anything_is_recorded(cameras, message):
+    with pytest.raises(InvalidValueError, match=message):
+        Recording(schema=replace(SCHEMA, cameras=cameras))
+    with pytest.raises(InvalidValueError, match="at least one frame a second, got 0"):
+        Recording(schema=SCHEMA, fps=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"total_episodes": 0, "total_frames": 0}, "belongs to none of the 0 episodes"),
+        ({"total_episodes": -1}, "total_episodes in .* is a whole number from 0, got -1"),
+        ({"total_episodes": 7}, "counts 7 episodes, meta/episodes has 2 of them"),
+        ({"total_frames": 3}, "counts 3 frames, its episodes have 17"),
+        ({"total_frames": None}, "total_frames in .* got None"),
+        ({"chunks_size": 0}, "chunks_size"),
+        ({"fps": "20"}, "fps in .* is a number, got '20'"),
+        ({"features": None}, "is damaged"),
+        ({"features": {"action": {}}}, "column 'action' in .* has no type"),
+        (["fps"], "there is no 'fps'"),
+        (["features"], "there is no 'features'"),
+        (None, "belongs to none of the 0 episodes"),
+    ],
+)
+def test_no_episode_is_removed_because_the_account_of_them_is_wrong(folder, tmp_path, changes, message):
+    root = tmp_path / "dataset"
+    shutil.copytree(folder, root)
+    (root / ".unfinished").mkdir()  # as a kill leaves it
+    path = root / "meta/info.json"
+    match changes:
+        case dict():
+            path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        case list():
+            path.write_text(
+                json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in changes})
+            )
+        case None:
+            path.unlink()
+    before = sorted(root.rglob("*"))
+    with pytest.raises(InvalidValueError, match=message):
+        DatasetRecorder(root, RECORDING, resume=True)
+    assert sorted(root.rglob("*")) == before
+
+
 def stamped(k: int, t_ns: int) -> Observation:
     frame = observation(k)
     images = {"chest": structs.replace(frame.images["chest"], t_ns=t_ns - 1)}

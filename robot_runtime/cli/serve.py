@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -157,6 +158,7 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
         )
         names = [policy.name for policy in policies]
         with server, _gateways(server, policies, args):
+            policies.clear()  # or the memory of those that are replaced would never be free
             return _until_signalled(server, names, load, args.json)
 
 
@@ -164,14 +166,16 @@ def _until_signalled(
     server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]], json: Path | None
 ) -> int:
     received: list[int] = []
+    orders: SimpleQueue[None] = SimpleQueue()  # which a handler may interrupt itself in
 
     def end(number: int) -> None:
         received.append(number)
         (server.stop if number == signal.SIGINT else server.drain)()
 
     def load_anew(number: int, frame: FrameType | None) -> None:
-        Thread(target=_replace_all, args=(server, names, load), daemon=True).start()
+        orders.put(None)
 
+    Thread(target=_keep_replacing, args=(server, names, load, orders), daemon=True).start()
     with own_handler(end):
         signal.signal(signal.SIGHUP, load_anew)
         # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
@@ -181,6 +185,20 @@ def _until_signalled(
     if signal.SIGINT not in received:
         return 0
     return exit_code(signal.SIGINT)
+
+
+def _keep_replacing(
+    server: PolicyServer,
+    names: list[str],
+    load: Sequence[Callable[[], Policy]],
+    orders: "SimpleQueue[None]",
+) -> None:
+    """Load the policies anew when there are orders to; those that come meanwhile are one, and wait."""
+    while True:
+        orders.get()
+        while not orders.empty():
+            orders.get()
+        _replace_all(server, names, load)
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:

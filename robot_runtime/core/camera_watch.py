@@ -5,14 +5,16 @@ stamp      0    33    66    99   132   270 ms      2' is picture 2 again, to the
 shown      1     2     2     2     2     3         and stays as old as it is
 
 A sensor is never still: noise alone makes every picture differ from the one before, in every row. So one that
-is the same to the last bit is no new picture, whatever its stamp says, and one of which a band of rows is the
-same while the rest is not has been put together from two (torn). Simulated cameras without noise see still
-scenes as they are: with `has_noise=False` a picture may be the same as often as it likes, and none is torn.
+is the same to the last bit is no new picture, whatever its stamp says, nor is one that was there a few
+pictures ago, as from a driver that goes round in its buffers; and one of which a band of rows is the same
+while the rest is not has been put together from two (torn). Simulated cameras without noise see still scenes
+as they are: with `has_noise=False` a picture may be the same as often as it likes, and none is torn.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +27,11 @@ TORN_SHARE = 8
 MIDDLE = 32
 """Rows are compared at so many columns first: nearly all pictures differ there, and that is seen at once."""
 
+MARK_ROWS = 64
+"""Rows, spread over a picture, that tell it from those before."""
+REMEMBERED = 8
+"""Pictures that a new one may not be: drivers have so many buffers, or fewer."""
+
 
 class CameraFault(Enum):
     """What is wrong with a picture, or with a camera that gives none."""
@@ -35,6 +42,7 @@ class CameraFault(Enum):
     TORN = "gave a picture that is half the one before"
     MISSHAPEN = "gave a picture of another size or type"
     BACK = "gave a picture whose stamp goes back"
+    OLD = "gave a picture that was too old when it came"
     AHEAD = "gave a picture whose stamp lies in the future"
 
 
@@ -70,6 +78,7 @@ class CameraWatch:
         self._newest_ns: int | None = None
         self._looked_ns = 0
         self._differed: np.ndarray | None = None
+        self._marks: deque[int] = deque(maxlen=REMEMBERED)
 
     def look(self, image: Image, now_ns: int) -> bool:
         """Whether this is a new picture, to be shown from now on; if not, the one before stays."""
@@ -106,14 +115,37 @@ class CameraWatch:
         if self._newest_ns is not None and image.t_ns < self._newest_ns:
             return CameraFault.BACK
         self._newest_ns = image.t_ns
+        if now_ns - image.t_ns > self._limits.timeout_ns:
+            return CameraFault.OLD
+        if not self._limits.has_noise:
+            return None
         last, self._last = self._last, image
-        if last is None or not self._limits.has_noise:
+        mark = _mark(image.pixels)
+        if last is None:
+            self._marks.append(mark)
             return None
         before, self._differed = self._differed, _differing_rows(last.pixels, image.pixels)
-        if not self._differed.any():
+        if before is not None and self._differed.any() and _is_torn(self._differed, before):
+            return CameraFault.TORN
+        if not self._differed.any() or mark in self._marks:
             self._last, self._differed = last, before  # compare with the picture that is shown
             return CameraFault.FROZEN
-        return CameraFault.TORN if before is not None and _is_torn(self._differed, before) else None
+        self._marks.append(mark)
+        return None
+
+
+def _mark(pixels: UInt8[np.ndarray, "h w 3"]) -> int:
+    """What hardly any other picture has: the words of some of its rows, each times a number of its own."""
+    flat = np.ascontiguousarray(pixels[:: max(1, len(pixels) // MARK_ROWS)]).reshape(-1)
+    words = flat[: flat.size // 8 * 8].view(np.uint64)
+    rest = flat[words.size * 8 :].astype(np.uint64)
+    weights = _weights(words.size + rest.size)
+    return int(words @ weights[: words.size]) + int(rest @ weights[words.size :])
+
+
+@lru_cache(maxsize=16)
+def _weights(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
 
 
 def _differing_rows(a: UInt8[np.ndarray, "h w 3"], b: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:

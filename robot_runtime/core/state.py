@@ -1,9 +1,14 @@
-"""What the robot knows about itself and sees: `RobotState`, `Image`, `Observation`."""
+"""What the robot knows about itself and sees: `RobotState`, `Image`, `Observation`.
+
+What drivers hand over is theirs: arrays and poses that they may go on writing to are copied, and numbers of
+numpy's types become plain ones.
+"""
 
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from types import MappingProxyType
+from operator import index
+from types import MappingProxyType, NoneType
 
 import numpy as np
 import pinocchio as pin
@@ -18,10 +23,22 @@ _UINT8 = np.dtype(np.uint8)
 def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
     """The array as `dtype`, not writeable; copies only if a caller could still write to it."""
     out: np.ndarray = np.asarray(array, dtype=dtype)
-    if out.flags.writeable:
-        out = out.copy()
-        out.flags.writeable = False
+    owner: object = out
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            out = out.copy()
+            out.flags.writeable = False
+            return out
+        owner = owner.base
     return out
+
+
+def _whole_ns(t_ns: object) -> int:
+    """A stamp as a plain number; ValueError if it is not whole."""
+    try:
+        return index(t_ns)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"t_ns must be whole nanoseconds, got {t_ns!r:.100}") from None
 
 
 _NO_NUMBERS = readonly(np.zeros(0))
@@ -52,6 +69,12 @@ class RobotState(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Capture time of the part measured last [ns]; None: all at `t_ns`."""
 
     def __post_init__(self) -> None:
+        if type(self.t_ns) is not int:
+            force_setattr(self, "t_ns", _whole_ns(self.t_ns))
+        if self.X_BE is not None:
+            force_setattr(self, "X_BE", self.X_BE.copy())
+        if type(self.gripper_width) not in (float, NoneType):
+            force_setattr(self, "gripper_width", _width(self.gripper_width))
         force_setattr(self, "q", readonly(self.q))
         force_setattr(self, "dq", readonly(self.dq))
         if self.q.shape != self.dq.shape or self.q.ndim != 1:
@@ -78,6 +101,13 @@ class RobotState(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time
 
 
+def _width(width: object) -> float:
+    number = np.asarray(width)
+    if number.size != 1 or number.dtype.kind not in "fiu":
+        raise ValueError(f"gripper_width must be one number [m], got {width!r:.100}")
+    return float(number.item())
+
+
 class Image(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """One camera frame with its own capture time."""
 
@@ -89,6 +119,9 @@ class Image(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     def __post_init__(self) -> None:
         if self.pixels.ndim != 3 or self.pixels.shape[2] != 3 or self.pixels.dtype != _UINT8:
             raise ValueError(f"an image is (h, w, 3) uint8, got {self.pixels.shape} {self.pixels.dtype}")
+        if type(self.t_ns) is not int:
+            force_setattr(self, "t_ns", _whole_ns(self.t_ns))
+        force_setattr(self, "pixels", readonly(self.pixels, dtype=np.uint8))
 
 
 class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):

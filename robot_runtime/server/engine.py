@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 CLOSE_S = 0.25
 """How long whoever closes an engine waits for the policy to come by."""
 _LONG_NS = NS_PER_S // 2
+_WHATEVER = (Exception, SystemExit)
+"""What other people's code may raise: `exit()` too would end the worker, and nobody would be answered."""
 
 
 class Block(Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -155,8 +157,8 @@ class Engine:
     def _run(self) -> None:
         try:
             self._warm.put(warm_up(self._policy, self._clock, max_batch=self._max_batch))
-        except Exception as error:
-            self._warm.put(error)
+        except _WHATEVER as error:
+            self._warm.put(_as_exception(error))
             return
         finally:
             self._ring()
@@ -174,6 +176,8 @@ class Engine:
                 requests[job] = _arguments(job)
             except ProtocolError as error:
                 self._fail(sent, job, ErrorCode.BAD_REQUEST, str(error))
+            except Exception as error:  # of the decoder's, or there is no memory for the picture
+                self._give_up(sent, job, error)
         if requests:
             self._try(requests, sent, started_ns)
 
@@ -183,9 +187,9 @@ class Engine:
         try:
             steps = infer_steps(self._policy, [*requests.values()], sampler=sampler)
             self._hand_over(steps, tuple(requests), sent, started_ns)
-        except Exception as error:
+        except _WHATEVER as error:
             if len(requests) == 1:
-                self._give_up(sent, next(iter(requests)), error)
+                self._give_up(sent, next(iter(requests)), _as_exception(error))
                 return
             for job, request in requests.items():
                 if job in sent and not self._is_stopped:
@@ -273,10 +277,17 @@ def _arguments(job: Job) -> InferenceRequest:
     )
 
 
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else PolicyError("it called exit()")
+
+
 def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray:
-    """Rows of an answer as they travel; PolicyError if they are none."""
+    """Rows of an answer as they travel; PolicyError if they are none.
+
+    In memory of their own: they wait to be sent while a policy may fill the same array with the next ones.
+    """
     spec = policy.action_spec
-    rows = np.ascontiguousarray(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32)
+    rows = np.array(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32, order="C")
     if rows.ndim != 2 or rows.shape[1] != spec.dim or not 1 <= len(rows) <= spec.horizon - first_row:
         raise PolicyError(
             f"it gave rows of shape {rows.shape} at row {first_row}; "

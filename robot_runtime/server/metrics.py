@@ -1,10 +1,14 @@
 """A server's account over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs it."""
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from socket import SHUT_RDWR, socket
+from threading import Lock, Thread
 from types import TracebackType
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -13,6 +17,8 @@ from prometheus_client.registry import Collector
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.account import Account, Histogram
 
+MAX_CONNECTIONS = 64
+"""Beyond that the one that came first goes: who asks gets an answer, however many only listen."""
 _PREFIX = "robot_runtime_"
 _TIMEOUT_S = 5.0
 
@@ -36,12 +42,11 @@ class MetricsServer:
         try:
             if not host:
                 raise ValueError("no host")  # nor all of them by accident
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+            self._server = _Server((host.strip("[]"), int(port)), Handler)
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidValueError(
                 f"cannot answer HTTP at {address!r}: {error}; expected HOST:PORT, e.g. 127.0.0.1:9090"
             ) from error
-        self._server.daemon_threads = True
         name, number = self._server.server_address[:2]
         self.address = f"{name!s}:{number}"
         """Where it answers, with the port that was chosen."""
@@ -57,6 +62,34 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread for each of the newest connections."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[int, socket] = {}  # by its number, the one that came first first
+        self._lock = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[id(request)] = request
+            if len(self._open) > MAX_CONNECTIONS:
+                with suppress(OSError):  # its thread finds that it has ended, and closes it
+                    self._open.pop(next(iter(self._open))).shutdown(SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def close_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(id(request), None)
+            super().close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # nobody wants a trace of every connection that ends
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

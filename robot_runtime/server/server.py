@@ -16,7 +16,7 @@ from types import TracebackType
 from policies.policy import Policy
 from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.action import NS_PER_MS, NS_PER_S
-from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 from robot_runtime.keys import ServerKeys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.server.account import Account
@@ -89,7 +89,9 @@ class PolicyServer:
                     max_batch=max_batch,
                     delay=delay or Delay(),
                 )
-            self._transport = ServerTransport(address, keys=keys, is_open=is_open, is_known=self._is_known)
+            self._transport = ServerTransport(
+                address, keys=keys, is_open=is_open, is_known=self._is_known, ring=self._doorbell.ring
+            )
         except RobotRuntimeError:
             for service in self._services.values():
                 service.close()
@@ -140,7 +142,10 @@ class PolicyServer:
         """Let `policy` take over from the one of that name while robots run; any thread may call it.
 
         It warms up first. One that does not fit what robots were told is refused, which the log says.
+        UnknownNameError: there is none of that name.
         """
+        if name not in self._services:
+            raise UnknownNameError("policy", name, self._services)
         self._orders.append((name, policy))
         self._doorbell.ring()
 
@@ -231,6 +236,8 @@ class PolicyServer:
             self._services[name].replace(policy)
         except RobotRuntimeError as error:
             logger.error("%s stays: %s", name, error)
+        except Exception:  # whatever it is that has come in its place
+            logger.exception("%s stays: what is to take over is no policy", name)
 
     def _linger(self) -> None:
         # A socket closed on unread data resets the connection, and the goodbye with it: read for a while.

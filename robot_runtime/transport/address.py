@@ -3,11 +3,14 @@
 import ipaddress
 import re
 import socket
+import stat
+from pathlib import Path
 
 from robot_runtime.errors import RobotRuntimeError
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
-LOCAL_SCHEMES = ("ipc://", "inproc://")
+_KNOCK_S = 1.0
+_FILE = "ipc://"
 
 
 class PortInUseError(RobotRuntimeError):
@@ -40,7 +43,7 @@ class OpenAddressError(RobotRuntimeError):
 def is_local(address: str) -> bool:
     """Whether only this machine can reach the address."""
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    if address.startswith(LOCAL_SCHEMES) or host == "localhost":
+    if address.startswith(_FILE) or host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -50,13 +53,42 @@ def is_local(address: str) -> bool:
 
 def address_to_listen(address: str) -> str:
     """As libzmq has it: tcp if no scheme is named, port * for any that is free. AddressError."""
-    if _with_scheme(address).startswith(LOCAL_SCHEMES):
+    if _with_scheme(address).startswith(_FILE):
+        if not address.isprintable():
+            raise AddressError(address, "a file's name here is of characters that can be printed")
         return address
     bare = _with_scheme(address).removeprefix("tcp://")
     if (problem := _problem(bare)) is not None:
         raise AddressError(address, problem)
     host, port = host_and_port(bare)
     return f"tcp://{host}:{'*' if port == '0' else port}"
+
+
+def check_file(address: str) -> None:
+    """Of one that is to be listened on: libzmq would put its socket in place of whatever has that name.
+
+    PortInUseError: somebody listens there. AddressError: it is another file, which would be lost.
+    """
+    path = Path(address.removeprefix(_FILE))
+    if not address.startswith(_FILE) or path.name.startswith("*") or str(path).startswith("@"):
+        return
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return  # there is none; what else may be wrong libzmq says
+    if not is_socket:
+        raise AddressError(
+            address, "there is a file of that name, and it is no socket", example="ipc:///tmp/policy"
+        )
+    with socket.socket(socket.AF_UNIX) as knock:
+        knock.settimeout(_KNOCK_S)
+        try:
+            knock.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return  # a server that was killed has left it
+        except OSError:
+            pass  # it is somebody's
+    raise PortInUseError(address)
 
 
 def address_to_connect(address: str) -> str:
@@ -93,7 +125,7 @@ def _problem(text: str) -> str | None:
 
 def _with_scheme(address: str) -> str:
     scheme, separator, _ = address.partition("://")
-    if separator and f"{scheme}://" not in ("tcp://", *LOCAL_SCHEMES):
+    if separator and f"{scheme}://" not in ("tcp://", _FILE):
         raise AddressError(address, f"the scheme {scheme!r} is not known, tcp and ipc are")
     return address if separator else f"tcp://{address}"
 

@@ -43,7 +43,7 @@ class ClientTransport:
         self.address = address_to_connect(address)
         self._keys = keys
         self._trouble: str | None = None
-        self._has_broken = self._is_connected = False
+        self._has_broken = self._is_connected = self._is_taking = False
         self._again_ns: int | None = None  # when to try what libzmq has given up
         self._look_ns = 0  # when to see again what the connection holds back
         self._connection: Connection | None = None
@@ -58,6 +58,11 @@ class ClientTransport:
         """Whether the connection that there was has ended, once."""
         broken, self._has_broken = self._has_broken, False
         return broken
+
+    def is_taking(self) -> bool:
+        """Whether the peer has taken some more of what is long to send since the last call."""
+        is_taking, self._is_taking = self._is_taking, False
+        return is_taking
 
     def reopen(self) -> None:
         """Forget the connection and what is queued in it, and start afresh under a new identity."""
@@ -78,6 +83,7 @@ class ClientTransport:
             self._socket.connect(self.address)
         if self._connection is not None and now_ns >= self._look_ns:
             self._look_ns = now_ns + _LOOK_NS
+            self._is_taking |= self._connection.is_taking()
             if self._connection.pending() > _MAX_PENDING:
                 self._connection.cut()
 
@@ -124,7 +130,7 @@ class ClientTransport:
                     self._trouble = _NO_KEYS if self._keys is None else _WRONG_KEYS
 
     def _open(self) -> None:
-        socket = self._socket = new_socket(self._context, zmq.DEALER)
+        socket = self._socket = new_socket(self._context, zmq.DEALER, self.address)
         socket.set(zmq.IMMEDIATE, 1)
         socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
         socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)

@@ -8,12 +8,18 @@ import contextlib
 import os
 import socket
 import struct
+import sys
+import termios
 from collections.abc import Sequence
+from fcntl import ioctl
 
 from robot_runtime.wire.frames import Buffer
 
-_BYTES_RECEIVED = struct.Struct("=Q"), 128
-"""tcpi_bytes_received of Linux's tcp_info, and where it lies."""
+_COUNTER = struct.Struct("=Q")
+_BYTES_ACKED, _BYTES_RECEIVED = 120, 128
+"""Where tcpi_bytes_acked and tcpi_bytes_received lie in Linux's tcp_info."""
+_UNDER_WAY = 4096
+"""Bytes sent and not yet acknowledged that are more than a few heartbeats."""
 _FRAME_OVERHEAD = 64
 """More bytes than ZMTP, or CURVE, spend on a frame."""
 
@@ -22,9 +28,15 @@ class Connection:
     """A handle of its own on libzmq's connection, so that its number cannot come to mean another one."""
 
     def __init__(self, descriptor: int) -> None:
-        """OSError: it is closed already."""
-        self._socket = socket.socket(fileno=os.dup(descriptor))
+        """OSError: it is closed already, or has come to mean something else."""
+        own = os.dup(descriptor)
+        try:
+            self._socket = socket.socket(fileno=own)
+        except OSError:
+            os.close(own)
+            raise
         self._taken = 0
+        self._acked = 0
 
     @property
     def address(self) -> str:
@@ -41,21 +53,37 @@ class Connection:
 
     def pending(self) -> int:
         """Bytes that have come and are in no message that was handed out; 0 where nobody counts them."""
-        layout, offset = _BYTES_RECEIVED
-        try:
-            known = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + layout.size)
-        except (OSError, AttributeError):
-            return 0  # no TCP, or no Linux
-        if len(known) < offset + layout.size:
-            return 0
-        (received,) = layout.unpack_from(known, offset)
+        received = self._counted(_BYTES_RECEIVED)
         self._taken = min(self._taken, received)  # the overhead is estimated, and must not be saved up
-        return int(received - self._taken)
+        return received - self._taken
+
+    def is_taking(self) -> bool:
+        """Whether the other end has taken some of a long message since the last look, and more is under way.
+
+        Its kernel takes heartbeats of a process that hangs as well, but not for long what nobody reads.
+        """
+        before, self._acked = self._acked, self._counted(_BYTES_ACKED)
+        if self._acked <= before:
+            return False
+        try:
+            unacked = ioctl(self._socket, termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return False
+        return int.from_bytes(unacked, sys.byteorder) > _UNDER_WAY
 
     def cut(self) -> None:
         """End it, whatever libzmq is doing with it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _counted(self, offset: int) -> int:
+        """A counter of the kernel's; 0 where nobody counts."""
+        size = offset + _COUNTER.size
+        try:
+            known = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        except (OSError, AttributeError):
+            return 0  # no TCP, or no Linux
+        return int(_COUNTER.unpack_from(known, offset)[0]) if len(known) >= size else 0
 
     def close(self) -> None:
         """Give up the handle; the connection itself is libzmq's."""

@@ -74,17 +74,19 @@ class Doorman:
         *,
         keys: ServerKeys | None,
         is_known: Callable[[bytes], bool],
+        ring: Callable[[], None],
         known_bytes: int = 2 * LIMITS.total,
     ) -> None:
         """Of a ROUTER that is not bound yet.
 
         keys: whose robots come in; None asks for none.
-        is_known: see `ServerTransport`.
+        is_known, ring: see `ServerTransport`.
         known_bytes: what somebody may hold back.
         """
         self.counts: Counter[str] = Counter()
         """Handshakes that failed and connections that were cut, by cause."""
-        self._is_known, self._known_bytes = is_known, known_bytes
+        self._is_known, self._ring, self._known_bytes = is_known, ring, known_bytes
+        self._asks_for_keys = keys is not None
         self._names = {} if keys is None else keys.allowed
         self._guests: dict[int, _Guest] = {}  # by libzmq's descriptor, the one that came first first
         self._departed: deque[bytes] = deque()
@@ -120,8 +122,12 @@ class Doorman:
         return True
 
     def name_of(self, peer: bytes) -> str | None:
-        """What the key of a peer that has said something is called; None without keys."""
-        return next((guest.name for guest in list(self._guests.values()) if guest.peer == peer), None)
+        """What the key of a peer that has said something is called; None without keys, and nobody's name, "",
+        if the peer has left meanwhile."""
+        if not self._asks_for_keys:
+            return None
+        names = (guest.name for guest in list(self._guests.values()) if guest.peer == peer)
+        return next(names, None) or ""
 
     def end(self, peer: bytes) -> None:
         """Cut a peer off."""
@@ -195,6 +201,7 @@ class Doorman:
             guest.connection.close()
             if guest.peer:
                 self._departed.append(guest.peer)
+                self._ring()
 
     def _look_around(self, now_ns: int) -> None:
         held: list[tuple[int, _Guest]] = []

@@ -13,6 +13,7 @@ from robot_runtime.transport.address import (
     OpenAddressError,
     PortInUseError,
     address_to_listen,
+    check_file,
     is_local,
 )
 from robot_runtime.transport.doorman import Doorman
@@ -35,19 +36,22 @@ class ServerTransport:
         keys: ServerKeys | None = None,
         is_open: bool = False,
         is_known: Callable[[bytes], bool] = lambda peer: True,
+        ring: Callable[[], None] = lambda: None,
     ) -> None:
         """PortInUseError, AddressError.
 
         keys: let in only robots whose keys these name, and encrypt.
         is_open: listen beyond this machine without keys; else that is an OpenAddressError.
         is_known: whether a peer is somebody, which gives it more room and time; any thread calls it.
+        ring: called by any thread when a peer has left: see `doorman.departed`.
         """
         address = address_to_listen(address)
         if keys is None and not is_open and not is_local(address):
             raise OpenAddressError(address)
+        check_file(address)
         self._context = zmq.Context()
-        self._socket = new_socket(self._context, zmq.ROUTER)
-        self.doorman = Doorman(self._socket, keys=keys, is_known=is_known)
+        self._socket = new_socket(self._context, zmq.ROUTER, address)
+        self.doorman = Doorman(self._socket, keys=keys, is_known=is_known, ring=ring)
         try:
             if keys is not None:
                 self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret

@@ -23,8 +23,8 @@ _NS_PER_MS = 1_000_000
 _MONITORS = count()
 
 
-def new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
-    """A socket of that kind with the limits that hold for all."""
+def new_socket(context: zmq.Context, kind: int, address: str) -> zmq.Socket:
+    """A socket of that kind for one address, with the limits that hold for all."""
     socket: zmq.Socket = context.socket(kind)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -33,6 +33,7 @@ def new_socket(context: zmq.Context, kind: int) -> zmq.Socket:
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.set(zmq.HEARTBEAT_TIMEOUT, _SILENT_MS)
+    socket.set(zmq.IPV6, int("[" in address))  # else a name would stand for its number of IPv6 alone
     socket.copy_threshold = _SHARED_BYTES
     return socket
 

@@ -30,7 +30,8 @@ makes everything behind a lost packet late (`RoundTrip`):
 A server that ends, or is killed, breaks its connection, which is noticed at once; patience is for those that
 hang and cables that are cut. Silence is counted in heartbeats that went out, not in time that passed: a
 client that slept, or had no processor, itself asks first and judges afterwards. Its owner hands over what has
-arrived before it calls `handle_timer`.
+arrived before it calls `handle_timer`. Over a thin link heartbeats wait behind pictures, so a peer that takes
+more and more of what is being sent is not silent: `is_heard`.
 """
 
 from collections import Counter, deque
@@ -121,6 +122,10 @@ class ClientSession:
         if self._credit is not None:
             self._lose(reason, now_ns)
 
+    def is_heard(self, now_ns: int) -> None:
+        """There is a sign of life other than a packet."""
+        self._silent_ns, self._looked_ns = 0, now_ns
+
     def close(self) -> None:
         """Say goodbye; open requests fail."""
         if self._credit is not None:
@@ -187,7 +192,7 @@ class ClientSession:
         if isinstance(received, ProtocolError):
             self._receive_undecodable(received, now_ns)
         elif self._is_ours(received.client_id, received.session):
-            self._silent_ns, self._looked_ns = 0, now_ns
+            self.is_heard(now_ns)
             if self._credit is not None:
                 self._receive_ready(self._credit, received.message, now_ns)
             else:

@@ -7,9 +7,10 @@
 
 There is credit for the oldest waiting request if it follows all that are in flight and they are fewer than
 MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) goes alone, one that names all goes at once.
-So what is sent is always the newest observation, and nothing is uploaded that will not be used. A request
-that ends without an answer takes nothing with it: those that follow it go on. Each request ends in exactly
-one event. `_in_flight_if` is the only place that drops answers to requests that are over.
+So what is sent is always the newest observation, and nothing is uploaded that will not be used. Of an older
+epoch, from before a reset, no answer is of use: what is open of it gives way at once. A request that ends
+without an answer takes nothing with it: those that follow it go on. Each request ends in exactly one event.
+`_in_flight_if` is the only place that drops answers to requests that are over.
 """
 
 from collections import Counter, deque
@@ -68,6 +69,9 @@ class Credit:
         if any(s.identity == (request.request_id, request.epoch) for s in self._open()):
             self._emit(_failed(request, "a request of the same id and epoch is still open"))
             return
+        for sent in [s for s in self._in_flight.values() if s.request.epoch < request.epoch]:
+            self._give_up(sent)
+            self._drop(sent, DropReason.SUPERSEDED)
         for waiting in list(self._waiting):
             if not follows(request, waiting.request):
                 self._waiting.remove(waiting)

@@ -49,6 +49,8 @@ def test_whoever_listens_may_take_any_host_and_any_port_and_whoever_connects_may
         (" localhost:5757", "is no host's name"),
         ("localhost:5757 ", "is no port number"),
         ("http://localhost:5757", "scheme 'http' is not known"),
+        ("inproc://server", "scheme 'inproc' is not known, tcp and ipc are"),
+        ("ipc:///tmp/a\0b", r"'ipc:///tmp/a\\x00b': a file's name"),
         ("localhost/x:5757", "is no host's name"),
         ("", "names no port"),
     ],

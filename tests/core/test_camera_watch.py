@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robot_runtime.core.camera_watch import CameraFault, CameraLimits, CameraWatch
+from robot_runtime.core.camera_watch import REMEMBERED, CameraFault, CameraLimits, CameraWatch
 from robot_runtime.core.state import Image, Observation, RobotState
 
 MS = 1_000_000
@@ -53,6 +53,28 @@ def test_a_frozen_camera_is_noticed_200_ms_after_its_last_picture_or_with_the_ne
     assert watch.counts[CameraFault.FROZEN] == num_frozen
     assert watch.look(fresh := picture(now_ns + MS, seed + 99), now_ns + MS)
     assert watch.why_blind(fresh, now_ns + MS) is None
+
+
+@given(seeds, st.integers(2, REMEMBERED), st.integers(1, 30))
+def test_a_driver_that_goes_round_in_its_buffers_shows_each_of_them_once(seed, num_buffers, num_more):
+    watch, shown = CameraWatch(SIZE, CameraLimits()), None
+    for k in range(num_buffers + num_more):
+        image = picture(k * 33 * MS, seed + k % num_buffers)
+        assert watch.look(image, k * 33 * MS) == (k < num_buffers)
+        shown = image if k < num_buffers else shown
+    assert watch.counts[CameraFault.FROZEN] == num_more
+    is_blind = watch.why_blind(shown, k * 33 * MS) is CameraFault.FROZEN
+    assert is_blind == (num_more * 33 * MS > CameraLimits().frozen_ns)
+
+
+@given(seeds, st.integers(501, 10_000))
+def test_pictures_that_come_late_are_too_old_and_not_missing(seed, late_ms):
+    watch = CameraWatch(SIZE, CameraLimits())
+    for k in range(20):
+        now_ns = (33 * k + late_ms) * MS
+        assert not watch.look(picture(33 * k * MS, seed + k), now_ns)
+        assert watch.why_blind(None, now_ns) is CameraFault.OLD
+    assert watch.why_blind(None, now_ns + 600 * MS) is CameraFault.SILENT
 
 
 @given(seeds, st.integers(SIZE[0] // 8, SIZE[0] - 1), st.booleans(), st.integers(1, 3))

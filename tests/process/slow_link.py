@@ -23,19 +23,32 @@ _READ = 64 * 1024
 class SlowLink:
     """Passes connections to `address` on to a server, as if it were far away."""
 
-    def __init__(self, target: str, *, one_way_ns: int, jitter_ns: int = 0, loss: float = 0.0, seed: int = 0):
+    def __init__(
+        self,
+        target: str,
+        *,
+        one_way_ns: int = 0,
+        jitter_ns: int = 0,
+        loss: float = 0.0,
+        bytes_per_s: int | None = None,
+        seed: int = 0,
+    ) -> None:
         """
         target: tcp://HOST:PORT of the server.
+        bytes_per_s: what fits through it each way; None: anything.
         loss: share of packets that have to be sent again.
         """
         host, _, port = target.removeprefix("tcp://").rpartition(":")
         self._target = host, int(port)
         self._one_way_ns, self._jitter_ns, self._loss = one_way_ns, jitter_ns, loss
+        self.bytes_per_s = bytes_per_s
         self._rng = random.Random(seed)
         self.num_connections = 0
         self.num_lost = 0
         """Packets."""
         self._listener = socket.create_server(("127.0.0.1", 0))
+        if bytes_per_s is not None:  # and it holds no more than a radio's queue
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ)
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets: list[socket.socket] = [self._listener]
         Thread(target=self._accept, daemon=True).start()
@@ -98,6 +111,8 @@ class _Line:
                 data = self._source.recv(_READ)
             except OSError:
                 data = b""
+            if self._link.bytes_per_s is not None:
+                time.sleep(len(data) / self._link.bytes_per_s)
             arrives_ns = max(arrives_ns, time.monotonic_ns() + self._link.late_by_ns(len(data)))
             with self._has_more:
                 self._under_way.append((arrives_ns, data))

@@ -141,8 +141,14 @@ class FloatSensor(Sensor):
 class DyingSensor(Sensor):
     """Its driver raises, and that was that."""
 
+    error: BaseException = OSError("the cable is out")
+
     def spoilt(self, image: Image, last: np.ndarray) -> Image:
-        raise OSError("the cable is out")
+        raise self.error
+
+
+class ExitingSensor(DyingSensor):
+    error = SystemExit("no such device")
 
 
 def run_with(
@@ -259,9 +265,10 @@ def test_torn_pictures_are_left_out_and_the_robot_goes_on_with_the_others():
     assert record.summary()["stalled_s"] < 0.5
 
 
-def test_a_camera_that_dies_ends_no_motion_and_is_said():
+@pytest.mark.parametrize("sensor", [DyingSensor, ExitingSensor])
+def test_a_camera_that_dies_ends_no_motion_and_is_said(sensor):
     clock = MonotonicClock()
-    record, seen = run_with(DyingSensor(clock, between_s=(1.0, 9.0)), clock, duration_s=3.5)
+    record, seen = run_with(sensor(clock, between_s=(1.0, 9.0)), clock, duration_s=3.5)
     lines = [text for _, text in record.log]
     assert lines.count("camera wrist has failed") == 1
     dead = lines.index("camera wrist has failed: nothing is asked")

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 import zmq
 
+from robot_runtime.core.action import NS_PER_S
 from robot_runtime.keys import ServerKeys, make_keys
 from robot_runtime.mailbox import Doorbell
 from robot_runtime.transport import doorman
+from robot_runtime.transport.address import AddressError, PortInUseError
 from robot_runtime.transport.client import ClientTransport
+from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.server import ServerTransport
 
 pytestmark = pytest.mark.real_time
@@ -234,6 +237,56 @@ def test_a_key_that_nobody_has_is_told_from_where_it_came(tmp_path: Path, caplog
         server.until(lambda: server.counts["key that nobody here has"] >= 1)
         foreign.close()
     assert "key that nobody here has (from '127.0.0.1')" in caplog.text
+
+
+def test_a_file_that_somebody_listens_on_is_in_use_and_one_that_a_killed_server_has_left_is_not(
+    tmp_path: Path,
+):
+    address = f"ipc://{tmp_path / 'socket'}"
+    with closing(ServerTransport(address)), pytest.raises(PortInUseError, match="is in use"):
+        ServerTransport(address)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "left"))
+    ServerTransport(f"ipc://{tmp_path / 'left'}").close()
+
+
+def test_a_file_that_is_no_socket_stays_what_it_was(tmp_path: Path):
+    notes, link = tmp_path / "notes.txt", tmp_path / "link"
+    notes.write_text("mine")
+    link.symlink_to(notes)
+    for path in (notes, link):
+        with pytest.raises(AddressError, match="a file of that name, and it is no socket"):
+            ServerTransport(f"ipc://{path}")
+    assert link.read_text() == "mine"
+
+
+def test_a_descriptor_that_has_come_to_mean_a_file_is_no_connection_and_none_is_kept():
+    read_end, write_end = os.pipe()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(10):
+            with pytest.raises(OSError, match="ocket"):
+                Connection(read_end)
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_robots_and_servers_speak_over_ipv6_too():
+    try:
+        server = ServerTransport("tcp://[::1]:*")
+    except AddressError:
+        pytest.skip("this machine has no IPv6")
+    with closing(server), closing(ClientTransport(server.address)) as client, closing(Doorbell()) as bell:
+        end_s = time.monotonic() + 10.0
+        while not client.send([b"hello"]):
+            assert time.monotonic() < end_s
+            client.wait(NS_PER_S // 100, bell, to_send=True)
+        server.wait(10 * NS_PER_S, bell)
+        arrival = server.receive()
+        assert arrival is not None
+        assert bytes(arrival[1][0]) == b"hello"
 
 
 def test_a_file_that_is_the_address_is_for_its_user_alone(tmp_path: Path):

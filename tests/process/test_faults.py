@@ -40,6 +40,18 @@ class NarrowSinePolicy(SinePolicy):
     samplers = (ConstantSchedule,)
 
 
+class OtherSinePolicy(SinePolicy):
+    """Chunks of the same numbers, made for something else."""
+
+    name = "another sine"
+
+
+class OtherTaskSinePolicy(SinePolicy):
+    """As it was called, but for another task."""
+
+    tasks = ("wipe",)
+
+
 def runner_for(client, **overrides):
     clock = MonotonicClock()
     fields = {
@@ -67,7 +79,11 @@ def assert_rests_at_the_end(record):
     assert speeds(record)[-1] < 0.02
 
 
-def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robot_stands():
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [(NarrowSinePolicy, "capabilities"), (OtherSinePolicy, "policy"), (OtherTaskSinePolicy, "tasks")],
+)
+def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robot_stands(other, what):
     moving, over = Event(), Event()
     addresses = Queue()
 
@@ -75,7 +91,7 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
         with served(SinePolicy()) as server:
             addresses.put(server.address)
             moving.wait(LONG_S)
-        with served(NarrowSinePolicy(), address=server.address):
+        with served(other(), address=server.address):
             over.wait(LONG_S)
 
     beside = ThreadPoolExecutor(1)
@@ -88,18 +104,28 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
     over.set()
     servers.result()
     assert "came back with policy" in record.fault
+    assert f"its {what} is" in record.fault
     assert_rests_at_the_end(record)
 
 
-@pytest.mark.parametrize("where", ["observe", "on_tick", "should_stop"])
-def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where):
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("observe", ZeroDivisionError),
+        ("on_tick", ZeroDivisionError),
+        ("should_stop", ZeroDivisionError),
+        ("on_tick", SystemExit),
+        ("on_tick", KeyboardInterrupt),
+    ],
+)
+def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where, kind):
     calls = 0
 
     def fails_later(answer):
         nonlocal calls
         calls += 1
         if runner.record.num_ticks > 100:
-            raise ZeroDivisionError("mine")
+            raise kind("mine")
         return answer
 
     with served(SinePolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
@@ -110,11 +136,11 @@ def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where):
         }
         ours = {where: callbacks[where]}
         runner = runner_for(client, **(ours if where == "observe" else {}))
-        with pytest.raises(ZeroDivisionError, match="mine"):
+        with pytest.raises(kind, match="mine"):
             runner.run(duration_s=LONG_S, **({} if where == "observe" else ours))
     assert_rests_at_the_end(runner.record)
     assert calls > 0
-    assert any("comes to rest: ZeroDivisionError: mine" in text for _, text in runner.record.log)
+    assert any(f"comes to rest: {kind.__name__}: mine" in text for _, text in runner.record.log)
 
 
 def test_a_robot_that_never_moved_says_why():

@@ -1,11 +1,12 @@
 """Servers that ask for keys, over real sockets."""
 
 import stat
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy import ToyPolicy, serving, toy_request, toy_schema
+from toy import ANY_PORT, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli import main
 from robot_runtime.client import PolicyClient
@@ -13,6 +14,7 @@ from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.events import PartReceived
 
 
@@ -103,6 +105,13 @@ def test_what_is_no_certificate_is_said_before_a_policy_is_loaded(tmp_path: Path
     options = ["--lerobot", "127.0.0.1:0", "--lerobot-tls", str(pem), str(pem)]
     assert main(["serve", "--policy", "nowhere", *options]) == 1
     assert "takes a certificate and its private key, as PEM files" in capsys.readouterr().err
+
+
+def test_a_peer_that_left_before_its_greeting_was_read_has_nobodys_name(folder: Path):
+    with closing(ServerTransport(ANY_PORT, keys=ServerKeys.load(folder / "server"))) as keyed:
+        assert keyed.doorman.name_of(b"gone") == ""
+    with closing(ServerTransport(ANY_PORT)) as open_to_all:
+        assert open_to_all.doorman.name_of(b"gone") is None
 
 
 @pytest.mark.parametrize(

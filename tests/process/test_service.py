@@ -1,24 +1,32 @@
 """Several policies, policies replaced, servers that end in order, and what a server says of itself."""
 
+import os
+import signal
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from threading import Event, Thread
+from pathlib import Path
+from threading import Event, Thread, active_count
+from weakref import WeakSet
 
 import numpy as np
 import pytest
+import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
+from robot_runtime.cli.serve import Serve, serve
 from robot_runtime.client import PolicyClient
-from robot_runtime.errors import InvalidValueError, ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
 from robot_runtime.server.account import Account
-from robot_runtime.server.metrics import MetricsServer
+from robot_runtime.server.metrics import MAX_CONNECTIONS, MetricsServer
 from robot_runtime.server.server import PolicyServer
+from robot_runtime.wire.codec import encode
 from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
-from robot_runtime.wire.messages import DropReason
+from robot_runtime.wire.messages import DropReason, Hello, Packet
 
 
 class NamedPolicy(ToyPolicy):
@@ -127,6 +135,70 @@ def test_a_policy_that_robots_could_not_go_on_with_does_not_take_over(caplog: py
     assert "'wider' cannot take over from 'one': its action_spec is" in caplog.text
 
 
+class NoPolicy(NamedPolicy):
+    @property
+    def action_spec(self):
+        raise KeyError("horizon")
+
+
+def test_what_is_no_policy_takes_over_from_nobody_and_ends_no_server(caplog: pytest.LogCaptureFixture):
+    with serving(NamedPolicy("one", 1.0)) as server, robot_of(server) as client:
+        with pytest.raises(UnknownNameError, match="'two'; valid: one"):
+            server.replace("two", NamedPolicy("two", 2.0))
+        server.replace("one", NoPolicy("one", 2.0))
+        assert {number_of(client, request_id) for request_id in range(20)} == {1.0}
+    assert "one stays: what is to take over is no policy" in caplog.text
+
+
+class Loads:
+    """Loads policies for `serve`, and knows how many are loaded at a time and how many are still there."""
+
+    def __init__(self) -> None:
+        self.living = WeakSet[NamedPolicy]()
+        self.num_loaded = self.num_loading = self.most_loading = 0
+
+    def __call__(self) -> NamedPolicy:
+        self.num_loading += 1
+        self.most_loading = max(self.most_loading, self.num_loading)
+        time.sleep(0.1)
+        policy = NamedPolicy("one", 1.0)
+        self.living.add(policy)
+        self.num_loaded, self.num_loading = self.num_loaded + 1, self.num_loading - 1
+        return policy
+
+
+def test_policies_loaded_anew_are_loaded_one_at_a_time_and_leave_no_older_ones_behind(tmp_path: Path):
+    loads, living, ready = Loads(), [], tmp_path / "ready.json"
+
+    def load_anew() -> None:
+        wait_until(ready.exists)
+        for _ in range(20):
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.005)
+        wait_until(lambda: loads.num_loaded >= 3 and len(loads.living) == 1)
+        living.append(len(loads.living))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = Thread(target=load_anew)
+    thread.start()
+    assert serve([loads], Serve(policy=("one",), address=ANY_PORT, json=ready)) == 0
+    thread.join()
+    assert (loads.most_loading, living) == (1, [1])
+    assert loads.num_loaded < 10  # orders that come while one is carried out are one
+
+
+def test_a_robot_that_is_gone_leaves_its_place_at_once_though_nobody_else_says_anything():
+    accounts = dict[str, Account]()
+    hello = encode(Packet("gone", 1, Hello(robot="gone", schema=toy_schema())))
+    with serving(NamedPolicy("one", 1.0), accounts=accounts) as server, zmq.Context() as context:
+        with context.socket(zmq.DEALER) as robot:
+            robot.connect(server.address)
+            robot.send_multipart(hello)
+            wait_until(lambda: accounts["one"].clients == 1)
+            robot.linger = 0
+        wait_until(lambda: accounts["one"].clients == 0)
+
+
 def test_a_server_that_drains_answers_what_it_has_and_takes_no_more():
     gate, accounts = Event(), dict[str, Account]()
     with PolicyServer(NamedPolicy("one", 1.0, gate), ANY_PORT, accounts=accounts) as server:
@@ -185,6 +257,16 @@ def test_a_server_tells_of_itself_over_http():
         assert line in lines
     received = next(line for line in lines if line.startswith("robot_runtime_received_bytes_total"))
     assert float(received.split()[1]) > 3 * toy_request(0).observation.images["wrist"].pixels.nbytes
+
+
+def test_connections_that_ask_nothing_take_no_more_of_a_server_than_a_few_threads():
+    with MetricsServer("127.0.0.1:0", {}) as metrics, ExitStack() as stack:
+        host, _, port = metrics.address.rpartition(":")
+        before = active_count()
+        for _ in range(3 * MAX_CONNECTIONS):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20.0))
+        assert get(metrics.address, "/healthz") == (200, "alive\n")
+        wait_until(lambda: active_count() - before <= MAX_CONNECTIONS)
 
 
 @pytest.mark.parametrize("address", ["9090", "127.0.0.1:http", "127.0.0.1:99999", "nowhere.invalid:9090"])

@@ -2,9 +2,10 @@
 
 import time
 
+import numpy as np
 import pytest
 from slow_link import slow_link
-from toy import toy_request, toy_schema
+from toy import ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
@@ -15,11 +16,13 @@ pytestmark = pytest.mark.real_time
 MS = 1_000_000
 
 
-def answers(client: PolicyClient, num_requests: int, *, first_id: int = 1) -> int:
+def answers(
+    client: PolicyClient, num_requests: int, *, first_id: int = 1, pixels: np.ndarray | None = None
+) -> int:
     """How many of so many requests, one after the other, are answered; a lost server fails the test."""
     num_answered = 0
     for request_id in range(first_id, first_id + num_requests):
-        client.submit(toy_request(request_id, deadline_ns=60 * NS_PER_S))
+        client.submit(toy_request(request_id, pixels=pixels, deadline_ns=60 * NS_PER_S))
         is_over = False
         while not is_over:
             assert client.wait_for_events(60.0)
@@ -55,3 +58,20 @@ def test_at_two_seconds_each_way_a_robot_connects_and_is_answered(start_server):
         client.events()
         assert answers(client, 2) == 2
         assert far.num_connections == 1
+
+
+class LookingPolicy(ToyPolicy):
+    schema = toy_schema((480, 640))
+
+
+def test_a_link_that_takes_four_seconds_for_a_picture_loses_no_server_meanwhile():
+    pixels = np.zeros((480, 640, 3), np.uint8)
+    with (
+        serving(LookingPolicy()) as server,
+        slow_link(server.address, bytes_per_s=pixels.nbytes // 4) as thin,
+        PolicyClient(thin.address, schema=LookingPolicy.schema) as client,
+    ):
+        client.wait_until_ready(20.0)
+        client.events()
+        assert answers(client, 2, pixels=pixels) == 2
+        assert thin.num_connections == 1

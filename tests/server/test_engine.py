@@ -2,6 +2,7 @@ import logging
 import time
 from collections.abc import Mapping
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +183,8 @@ class Poisoned(Together):
                         raise RuntimeError("secret")
                     case "raises later" if step == 3:
                         raise RuntimeError("secret")
+                    case "exits":
+                        raise SystemExit("secret")
                     case "ends":
                         return
                     case "too few":
@@ -189,7 +192,7 @@ class Poisoned(Together):
             yield new
 
 
-BAD_TASKS = ("nan", "wide", "raises", "raises later", "ends", "too few", "no")
+BAD_TASKS = ("nan", "wide", "raises", "raises later", "exits", "ends", "too few", "no")
 
 
 @pytest.mark.parametrize("task", BAD_TASKS)
@@ -218,6 +221,42 @@ def test_a_picture_that_is_none_fails_alone_too():
     assert (failure.job, failure.code) == (bad, ErrorCode.BAD_REQUEST)
     assert "image 'wrist' is not a JPEG of shape (4, 6, 3): it does not begin as a JPEG" in failure.message
     assert any(r.job is good and r.is_last for r in results if isinstance(r, Block))
+
+
+def test_whatever_opening_a_picture_ends_in_fails_alone_too():
+    policy = Together(horizon=HORIZON)
+    good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
+    no_buffer: Any = None  # nothing that a decoder expects, as when there is no memory
+    bad = structs.replace(bad, pictures=(Picture(ImageForm("wrist", 7, "jpeg", (4, 6, 3), None), no_buffer),))
+    *results, _ = run(policy, [bad, good])
+    assert [r.job for r in results if isinstance(r, Failure)] == [bad]
+    assert any(r.job is good and r.is_last for r in results if isinstance(r, Block))
+
+
+class FillsOneArray(HoldPolicy):
+    """Gives all its rows in the same memory, four at a time."""
+
+    def infer(self, observation, **arguments):
+        rows = np.empty((4, self.action_spec.dim), np.float32)
+        for first in range(0, HORIZON, 4):
+            rows[:] = first
+            yield rows
+
+
+def test_rows_that_wait_to_be_sent_are_those_that_the_policy_gave_whatever_it_writes_there_next():
+    blocks = answer(FillsOneArray(horizon=HORIZON), ConstantSchedule())
+    assert [block.rows.max() for block in blocks] == list(range(0, HORIZON, 4))
+
+
+class Exits(HoldPolicy):
+    def infer(self, observation, **arguments):
+        raise SystemExit("no GPU")
+
+
+def test_a_policy_that_calls_exit_while_it_warms_up_is_refused_and_nobody_waits_for_ever():
+    engine = Engine(Exits(horizon=HORIZON), clock=MonotonicClock(), ring=lambda: None)
+    with pytest.raises(PolicyError, match="it called exit"):
+        engine.warm_up()
 
 
 def test_a_policy_that_fails_every_answer_takes_a_line_of_the_log_and_not_one_for_each(

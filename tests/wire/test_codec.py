@@ -111,6 +111,7 @@ def image_request(pixels: np.ndarray) -> ChunkRequest:
 
 def test_large_arrays_are_views_on_both_sides():
     pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels.flags.writeable = False  # or a request has a copy
     frames = encode(packet_of(image_request(pixels)))
     assert np.shares_memory(np.asarray(frames[1]), pixels)
     received = bytes(frames[1])

@@ -86,6 +86,21 @@ def test_a_request_that_leaves_one_out_waits_for_it_alone():
     assert desk.sent_ids() == [1, 2, 3]
 
 
+def test_what_is_in_flight_of_an_older_epoch_gives_way_at_once():
+    desk = Desk()
+    desk.submit(1)
+    desk.submit(2, 1)
+    desk.credit.submit(make_request(3, epoch=1, deadline_ns=DEADLINE), desk.now)
+    assert desk.sent_ids() == [1, 2, 3]
+    assert [m.request_id for m in desk.sent if isinstance(m, Cancel)] == [1, 2]
+    assert [(e.request_id, e.reason) for e in desk.events] == [
+        (1, DropReason.SUPERSEDED),
+        (2, DropReason.SUPERSEDED),
+    ]
+    desk.answer(1)  # too late
+    assert desk.ended() == {1: 1, 2: 1}
+
+
 def test_a_waiting_request_that_the_next_one_follows_is_not_replaced():
     desk = Desk()
     desk.submit(1)
