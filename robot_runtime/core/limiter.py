@@ -122,10 +122,15 @@ class Limiter:
         """By how much in all [ns]."""
 
     def reset(self, command: Command, now_ns: int) -> None:
-        """Start at rest at a command."""
-        self._parts = {}
-        self._sent, self._sent_ns = command, now_ns
-        for part in (command.arm, command.gripper, command.base):
+        """Start at rest at a command; a part in motion stays where it was sent, to go on as it moves."""
+        kinds = {type(part) for part in vars(command).values()}
+        self._parts = {k: part for k, part in self._parts.items() if k in kinds and not part.is_at_rest}
+        parts = {
+            name: getattr(self._sent if type(part) in self._parts else command, name)
+            for name, part in vars(command).items()
+        }
+        self._sent, self._sent_ns = Command(**parts), now_ns
+        for part in parts.values():
             if part is not None:
                 self._part(part)
 
@@ -209,9 +214,11 @@ class _Numbers:
 
     def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
         wanted = _numbers(command)
+        if not all(map(math.isfinite, wanted)):
+            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
         speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
-        steps, short = self._gate.step(self._sent, gap, lag, speed)
+        steps, short = self._gate.step(self._where(), gap, lag, speed)
         if short is None:
             self._sent = self._planned = wanted
             return command, None
@@ -220,12 +227,16 @@ class _Numbers:
         return self._make(self._sent), short
 
     def brake(self) -> Any:
-        self._go(self._gate.brake())
+        self._go(self._gate.brake(self._where()))
         self._planned = self._sent
         return self._make(self._sent)
 
+    def _where(self) -> list[float]:
+        """Where the axes are, or how far from the origin."""
+        return self._sent
+
     def _go(self, steps: list[float]) -> None:
-        self._sent = [p + step for p, step in zip(self._sent, steps, strict=True)]
+        self._sent = self._gate.placed(self._sent, steps)
 
     def _between(self, a: list[float], b: list[float]) -> list[float]:
         """From one to the other, along the axes."""
@@ -238,6 +249,11 @@ class _BasePose(_Numbers):
     def go_on_from(self, x_WB: Float[np.ndarray, "3"]) -> None:
         """The same place by another name."""
         self._sent = self._planned = x_WB.tolist()
+
+    def _where(self) -> list[float]:
+        x, y, yaw = self._sent
+        far = max(abs(x), abs(y))
+        return [far, far, yaw]
 
     def _go(self, steps: list[float]) -> None:
         x, y, yaw = self._sent
@@ -258,13 +274,6 @@ class _Twist(_Numbers):
     def is_at_rest(self) -> bool:
         return self._gate.is_at_rest and not any(self._sent)
 
-    def brake(self) -> Any:
-        zero = [-v for v in self._sent]
-        steps, _ = self._gate.step(self._sent, zero, zero, [0.0] * len(zero))
-        self._go(steps)
-        self._planned = self._sent
-        return self._make(self._sent)
-
 
 class _Hand:
     """The hand by pose: three axes along B's and three about them, from where it was sent last."""
@@ -281,9 +290,10 @@ class _Hand:
         if not (np.isfinite(command.p_BE).all() and np.isfinite(command.quat_BE).all()):
             return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         wanted, zeros = command.X_BE, [0.0, 0.0, 0.0]
+        place = self._sent.translation.tolist()
         (gap, turn), (lag, late) = _between(self._sent, wanted), _between(self._sent, self._planned)
         speed, spin = ([d / elapsed_s for d in ds] for ds in _between(self._planned, wanted))
-        step, moved = self._translation.step(zeros, gap, lag, speed)
+        step, moved = self._translation.step(place, gap, lag, speed)
         angles, turned = self._rotation.step(zeros, turn, late, spin)
         self._planned = wanted
         if moved is None and turned is None:
@@ -292,7 +302,8 @@ class _Hand:
         return self._go(step, angles), _worse(moved, turned)
 
     def brake(self) -> PoseCommand:
-        out = self._go(self._translation.brake(), self._rotation.brake())
+        zeros = [0.0, 0.0, 0.0]
+        out = self._go(self._translation.brake(zeros), self._rotation.brake(zeros))
         self._planned = self._sent
         return out
 
@@ -357,7 +368,7 @@ def _make_part(command: ArmCommand | GripperCommand | BaseCommand, limits: Limit
         case BaseTwistCommand(V_WB_B=twist):
             base = _need(limits.base, "base")
             rates = MotionLimits(speed=base.acceleration, acceleration=base.jerk, jerk=base.jerk)
-            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, has_jerk=False)
+            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, is_rate=True)
             start = np.clip(twist, -base.speed, base.speed).tolist()
             return _Twist(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
 
