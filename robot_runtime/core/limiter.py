@@ -129,7 +129,8 @@ class Limiter:
             name: getattr(self._sent if type(part) in self._parts else command, name)
             for name, part in vars(command).items()
         }
-        self._sent, self._sent_ns = Command(**parts), now_ns
+        self._sent = Command(**parts)
+        self._sent_ns = now_ns - self._period_ns if self._parts else now_ns
         for part in parts.values():
             if part is not None:
                 self._part(part)
