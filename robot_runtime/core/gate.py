@@ -117,6 +117,13 @@ class AxisGate:
     def is_at_rest(self) -> bool:
         return not any(axis.s or axis.b for axis in self._axes)
 
+    def may_pass(self, position: list[float], wanted: list[float]) -> bool:
+        """Whether none is beyond a position limit by a last bit that is lost in a gap."""
+        return all(
+            min(axis.low, p) <= to <= max(axis.high, p)
+            for axis, p, to in zip(self._axes, position, wanted, strict=True)
+        )
+
     def placed(self, position: list[float], steps: list[float]) -> list[float]:
         """Where steps lead to: not beyond a position limit by the last bit of a rounded number."""
         return [

@@ -220,12 +220,12 @@ class _Numbers:
         gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
         speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
         steps, short = self._gate.step(self._where(), gap, lag, speed)
-        if short is None:
-            self._sent = self._planned = wanted
+        self._planned = wanted
+        if short is None and self._gate.may_pass(self._where(), wanted):
+            self._sent = wanted
             return command, None
         self._go(steps)
-        self._planned = self._sent if short.not_finite else wanted
-        return self._make(self._sent), short
+        return self._make(self._sent), short or Shortfall(distance=0.0, position=True)
 
     def brake(self) -> Any:
         self._go(self._gate.brake(self._where()))
