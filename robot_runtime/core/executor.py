@@ -11,6 +11,7 @@ from robot_runtime.core.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
+    BasePoseCommand,
     ChunkPart,
     Command,
     JointCommand,
@@ -359,17 +360,21 @@ class Executor:
     def reset(self, state: RobotState, now_ns: int) -> None:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
-        What is in motion goes on from how it moves, and brakes.
+        What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         self._start_anew(state, now_ns)
-        self._watch.reset()
-        self._trouble, self._ticked_ns = None, None
         if self._whole_body is not None:
             self._whole_body.reset(state.q, now_ns)
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
+        base = self._limiter.sent.base
+        lost = self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST
+        if lost and isinstance(base, BasePoseCommand) and state.x_WB is not None:
+            self._limiter.move_odometry(base.x_WB, state.x_WB)
+        self._watch.reset()
+        self._trouble, self._ticked_ns = None, None
         self._on(Cause.RESET)
         self._is_braking = not self._limiter.is_at_rest
 
