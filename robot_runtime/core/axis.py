@@ -23,6 +23,8 @@ _HALVINGS = 12
 """Of what is still open in `toward`."""
 _LONG_RAMP = 64.0
 """Periods from no to all acceleration up to which a brake is followed along a speed curve one by one."""
+_LONG_BRAKE = 400
+"""More periods than that takes: two ramps down, one up."""
 _LONGEST = 1e9
 """Periods after which an axis is as fast as it ever will be: keeps numbers sane."""
 _TINY = 1e-120
@@ -153,11 +155,15 @@ class Axis:
         if self.acceleration > _LONG_RAMP * self.jerk and (s > 0.0 or b > 0.0):
             w = max(brake.peak(s, b), 0.0) + c
             return w * w <= gain * (room - brake.reach(s, b))
-        while s > 0.0 or b > 0.0:
+        if s <= 0.0 and brake.reach(s, b) <= 0.0:
+            return True
+        for _ in range(_LONG_BRAKE):
+            if s <= 0.0 and b <= 0.0:
+                return True
             if s > 0.0 and (s + c) * (s + c) > gain * room:
                 return False
             then = brake.next(s, b)
-            if then == b == -brake.most:  # fully: the rest of that at once
+            if then == b == -brake.most and s >= brake.ramp:  # fully: the rest of that at once
                 n = math.floor((s - brake.ramp) / brake.most) + 1
                 if not self._is_below_curve_braked(room, s, n):
                     return False
@@ -166,7 +172,7 @@ class Axis:
             else:
                 b, s = then, s + then
                 room -= s
-        return True
+        return False
 
     def _is_below_curve_braked(self, room: float, s: float, n: int) -> bool:
         """The same for n periods of all acceleration: what is left, k room - (s + c)², is a parabola in k."""

@@ -204,15 +204,14 @@ class AxisGate:
         is_found = self._update()
         where, speeds, rates = self._out.new_position, self._out.new_velocity, self._out.new_acceleration
         out = []
-        for i, (axis, p, passes) in enumerate(zip(self._axes, position, passing, strict=True)):
+        for i, (axis, p, aim) in enumerate(zip(self._axes, position, aims, strict=True)):
             step, path = gap[i], None
-            aim = aims[i]
-            if not passes and abs(aim) <= axis.snap and axis.may_step(p, aim):
-                step = aim
-            elif not passes:
+            if not passing[i]:
                 step = where[i] - x[i] + frames[i] * self._dt
                 path = speeds[i] + frames[i], 0.0 if self._is_rate else rates[i]
-                if not (is_found and axis.may_step(p, step)):
+                if abs(aim) <= axis.snap and axis.may_step(p, aim):
+                    step, path = aim, None
+                elif not (is_found and axis.may_step(p, step)):
                     step, path = axis.toward(p, aim), None
             axis.go(step, path)
             out.append(step)
