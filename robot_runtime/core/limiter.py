@@ -129,8 +129,7 @@ class Limiter:
             name: getattr(self._sent if type(part) in self._parts else command, name)
             for name, part in vars(command).items()
         }
-        self._sent = Command(**parts)
-        self._sent_ns = now_ns - self._period_ns if self._parts else now_ns
+        self._sent, self._sent_ns = Command(**parts), now_ns
         for part in parts.values():
             if part is not None:
                 self._part(part)
@@ -146,10 +145,8 @@ class Limiter:
         return all(part.is_at_rest for part in self._parts.values())
 
     def limit(self, command: Command, now_ns: int) -> tuple[Command, Clip]:
-        """The command to send, and what it lost; call once a control period, with rising times."""
+        """The command to send, and what it lost; call once a control period."""
         elapsed_s = self._elapsed_s(now_ns)
-        if elapsed_s <= 0.0:
-            return self._sent, _NOTHING
         arm, arm_short = self._limited(command.arm, elapsed_s)
         gripper, gripper_short = self._limited(command.gripper, elapsed_s)
         base, base_short = self._limited(command.base, elapsed_s)
@@ -163,13 +160,13 @@ class Limiter:
 
     def brake(self, now_ns: int) -> Command:
         """The command with which every part that was sent comes to rest soonest; call it as `limit`."""
-        if self._elapsed_s(now_ns) > 0.0:
-            sent = self._sent
-            self._sent = Command(
-                arm=None if sent.arm is None else self._part(sent.arm).brake(),
-                gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
-                base=None if sent.base is None else self._part(sent.base).brake(),
-            )
+        self._elapsed_s(now_ns)
+        sent = self._sent
+        self._sent = Command(
+            arm=None if sent.arm is None else self._part(sent.arm).brake(),
+            gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
+            base=None if sent.base is None else self._part(sent.base).brake(),
+        )
         return self._sent
 
     def move_odometry(self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"]) -> None:
@@ -182,14 +179,14 @@ class Limiter:
             self._sent = replace(self._sent, base=BasePoseCommand(x_WB=x_WB))
 
     def _elapsed_s(self, now_ns: int) -> float:
-        if self._sent_ns is None:
-            self._sent_ns = now_ns - self._period_ns
-        elapsed_ns = now_ns - self._sent_ns
-        if elapsed_ns > 0:
-            self._sent_ns = now_ns
-            if 2 * elapsed_ns >= 3 * self._period_ns:
-                self.num_stalls += 1
-                self.stalled_ns += elapsed_ns - self._period_ns
+        """Since the last command; a period, by a clock that stands or goes back."""
+        elapsed_ns = self._period_ns if self._sent_ns is None else now_ns - self._sent_ns
+        self._sent_ns = now_ns
+        if elapsed_ns <= 0:
+            return self._period_ns / NS_PER_S
+        if 2 * elapsed_ns >= 3 * self._period_ns:
+            self.num_stalls += 1
+            self.stalled_ns += elapsed_ns - self._period_ns
         return elapsed_ns / NS_PER_S
 
     def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
