@@ -4,12 +4,15 @@
 
 Chunks of noise, steps beyond the limits, alternating rows, ramps and numbers up to 1e9 (what is larger is
 refused as no action), under seven methods, with late, lost and partial answers, stalls of the control loop,
-states that are stale, and stops at drawn moments. Counted are ticks whose command is not finite, or beyond a
-limit of position, speed, acceleration or jerk, by divided differences from command to command; and how much
-the speed rises after a stop. Exit code 1 if there is one.
+states that are stale, clocks that go back, and stops at drawn moments; with control periods of 1 to 20 ms,
+and every other time with limits drawn anew. Counted are ticks whose command is not finite, or beyond a limit
+of position, speed, speed by position, acceleration or jerk, by divided differences from command to command;
+how much the speed rises after a stop; what raises, what never rests after a stop, and what does not get to a
+target that stays. Exit code 1 if there is one.
 """
 
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -25,6 +28,7 @@ from rich.table import Table
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.action import (
+    NS_PER_S,
     ActionField,
     ActionSpec,
     BasePose,
@@ -34,21 +38,24 @@ from robot_runtime.core.action import (
     ChunkPart,
     Command,
     EndEffectorPose,
+    GripperCommand,
     GripperWidth,
     JointCommand,
     JointPosition,
     PoseCommand,
 )
 from robot_runtime.core.executor import Executor
-from robot_runtime.core.limits import MotionLimits
+from robot_runtime.core.limiter import Limiter
+from robot_runtime.core.limits import Limits, MotionLimits, SpeedCurve
 from robot_runtime.core.method import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
-from robot_runtime.core.transforms import compose_planar, inverse_planar, rotation_to_6d
+from robot_runtime.core.transforms import compose_planar, inverse_planar, rotation_to_6d, wrap_angle
 from robot_runtime.results import result_json
 
-PERIOD_NS, DT_NS, HORIZON = 2_000_000, 50_000_000, 16
+PERIODS_NS = (1_000_000, 2_000_000, 4_000_000, 10_000_000, 20_000_000)
+DT_NS, HORIZON = 50_000_000, 16
 EPISODE_TICKS = 2_000
 METHODS = (
     "naive",
@@ -59,6 +66,8 @@ METHODS = (
     "synchronous",
     "pipelined-prefix",
 )
+PATIENCE_S = 120.0
+"""That is more than enough to get anywhere, or to rest; the slowest axes that are drawn take a minute."""
 BASE = MotionLimits(
     speed=np.array([0.8, 0.8, 1.6]), acceleration=np.array([1.0, 1.0, 2.5]), jerk=np.array([20.0, 20.0, 50.0])
 )
@@ -74,11 +83,13 @@ class Robot:
     fields: tuple[ActionField, ...]
     numbers: Callable[[Command], np.ndarray]
     """What is compared from command to command."""
-    limits: MotionLimits
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    make: Callable[[np.ndarray], Command]
+    """A command of such numbers."""
+    declared: Callable[[Limits], MotionLimits]
+    ends: Callable[[Limits], tuple[np.ndarray, np.ndarray]] | None = None
     is_rate: bool = False
     """The numbers are speeds: their differences are accelerations and jerks."""
+    has_curve: bool = False
 
 
 def _hand_position(command: Command) -> np.ndarray:
@@ -91,6 +102,11 @@ def _joints(command: Command) -> np.ndarray:
     return command.arm.q
 
 
+def _width(command: Command) -> np.ndarray:
+    assert isinstance(command.gripper, GripperCommand)
+    return np.array([command.gripper.width])
+
+
 def _pose(command: Command) -> np.ndarray:
     assert isinstance(command.base, BasePoseCommand)
     return command.base.x_WB
@@ -101,16 +117,72 @@ def _twist(command: Command) -> np.ndarray:
     return command.base.V_WB_B
 
 
-_HAND = LIMITS.hand_translation
-assert _HAND is not None
+def _need(limits: MotionLimits | None) -> MotionLimits:
+    assert limits is not None
+    return limits
+
+
 ROBOTS = {
     "arm": Robot(
-        fields=(JointPosition(7), GripperWidth()), numbers=_joints, limits=LIMITS.joints, low=LOW, high=HIGH
+        fields=(JointPosition(7), GripperWidth()),
+        numbers=_joints,
+        make=lambda x: Command(arm=JointCommand(q=x)),
+        declared=lambda limits: limits.joints,
+        ends=lambda limits: (limits.q_min, limits.q_max),
+        has_curve=True,
     ),
-    "hand": Robot(fields=(EndEffectorPose(), GripperWidth()), numbers=_hand_position, limits=_HAND),
-    "base": Robot(fields=(BasePose(),), numbers=_pose, limits=BASE),
-    "base-twist": Robot(fields=(BaseTwist(),), numbers=_twist, limits=BASE, is_rate=True),
+    "gripper": Robot(
+        fields=(GripperWidth(),),
+        numbers=_width,
+        make=lambda x: Command(gripper=GripperCommand(width=float(x[0]))),
+        declared=lambda limits: _need(limits.gripper),
+        ends=lambda limits: (np.array([limits.gripper_min]), np.array([limits.gripper_max])),
+    ),
+    "hand": Robot(
+        fields=(EndEffectorPose(), GripperWidth()),
+        numbers=_hand_position,
+        make=lambda x: Command(arm=PoseCommand(p_BE=x, quat_BE=np.array([1.0, 0.0, 0.0, 0.0]))),
+        declared=lambda limits: _need(limits.hand_translation),
+    ),
+    "base": Robot(
+        fields=(BasePose(),),
+        numbers=_pose,
+        make=lambda x: Command(base=BasePoseCommand(x_WB=x)),
+        declared=lambda limits: _need(limits.base),
+    ),
+    "base-twist": Robot(
+        fields=(BaseTwist(),),
+        numbers=_twist,
+        make=lambda x: Command(base=BaseTwistCommand(V_WB_B=x)),
+        declared=lambda limits: _need(limits.base),
+        ends=lambda limits: (-_need(limits.base).speed, _need(limits.base).speed),
+        is_rate=True,
+    ),
 }
+
+
+def limits_drawn(rng: np.random.Generator) -> Limits:
+    """Those of the robot at hand, or any others."""
+    if rng.random() < 0.5:
+        return LIMITS
+    joints, hand, base, gripper = (_motion(rng, n) for n in (7, 3, 3, 1))
+    return replace(
+        LIMITS,
+        dq_max=joints.speed,
+        ddq_max=joints.acceleration,
+        dddq_max=joints.jerk,
+        dq_curve=None if rng.random() < 0.5 else LIMITS.dq_curve,
+        hand_translation=hand,
+        base=base,
+        gripper=gripper,
+        gripper_max=rng.uniform(0.02, 0.3),
+    )
+
+
+def _motion(rng: np.random.Generator, n: int) -> MotionLimits:
+    acceleration = 10.0 ** rng.uniform(-0.3, 2.3, n)
+    jerk = acceleration * 10.0 ** rng.uniform(0.5, 2.7, n)
+    return MotionLimits(speed=10.0 ** rng.uniform(-1.0, 0.7, n), acceleration=acceleration, jerk=jerk)
 
 
 def rows_of(robot: Robot, rng: np.random.Generator) -> np.ndarray:
@@ -151,20 +223,30 @@ class Counted:
     jerk: int = 0
     rising_after_stop: int = 0
     """Stops after which the speed rose by more than its acceleration at the time explains."""
+    restless: int = 0
+    """Stops after which it never came to rest."""
+    elsewhere: int = 0
+    """Targets that stayed and were not reached."""
+    raised: int = 0
+    """Episodes that an exception ended."""
     stops: int = 0
     moved: float = 0.0
     """Share of the ticks in which anything moved."""
 
     @property
-    def is_clean(self) -> bool:
-        return not (
-            self.not_finite
-            or self.position
-            or self.velocity
-            or self.acceleration
-            or self.jerk
-            or self.rising_after_stop
-        )
+    def broken(self) -> dict[str, int]:
+        """How often what must not be."""
+        return {
+            "not finite": self.not_finite,
+            "beyond position": self.position,
+            "velocity": self.velocity,
+            "acceleration": self.acceleration,
+            "jerk": self.jerk,
+            "rising after a stop": self.rising_after_stop,
+            "never at rest": self.restless,
+            "not at its target": self.elsewhere,
+            "raised": self.raised,
+        }
 
 
 def state_of(sent: Command, t_ns: int) -> RobotState:
@@ -184,14 +266,15 @@ def state_of(sent: Command, t_ns: int) -> RobotState:
 
 
 def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counted) -> None:
-    """Ticks from one reset to the next, the second half of the time after a stop at a drawn moment."""
+    """Ticks from one reset to rest after a stop at a drawn moment, then to a target that stays."""
     spec = ActionSpec(fields=robot.fields, horizon=HORIZON, dt_ns=DT_NS)
     open_watch = StateLimits(max_arm_error=1e9, max_base_error=1e9, max_jump=1e9, max_turn=1e9)
+    period_ns, limits = int(rng.choice(PERIODS_NS)), limits_drawn(rng)
     executor = Executor(
         action_spec=spec,
         method=method_named(method),
-        limits=LIMITS,
-        control_period_ns=PERIOD_NS,
+        limits=limits,
+        control_period_ns=period_ns,
         state_limits=open_watch,
         hand_pose=lambda q: pin.SE3.Identity(),
     )
@@ -201,8 +284,8 @@ def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counte
     stop_at = int(rng.integers(EPISODE_TICKS // 4, EPISODE_TICKS))
     log: list[np.ndarray] = []
     stopped = 0
-    for k in range(EPISODE_TICKS):
-        now_ns += PERIOD_NS * int(rng.integers(2, 60)) if rng.random() < 0.005 else PERIOD_NS
+    for k in range(EPISODE_TICKS + round(PATIENCE_S * NS_PER_S / period_ns)):
+        now_ns += period_ns * int(rng.integers(-20, 60)) if rng.random() < 0.005 else period_ns
         is_stale = rng.random() < 0.002
         state = state_of(sent, now_ns - (200_000_000 if is_stale else 0))
         for due, part in [c for c in coming if c[0] <= now_ns]:
@@ -216,8 +299,45 @@ def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counte
             stopped = len(log)
         sent = executor.tick(state, now_ns).command
         log.append(robot.numbers(sent))
-    assert executor.mode is Mode.STOP
-    look_at(robot, np.array(log), stopped, counted)
+        if k >= EPISODE_TICKS and executor.is_at_rest:
+            break
+    counted.restless += not executor.is_at_rest or executor.mode is not Mode.STOP
+    look_at(robot, limits, period_ns, np.array(log), stopped, counted)
+    arrive(robot, limits, period_ns, log[-1], rng, counted)
+
+
+def arrive(
+    robot: Robot,
+    limits: Limits,
+    period_ns: int,
+    start: np.ndarray,
+    rng: np.random.Generator,
+    counted: Counted,
+) -> None:
+    """Lead it to a target that stays, within its range, at an end of it or beyond."""
+    limiter, target = Limiter(limits, period_ns=period_ns), start + rng.uniform(-2.0, 2.0, len(start))
+    limiter.reset(robot.make(start), 0)
+    end = target
+    if robot.ends is not None:
+        low, high = robot.ends(limits)
+        pick = rng.integers(3, size=len(start))
+        target = np.choose(pick, [low, high, target])
+        if robot.has_curve and (curve := limits.dq_curve) is not None:
+            closed = curve.offset**2 / curve.gain  # where it leaves no speed
+            low, high = np.maximum(low, curve.low + closed), np.minimum(high, curve.high - closed)
+        end = np.clip(target, low, high)
+    log, stays = [start], False
+    for k in range(1, round(PATIENCE_S * NS_PER_S / period_ns)):
+        log.append(robot.numbers(limiter.limit(robot.make(target), k * period_ns)[0]))
+        stays = k > 3 and bool(np.ptp(log[-4:], axis=0).max() == 0.0)
+        if stays:
+            break
+    off = np.abs(log[-1] - end)
+    if isinstance(robot.fields[0], BasePose):
+        off[2] = abs(wrap_angle(off[2]))
+    is_there = stays and (off <= (1e-6 if robot.has_curve else 1e-9)).all()
+    counted.elsewhere += not is_there
+    look_at(robot, limits, period_ns, np.array(log), None, counted)
 
 
 def answers(request, rows, now_ns: int, rng: np.random.Generator) -> list[tuple[int, ChunkPart]]:
@@ -242,17 +362,19 @@ def answers(request, rows, now_ns: int, rng: np.random.Generator) -> list[tuple[
     return out
 
 
-def look_at(robot: Robot, sent: np.ndarray, stopped: int, counted: Counted) -> None:
+def look_at(
+    robot: Robot, limits: Limits, period_ns: int, sent: np.ndarray, stopped: int | None, counted: Counted
+) -> None:
     """Count the ticks that break a limit."""
     counted.ticks += len(sent)
     counted.not_finite += int((~np.isfinite(sent)).any(axis=1).sum())
-    limits, dt_s = robot.limits, PERIOD_NS / 1e9
+    most_of, dt_s = robot.declared(limits), period_ns / NS_PER_S
     if isinstance(robot.fields[0], BasePose):
         own = [compose_planar(inverse_planar(a), b) for a, b in pairwise(sent)]  # along its own axes
         sent = np.cumsum([np.zeros(3), *own], axis=0)
-    if robot.low is not None and robot.high is not None:
-        beyond = (sent > robot.high + 1e-12) | (sent < robot.low - 1e-12)
-        counted.position += int(beyond.any(axis=1).sum())
+    if robot.ends is not None:
+        low, high = robot.ends(limits)
+        counted.position += int(((sent > high) | (sent < low)).any(axis=1).sum())
     start = np.repeat(sent[:1], 3, axis=0)
     path = np.concatenate([start, sent])
     derivatives = []
@@ -261,19 +383,33 @@ def look_at(robot: Robot, sent: np.ndarray, stopped: int, counted: Counted) -> N
         derivatives.append(path)
     if robot.is_rate:
         derivatives = [sent, *derivatives]
+    if robot.has_curve and limits.dq_curve is not None:
+        counted.velocity += faster_than_curve(limits.dq_curve, sent, dt_s)
     for name, values, most in zip(
         ("velocity", "acceleration", "jerk"),
         derivatives,
-        (limits.speed, limits.acceleration, limits.jerk),
+        (most_of.speed, most_of.acceleration, most_of.jerk),
         strict=False,
     ):
         broken = (np.abs(values) > most * SLACK).any(axis=1)
         setattr(counted, name, getattr(counted, name) + int(broken.sum()))
     counted.moved += float((np.abs(np.diff(sent, axis=0)) > 0).any(axis=1).sum())
+    if stopped is None:
+        return
     speeds = np.abs(sent if robot.is_rate else np.diff(sent, axis=0) / dt_s)[max(stopped - 2, 0) :]
     counted.stops += 1
-    rise = limits.acceleration**2 / limits.jerk + 2.0 * limits.acceleration * dt_s
+    rise = most_of.acceleration**2 / most_of.jerk + 2.0 * most_of.acceleration * dt_s
     counted.rising_after_stop += int((speeds[2:] > speeds[:2].max(axis=0) + rise).any())
+
+
+def faster_than_curve(curve: SpeedCurve, sent: np.ndarray, dt_s: float) -> int:
+    """Ticks that are faster than the speed by position where they start or end."""
+    v, broken = np.diff(sent, axis=0) / dt_s, np.zeros(len(sent) - 1, dtype=bool)
+    for at in (sent[:-1], sent[1:]):
+        up = np.sqrt(np.maximum(curve.gain * (curve.high - at), 0.0)) - curve.offset
+        down = np.sqrt(np.maximum(curve.gain * (at - curve.low), 0.0)) - curve.offset
+        broken |= ((v > np.maximum(up, 0.0) * SLACK) | (-v > np.maximum(down, 0.0) * SLACK)).any(axis=1)
+    return int(broken.sum())
 
 
 def main(
@@ -282,27 +418,27 @@ def main(
     json_to: Annotated[Path | None, tyro.conf.arg(name="json")] = None,
 ) -> int:
     """Run it and print the table."""
-    table = Table(
-        "robot", "ticks", "moving", "stops", *("not finite", "position", "velocity", "acceleration")
-    )
-    table.add_column("jerk")
-    table.add_column("rising after a stop")
     results = {}
     for i, (name, robot) in enumerate(ROBOTS.items()):
         rng, counted = np.random.default_rng([seed, i]), Counted()
         for k in track(range(ticks // EPISODE_TICKS), description=name):
-            episode(robot, METHODS[k % len(METHODS)], rng, counted)
-        c = counted
-        numbers = (c.not_finite, c.position, c.velocity, c.acceleration, c.jerk, c.rising_after_stop)
-        table.add_row(
-            name, f"{c.ticks:,}", f"{c.moved / max(c.ticks, 1):.0%}", str(c.stops), *map(str, numbers)
-        )
+            try:
+                episode(robot, METHODS[k % len(METHODS)], rng, counted)
+            except Exception:  # whatever it is, the control loop would have ended
+                traceback.print_exc()
+                counted.raised += 1
         results[name] = counted
+    table = Table("", *results)
+    table.add_row("ticks", *(f"{c.ticks:,}" for c in results.values()))
+    table.add_row("moving", *(f"{c.moved / max(c.ticks, 1):.0%}" for c in results.values()))
+    table.add_row("stops", *(f"{c.stops:,}" for c in results.values()))
+    for kind in Counted().broken:
+        table.add_row(kind, *(str(c.broken[kind]) for c in results.values()))
     Console().print(table)
     if json_to is not None:
         figures = {name: vars(counted) for name, counted in results.items()}
         json_to.write_text(result_json({"robots": figures}, seeds=[seed]))
-    return 0 if all(counted.is_clean for counted in results.values()) else 1
+    return 1 if any(any(counted.broken.values()) for counted in results.values()) else 0
 
 
 if __name__ == "__main__":

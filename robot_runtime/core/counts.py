@@ -31,6 +31,8 @@ class Counts:
     """Ticks whose joints leave the hand farther from its plan than `HandError` calls reached."""
     stalls: int = 0
     """Ticks that came half a control period late or more: the commands went on from where they were."""
+    clock_steps_back: int = 0
+    """Ticks for no later a time than the one before: the commands went on by the control period."""
     odometry_jumps: int = 0
     """Times the robot held and asked anew because odometry had jumped."""
 
@@ -59,6 +61,9 @@ class Counts:
             "the robot is too far from a chunk's path; the chunk is aligned by time": self.matches_refused,
             "the control loop stalled: a tick came half a control period late or more, and the commands go "
             "on from where they were": self.stalls,
+            "the clock stood still or went back; the commands go on by the control period": (
+                self.clock_steps_back
+            ),
             "odometry jumped; the plan and all open answers were dropped": self.odometry_jumps,
             "the hand is sent short of where the plan has it: out of reach, or faster than it can go": (
                 self.unreached_ticks

@@ -11,6 +11,7 @@ from robot_runtime.core.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
+    BasePoseCommand,
     ChunkPart,
     Command,
     JointCommand,
@@ -148,7 +149,8 @@ class Executor:
         )
         self._waits_on_purpose = isinstance(method.request, StopAndAsk)
         self._state: RobotState | None = None
-        self._limiter = Limiter(limits, period_ns=control_period_ns)
+        self._ticked_ns: int | None = None
+        self._limiter, self._period_ns = Limiter(limits, period_ns=control_period_ns), control_period_ns
         self._is_braking = False
         self._whole_body = whole_body
         self._seed = seed
@@ -182,6 +184,7 @@ class Executor:
             return False
         if self._is_braking and not self._limiter.is_at_rest:
             return False
+        now_ns = max(now_ns, self.timeline.claimed_ns)
         return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._open.ids))
 
     def make_request(self, observation: Observation) -> ChunkRequest:
@@ -244,7 +247,7 @@ class Executor:
 
         server_ns: how long the request has waited for the server and been worked on until these rows [ns].
         """
-        outcome = self._took(part, now_ns, server_ns)
+        outcome = self._took(part, max(now_ns, self.timeline.claimed_ns), server_ns)
         self._standstill.ended(part.request_id, outcome)
         if outcome is PartOutcome.INVALID:
             self.on_request_failed(part.request_id)
@@ -261,9 +264,9 @@ class Executor:
         if self._trouble is not None:
             return PartOutcome.DISTRUSTED
         if part.is_last:
-            self._planner.answered(server_ns, whole_ns=now_ns - taken.t_obs_ns)
+            self._planner.answered(server_ns, whole_ns=max(now_ns - taken.t_obs_ns, 0))
         if part.first_row == 0:
-            self.latency.add(now_ns - taken.t_obs_ns)
+            self.latency.add(max(now_ns - taken.t_obs_ns, 0))
         if taken.is_void:
             return PartOutcome.VOID
         if self._open.is_overtaken(taken):
@@ -362,18 +365,25 @@ class Executor:
     # ---- moving --------------------------------------------------------------------------------
 
     def reset(self, state: RobotState, now_ns: int) -> None:
-        """Stand still where the robot is and start a new epoch: answers to earlier requests are void."""
+        """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
+
+        What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
+        """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         self._start_anew(state, now_ns)
-        self._watch.reset()
-        self._trouble = None
         if self._whole_body is not None:
             self._whole_body.reset(state.q, now_ns)
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
+        base = self._limiter.sent.base
+        lost = self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST
+        if lost and isinstance(base, BasePoseCommand) and state.x_WB is not None:
+            self._limiter.move_odometry(base.x_WB, state.x_WB)
+        self._watch.reset()
+        self._trouble, self._ticked_ns = None, None
         self._on(Cause.RESET)
-        self._is_braking = False
+        self._is_braking = not self._limiter.is_at_rest
 
     def _start_anew(self, state: RobotState, now_ns: int) -> None:
         """Plan to rest where the robot is; what was asked before is void."""
@@ -388,6 +398,7 @@ class Executor:
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
+        now_ns = max(now_ns, self.timeline.claimed_ns)
         return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, now_ns)
 
     def correct(self, observation: Observation, now_ns: int) -> None:
@@ -401,15 +412,22 @@ class Executor:
         InvalidValueError: the observation has another size than the head was trained on.
         """
         if self._mode is Mode.RUN:
-            self._corrector.correct(self.timeline, observation, now_ns)
+            self._corrector.correct(self.timeline, observation, max(now_ns, self.timeline.claimed_ns))
 
     def stop(self) -> None:
         """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
         self._on(Cause.STOP_REQUESTED)
 
     def tick(self, state: RobotState, now_ns: int) -> Tick:
-        """The command for `now_ns`. Call `reset` first, then this at every control period."""
+        """The command for `now_ns`. Call `reset` first, then this at every control period.
+
+        A clock that stands or goes back is counted, and time goes on by the control period.
+        """
         before = self._state
+        if self._ticked_ns is not None and now_ns <= self._ticked_ns:
+            now_ns = self._ticked_ns + self._period_ns
+            self.counts.clock_steps_back += 1
+        self._ticked_ns = now_ns
         self._trouble = self._watch.look(state, now_ns)
         if self._trouble is not None:
             self._on(self._trouble)

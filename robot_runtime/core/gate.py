@@ -12,8 +12,9 @@ frame that moves with the target, so that a moving target is met at its own spee
 
 Samples of a path whose third derivative keeps to a bound have third differences that keep to it, too.
 
-Every state that is left behind can still be braked to a stand within the limits: a step after which it could
-not is not taken, and the axis brakes instead. So braking begins early enough to stand at a position limit.
+Ruckig only suggests. What counts is looked at in what would be sent, and a setpoint from which the axis
+could not be braked to a stand inside all its limits is never sent (`axis`, `braking`): so braking begins
+early enough to stand at a position limit, and there is always a next setpoint.
 """
 
 import math
@@ -21,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from ruckig import (
-    ControlInterface,
     InputParameter,
     OutputParameter,
     Result,
@@ -30,20 +30,15 @@ from ruckig import (
     Synchronization,
 )
 
-from robot_runtime.core.limits import EASY_BRAKE, MotionLimits, SpeedCurve
+from robot_runtime.core.axis import Axis
+from robot_runtime.core.limits import MotionLimits, SpeedCurve
 from robot_runtime.core.shapes import Float
 
-_MARGIN = 1.0 - 1e-6
-"""Share of a limit that is used: differences of rounded numbers must not pass it."""
 _RESERVE = 0.7
 """Share of the acceleration that coming to the target's speed plans with, so that stopping there never needs
 all of it: the target may lose speed meanwhile."""
 _FRAME = 0.98
 """Share of the speed up to which a target is followed at its own; the rest is left for catching up."""
-_ROOM = 1e-9
-"""That is left before a position limit while moving: rounded numbers must not pass it [rad] or [m]."""
-_SNAP = 0.25
-"""Share of the jerk that closing the last gap may take: the two steps after it take three times that."""
 _FAR_S = 10.0
 """A target farther away than top speed for so long is as far as that [s]; keeps numbers sane."""
 
@@ -64,64 +59,6 @@ class Shortfall:
     """The target was NaN or infinite: the axes brake."""
 
 
-class _Axis:
-    """One axis in plain numbers, with which arithmetic is quicker: its limits, and how it moves."""
-
-    __slots__ = (
-        "a",
-        "a_sent",
-        "acceleration",
-        "gain",
-        "jerk",
-        "offset",
-        "ramp_s",
-        "snap",
-        "speed",
-        "v",
-        "v_sent",
-    )
-
-    def __init__(self, speed: float, acceleration: float, jerk: float, period_s: float) -> None:
-        self.speed, self.acceleration, self.jerk = speed, acceleration, jerk
-        self.gain, self.offset = math.inf, 0.0  # of the speed curve
-        self.ramp_s = 0.5 * acceleration / jerk
-        self.snap = _SNAP * (acceleration * period_s**2 if math.isinf(jerk) else jerk * period_s**3)
-        self.stand()
-
-    def stand(self) -> None:
-        self.v = self.a = 0.0  # of the continuous path, at the last setpoint
-        self.v_sent = self.a_sent = 0.0  # divided differences of the setpoints
-
-    def can_stop(self, v: float, a: float, room: float, curve_room: float) -> bool:
-        """Whether an axis that moves at v, a can be braked before its room is used up, and below its curve.
-
-        The acceleration first has to go, in t = a / J, and the speed rises to w = v + a² / 2J meanwhile.
-        Braking from w without acceleration takes a distance of at most w² / 2A + w A / 2J (Lambrechts et
-        al. 2005), so w (t + A / 2J) + w² / 2A does in all. A speed curve falls no faster than the axis brakes
-        once it brakes fully, which takes t + A / J from now.
-        """
-        delay_s = a / self.jerk if a > 0.0 else 0.0
-        w = v + 0.5 * a * delay_s
-        if w <= 0.0:
-            return True
-        if w > self.speed or w * (delay_s + self.ramp_s + 0.5 * w / self.acceleration) > room:
-            return False
-        return w <= self.curve_speed(curve_room - w * (delay_s + 2.0 * self.ramp_s))
-
-    def curve_speed(self, room: float) -> float:
-        """Largest speed that the speed curve allows with so much room to its end; any, without one."""
-        return math.sqrt(self.gain * room) - self.offset if room > 0.0 else 0.0
-
-    def easy_speed(self, room: float, curve_room: float) -> float:
-        """Speed from which the axis still comes to a stand with some ease; never quite none."""
-        out = min(self.speed, EASY_BRAKE * self.curve_speed(curve_room))
-        if room < math.inf:
-            brake = EASY_BRAKE * self.acceleration
-            lost = brake * self.ramp_s
-            out = min(out, math.sqrt(lost * lost + 2.0 * brake * max(room, 0.0)) - lost)
-        return max(out, 1e-3 * self.speed)
-
-
 class AxisGate:
     """Remembers how its axes move; where they are, and in what coordinates, is their owner's affair."""
 
@@ -133,43 +70,41 @@ class AxisGate:
         low: Float[np.ndarray, " n"] | None = None,
         high: Float[np.ndarray, " n"] | None = None,
         curve: SpeedCurve | None = None,
-        has_jerk: bool = True,
+        is_rate: bool = False,
     ) -> None:
         """
         period_s: of the control loop [s]; every step is one period, however long it really took.
         low, high: position limits; None: the axes have none.
         curve: speeds by position.
-        has_jerk: False for axes that are speeds themselves: `limits` are then of what a speed is (as a
-            position), of its rate (as `speed`) and of the rate's rate (as `acceleration`).
+        is_rate: the axes are speeds themselves: `limits` are then of what a speed is (as a position), of its
+            rate (as `speed`) and of the rate's rate (as `acceleration`), and to brake is to get to 0.
         """
         n = len(limits.speed)
-        self._dt, self._has_jerk = period_s, has_jerk
-        jerks = limits.jerk.tolist() if has_jerk else [math.inf] * n
+        self._dt, self._is_rate, self._has_ends = period_s, is_rate, low is not None and high is not None
+        lows = [-math.inf] * n if low is None else low.tolist()
+        highs = [math.inf] * n if high is None else high.tolist()
         self._axes = [
-            _Axis(_MARGIN * v, _MARGIN * a, _MARGIN * j, period_s)
-            for v, a, j in zip(limits.speed.tolist(), limits.acceleration.tolist(), jerks, strict=True)
+            Axis(*most, period_s=period_s, low=low, high=high, is_rate=is_rate)
+            for *most, low, high in zip(
+                limits.speed.tolist(),
+                limits.acceleration.tolist(),
+                limits.jerk.tolist(),
+                lows,
+                highs,
+                strict=True,
+            )
         ]
-        self._low = [-math.inf] * n if low is None else low.tolist()
-        self._high = [math.inf] * n if high is None else high.tolist()
-        self._curve_low, self._curve_high = [-math.inf] * n, [math.inf] * n
         if curve is not None:
-            self._curve_low, self._curve_high = curve.low.tolist(), curve.high.tolist()
-            for axis, gain, offset in zip(
-                self._axes, curve.braked_gain(limits).tolist(), curve.offset.tolist(), strict=True
-            ):
-                axis.gain, axis.offset = gain, offset
-        self._otg, self._out = Ruckig(n, period_s), OutputParameter(n)
-        self._lead_in, self._brake_in = (self._parameters() for _ in range(2))
-        self._brake_in.control_interface = ControlInterface.Velocity
+            numbers = curve.low, curve.high, curve.gain, curve.offset
+            for axis, *each in zip(self._axes, *(array.tolist() for array in numbers), strict=True):
+                axis.follow_curve(*each)
+        self._otg, self._out, self._given = Ruckig(n, period_s), OutputParameter(n), self._parameters()
 
     def _parameters(self) -> InputParameter:
         """Every axis by itself to position, speed and acceleration 0."""
         out, zeros = InputParameter(len(self._axes)), [0.0] * len(self._axes)
         out.synchronization = Synchronization.No
-        out.max_velocity = [axis.speed for axis in self._axes]
-        out.max_acceleration = [axis.acceleration for axis in self._axes]
-        out.max_jerk = [axis.jerk for axis in self._axes]
-        out.current_position = out.current_acceleration = zeros
+        out.max_jerk = [axis.planned[2] for axis in self._axes]
         out.target_position = out.target_velocity = out.target_acceleration = zeros
         return out
 
@@ -180,130 +115,140 @@ class AxisGate:
 
     @property
     def is_at_rest(self) -> bool:
-        return not any(axis.v or axis.a or axis.v_sent for axis in self._axes)
+        return not any(axis.s or axis.b for axis in self._axes)
+
+    def may_pass(self, position: list[float], wanted: list[float]) -> bool:
+        """Whether none is beyond a position limit by a last bit that is lost in a gap."""
+        return all(
+            min(axis.low, p) <= to <= max(axis.high, p)
+            for axis, p, to in zip(self._axes, position, wanted, strict=True)
+        )
+
+    def placed(self, position: list[float], steps: list[float]) -> list[float]:
+        """Where steps lead to: not beyond a position limit by the last bit of a rounded number."""
+        return [
+            min(max(p + step, min(axis.low, p)), max(axis.high, p))
+            for axis, p, step in zip(self._axes, position, steps, strict=True)
+        ]
 
     def step(
         self, position: list[float], gap: list[float], lag: list[float], speed: list[float]
     ) -> tuple[list[float], Shortfall | None]:
         """One period on: how far every axis goes from where it was sent last, and what that falls short of.
 
-        position: that was sent last; of axes without position limits it does not matter.
+        position: that was sent last; of axes without position limits, how far from the origin they are.
         gap: from there to the target now. lag: from there to the target of the period before.
         speed: of the target, per second.
         """
         if not all(map(math.isfinite, gap)):
-            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
-        dt = self._dt
-        passing: list[tuple[float, float] | None] = []  # speed and acceleration after the step
+            return self.brake(position), Shortfall(distance=math.inf, not_finite=True)
+        if not self._has_ends:
+            self._look_at_rounding(position)
         velocity = acceleration = jerk = False
-        for i, axis in enumerate(self._axes):
-            v = gap[i] / dt
-            a = (v - axis.v_sent) / dt
-            too_fast, too_hard = abs(v) > axis.speed, abs(a) > axis.acceleration
+        passing = []
+        for axis, p, to_go, late in zip(self._axes, position, gap, lag, strict=True):
+            b = to_go - axis.s
+            too_fast, too_hard = abs(to_go) > axis.speed, abs(b) > axis.acceleration
+            too_sudden = abs(b - axis.b) > axis.jerk
             velocity, acceleration = velocity or too_fast, acceleration or too_hard
-            too_sudden = self._has_jerk and abs(a - axis.a_sent) > axis.jerk * dt
-            jerk = jerk or too_sudden
-            after = (v + 0.5 * dt * a, a) if self._has_jerk else (v, 0.0)
-            passes = not (too_fast or too_hard or too_sudden) and abs(lag[i]) <= axis.snap
-            passing.append(after if passes and self._can_stop(i, position[i] + gap[i], *after) else None)
+            jerk = jerk or (too_sudden and not self._is_rate)
+            is_slow = not (too_fast or too_hard or too_sudden) and abs(late) <= axis.snap
+            passing.append(is_slow and axis.may_be(p, p + to_go, to_go, b))
         if all(passing):
-            self._move(gap, [state for state in passing if state])
+            for axis, to_go in zip(self._axes, gap, strict=True):
+                axis.go(to_go)
             return gap, None
         aims = [
-            min(max(p + g, low), high) - p
-            for p, g, low, high in zip(position, gap, self._low, self._high, strict=True)
+            min(max(to_go, axis.end_low - p), axis.end_high - p)
+            for axis, p, to_go in zip(self._axes, position, gap, strict=True)
         ]
-        outside = any(abs(aim - g) > 1e-12 for aim, g in zip(aims, gap, strict=True))
-        led, then = self._lead(position, aims, speed)
-        out = [g if state else s for g, state, s in zip(gap, passing, led, strict=True)]
-        self._move(out, [state or other for state, other in zip(passing, then, strict=True)])
+        out = self._lead(position, gap, aims, speed, passing)
         return out, Shortfall(
-            distance=max(abs(g - s) for g, s in zip(gap, out, strict=True)),
-            position=outside,
+            distance=max(abs(to_go - step) for to_go, step in zip(gap, out, strict=True)),
+            position=any(abs(aim - to_go) > 1e-12 for aim, to_go in zip(aims, gap, strict=True)),
             velocity=velocity,
             acceleration=acceleration,
             jerk=jerk,
         )
 
-    def brake(self) -> list[float]:
+    def brake(self, position: list[float]) -> list[float]:
         """One period on, losing speed as fast as the limits allow: how far every axis goes."""
-        steps, after = self._braked()
-        self._move(steps, after)
+        steps = []
+        for axis, p in zip(self._axes, position, strict=True):
+            step = axis.stop.next(p, axis.s) if self._is_rate else axis.s + axis.brake.next(axis.s, axis.b)
+            axis.go(step)
+            steps.append(step)
         return steps
 
-    def _move(self, steps: list[float], after: list[tuple[float, float]]) -> None:
-        for axis, step, state in zip(self._axes, steps, after, strict=True):
-            axis.v, axis.a = state
-            v = step / self._dt
-            axis.a_sent, axis.v_sent = (v - axis.v_sent) / self._dt, v
-
-    def _can_stop(self, i: int, position: float, v: float, a: float) -> bool:
-        """Whether axis i at that position, speed and acceleration can be braked within its limits."""
-        can_stop = self._axes[i].can_stop
-        up, down = self._high[i] - position - _ROOM, position - self._low[i] - _ROOM
-        return can_stop(v, a, up, self._curve_high[i] - position) and can_stop(
-            -v, -a, down, position - self._curve_low[i]
-        )
+    def _look_at_rounding(self, position: list[float]) -> None:
+        """Far from the origin numbers are coarse: leave the differences of setpoints room for that."""
+        for axis, p in zip(self._axes, position, strict=True):
+            if abs(p) > axis.extent:
+                axis.fit(2.0 * abs(p))
+                self._given = self._parameters()
 
     def _lead(
+        self,
+        position: list[float],
+        gap: list[float],
+        aims: list[float],
+        speed: list[float],
+        passing: list[bool],
+    ) -> list[float]:
+        """Steps towards targets that move, of the axes that cannot pass.
+
+        Where the way to meet a target is not safe, as when it moves on beyond a limit, or there is none, the
+        axis goes as far as it can and still stop at the target.
+        """
+        x, frames = self._ask(position, aims, speed)
+        is_found = self._update()
+        where, speeds, rates = self._out.new_position, self._out.new_velocity, self._out.new_acceleration
+        out = []
+        for i, (axis, p, aim) in enumerate(zip(self._axes, position, aims, strict=True)):
+            step, path = gap[i], None
+            if not passing[i]:
+                step = where[i] - x[i] + frames[i] * self._dt
+                path = speeds[i] + frames[i], 0.0 if self._is_rate else rates[i]
+                if abs(aim) <= axis.snap and axis.may_step(p, aim):
+                    step, path = aim, None
+                elif not (is_found and axis.may_step(p, step)):
+                    step, path = axis.toward(p, aim), None
+            axis.go(step, path)
+            out.append(step)
+        return out
+
+    def _ask(
         self, position: list[float], aims: list[float], speeds: list[float]
-    ) -> tuple[list[float], list[tuple[float, float]]]:
-        """(steps, speeds and accelerations after them) towards targets that move."""
-        given, x, v, frames, ups, downs = self._lead_in, [], [], [], [], []
-        for i, (axis, p, aim, speed) in enumerate(zip(self._axes, position, aims, speeds, strict=True)):
-            up = axis.easy_speed(self._high[i] - p, self._curve_high[i] - p)
-            down = axis.easy_speed(p - self._low[i], p - self._curve_low[i])
-            is_inside = self._low[i] < p + aim < self._high[i]
-            frame = min(max(speed, -_FRAME * down), _FRAME * up) if is_inside else 0.0
-            far = _FAR_S * axis.speed
-            x.append(min(max(frame * self._dt - aim, -far), far))
-            v.append(axis.v - frame)
+    ) -> tuple[list[float], list[float]]:
+        """Tell Ruckig how every axis moves in the frame of its target: (positions, frames' speeds)."""
+        x, v, a, frames, ups, downs, most, least = [], [], [], [], [], [], [], []
+        for axis, p, aim, speed in zip(self._axes, position, aims, speeds, strict=True):
+            up, down = axis.curve_speed(axis.curve_high - p), axis.curve_speed(p - axis.curve_low)
+            frame, high, low = 0.0, axis.end_high - p, axis.end_low - p
+            if speed and low < aim < high and math.isfinite(speed):
+                fastest = _FRAME * min(up, axis.easy_speed(high))
+                frame = min(max(speed, -_FRAME * min(down, axis.easy_speed(-low))), fastest)
+            far, hard = _FAR_S * axis.planned[0], axis.planned[1]
+            behind = min(max(frame * self._dt - aim, -far), far)
+            v_now, a_now = axis.moving()
+            x.append(behind)
+            v.append(v_now - frame)
+            a.append(a_now)
             frames.append(frame)
             ups.append(up - frame)
             downs.append(-down - frame)
-        given.current_position, given.current_velocity = x, v
-        given.current_acceleration = [axis.a for axis in self._axes]
+            most.append(hard if behind < 0.0 else _RESERVE * hard)
+            least.append(-hard if behind > 0.0 else -_RESERVE * hard)
+        given = self._given
+        given.current_position, given.current_velocity, given.current_acceleration = x, v, a
         given.max_velocity, given.min_velocity = ups, downs
-        hard = [axis.acceleration for axis in self._axes]
-        given.max_acceleration = [a if gap < 0.0 else _RESERVE * a for a, gap in zip(hard, x, strict=True)]
-        given.min_acceleration = [-a if gap > 0.0 else -_RESERVE * a for a, gap in zip(hard, x, strict=True)]
-        if not self._update(given):
-            return self._braked()
-        out = self._out
-        steps = [
-            new - old + frame * self._dt for new, old, frame in zip(out.new_position, x, frames, strict=True)
-        ]
-        after = self._after([new + frame for new, frame in zip(out.new_velocity, frames, strict=True)])
-        safe = [
-            self._can_stop(i, p + step, *state)
-            for i, (p, step, state) in enumerate(zip(position, steps, after, strict=True))
-        ]
-        if all(safe):
-            return steps, after
-        stops, stopped = self._braked()
-        return (
-            [a if ok else b for ok, a, b in zip(safe, steps, stops, strict=True)],
-            [a if ok else b for ok, a, b in zip(safe, after, stopped, strict=True)],
-        )
+        given.max_acceleration, given.min_acceleration = most, least
+        return x, frames
 
-    def _braked(self) -> tuple[list[float], list[tuple[float, float]]]:
-        given = self._brake_in
-        given.current_velocity = [axis.v for axis in self._axes]
-        given.current_acceleration = [axis.a for axis in self._axes]
-        if not self._update(given):
-            raise ArithmeticError(
-                f"no way to brake from {given.current_velocity}, {given.current_acceleration}"
-            )
-        return self._out.new_position, self._after(self._out.new_velocity)
-
-    def _after(self, speeds: list[float]) -> list[tuple[float, float]]:
-        """Speeds and accelerations that the last update ends with."""
-        accelerations = self._out.new_acceleration if self._has_jerk else [0.0] * len(speeds)
-        return list(zip(speeds, accelerations, strict=True))
-
-    def _update(self, given: InputParameter) -> bool:
+    def _update(self) -> bool:
+        """Whether Ruckig found a way; at some states it fails, also by results that it cannot name."""
         self._otg.reset()
         try:
-            return self._otg.update(given, self._out) in (Result.Working, Result.Finished)
-        except RuckigError:
+            return self._otg.update(self._given, self._out) in (Result.Working, Result.Finished)
+        except (RuckigError, ValueError, ArithmeticError, RuntimeError):
             return False

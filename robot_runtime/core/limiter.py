@@ -122,10 +122,15 @@ class Limiter:
         """By how much in all [ns]."""
 
     def reset(self, command: Command, now_ns: int) -> None:
-        """Start at rest at a command."""
-        self._parts = {}
-        self._sent, self._sent_ns = command, now_ns
-        for part in (command.arm, command.gripper, command.base):
+        """Start at rest at a command; a part in motion stays where it was sent, to go on as it moves."""
+        kinds = {type(part) for part in vars(command).values()}
+        self._parts = {k: part for k, part in self._parts.items() if k in kinds and not part.is_at_rest}
+        parts = {
+            name: getattr(self._sent if type(part) in self._parts else command, name)
+            for name, part in vars(command).items()
+        }
+        self._sent, self._sent_ns = Command(**parts), now_ns
+        for part in parts.values():
             if part is not None:
                 self._part(part)
 
@@ -140,10 +145,8 @@ class Limiter:
         return all(part.is_at_rest for part in self._parts.values())
 
     def limit(self, command: Command, now_ns: int) -> tuple[Command, Clip]:
-        """The command to send, and what it lost; call once a control period, with rising times."""
+        """The command to send, and what it lost; call once a control period."""
         elapsed_s = self._elapsed_s(now_ns)
-        if elapsed_s <= 0.0:
-            return self._sent, _NOTHING
         arm, arm_short = self._limited(command.arm, elapsed_s)
         gripper, gripper_short = self._limited(command.gripper, elapsed_s)
         base, base_short = self._limited(command.base, elapsed_s)
@@ -157,13 +160,13 @@ class Limiter:
 
     def brake(self, now_ns: int) -> Command:
         """The command with which every part that was sent comes to rest soonest; call it as `limit`."""
-        if self._elapsed_s(now_ns) > 0.0:
-            sent = self._sent
-            self._sent = Command(
-                arm=None if sent.arm is None else self._part(sent.arm).brake(),
-                gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
-                base=None if sent.base is None else self._part(sent.base).brake(),
-            )
+        self._elapsed_s(now_ns)
+        sent = self._sent
+        self._sent = Command(
+            arm=None if sent.arm is None else self._part(sent.arm).brake(),
+            gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
+            base=None if sent.base is None else self._part(sent.base).brake(),
+        )
         return self._sent
 
     def move_odometry(self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"]) -> None:
@@ -176,14 +179,14 @@ class Limiter:
             self._sent = replace(self._sent, base=BasePoseCommand(x_WB=x_WB))
 
     def _elapsed_s(self, now_ns: int) -> float:
-        if self._sent_ns is None:
-            self._sent_ns = now_ns - self._period_ns
-        elapsed_ns = now_ns - self._sent_ns
-        if elapsed_ns > 0:
-            self._sent_ns = now_ns
-            if 2 * elapsed_ns >= 3 * self._period_ns:
-                self.num_stalls += 1
-                self.stalled_ns += elapsed_ns - self._period_ns
+        """Since the last command; a period, by a clock that stands or goes back."""
+        elapsed_ns = self._period_ns if self._sent_ns is None else now_ns - self._sent_ns
+        self._sent_ns = now_ns
+        if elapsed_ns <= 0:
+            return self._period_ns / NS_PER_S
+        if 2 * elapsed_ns >= 3 * self._period_ns:
+            self.num_stalls += 1
+            self.stalled_ns += elapsed_ns - self._period_ns
         return elapsed_ns / NS_PER_S
 
     def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
@@ -209,23 +212,29 @@ class _Numbers:
 
     def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
         wanted = _numbers(command)
+        if not all(map(math.isfinite, wanted)):
+            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
         speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
-        steps, short = self._gate.step(self._sent, gap, lag, speed)
-        if short is None:
-            self._sent = self._planned = wanted
+        steps, short = self._gate.step(self._where(), gap, lag, speed)
+        self._planned = wanted
+        if short is None and self._gate.may_pass(self._where(), wanted):
+            self._sent = wanted
             return command, None
         self._go(steps)
-        self._planned = self._sent if short.not_finite else wanted
-        return self._make(self._sent), short
+        return self._make(self._sent), short or Shortfall(distance=0.0, position=True)
 
     def brake(self) -> Any:
-        self._go(self._gate.brake())
+        self._go(self._gate.brake(self._where()))
         self._planned = self._sent
         return self._make(self._sent)
 
+    def _where(self) -> list[float]:
+        """Where the axes are, or how far from the origin."""
+        return self._sent
+
     def _go(self, steps: list[float]) -> None:
-        self._sent = [p + step for p, step in zip(self._sent, steps, strict=True)]
+        self._sent = self._gate.placed(self._sent, steps)
 
     def _between(self, a: list[float], b: list[float]) -> list[float]:
         """From one to the other, along the axes."""
@@ -238,6 +247,11 @@ class _BasePose(_Numbers):
     def go_on_from(self, x_WB: Float[np.ndarray, "3"]) -> None:
         """The same place by another name."""
         self._sent = self._planned = x_WB.tolist()
+
+    def _where(self) -> list[float]:
+        x, y, yaw = self._sent
+        far = max(abs(x), abs(y))
+        return [far, far, yaw]
 
     def _go(self, steps: list[float]) -> None:
         x, y, yaw = self._sent
@@ -258,13 +272,6 @@ class _Twist(_Numbers):
     def is_at_rest(self) -> bool:
         return self._gate.is_at_rest and not any(self._sent)
 
-    def brake(self) -> Any:
-        zero = [-v for v in self._sent]
-        steps, _ = self._gate.step(self._sent, zero, zero, [0.0] * len(zero))
-        self._go(steps)
-        self._planned = self._sent
-        return self._make(self._sent)
-
 
 class _Hand:
     """The hand by pose: three axes along B's and three about them, from where it was sent last."""
@@ -281,9 +288,10 @@ class _Hand:
         if not (np.isfinite(command.p_BE).all() and np.isfinite(command.quat_BE).all()):
             return self.brake(), Shortfall(distance=math.inf, not_finite=True)
         wanted, zeros = command.X_BE, [0.0, 0.0, 0.0]
+        place = self._sent.translation.tolist()
         (gap, turn), (lag, late) = _between(self._sent, wanted), _between(self._sent, self._planned)
         speed, spin = ([d / elapsed_s for d in ds] for ds in _between(self._planned, wanted))
-        step, moved = self._translation.step(zeros, gap, lag, speed)
+        step, moved = self._translation.step(place, gap, lag, speed)
         angles, turned = self._rotation.step(zeros, turn, late, spin)
         self._planned = wanted
         if moved is None and turned is None:
@@ -292,7 +300,8 @@ class _Hand:
         return self._go(step, angles), _worse(moved, turned)
 
     def brake(self) -> PoseCommand:
-        out = self._go(self._translation.brake(), self._rotation.brake())
+        zeros = [0.0, 0.0, 0.0]
+        out = self._go(self._translation.brake(zeros), self._rotation.brake(zeros))
         self._planned = self._sent
         return out
 
@@ -357,7 +366,7 @@ def _make_part(command: ArmCommand | GripperCommand | BaseCommand, limits: Limit
         case BaseTwistCommand(V_WB_B=twist):
             base = _need(limits.base, "base")
             rates = MotionLimits(speed=base.acceleration, acceleration=base.jerk, jerk=base.jerk)
-            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, has_jerk=False)
+            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, is_rate=True)
             start = np.clip(twist, -base.speed, base.speed).tolist()
             return _Twist(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
 

@@ -18,9 +18,6 @@ from robot_runtime.core.shapes import Float
 from robot_runtime.core.state import readonly
 from robot_runtime.errors import InvalidValueError
 
-EASY_BRAKE = 0.8
-"""Share of the acceleration that nearing the end of a range plans with, so that guarding it rarely brakes."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MotionLimits:
@@ -70,19 +67,6 @@ class SpeedCurve:
     def __post_init__(self) -> None:
         for name in ("low", "high", "gain", "offset"):
             object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
-
-    def braked_gain(self, limits: MotionLimits) -> Float[np.ndarray, " N"]:
-        """The gain, or a smaller one along whose curve a joint brakes with most of its acceleration at most.
-
-        Along v = -c + sqrt(k d) it brakes with k v / 2 (v + c) < k / 2. InvalidValueError: its jerk is too
-        small to come to a stand along the curve, for which J >= k² / 32 c is enough.
-        """
-        gain = np.minimum(self.gain, 2.0 * EASY_BRAKE * limits.acceleration)
-        if not (32.0 * self.offset * limits.jerk >= gain**2).all():
-            raise InvalidValueError(
-                "the speed curve falls too steeply for the jerk: jerk >= gain² / (32 offset) is needed"
-            )
-        return gain
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -85,8 +85,8 @@ class Standstill:
             )
         return (
             f"no answer has come to {self.asked} requests, to the oldest for {waited_s:.1f} s; each is given "
-            f"up after {deadline_ns / NS_PER_S:g} s: the server is too slow or overloaded, or the link too thin "
-            "for the pictures (`PolicyClient(jpeg_quality=90)` makes them small)"
+            f"up after {deadline_ns / NS_PER_S:g} s: the server is too slow or overloaded, or the link too "
+            "thin for the pictures (`PolicyClient(jpeg_quality=90)` makes them small)"
         )
 
 

@@ -22,6 +22,7 @@ from robot_runtime.core.timeline import Phase
 from robot_runtime.telemetry import RunRecord
 from tests.core.support import (
     DT,
+    OPEN_LIMITS,
     TICK,
     ConstantHead,
     answer,
@@ -354,3 +355,56 @@ def test_a_robot_that_stops_on_purpose_does_not_starve():
     robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.1)), 0)
     run(robot, 0, 12 * DT)
     assert robot.counts.starved_ticks == 0
+
+
+NARROW_LIMITS = replace(
+    OPEN_LIMITS, dq_max=np.full(2, 2.0), ddq_max=np.full(2, 10.0), dddq_max=np.full(2, 500.0)
+)
+
+
+def arm_in_motion():
+    """In the middle of a plan, within limits; the time of the last tick, and what was sent."""
+    robot = started(limits=NARROW_LIMITS)
+    robot.on_part(answer(ask(robot, 0), ramp(0.0, 0.05)), 0)
+    sent = [tick.command.arm.q for tick in run(robot, 0, 3 * DT)]
+    assert sent[-1][0] - sent[-2][0] > 0.5 * TICK / 1e9
+    return robot, 3 * DT - TICK, sent
+
+
+def assert_smooth(sent, limits=NARROW_LIMITS):
+    path = np.array([sent[0]] * 3 + sent)
+    for most in (limits.dq_max, limits.ddq_max, limits.dddq_max):
+        path = np.diff(path, axis=0) / (TICK / 1e9)
+        assert (np.abs(path) <= most * (1.0 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("back", [0, 1, TICK, 5 * DT, 10**15])
+def test_a_clock_that_goes_back_is_counted_and_the_commands_go_on_by_the_control_period(back):
+    robot, now, sent = arm_in_motion()
+    for t in range(now - back, now - back + 20 * DT, TICK):
+        robot.wants_request(t)
+        robot.wants_correction(t)
+        sent.append(robot.tick(state_at(t), t).command.arm.q)
+    assert robot.counts.clock_steps_back > 0
+    assert any("or went back" in sentence for sentence in robot.counts.fallbacks())
+    assert_smooth(sent)
+    assert robot.is_at_rest
+
+
+def test_an_answer_that_comes_when_the_clock_has_gone_back_is_no_negative_delay():
+    robot, now, _ = arm_in_motion()
+    request = ask(robot, now)
+    robot.on_part(answer(request, ramp(0.3, 0.05)), now - 10 * DT)
+    assert robot.latency.latency_ns() is None or robot.latency.latency_ns() >= 0
+    assert robot.tick(state_at(now), now).command.arm.q is not None
+
+
+def test_a_robot_that_is_reset_in_motion_brakes_from_what_was_sent():
+    robot, now, sent = arm_in_motion()
+    robot.reset(state_at(now, q=tuple(sent[-1])), now)
+    assert robot.mode is Mode.HOLD
+    assert not robot.is_at_rest
+    sent += [robot.tick(state_at(t), t).command.arm.q for t in range(now, now + 20 * DT, TICK)]
+    assert_smooth(sent)
+    assert robot.is_at_rest
+    ask(robot, now + 20 * DT)

@@ -179,6 +179,34 @@ def test_braking_never_goes_faster_than_the_acceleration_at_the_time_leads_to_an
     assert (speeds <= speeds[0] + rise).all()
 
 
+@pytest.mark.parametrize("period_ns", [1_000_000, 2_000_000, 20_000_000])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_base_led_by_twist_comes_to_a_stand_where_its_twist_is_not_finite(bad, period_ns):
+    limiter = Limiter(LIMITS, period_ns=period_ns)
+    limiter.reset(Command(base=BaseTwistCommand(V_WB_B=np.zeros(3))), 0)
+    fast = Command(base=BaseTwistCommand(V_WB_B=np.array([0.4, -0.3, 0.9])))
+    broken = Command(base=BaseTwistCommand(V_WB_B=np.array([0.4, bad, 0.9])))
+    speeds = []
+    for k in range(1, 3_000_000_000 // period_ns):
+        command, _ = limiter.limit(fast if k * period_ns < 1_000_000_000 else broken, k * period_ns)
+        speeds.append(np.abs(command.base.V_WB_B))
+    assert speeds[1_000_000_000 // period_ns - 2][0] == pytest.approx(0.4)
+    np.testing.assert_array_equal(speeds[-1], 0.0)
+    assert limiter.is_at_rest
+
+
+@pytest.mark.parametrize("period_ns", [1_000_000, 10_000_000, 20_000_000])
+def test_a_base_led_by_twist_keeps_to_its_speeds_where_they_are_turned_round(period_ns):
+    limiter = Limiter(LIMITS, period_ns=period_ns)
+    limiter.reset(Command(base=BaseTwistCommand(V_WB_B=np.zeros(3))), 0)
+    rng = np.random.default_rng(1)
+    for k in range(1, 1500):
+        if k % 37 == 1:
+            target = Command(base=BaseTwistCommand(V_WB_B=rng.choice([-5.0, 5.0, 0.45], size=3)))
+        twist = limiter.limit(target, k * period_ns)[0].base.V_WB_B
+        assert (np.abs(twist) <= LIMITS.base.speed).all()
+
+
 def test_a_step_is_reached_without_overshoot():
     limiter = Limiter(LIMITS, period_ns=STEP)
     limiter.reset(joints(0.0, 0.0), 0)
