@@ -282,7 +282,7 @@ def _names_of(names: Any) -> tuple[str, ...]:
 
 
 def _picture_size(feature: Mapping[str, Any]) -> tuple[int, int]:
-    """Height and width; as in LeRobot, channels come last if they are named so, else first."""
+    """Height and width. Channels come first if the names say something else of the third number."""
     one, two, three = (int(n) for n in feature["shape"])
     names: Sequence[str] = feature.get("names") or ()
     are_last = len(names) != 3 or names[2] in ("channel", "channels")

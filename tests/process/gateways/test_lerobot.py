@@ -84,7 +84,8 @@ def test_two_robots_get_each_their_own_actions(address: str, tmp_path: Path):
 
 @pytest.fixture
 def stub(address: str):
-    with grpc.insecure_channel(address) as channel:
+    """On a connection of its own, as of another process: gRPC would go on with that of the test before."""
+    with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield services_pb2_grpc.AsyncInferenceStub(channel)
 
 
