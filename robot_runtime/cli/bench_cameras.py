@@ -22,7 +22,7 @@ from rich.table import Table
 
 from robot_runtime.cameras import Cameras, camera_threads
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
-from robot_runtime.cli.run import loop_figures
+from robot_runtime.cli.run import loop_figures, refuse_fault
 from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.action import NS_PER_S
@@ -99,7 +99,7 @@ class BenchCameras:
 
 
 def our_round(address: str, seed: int, control_hz: float) -> Round:
-    """An episode of the real loop."""
+    """An episode of the real loop; RobotStoppedError if the robot did not move, or stopped by itself."""
     from sim.realtime import RealTimeConfig, run_real_time
 
     lengths_ns: list[int] = []
@@ -109,7 +109,9 @@ def our_round(address: str, seed: int, control_hz: float) -> Round:
 
     method = Default(execution_horizon=ROWS_TO_ASK)
     config = RealTimeConfig(task=TASK, method=method, server=address, seed=seed, control_hz=control_hz)
-    figures = loop_figures(run_real_time(config, on_tick=note))
+    episode = run_real_time(config, on_tick=note)
+    refuse_fault(episode)
+    figures = loop_figures(episode)
     return Round(
         loop="ours",
         ticks=int(figures["ticks"]),

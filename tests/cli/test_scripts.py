@@ -41,7 +41,7 @@ def options_of(name: str) -> type:
 
 def test_every_script_that_is_run_has_its_options_tried():
     run = {path.stem for path in SCRIPTS.glob("*.py") if '__name__ == "__main__"' in path.read_text()}
-    assert run - ELSEWHERE == set(RUN)
+    assert run - ELSEWHERE == set(RUN) - ELSEWHERE
 
 
 @pytest.mark.parametrize("name", sorted(RUN))
