@@ -84,11 +84,11 @@ class Axis:
         self._long = 0.5 / self.acceleration
 
     def follow_curve(self, low: float, high: float, gain: float, offset: float) -> None:
-        """Speeds by position, as in `SpeedCurve`; where it allows next to none the range ends."""
+        """Speeds by position, as in `SpeedCurve`, less rounding; where next to none is left it ends."""
         dt = self._dt
         self._has_curve = True
         self.curve_low, self.curve_high = low, high
-        self.gain, self.offset = gain * dt * dt, offset * dt
+        self.gain, self.offset = gain * dt * dt, offset * dt + 8.0 * _ULP * self.extent
         creep = self.offset + _CREEP * self.speed
         closed = creep * creep / self.gain
         self.end_low, self.end_high = max(self.low, low + closed), min(self.high, high - closed)
