@@ -142,10 +142,8 @@ def _read(name: str, eye: Eye, clock: Clock, stopping: threading.Event) -> None:
                 continue
             if eye.watch.look(image, clock.now_ns()):
                 eye.box.put(image)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a driver's own; the robot goes on to the end of its plan without it
+    except (Exception, SystemExit) as error:
+        # A driver's own; the robot goes on to the end of its plan without it.
         logger.error("camera %s has failed: %s: %s", name, type(error).__name__, error)
         eye.watch.fails(CameraFault.FAILED, clock.now_ns())
     finally:

@@ -320,7 +320,7 @@ class Runner:
             if (new := getattr(came, what)) != (old := getattr(began, what)):
                 self._cannot_go_on(
                     f"the server came back with policy {came.policy!r} ({began.policy!r} before): its {what} "
-                    f"is {new!r}, this run began with {old!r}"
+                    f"is {new!r:.500}, this run began with {old!r:.500}"
                 )
                 return
         if not self._is_connected:

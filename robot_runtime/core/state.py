@@ -7,7 +7,6 @@ numpy's types become plain ones.
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from operator import index
 from types import MappingProxyType, NoneType
 
 import numpy as np
@@ -35,10 +34,9 @@ def readonly(array: object, *, dtype: type = np.float64) -> np.ndarray:
 
 def _whole_ns(t_ns: object) -> int:
     """A stamp as a plain number; ValueError if it is not whole."""
-    try:
-        return index(t_ns)  # type: ignore[arg-type]
-    except TypeError:
-        raise ValueError(f"t_ns must be whole nanoseconds, got {t_ns!r:.100}") from None
+    if not isinstance(t_ns, int | np.integer):
+        raise ValueError(f"t_ns must be whole nanoseconds, got {t_ns!r:.100}")
+    return int(t_ns)
 
 
 _NO_NUMBERS = readonly(np.zeros(0))

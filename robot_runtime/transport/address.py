@@ -70,7 +70,7 @@ def check_file(address: str) -> None:
     PortInUseError: somebody listens there. AddressError: it is another file, which would be lost.
     """
     path = Path(address.removeprefix(_FILE))
-    if not address.startswith(_FILE) or path.name.startswith("*") or str(path).startswith("@"):
+    if not address.startswith(_FILE) or str(path).startswith(("*", "@")):
         return
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
