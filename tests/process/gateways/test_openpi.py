@@ -132,8 +132,9 @@ def test_a_policy_that_is_not_there_is_not_found(url: str):
 def test_a_policy_whose_name_has_a_space_is_found_as_clients_write_it(path: str):
     """LeRobot calls every folder of a checkpoint pretrained_model, and we a policy after type and folder."""
     policies = {"echo": ECHO, "act pretrained_model": replace(ECHO, name="act pretrained_model")}
+    names = Names(convention="si")
     with (
-        OpenpiGateway(policies, server="tcp://127.0.0.1:1", address="127.0.0.1:0") as gateway,
+        OpenpiGateway(policies, server="tcp://127.0.0.1:1", address="127.0.0.1:0", names=names) as gateway,
         connect(f"ws://{gateway.address}/{path}") as client,
     ):
         assert unpack(client.recv())["policy"] == "act pretrained_model"
