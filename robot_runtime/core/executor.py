@@ -381,7 +381,7 @@ class Executor:
         if lost and isinstance(base, BasePoseCommand) and state.x_WB is not None:
             self._limiter.move_odometry(base.x_WB, state.x_WB)
         self._watch.reset()
-        self._trouble, self._ticked_ns = None, None
+        self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
         self._is_braking = not self._limiter.is_at_rest
 

@@ -391,6 +391,15 @@ def test_a_clock_that_goes_back_is_counted_and_the_commands_go_on_by_the_control
     assert robot.is_at_rest
 
 
+def test_a_clock_that_goes_back_behind_the_reset_does_not_raise_either():
+    robot = started()
+    tick = robot.tick(state_at(-5 * DT), -5 * DT)
+    assert tick.command.arm.q[0] == 0.0
+    assert robot.counts.clock_steps_back == 1
+    assert robot.tick(state_at(TICK), TICK).now_ns == TICK
+    assert robot.counts.clock_steps_back == 1
+
+
 def test_an_answer_that_comes_when_the_clock_has_gone_back_is_no_negative_delay():
     robot, now, _ = arm_in_motion()
     request = ask(robot, now)
