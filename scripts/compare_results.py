@@ -1,24 +1,26 @@
 """The same policies before and after a change, from result files of two versions.
 
     git show v1:sim/results/mobile.json > before.json
-    python scripts/compare_results.py before.json sim/results/mobile.json --json sim/results/gate.json
+    python scripts/compare_results.py --before before.json --after sim/results/mobile.json
 
-Each side is a file that `robot-runtime lab` or `mobile` left, or a folder of what `robot-runtime eval --json`
-wrote. What both have is compared: the same task, policy, method, delay and number of episodes. Equal rows are
-left out, for the file of a comparison keeps those that were not run again.
+A file is what `robot-runtime lab`, `mobile` or `eval --json` wrote. What both sides
+have is compared: the same task, policy, method and delay. Equal rows are left out, for the file of a
+comparison keeps those that were not run again.
 """
 
 import json
-import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from robot_runtime.results import result_json
+from robot_runtime.cli.options import InputFile, Maybe, OutputFile, Some
+from robot_runtime.cli.script import run_script
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text, result_json
 
 FIGURES = ("jerk_mean", "jerk_max", "completion_s", "error_mean_m", "behind_max", "clipped_share")
 
@@ -27,14 +29,16 @@ FIGURES = ("jerk_mean", "jerk_max", "completion_s", "error_mean_m", "behind_max"
 class Args:
     """Compare results of two versions."""
 
-    before: Annotated[Path, tyro.conf.Positional]
-    after: Annotated[Path, tyro.conf.Positional]
-    json: Path | None = None
+    before: Some[InputFile]
+    """Result files of the one."""
+    after: Some[InputFile]
+    """And of the other."""
+    json: Maybe[OutputFile] = None
     """Write the comparison to this file, beside the rows it has of other comparisons."""
 
 
 def main(args: Args) -> int:
-    """Print and write the comparison; 1 if there is nothing to compare."""
+    """Print and write the comparison."""
     before, after = results(args.before), results(args.after)
     rows = [
         {"name": name, "before": before[name], "after": after[name]}
@@ -42,30 +46,29 @@ def main(args: Args) -> int:
         if after[name] != before[name]
     ]
     if not rows:
-        print(f"{args.before} and {args.after} have no place in common that was run twice", file=sys.stderr)
-        return 1
+        raise InvalidValueError("the two have no place in common that was run twice")
     show(rows)
     if args.json is not None:
         kept = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
         names = {row["name"] for row in rows}
         rows += [row for row in kept if row["name"] not in names]
-        args.json.write_text(result_json({"rows": sorted(rows, key=lambda row: str(row["name"]))}))
+        keep_text(args.json, result_json({"rows": sorted(rows, key=lambda row: str(row["name"]))}))
     return 0
 
 
-def results(path: Path) -> dict[str, dict[str, Any]]:
+def results(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Figures by what they are of."""
-    if path.is_dir():
-        return dict(of_evaluation(json.loads(file.read_text())) for file in path.glob("*.json"))
-    return dict(of_cell(row) for row in json.loads(path.read_text())["rows"])
+    out: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        data = json.loads(path.read_text())
+        out.update([of_evaluation(data)] if "config" in data else map(of_cell, data["rows"]))
+    return out
 
 
 def of_evaluation(result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """As `robot-runtime eval` writes it."""
     config, summary = result["config"], result["summary"]
-    name = (
-        f"{config['task']}, {config['policy']}, default, {config['trace']['name']}, n = {config['episodes']}"
-    )
+    name = f"{config['task']}, {config['policy']}, default, {config['trace']['name']}"
     figures = {**summary, "completion_s": summary["completion_s_median"]}
     return name, picked(summary, figures)
 
@@ -73,14 +76,14 @@ def of_evaluation(result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def of_cell(row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """As `lab` and `mobile` write it: every figure with its interval."""
     policies = " ".join(row["policies"])
-    name = f"{row['task']}, {policies}, {row['method']}, {row['trace']}, n = {row['episodes']}"
+    name = f"{row['task']}, {policies}, {row['method']}, {row['trace']}"
     figures = {key: value[0] for key, value in row["figures"].items()}
     return name, picked(row, {**figures, "completion_s": (row["completion_s"] or [None])[0]})
 
 
 def picked(success: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
     """What is compared."""
-    out = {key: success[key] for key in ("success", "success_interval_95")}
+    out = {key: success[key] for key in ("episodes", "success", "success_interval_95")}
     return out | {key: figures[key] for key in FIGURES if figures.get(key) is not None}
 
 
@@ -90,8 +93,8 @@ def show(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         sides = row["before"], row["after"]
         success = " -> ".join(
-            "{:.0f} ({:.0f} to {:.0f})".format(
-                *(100 * x for x in (side["success"], *side["success_interval_95"]))
+            "{:.0f} ({:.0f} to {:.0f}) of {}".format(
+                *(100 * x for x in (side["success"], *side["success_interval_95"])), side["episodes"]
             )
             for side in sides
         )
@@ -103,4 +106,4 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args, description=__doc__)))
+    run_script(Args, main, description=__doc__)

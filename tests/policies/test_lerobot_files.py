@@ -206,7 +206,7 @@ def test_what_training_has_normalised_has_statistics_of_its_size(folder: Path):
         ({"state_names": ["joint_0", "joint_0", "gripper_width"]}, "has a name twice"),
         ({"features": {}}, "says numbers of the state: 14; the policy has 3"),
         ({"tasks": "any"}, "tasks is a list of texts"),
-        ({"task": []}, "there is no task, but schema, action_spec, state_names"),
+        ({"task": []}, "there is no 'task', but schema, action_spec, state_names"),
         ({"state_names": ["joint_0", "joint_1"]}, "says numbers of the state: 2; the policy has 3"),
     ],
 )

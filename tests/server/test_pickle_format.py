@@ -154,10 +154,10 @@ def test_an_array_gets_no_byte_that_did_not_come():
     ids=["tuples in tuples", "doubled tuples", "memo", "appends", "list", "dict", "marks", "instructions"],
 )  # fmt: skip
 def test_time_is_bounded_whatever_comes(data: bytes):
-    start_s = time.process_time()
+    start_s = time.thread_time()
     with contextlib.suppress(PickleError):
         read_pickle(data, RECORDS)
-    assert time.process_time() - start_s < 0.5
+    assert time.thread_time() - start_s < 0.5
 
 
 def test_instructions_are_called_as_pickletools_calls_them():
