@@ -11,8 +11,6 @@ from robot_runtime.client import PolicyClient
 from robot_runtime.core.action import NS_PER_S
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 
-pytestmark = pytest.mark.real_time
-
 MS = 1_000_000
 
 
@@ -33,6 +31,7 @@ def answers(
     return num_answered
 
 
+@pytest.mark.real_time
 def test_at_a_round_trip_of_400_ms_a_robot_connects_within_3_s_once_and_loses_nothing(start_server):
     server = start_server(heartbeat_ms=25)
     link = {"one_way_ns": 200 * MS, "jitter_ns": 20 * MS, "loss": 0.02}
@@ -64,6 +63,7 @@ class LookingPolicy(ToyPolicy):
     schema = toy_schema((480, 640))
 
 
+@pytest.mark.real_time
 def test_a_link_that_takes_four_seconds_for_a_picture_loses_no_server_meanwhile():
     pixels = np.zeros((480, 640, 3), np.uint8)
     with (
