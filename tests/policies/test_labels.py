@@ -10,7 +10,7 @@ from sim.experts.mobile import MOBILE_SPEC, WORLD_SPEC
 
 
 def test_rows_in_the_world_lead_to_the_same_commands():
-    demonstrations = collect("fetch", num_episodes=1, seed=4)[::40]
+    demonstrations = collect("fetch", num_episodes=1, seed=1)[::40]
     assert len(demonstrations) > 4
     for ours, theirs in zip(demonstrations, relabelled(demonstrations, MOBILE_SPEC, WORLD_SPEC), strict=True):
         assert theirs.num_committed == ours.num_committed

@@ -109,13 +109,14 @@ def test_a_head_that_adds_nothing_changes_no_bit_and_one_that_adds_something_doe
 
 
 def test_a_perfect_head_lowers_the_error_that_lateness_makes():
+    """Not to nothing: a correction comes in over a row, as hard as the arm may be accelerated."""
     errors = {
         name: np.mean(
             [run_late_track(name, head, seed=seed).score.metrics["error_mean_m"] for seed in range(4)]
         )
         for name, head in (("time-aligned", None), ("a2c2", ExpertHead("track")))
     }
-    assert 1.1 * errors["a2c2"] < errors["time-aligned"]
+    assert 1.25 * errors["a2c2"] < errors["time-aligned"]
 
 
 def test_a_method_that_corrects_rows_needs_a_policy_with_a_head():
