@@ -11,21 +11,20 @@ how much the speed rises after a stop; what raises, what never rests after a sto
 target that stays. Exit code 1 if there is one.
 """
 
-import sys
 import traceback
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
-import tyro
 from gate_robots import DT_NS, HIGH, HORIZON, LOW, ROBOTS, Robot, limits_drawn, rows_of
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cli.options import Maybe, OutputFile, Seed, Within
+from robot_runtime.cli.script import run_script
 from robot_runtime.core.action import (
     NS_PER_S,
     ActionSpec,
@@ -45,7 +44,7 @@ from robot_runtime.core.safety import Mode
 from robot_runtime.core.state import Observation, RobotState
 from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.transforms import compose_planar, inverse_planar, wrap_angle
-from robot_runtime.results import result_json
+from robot_runtime.results import keep_text, result_json
 
 PERIODS_NS = (1_000_000, 2_000_000, 4_000_000, 10_000_000, 20_000_000)
 EPISODE_TICKS = 2_000
@@ -264,16 +263,23 @@ def faster_than_curve(curve: SpeedCurve, sent: np.ndarray, dt_s: float) -> int:
     return int(broken.sum())
 
 
-def main(
-    ticks: Annotated[int, tyro.conf.arg(help="For each kind of robot.")] = 1_000_000,
-    seed: int = 0,
-    json_to: Annotated[Path | None, tyro.conf.arg(name="json")] = None,
-) -> int:
-    """Run it and print the table."""
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    """Lead every kind of robot into what no policy should ask for."""
+
+    ticks: Annotated[int, Within(EPISODE_TICKS, 1_000_000_000)] = 1_000_000
+    """For each kind of robot."""
+    seed: Seed = 0
+    json: Maybe[OutputFile] = None
+    """Write the counts to this file."""
+
+
+def main(args: Args) -> int:
+    """Run it and print the table; 1 if anything broke."""
     results = {}
     for i, (name, robot) in enumerate(ROBOTS.items()):
-        rng, counted = np.random.default_rng([seed, i]), Counted()
-        for k in track(range(ticks // EPISODE_TICKS), description=name):
+        rng, counted = np.random.default_rng([args.seed, i]), Counted()
+        for k in track(range(args.ticks // EPISODE_TICKS), description=name):
             try:
                 episode(robot, METHODS[k % len(METHODS)], rng, counted)
             except Exception:  # whatever it is, the control loop would have ended
@@ -287,11 +293,11 @@ def main(
     for kind in Counted().broken:
         table.add_row(kind, *(str(c.broken[kind]) for c in results.values()))
     Console().print(table)
-    if json_to is not None:
+    if args.json is not None:
         figures = {name: vars(counted) for name, counted in results.items()}
-        json_to.write_text(result_json({"robots": figures}, seeds=[seed]))
+        keep_text(args.json, result_json({"robots": figures}, seeds=[args.seed]))
     return 1 if any(any(counted.broken.values()) for counted in results.values()) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(tyro.cli(main))
+    run_script(Args, main, description=__doc__)
