@@ -29,6 +29,7 @@ def options_of(name: str) -> type:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     path = list(sys.path)
+    sys.path.insert(0, str(SCRIPTS))  # as when it is run
     try:
         spec.loader.exec_module(module)
         return getattr(module, RUN[name])

@@ -14,6 +14,7 @@ same.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -287,7 +288,10 @@ class LeRobotGateway:
     # ---- robots --------------------------------------------------------------------------------------
 
     def _newest(self, robot: _Robot, context: grpc.ServicerContext) -> tuple[float, int, Observation] | None:
-        """What it has seen and nobody has asked about; None after a while, or if the client has gone."""
+        """What it has seen and nobody has asked about; None after a while, or if nobody waits for it now.
+
+        A client that has hung up may ask again as who it is, but gives its place to whoever needs one.
+        """
         context.add_callback(lambda: _wake(robot))
         with robot.came:
             robot.came.wait_for(
@@ -296,13 +300,12 @@ class LeRobotGateway:
                 ),
                 PATIENCE_S,
             )
+            if not context.is_active():
+                robot.heard_s = -math.inf
+                return None
             newest, robot.newest = robot.newest, None
-        if context.is_active():
-            robot.heard_s = monotonic()
-            return newest
-        with self._lock:
-            self._robots.pop(context.peer(), None)
-        return None
+        robot.heard_s = monotonic()
+        return newest
 
     def _robot(self, peer: str) -> _Robot:
         """The one at the other end of that connection, who has just been heard."""
