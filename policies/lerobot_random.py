@@ -183,9 +183,8 @@ def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, d
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
             policy = get_policy_class(kind)(config)
-            for (
-                layer
-            ) in policy.modules():  # what the flow time modulates starts at zero, and would do nothing
+            # What the flow time modulates starts at zero, and would do nothing.
+            for layer in policy.modules():
                 if getattr(layer, "cond_dim", None):
                     torch.nn.init.normal_(layer.dense.weight, std=0.02)
     policy = policy.to(device)

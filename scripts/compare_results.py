@@ -3,9 +3,9 @@
     git show v1:sim/results/mobile.json > before.json
     python scripts/compare_results.py --before before.json --after sim/results/mobile.json
 
-A file is what `robot-runtime lab`, `mobile` or `eval --json` wrote. What both sides
-have is compared: the same task, policy, method and delay. Equal rows are left out, for the file of a
-comparison keeps those that were not run again.
+A file is what `robot-runtime lab`, `mobile` or `eval --json` wrote. What both sides have is compared: the
+same task, policy, method and delay. Equal rows are left out, for the file of a comparison keeps those that
+were not run again.
 """
 
 import json
@@ -68,7 +68,8 @@ def results(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
 def of_evaluation(result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """As `robot-runtime eval` writes it."""
     config, summary = result["config"], result["summary"]
-    name = f"{config['task']}, {config['policy']}, default, {config['trace']['name']}"
+    method = " ".join(part.partition("(")[0] for part in config["method"].values())
+    name = f"{config['task']}, {config['policy']}, {method}, {config['trace']['name']}"
     figures = {**summary, "completion_s": summary["completion_s_median"]}
     return name, picked(summary, figures)
 

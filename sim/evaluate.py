@@ -48,7 +48,7 @@ class EpisodeResult:
     arrivals: tuple[tuple[float, float], ...] = ()
     """Of each answer that entered the plan: (capture since the one before, capture to first row) [s, s]."""
     held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """What the limits held back, as "arm jerk": for how many ticks, and by how much at most [rad] or [m]."""
+    """What the limits held back: `ClipTally.figures`."""
 
     @classmethod
     def of(
@@ -74,9 +74,7 @@ class EpisodeResult:
             for a, b in pairwise(record.splices)
         )
         digest = record.digest() if record.is_whole else ""
-        held = {}
-        if clips is not None:
-            held = {" ".join(key): (num, clips.farthest[key]) for key, num in clips.num_ticks.items()}
+        held = {} if clips is None else clips.figures()
         return cls(seed=seed, score=score, summary=summary, digest=digest, arrivals=arrivals, held_back=held)
 
 

@@ -57,11 +57,7 @@ def what_was_otherwise(results: list[EpisodeResult], *, control_period_ns: int) 
     over all episodes."""
     clips, counts = ClipTally(period_ns=control_period_ns), Counts()
     for result in results:
-        for name, (num_ticks, farthest) in result.held_back.items():
-            part, _, kind = name.partition(" ")
-            key = part, kind
-            clips.num_ticks[key] = clips.num_ticks.get(key, 0) + num_ticks
-            clips.farthest[key] = max(clips.farthest.get(key, 0.0), farthest)
+        clips.add_figures(result.held_back)
         for each in fields(Counts):
             before, more = getattr(counts, each.name), result.summary.get(each.name, 0.0)
             is_first = each.name == "first_far_seam"

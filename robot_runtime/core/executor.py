@@ -184,8 +184,10 @@ class Executor:
             return False
         if self._is_braking and not self._limiter.is_at_rest:
             return False
-        now_ns = max(now_ns, self.timeline.claimed_ns)
-        return self._planner.is_due(self.timeline, self.latency, now_ns, num_in_flight=len(self._open.ids))
+        num_in_flight = len(self._open.ids)
+        return self._planner.is_due(
+            self.timeline, self.latency, self._after_sent(now_ns), num_in_flight=num_in_flight
+        )
 
     def make_request(self, observation: Observation) -> ChunkRequest:
         """The request to send with this observation."""
@@ -247,7 +249,7 @@ class Executor:
 
         server_ns: how long the request has waited for the server and been worked on until these rows [ns].
         """
-        outcome = self._took(part, max(now_ns, self.timeline.claimed_ns), server_ns)
+        outcome = self._took(part, self._after_sent(now_ns), server_ns)
         self._standstill.ended(part.request_id, outcome)
         if outcome is PartOutcome.INVALID:
             self.on_request_failed(part.request_id)
@@ -398,8 +400,7 @@ class Executor:
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
-        now_ns = max(now_ns, self.timeline.claimed_ns)
-        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, now_ns)
+        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, self._after_sent(now_ns))
 
     def correct(self, observation: Observation, now_ns: int) -> None:
         """Move the row due next by what the robot has just seen; call it before `tick`.
@@ -412,7 +413,7 @@ class Executor:
         InvalidValueError: the observation has another size than the head was trained on.
         """
         if self._mode is Mode.RUN:
-            self._corrector.correct(self.timeline, observation, max(now_ns, self.timeline.claimed_ns))
+            self._corrector.correct(self.timeline, observation, self._after_sent(now_ns))
 
     def stop(self) -> None:
         """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
@@ -484,6 +485,10 @@ class Executor:
         self._is_braking = True
         self._blender.forget()
         self._corrector.forget()
+
+    def _after_sent(self, now_ns: int) -> int:
+        """The time, or that of the last command by a clock that has gone back since."""
+        return max(now_ns, self.timeline.claimed_ns)
 
     def _resolved(self, command: Command, state: RobotState, now_ns: int) -> Command:
         if self._whole_body is None:

@@ -6,7 +6,7 @@ where it was. What falls short is told with every command and summed up by part 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -74,9 +74,22 @@ class ClipTally:
                 continue
             for kind in _KINDS:
                 if getattr(short, kind):
-                    key = part, kind
-                    self.num_ticks[key] = self.num_ticks.get(key, 0) + 1
-                    self.farthest[key] = max(self.farthest.get(key, 0.0), short.distance)
+                    self._count(part, kind, 1, short.distance)
+
+    def _count(self, part: str, kind: str, num_ticks: int, farthest: float) -> None:
+        key = part, kind
+        self.num_ticks[key] = self.num_ticks.get(key, 0) + num_ticks
+        self.farthest[key] = max(self.farthest.get(key, 0.0), farthest)
+
+    def figures(self) -> dict[str, tuple[int, float]]:
+        """For how many ticks, and by how much at most [rad] or [m], by "part kind"."""
+        return {" ".join(key): (count, self.farthest[key]) for key, count in self.num_ticks.items()}
+
+    def add_figures(self, figures: Mapping[str, tuple[int, float]]) -> None:
+        """What `figures` gave of another run."""
+        for name, (count, farthest) in figures.items():
+            part, kind = name.split()
+            self._count(part, kind, count, farthest)
 
     def sentences(self) -> list[str]:
         """One for each part and kind that had to give."""
