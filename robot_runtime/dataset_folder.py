@@ -104,8 +104,8 @@ class DatasetFolder:
         _write_tasks(ready / "tasks.parquet", tasks)
         (ready / "stats.json").write_text(json.dumps(_listed(total), indent=4))
         (ready / "info.json").write_text(json.dumps(info, indent=4))
-        moves += [(ready / Path(name).name, name) for name in (TASKS, STATS, INFO)]
-        self._publish(moves)
+        tasks_first, *rest = [(ready / Path(name).name, name) for name in (TASKS, STATS, INFO)]
+        self._publish([tasks_first, *moves, *rest])  # nothing is there before what it refers to
         self._next_file += 1
         self.info, self._tasks, self._stats = info, tasks, total
         self._notes.append(noted)
@@ -191,7 +191,9 @@ class DatasetFolder:
             self._stats = _added(self._stats, stats_of(row))
         if count:
             table = pq.read_table(self.root / TASKS).to_pandas()
-            self._tasks = {str(text): int(row["task_index"]) for text, row in table.iterrows()}
+            texts = {str(text): int(row["task_index"]) for text, row in table.iterrows()}
+            # One more may be that of an episode that did not get there.
+            self._tasks = {text: i for text, i in texts.items() if i < info["total_tasks"]}
         self.info = info
         return named, per_chunk
 
@@ -249,7 +251,7 @@ def _checked(info: dict[str, Any]) -> dict[str, Any]:
     """What is relied on of an info.json; KeyError, TypeError, AttributeError or ValueError if it is none."""
     if info["codebase_version"] != "v3.0":
         raise ValueError(f"it is of version {info['codebase_version']}, not v3.0")
-    for name, least in (("total_episodes", 0), ("total_frames", 0), ("chunks_size", 1)):
+    for name, least in (("total_episodes", 0), ("total_frames", 0), ("total_tasks", 0), ("chunks_size", 1)):
         if not isinstance(info[name], int) or info[name] < least:
             raise ValueError(f"{name} in {INFO} is a whole number from {least}, got {info[name]!r:.100}")
     if not isinstance(info["fps"], int | float):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pinocchio as pin
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,9 +191,10 @@ def test_a_dataset_is_gone_on_with_and_is_then_the_same_as_one_that_was_never_le
         assert recorder.leftovers == []
 
 
+@pytest.mark.parametrize("task", ["", "another one"])
 @pytest.mark.parametrize("published", range(6))
 def test_a_recording_that_ends_while_an_episode_gets_its_names_leaves_those_before_it(
-    tmp_path, monkeypatch, published
+    tmp_path, monkeypatch, published, task
 ):
     """However many of its files have names: stock LeRobot reads two episodes, the next run clears up."""
     folder = tmp_path / "dataset"
@@ -208,19 +210,22 @@ def test_a_recording_that_ends_while_an_episode_gets_its_names_leaves_those_befo
 
     recorder = DatasetRecorder(folder, RECORDING, resume=True)
     for k in range(4):
-        recorder.add(observation(k), command(k), label(k))
+        seen = observation(k)
+        recorder.add(structs.replace(seen, task=task or seen.task), command(k), label(k))
     monkeypatch.setattr(os, "replace", replace_some)
     with contextlib.suppress(Killed):
         recorder.end_episode(keep=True, notes={"number": 2})
     monkeypatch.undo()
     os.close(recorder._folder._lock)  # nothing else is done: a kill clears nothing up
     dataset, frames = read(folder)
+    numbers = [pq.read_table(path) for path in folder.glob("data/*/*.parquet")]
+    named = pq.read_table(folder / "meta/tasks.parquet").num_rows
+    assert all(max(table["task_index"].to_pylist()) < named for table in numbers)
     assert (dataset.num_episodes, len(frames)) == (2, 8)
     with DatasetRecorder(folder, RECORDING, resume=True) as recorder:
         assert recorder.leftovers[-1] == ".unfinished"
-        assert len(recorder.leftovers) == 1 + min(
-            published, 3
-        )  # video, numbers, episode; then what is replaced
+        # What is replaced has no leftovers: tasks; then video, numbers, episode; then what is replaced.
+        assert len(recorder.leftovers) == 1 + min(max(published - 1, 0), 3)
     assert recorded(folder, resume=True) == 3
     recorded(tmp_path / "whole", num_episodes=3)
     assert contents(folder) == contents(tmp_path / "whole")
