@@ -8,8 +8,7 @@ from msgspec import structs
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
-from policies.policy import InferenceRequest
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
@@ -20,7 +19,8 @@ from robot_runtime.core.sampler_parts import (
     SamplerPart,
     contrasts,
 )
-from robot_runtime.core.state import Observation
+from robot_runtime.core.policy import InferenceRequest
+from robot_runtime.core.values.state import Observation
 from tests.policies.toy import SPEC, infer, make_observation, rows_past, side_of, train_toy
 
 
