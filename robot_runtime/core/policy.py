@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Turns an observation into an action chunk, row by row if it can."""
 
@@ -112,6 +113,7 @@ def capabilities_of(policy: Policy) -> Capabilities:
     )
 
 
+@runtime_checkable
 class KnowsItsRows(Protocol):
     """A policy that can tell what rows are foreign to it."""
 
@@ -142,10 +144,11 @@ class NewRows:
 
     num_calls: int
     """Network calls so far, one after the other."""
-    rows: list[Float[np.ndarray, "n D"]]
+    rows: list[Float[np.ndarray, "_ D"]]
     """Of each request in order; none for an answer that has no new ones."""
 
 
+@runtime_checkable
 class BatchPolicy(Policy, Protocol):
     """A policy that answers several robots with one pass of its network."""
 
@@ -198,12 +201,12 @@ def answers_batches(policy: Policy) -> TypeGuard[BatchPolicy]:
 class Answer:
     """All that was inferred for one request, and how long the network had been at it."""
 
-    blocks: tuple[Float[np.ndarray, "n D"], ...]
+    blocks: tuple[Float[np.ndarray, "_ D"], ...]
     num_calls: tuple[int, ...]
     """For each block, the network calls, one after the other, until it was final."""
 
     @property
-    def rows(self) -> Float[np.ndarray, "n D"]:
+    def rows(self) -> Float[np.ndarray, "_ D"]:
         """All rows, from row 0."""
         return np.concatenate(self.blocks)
 

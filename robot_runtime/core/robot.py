@@ -6,7 +6,7 @@ limits; `stop` makes the device safe and may be called twice. Time is the clock 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pinocchio as pin
@@ -40,6 +40,7 @@ class BaseState:
     """(vx, vy, wz) expressed in B [m/s, m/s, rad/s]."""
 
 
+@runtime_checkable
 class Arm(Protocol):
     """A serial arm that follows joint or hand setpoints."""
 
@@ -53,6 +54,7 @@ class Arm(Protocol):
     def stop(self) -> None: ...
 
 
+@runtime_checkable
 class Gripper(Protocol):
     """A parallel gripper commanded by width."""
 
@@ -65,6 +67,7 @@ class Gripper(Protocol):
     def stop(self) -> None: ...
 
 
+@runtime_checkable
 class MobileBase(Protocol):
     """A base that follows twist or pose setpoints and stops by itself when they stop coming."""
 
@@ -75,6 +78,7 @@ class MobileBase(Protocol):
     def stop(self) -> None: ...
 
 
+@runtime_checkable
 class Camera(Protocol):
     """A colour camera."""
 

@@ -113,8 +113,8 @@ def disturbed_episode(
 ) -> list[Demonstration] | None:
     """One episode of segments, with pictures of cameras if there are any; None if it failed.
 
-    learner: drives in the segments that are its own; without one there are none of those. What leads it to fail
-    is kept, up to the moment when all is lost: there it has most to learn.
+    learner: drives in the segments that are its own; without one there are none of those. What leads it to
+    fail is kept, up to the moment when all is lost: there it has most to learn.
     """
     task_name = world.task.name
     episode_seed = int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])

@@ -7,9 +7,9 @@
               the commitments that the ones before it have left, and is carried out up to 1 cm off
     learner   12 to 48 rows under latency too, of a policy's plans and not of the expert's, as they are
 
-Every 50 ms, in whatever segment, the observation is kept with the expert's clean plan from there: a disturbance
-decides which states get a label, but is never part of one. With a policy's own segments that is dataset
-aggregation (DAgger, Ross et al. 2011): it is told what to do where its own errors lead.
+Every 50 ms, in whatever segment, the observation is kept with the expert's clean plan from there: a
+disturbance decides which states get a label, but is never part of one. With a policy's own segments that is
+dataset aggregation (DAgger, Ross et al. 2011): it is told what to do where its own errors lead.
 
 Some plans are asked for under a commitment: the next rows that the segment commands, disturbed or standing as
 they are, will run whatever was seen since. That is how a policy is asked that thinks while the robot moves.

@@ -242,7 +242,6 @@ def test_an_observation_that_does_not_fit_is_refused_in_words(
         (np.zeros((SPEC.horizon, SPEC.dim)), ClampedPrefix(), "at most 7 can be committed; got 8"),
         (np.full((1, SPEC.dim), np.nan), ClampedPrefix(), "NaN or infinite"),
         (None, ConstantSchedule(num_steps=0), "at least 1 step"),
-        (None, "guided", "does not take the sampler guided; it takes ConstantSchedule, "),
         (None, HorizonAwareSchedule(), "does not take the sampler HorizonAwareSchedule"),
         (None, BestOfSamples(num_contrast=4), "no weaker checkpoint"),
         (None, BestOfSamples(num_samples=0), r"num_samples must lie in 1..256, got 0"),

@@ -1,6 +1,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from itertools import count
 from threading import Event
 from typing import Any
 
@@ -310,7 +311,7 @@ class Endless(Together):
         if requests[0].observation.task != "endless":
             return super().infer_batch(requests, sampler=sampler)
         nothing = [np.zeros((0, self.action_spec.dim))] * len(requests)
-        return (NewRows(num_calls=i, rows=nothing) for i in iter(lambda: time.sleep(0.001), 0))
+        return (NewRows(num_calls=time.sleep(0.001) or 0, rows=nothing) for _ in count())
 
 
 def test_work_without_rows_is_given_up_when_nobody_wants_it_any_more():

@@ -27,7 +27,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways import groot, lerobot
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.policy_session import Served, refuse_for_all
-from robot_runtime.server.gateways.values import resolve_method
+from robot_runtime.server.gateways.values import fitted
 
 STROKE_M = 0.08
 N = 7
@@ -287,7 +287,7 @@ def circle() -> np.ndarray:
 
 @pytest.mark.parametrize(("fit", "across"), [("pad", 80), ("crop", 142)])
 def test_a_circle_stays_one(fit, across: int):
-    there = resolve_method(circle(), (256, 256), fit)[..., 0] > 127
+    there = fitted(circle(), (256, 256), fit)[..., 0] > 127
     assert there.any(axis=0).sum() == pytest.approx(across, abs=2)
     assert there.any(axis=1).sum() == pytest.approx(across, abs=2)
     middle = np.argwhere(there).mean(axis=0)
@@ -300,7 +300,7 @@ def test_a_circle_stays_one(fit, across: int):
     st.sampled_from(["pad", "crop", "stretch"]),
 )
 def test_a_picture_of_any_size_becomes_one_of_any_other(there, here, fit):
-    out = resolve_method(np.full((*there, 3), 7, np.uint8), here, fit)
+    out = fitted(np.full((*there, 3), 7, np.uint8), here, fit)
     assert out.shape == (*here, 3)
     assert set(np.unique(out)) <= {0, 7}
     assert fit == "pad" or (out == 7).all()
