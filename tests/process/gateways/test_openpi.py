@@ -380,7 +380,8 @@ def test_an_answer_too_many_is_not_taken_for_that_to_the_next_question():
         for q in (0.5, 0.25, 0.75):
             (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
             assert rows[0, 0] == q
-            sent.acquire(timeout=5.0)
+            assert sent.acquire(timeout=5.0)
+            assert policy._connection.ping().wait(5.0)  # comes back behind what was sent before
 
 
 def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_are_named(tmp_path: Path):

@@ -22,6 +22,7 @@ if lerobot_problem() is not None:
 
 from lerobot.policies.rtc import ActionQueue, RTCProcessor
 
+from sim.lab.baselines import lerobot_engine
 from sim.lab.baselines.lerobot_engine import PeerError, running_engine
 from sim.lab.baselines.lerobot_policy import (
     NUM_TAGS,
@@ -32,7 +33,6 @@ from sim.lab.baselines.lerobot_policy import (
     make_rtc_config,
     observation_frame,
 )
-from sim.lab.cells.baselines import lerobot_engine
 
 MS = 1_000_000
 
