@@ -10,7 +10,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
 
 SCRIPTED = ("hold", "sine")
-SIDECAR = "robot_runtime.json"
+METADATA, OLDER_METADATA = "policy.json", "robot_runtime.json"
 """The file by which a folder of LeRobot's is known."""
 OPENPI = "openpi.json"
 """The file by which a policy on somebody else's openpi server is known."""
@@ -46,6 +46,12 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidValueError(f"device {device!r} cannot be used here: {reason}") from error
+
+
+def metadata_file(folder: Path) -> Path:
+    """The file that says what LeRobot's leave open, under its older name if only that is there."""
+    older = folder / OLDER_METADATA
+    return older if older.is_file() and not (folder / METADATA).is_file() else folder / METADATA
 
 
 def is_lerobot(folder: Path) -> bool:
@@ -94,7 +100,7 @@ def load_policy(
 
         return OpenpiPolicy.load(Path(name), hosts=hosts)
     check_device(device)
-    if (Path(name) / SIDECAR).is_file():
+    if metadata_file(Path(name)).is_file():
         from policies.lerobot.policy import load_lerobot
 
         return load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)

@@ -141,14 +141,13 @@ class Demo:
     def _check(self, tasks: Sequence[str]) -> None:
         """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
         from policies.load import load_policy
-        from robot_runtime.core.policy import capabilities_of
         from sim.tasks import make_task
 
         methods = [method_or_choice(name) for name in self._methods]
         for task in tasks:
             make_task(task)
         for task in tasks:
-            can = capabilities_of(load_policy(task))
+            can = load_policy(task).info.capabilities
             for method in methods:
                 if isinstance(method, Method):
                     resolve_method(method, can, policy=task)
@@ -170,7 +169,8 @@ class Demo:
         print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
         with ServerProcess(task, delay_ms=self.delay_ms) as server:
             for name in self._methods:
-                method, labels = method_or_choice(name), list[str]()
+                method = method_or_choice(name)
+                declared: list[Capabilities] = []
                 config = RealTimeConfig(
                     task=task,
                     method=method,
@@ -186,11 +186,11 @@ class Demo:
                     watch = _ProgressWatch(progress, bar)
                     episode = run_real_time(
                         config,
-                        on_ready=lambda welcome: labels.append(_label(name, method, welcome.capabilities)),  # noqa: B023
+                        on_ready=lambda welcome: declared.append(welcome.info.capabilities),  # noqa: B023
                         on_tick=watch.on_tick,
                         on_measured=lambda line: progress.print(f"  {line}"),
                     )
-                out[labels[-1]] = episode
+                out[_label(name, method, declared[-1])] = episode
         return out
 
     def _draw(self, output: Path, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
@@ -210,7 +210,7 @@ class Demo:
         except RenderingUnavailableError as error:
             print(f"no video: {error}")
         picture = output / f"{task}-timeline.png"
-        spec = load_policy(task).action_spec
+        spec = load_policy(task).info.action_spec
         plot_chunk_timelines(episodes, dt_ns=spec.dt_ns, horizon=spec.horizon, path=picture)
         print(f"timeline: {picture}")
         caption = f"{task}: every chunk from the capture of its observation, and the commands it led to."

@@ -110,7 +110,7 @@ class Run:
                 config,
                 on_tick=on_tick,
                 should_stop=lambda: bool(signals),
-                on_ready=lambda welcome: say(f"connected: policy {welcome.policy!r} at {self.server}"),
+                on_ready=lambda welcome: say(f"connected: policy {welcome.info.name!r} at {self.server}"),
                 on_measured=say,
             )
         report(episode)

@@ -29,8 +29,8 @@ from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.open_requests import PartOutcome
 from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.robot import Camera
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state_watch import StateLimits
@@ -112,10 +112,10 @@ class Runner:
         self._blind: dict[str, CameraFault] = {}
         self._is_connected = True
         self.arrival_to_executor_ns = Distribution()
-        can = welcome.capabilities
+        can = welcome.info.capabilities
         self.executor = Executor(
-            action_spec=welcome.action_spec,
-            method=resolve_method(setting.method, can, policy=welcome.policy),
+            action_spec=welcome.info.action_spec,
+            method=resolve_method(setting.method, can, policy=welcome.info.name),
             max_inference_delay=can.trained_delay(setting.method),
             limits=setting.limits,
             control_period_ns=round(NS_PER_S / setting.control_hz),
@@ -147,7 +147,7 @@ class Runner:
         once the robot stands.
         """
         setting = self._setting
-        needed = needed_cameras(setting.cameras, self._welcome.schema.cameras)
+        needed = needed_cameras(setting.cameras, self._welcome.info.schema.cameras)
         with camera_threads(needed, setting.clock, setting.camera_limits) as cameras:
             cameras.await_first(should_stop)
             with real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id]) as line:
@@ -316,13 +316,12 @@ class Runner:
     def _on_ready(self, came: Welcome) -> None:
         """A server is there, at the start or again: the same policy goes on, another one cannot."""
         began = self._welcome
-        for what in ("policy", "tasks", "schema", "action_spec", "capabilities"):
-            if (new := getattr(came, what)) != (old := getattr(began, what)):
-                self._cannot_go_on(
-                    f"the server came back with policy {came.policy!r} ({began.policy!r} before): its {what} "
-                    f"is {new!r:.500}, this run began with {old!r:.500}"
-                )
-                return
+        if changed := came.info.differences(began.info):
+            self._cannot_go_on(
+                f"the server came back with policy {came.info.name!r} ({began.info.name!r} before): "
+                + "; ".join(changed)
+            )
+            return
         if not self._is_connected:
             self._log(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
         self._is_connected, self._fault = True, ""

@@ -13,8 +13,7 @@ from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.overlap import OpenAnswers
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import finish_steps
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Answer, InferenceRequest, Policy, answers, answers_batches
+from robot_runtime.core.policy import BatchPolicy, ChunkRequest, Policy, answers_batches, num_evaluations
 from robot_runtime.core.values.action import ActionSpec, ChunkPart
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.robot.probe import NUM_REQUESTS
@@ -27,6 +26,20 @@ SAMPLING_SHARE = 0.5
        |------ (1 - share) ---------|------- share -------------|
                                       1    2    3   ...         N    rows final after call k arrive here
 """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """All that was inferred for one request, and how long the network had been at it."""
+
+    blocks: tuple[Float[np.ndarray, "_ D"], ...]
+    num_calls: tuple[int, ...]
+    """For each block, the network calls, one after the other, until it was final."""
+
+    @property
+    def rows(self) -> Float[np.ndarray, "_ D"]:
+        """All rows, from row 0."""
+        return np.concatenate(self.blocks)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,31 +168,28 @@ def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Inferen
     One that cannot is a formula and makes no network calls: its rows come when a network's would.
     """
     if answers_batches(policy):
-        before = policy.num_evaluations
-        arguments = [
-            InferenceRequest(
-                observation=request.observation,
-                prev_action_chunk=request.prev_action_chunk,
-                inference_delay=request.inference_delay,
-                seed=request.seed,
-            )
-            for request in requests
-        ]
-        made = answers(policy, arguments, sampler=requests[0].sampler)
-        cost = (policy.num_evaluations - before) / len(requests)
+        before = num_evaluations(policy)
+        made = answers(policy, requests)
+        cost = (num_evaluations(policy) - before) / len(requests)
         return [Inference(answer=answer, num_evaluations=cost) for answer in made]
     return [_infer(policy, request) for request in requests]
 
 
+def answers(policy: BatchPolicy, requests: Sequence[ChunkRequest]) -> list[Answer]:
+    """What `infer_batch` comes to for each request."""
+    blocks: list[list[np.ndarray]] = [[] for _ in requests]
+    calls: list[list[int]] = [[] for _ in requests]
+    for new in policy.infer_batch(requests) if requests else ():
+        for i, rows in enumerate(new.rows):
+            if len(rows):
+                blocks[i].append(np.array(rows))  # it may fill the same array again
+                calls[i].append(new.num_calls)
+    return [Answer(blocks=tuple(b), num_calls=tuple(c)) for b, c in zip(blocks, calls, strict=True)]
+
+
 def _infer(policy: Policy, request: ChunkRequest) -> Inference:
-    blocks = policy.infer(
-        request.observation,
-        prev_action_chunk=request.prev_action_chunk,
-        inference_delay=request.inference_delay,
-        sampler=request.sampler,
-        seed=request.seed,
-    )
-    return Inference(answer=_as_sampled(tuple(map(np.array, blocks)), request), num_evaluations=0.0)
+    blocks = tuple(map(np.array, policy.infer(request)))
+    return Inference(answer=_as_sampled(blocks, request), num_evaluations=0.0)
 
 
 def _as_sampled(blocks: tuple[Float[np.ndarray, "n D"], ...], request: ChunkRequest) -> Answer:

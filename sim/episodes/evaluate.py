@@ -16,8 +16,7 @@ from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.limiter import ClipTally
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Policy, capabilities_of
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import check_task, mismatches
@@ -129,11 +128,11 @@ class ObservationAge:
 def check_fit(policy: Policy, task: Task) -> None:
     """SchemaMismatchError: the policy is for another robot than the task. InvalidValueError: it does not
     know the task."""
-    offered = with_picture_sizes(task.schema, policy.schema.cameras)
-    wrong = mismatches(robot=offered, policy=policy.schema)
+    offered = with_picture_sizes(task.schema, policy.info.schema.cameras)
+    wrong = mismatches(robot=offered, policy=policy.info.schema)
     if wrong:
-        raise SchemaMismatchError(f"policy {policy.name!r} cannot do {task.name!r}: " + "; ".join(wrong))
-    check_task(task.instruction, policy=policy.name, tasks=policy.tasks)
+        raise SchemaMismatchError(f"policy {policy.info.name!r} cannot do {task.name!r}: " + "; ".join(wrong))
+    check_task(task.instruction, policy=policy.info.name, tasks=policy.info.tasks)
 
 
 Play = Generator[ChunkRequest, Inference, Episode]
@@ -161,13 +160,13 @@ def play(
     """
     task, clock = make_task(task_name), SimClock()
     check_fit(policy, task)
-    can = capabilities_of(policy)
+    can = policy.info.capabilities
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = sim_robot(world, clock)
-    server = DelayedPolicy(trace, spec=policy.action_spec, seed=seed, sampling_share=sampling_share)
+    server = DelayedPolicy(trace, spec=policy.info.action_spec, seed=seed, sampling_share=sampling_share)
     executor = Executor(
-        action_spec=policy.action_spec,
-        method=resolve_method(method, can, policy=policy.name),
+        action_spec=policy.info.action_spec,
+        method=resolve_method(method, can, policy=policy.info.name),
         limits=sim_limits(has_base=world.has_base),
         control_period_ns=control_period_ns,
         seed=seed,
@@ -180,14 +179,14 @@ def play(
         row_statistics=can.row_statistics,
     )
     record = RunRecord(counts=executor.counts, keep=None)
-    scorer, snapshots, informed = task.make_scorer(world), [], ObservationAge(policy.action_spec.dt_ns)
+    scorer, snapshots, informed = task.make_scorer(world), [], ObservationAge(policy.info.action_spec.dt_ns)
     executor.reset(robot.read(), clock.now_ns())
     for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
         clock.sleep_until_ns(now_ns)
         state = robot.read()
         yield from _take_answers(server, executor, now_ns)
         if executor.wants_request(now_ns):
-            request = executor.make_request(_seen(world, state, policy.schema.cameras))
+            request = executor.make_request(_seen(world, state, policy.info.schema.cameras))
             informed.asked(request)
             server.submit(request, now_ns)
             yield from _take_answers(server, executor, now_ns)

@@ -78,7 +78,7 @@ def run_real_time(
     ) as client:
         welcome = _welcomed(client, config)
         on_ready(welcome)
-        check_task(task.instruction, policy=welcome.policy, tasks=welcome.tasks)
+        check_task(task.instruction, policy=welcome.info.name, tasks=welcome.info.tasks)
         world = World(task, seed=config.seed, t_start_ns=clock.now_ns())
         method, latency = _measured(config, client, welcome, world.observe(), clock, on_measured)
         setting = _setting(config, method, world, clock, schema)
@@ -130,12 +130,12 @@ def _measured(
         return choice.method, latency
     method = config.method
     if isinstance(method, Default):
-        choice = default_for(method, welcome.capabilities)
+        choice = default_for(method, welcome.info.capabilities)
         say(str(choice))
         method = choice.method
     measured = latency_for(method, client, welcome, observation, clock, say=say)
     if measured is not None:
-        say(latency_line(measured, welcome.action_spec.dt_ns))
+        say(latency_line(measured, welcome.info.action_spec.dt_ns))
     return method, measured
 
 

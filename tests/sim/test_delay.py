@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
 from robot_runtime.core.method.schedule import finish_steps
 from robot_runtime.core.method.table import method_named
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Answer
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.core.values.state import Observation, RobotState
-from sim.episodes.delay import DelayedPolicy, Inference, answer_all
+from sim.episodes.delay import Answer, DelayedPolicy, Inference, answer_all
 from sim.episodes.evaluate import play, play_together, run_episode
 from sim.episodes.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
 from sim.experts import ACTION_SPEC, make_expert
@@ -26,22 +27,19 @@ class ExpertPolicy:
     """A scripted expert behind the `Policy` protocol: what it answers depends on the request alone."""
 
     task_name: str
-    name = "expert"
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule, ClampedPrefix)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
-    action_spec = ACTION_SPEC
 
     def __post_init__(self) -> None:
-        self.schema = replace(make_task(self.task_name).schema, cameras={})
+        self.info = PolicyInfo(
+            name="expert",
+            action_spec=ACTION_SPEC,
+            schema=replace(make_task(self.task_name).schema, cameras={}),
+            capabilities=Capabilities(samplers=(ConstantSchedule, ClampedPrefix)),
+        )
         self._expert = make_expert(self.task_name, seed=0)
 
-    def infer(self, observation, *, prev_action_chunk=None, inference_delay=0, sampler, seed):
-        committed = prev_action_chunk[:inference_delay] if inference_delay else None
-        yield self._expert.plan(observation, committed)
+    def infer(self, request):
+        d = request.inference_delay
+        yield self._expert.plan(request.observation, request.prev_action_chunk[:d] if d else None)
 
 
 def request(request_id: int = 0, *, sampler=None, t_ns: int = 0) -> ChunkRequest:
