@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from policies.correction import head_for
 from robot_runtime.cli.options import (
     Maybe,
     MethodName,
@@ -149,6 +148,7 @@ class Demo:
 
     def _check(self, tasks: Sequence[str]) -> None:
         """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
+        from policies.correction import head_for
         from policies.load import load_policy
         from robot_runtime.core.policy import capabilities_of
         from sim.tasks import make_task

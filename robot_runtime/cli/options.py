@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from policies.load import policy_names
 from robot_runtime.cli.errors import reason
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
@@ -167,7 +166,9 @@ MethodName = Annotated[
         f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
     ),
 ]
-SHIPPED = f"Shipped are {', '.join(policy_names())}."
+SHIPPED_POLICIES = ("hold", "sine", *_TASKS, *(f"{task}-seeing" for task in _TASKS[4:]))
+"""What `policies.load` knows by name, without loading it for a page of help."""
+SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
 
 Count = Annotated[int, Within(1, 1_000_000)]
 AnyCount = Annotated[int, Within(0, 1_000_000)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from policies.correction import head_for
 from policies.load import load_policy
@@ -22,9 +23,11 @@ from sim.episodes.evaluate import CONTROL_PERIOD_NS, EpisodeResult, Play, play, 
 from sim.episodes.traces import LatencyTrace, constant
 from sim.episodes.workers import worker_pool
 from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
-from sim.lab.baselines.lerobot_rtc import Variant, run_peer_episode
 from sim.scene.world import World
 from sim.tasks import make_task
+
+if TYPE_CHECKING:
+    from sim.lab.baselines.lerobot_settings import Variant
 
 _NEVER_NS = 10**15
 
@@ -38,7 +41,7 @@ class DelayedExpert:
 class LeRobotEngine:
     """LeRobot's own engine with our policy, see `sim.lab.baselines.lerobot_rtc`."""
 
-    variant: Variant
+    variant: "Variant"
 
 
 Contestant = Method | DelayedExpert | LeRobotEngine
@@ -162,8 +165,10 @@ def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
     return _NEVER_NS if delay_ns is None else delay_ns
 
 
-def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) -> EpisodeResult:
+def _run_peers_episode(config: EvaluationConfig, variant: "Variant", seed: int) -> EpisodeResult:
     """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
+    from sim.lab.baselines.lerobot_rtc import run_peer_episode
+
     trace = config.trace
     _set_up_torch()
     episode = run_peer_episode(

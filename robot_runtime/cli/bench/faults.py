@@ -10,9 +10,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from drivers.fr3 import FR3_LIMITS
-from drivers.ideal import IdealArm, IdealGripper
-from policies.scripted import FRANKA
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Tick
@@ -63,6 +60,10 @@ class BenchFaults:
 
 def kill_and_restart() -> dict[str, float]:
     """One round; what it took, in the units of `TARGETS`."""
+    from drivers.fr3 import FR3_LIMITS
+    from drivers.ideal import IdealArm, IdealGripper
+    from policies.scripted import FRANKA
+
     clock = MonotonicClock()
     times: dict[str, int] = {}
     server = ServerProcess("sine")

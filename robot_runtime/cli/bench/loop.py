@@ -15,9 +15,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from drivers.fr3 import FR3_LIMITS
-from drivers.ideal import Q_HOME, IdealArm, IdealGripper
-from policies.scripted import FRANKA
 from robot_runtime.cli.options import Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Executor
@@ -91,6 +88,9 @@ def tick_cost_us(
     head: rows are also corrected with it; then the cost of that as well, which comes once a row and once a
     chunk and is not part of the tick's.
     """
+    from drivers.fr3 import FR3_LIMITS
+    from drivers.ideal import Q_HOME
+
     executor = Executor(
         action_spec=_SPEC,
         method=method_named("time-aligned" if head is None else "a2c2"),
@@ -132,6 +132,8 @@ def random_head(spec: ActionSpec, *, num_scene: int = _NUM_SCENE, width: int = 1
 
     num_scene: numbers of environment state.
     """
+    from drivers.ideal import Q_HOME
+
     rng = np.random.default_rng(0)
     observation = Observation(state=_state(0, Q_HOME), environment_state=np.zeros(num_scene))
     chunk = np.zeros((spec.horizon, spec.dim))
@@ -157,6 +159,10 @@ def bare_loop(rate_hz: float, seconds: float, *, use_fifo: bool) -> dict[str, fl
 
 def control_loop(endpoint: str, rate_hz: float, seconds: float, *, use_fifo: bool) -> dict[str, float]:
     """Lateness of the real control loop with its network thread [ms]."""
+    from drivers.fr3 import FR3_LIMITS
+    from drivers.ideal import IdealArm, IdealGripper
+    from policies.scripted import FRANKA
+
     clock = MonotonicClock()
     setting = RunConfig(
         robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
