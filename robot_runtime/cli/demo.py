@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from robot_runtime.core.executor import Tick
-    from sim.episodes.evaluate import Episode
+    from robot_runtime.evaluation.result import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ def _row(show: _Show, task: str, method: str, episode: "Episode") -> list[str]:
 
 
 def _episode_figures(episode: "Episode") -> dict:
-    from sim.episodes.statistics import summarise
+    from robot_runtime.evaluation.statistics import summarise
 
     figures = summarise([episode.result])
     return {**figures, "completion_s": episode.result.score.completion_s}
