@@ -37,7 +37,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **tables_of_readme.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-NUMBER = re.compile(r"(?:[\d.]+|–)<!-- (?P<source>\w+): (?P<words>[^>]*?) -->")
+NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\s+-->")
 NUMBERS: Mapping[str, Callable[..., str]] = {
     "lab": tables_of_methods.number,
     "mobile": tables_of_household.number,
