@@ -87,10 +87,10 @@ class RobotEnv(Protocol):
         """What the robot measures now."""
         ...
 
-    def observe(self, cameras: Mapping[str, tuple[int, int]]) -> Observation:
-        """What a policy is asked with now, with the state that was read last.
+    def observe(self, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
+        """What a policy is asked with now.
 
-        cameras: those that it looks at, with their sizes (height, width).
+        state: as it was read. cameras: those that it looks at, with their sizes (height, width).
         """
         ...
 

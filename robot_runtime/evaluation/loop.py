@@ -4,7 +4,7 @@ Latency is not slept: a request made at t is answered at t + delay of the simula
 policy really took.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 
 from robot_runtime.core.env import EnvInfo, RobotEnv
@@ -15,11 +15,13 @@ from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.policy import Policy, capabilities_of
 from robot_runtime.core.values.schema import check_task, mismatches
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.evaluation.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from robot_runtime.evaluation.observation_age import ObservationAge
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.traces import LatencyTrace
+from robot_runtime.robot.control import ControlStep
 from robot_runtime.robot.telemetry import RunRecord
 
 Play = Generator[ChunkRequest, Inference, Episode]
@@ -62,24 +64,64 @@ def play(
     server = DelayedPolicy(trace, spec=policy.action_spec, seed=seed, sampling_share=sampling_share)
     executor = _executor(policy, info, method, server, seed, trace.deadline_ns, correction_head)
     record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(policy.action_spec.dt_ns)
-    executor.reset(env.read(), 0)
+    link = VirtualLink(executor, server, env, policy.schema.cameras)
+    step = ControlStep(executor, env, link, record)
+    step.begin(0)
     for now_ns in range(0, info.episode_ns, info.control_period_ns):
-        state = env.read()
-        yield from _take_answers(server, executor, now_ns)
-        if executor.wants_request(now_ns):
-            request = executor.make_request(env.observe(policy.schema.cameras))
+        yield from _answered(server, now_ns)
+        step.look(now_ns)
+        yield from _answered(server, now_ns)  # one without delay
+        tick = step.act(now_ns)
+        for request in link.asked():
             age.asked(request)
-            server.submit(request, now_ns)
-            yield from _take_answers(server, executor, now_ns)
-        if executor.wants_correction(now_ns):
-            executor.correct(env.observe({}), now_ns)
-        tick = executor.tick(state, now_ns)
-        env.write(tick.command)
-        record.on_tick(tick, executor.last_splice)
         if env.advance(tick.command, age.t_obs_ns(tick, executor.last_splice)):
             break
     result = EpisodeResult.of(seed, env.score(), record, clips=executor.clips, server=server)
     return Episode(result=result, record=record)
+
+
+class VirtualLink:
+    """What a control step asks: a virtual server, shown what the env has to see."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        server: DelayedPolicy,
+        env: RobotEnv,
+        cameras: Mapping[str, tuple[int, int]],
+    ) -> None:
+        """cameras: those that the policy looks at, with the sizes of their pictures."""
+        self._executor, self._server, self._env, self._cameras = executor, server, env, cameras
+        self._asked: list[ChunkRequest] = []
+
+    def take(self, now_ns: int) -> None:
+        """Answers that have arrived, and requests that have waited for too long."""
+        for part in self._server.receive(now_ns):
+            self._executor.on_part(part, now_ns)
+        for request_id in self._server.expired(now_ns):
+            self._executor.on_request_failed(request_id)
+
+    def can_ask(self, now_ns: int) -> bool:
+        return True
+
+    def observe(self, state: RobotState) -> Observation:
+        """What the env shows now, with the pictures that the policy looks at."""
+        return self._env.observe(state, self._cameras)
+
+    def observe_scene(self, state: RobotState) -> Observation:
+        return self._env.observe(state, {})
+
+    def send(self, request: ChunkRequest, now_ns: int) -> None:
+        self._asked.append(request)
+        self._server.submit(request, now_ns)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def asked(self) -> list[ChunkRequest]:
+        """The requests since the last call."""
+        out, self._asked = self._asked, []
+        return out
 
 
 def _executor(
@@ -108,15 +150,10 @@ def _executor(
     )
 
 
-def _take_answers(
-    server: DelayedPolicy, executor: Executor, now_ns: int
-) -> Generator[ChunkRequest, Inference, None]:
+def _answered(server: DelayedPolicy, now_ns: int) -> Generator[ChunkRequest, Inference, None]:
+    """Have the answers worked out that arrive by now."""
     while (request := server.needed(now_ns)) is not None:
         server.answer(request.request_id, (yield request))
-    for part in server.receive(now_ns):
-        executor.on_part(part, now_ns)
-    for request_id in server.expired(now_ns):
-        executor.on_request_failed(request_id)
 
 
 def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:

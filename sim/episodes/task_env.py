@@ -37,7 +37,6 @@ class TaskEnv:
         self._clock, self._world = SimClock(), World(make_task(task_name))
         self._robot: Robot = sim_robot(self._world, self._clock)
         self._scorer: Scorer = self._world.task.make_scorer(self._world)
-        self._state: RobotState | None = None
         self.snapshots: list[np.ndarray] = []
         """World snapshots of the episode, for drawing."""
         task = self._world.task
@@ -61,11 +60,10 @@ class TaskEnv:
         self.snapshots = []
 
     def read(self) -> RobotState:
-        self._state = self._robot.read()
-        return self._state
+        return self._robot.read()
 
-    def observe(self, cameras: Mapping[str, tuple[int, int]]) -> Observation:
-        observation = self._world.observe(self._state)
+    def observe(self, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
+        observation = self._world.observe(state)
         if not cameras:
             return observation
         return structs.replace(observation, images=take_pictures(self._world, cameras))
