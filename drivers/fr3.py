@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from robot_runtime.core.limits import Limits, MotionLimits, SpeedCurve
+from robot_runtime.core.plan.limits import Limits, MotionLimits, SpeedCurve
 
 FR3_LIMITS = Limits(
     q_min=np.array([-2.7437, -1.7837, -2.9007, -3.0421, -2.8065, 0.5445, -3.0159]),

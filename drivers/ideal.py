@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pinocchio as pin
 
-from drivers.protocols import ArmState
 from robot_runtime.clock import Clock
-from robot_runtime.core.action import ArmCommand, GripperCommand, JointCommand
+from robot_runtime.core.robot import ArmState
+from robot_runtime.core.values.action import ArmCommand, GripperCommand, JointCommand
 
 Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
 """Where an FR3 waits [rad]."""

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 from policies.shipped import find_checkpoint
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.correction import CorrectionHead
-from robot_runtime.core.method import Method
-from robot_runtime.core.splice_parts import NoCorrection
+from robot_runtime.core.method.splice_parts import NoCorrection
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan.correction import CorrectionHead
+from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import CheckpointError
 
 CORRECTION = "correction.safetensors"

@@ -24,13 +24,13 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
 from policies.files import read_json, refuse_unknown, texts, value_of
-from policies.loading import OPENPI
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation
+from policies.load import OPENPI
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.openpi import pack, unpack
 
 TIMEOUT_S = 30.0
@@ -56,7 +56,7 @@ class OpenpiPolicy:
         *,
         schema: Schema,
         action_spec: ActionSpec,
-        names: Names | None = None,
+        names: KeyMap | None = None,
         tasks: tuple[str, ...] = (),
         api_key: str | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class OpenpiPolicy:
         """
         self.name = f"openpi {url}"
         self.schema, self.action_spec, self.tasks = schema, action_spec, tasks
-        self._url, self._names = url, (names or Names()).over(Names.of(schema))
+        self._url, self._names = url, (names or KeyMap()).over(KeyMap.of(schema))
         self._headers = {"Authorization": f"Api-Key {api_key}"} if api_key else None
         self._open = ExitStack()
         self._connection = self._connected()
@@ -84,10 +84,10 @@ class OpenpiPolicy:
             refuse_unknown(data, ("url", "schema", "action_spec", "names", "tasks", "api_key"))
             url, key = _checked_url(data["url"], hosts), _checked_key(data.get("api_key"))
             schema, spec = Schema.from_dict(data["schema"]), ActionSpec.from_dict(data["action_spec"])
-            names = value_of(Names, data["names"]) if "names" in data else Names()
+            names = value_of(KeyMap, data["names"]) if "names" in data else KeyMap()
             names.refuse_misfit(schema, spec)
             tasks = texts(data, "tasks")
-            names.over(Names.of(schema)).refuse_undeclared(schema, spec, policy=url)
+            names.over(KeyMap.of(schema)).refuse_undeclared(schema, spec, policy=url)
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe an openpi server's policy: {error}") from error
         return cls(url, schema=schema, action_spec=spec, names=names, tasks=tasks, api_key=key)

@@ -5,14 +5,14 @@ from typing import get_args
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.request_parts import LastTarget, RollForward
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.shapes import Float, Int
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.transforms import quaternion_from_rotation
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.method.request_parts import LastTarget, RollForward
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.shapes import Float, Int
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import quaternion_from_rotation
+from robot_runtime.core.values.waypoints import Waypoints
 
 FRANKA = Schema(
     action_fields=(JointPosition(7), GripperWidth()), num_joints=7, has_gripper=True, has_base=False

@@ -7,38 +7,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from robot_runtime.client import PolicyClient
-    from robot_runtime.core.action import ActionChunk, ActionSpec, Command
     from robot_runtime.core.executor import Executor, Tick
-    from robot_runtime.core.limits import Limits
-    from robot_runtime.core.method import METHODS, Method, method_named
-    from robot_runtime.core.schema import Schema
-    from robot_runtime.core.state import Image, Observation, RobotState
-    from robot_runtime.core.timeline import ChunkTimeline
-    from robot_runtime.core.waypoints import Waypoints
-    from robot_runtime.robot import Robot
-    from robot_runtime.runner import Runner, Setting
+    from robot_runtime.core.method.table import METHODS, Method, method_named
+    from robot_runtime.core.plan.limits import Limits
+    from robot_runtime.core.plan.timeline import ChunkTimeline
+    from robot_runtime.core.values.action import ActionChunk, ActionSpec, Command
+    from robot_runtime.core.values.schema import Schema
+    from robot_runtime.core.values.state import Image, Observation, RobotState
+    from robot_runtime.core.values.waypoints import Waypoints
+    from robot_runtime.robot.client import PolicyClient
+    from robot_runtime.robot.robot import Robot
+    from robot_runtime.robot.runner import RunConfig, Runner
 
 _MODULE_OF = {
-    "METHODS": "core.method",
-    "ActionChunk": "core.action",
-    "ActionSpec": "core.action",
-    "ChunkTimeline": "core.timeline",
-    "Command": "core.action",
+    "METHODS": "core.method.table",
+    "ActionChunk": "core.values.action",
+    "ActionSpec": "core.values.action",
+    "ChunkTimeline": "core.plan.timeline",
+    "Command": "core.values.action",
     "Executor": "core.executor",
-    "Image": "core.state",
-    "Limits": "core.limits",
-    "Method": "core.method",
-    "Observation": "core.state",
-    "PolicyClient": "client",
-    "Robot": "robot",
-    "RobotState": "core.state",
-    "Runner": "runner",
-    "Schema": "core.schema",
-    "Setting": "runner",
+    "Image": "core.values.state",
+    "Limits": "core.plan.limits",
+    "Method": "core.method.table",
+    "Observation": "core.values.state",
+    "PolicyClient": "robot.client",
+    "Robot": "robot.robot",
+    "RobotState": "core.values.state",
+    "Runner": "robot.runner",
+    "Schema": "core.values.schema",
+    "RunConfig": "robot.runner",
     "Tick": "core.executor",
-    "Waypoints": "core.waypoints",
-    "method_named": "core.method",
+    "Waypoints": "core.values.waypoints",
+    "method_named": "core.method.table",
 }
 
 __all__ = [
@@ -55,9 +55,9 @@ __all__ = [
     "PolicyClient",
     "Robot",
     "RobotState",
+    "RunConfig",
     "Runner",
     "Schema",
-    "Setting",
     "Tick",
     "Waypoints",
     "method_named",

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A monotonic clock that can be waited on. `sim.clock.SimClock` is the other one."""
+    """A monotonic clock that can be waited on. `sim.scene.clock.SimClock` is the other one."""
 
     def now_ns(self) -> int:
         """Time [ns]; never goes back."""

@@ -32,15 +32,15 @@ import attacks
 import attacks_by_bytes
 from attacks_of_gateways import GATEWAY_ATTACKS
 
-from policies.loading import load_policy
+from policies.load import load_policy
 from robot_runtime.cli.options import Maybe, OutputFile, Several, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.events import PartReceived, ServerLost
 from robot_runtime.wire.messages import Welcome

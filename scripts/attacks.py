@@ -11,10 +11,15 @@ import numpy as np
 import zmq
 from msgspec import structs
 
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import AveragedSamples, BestOfSamples, ConstantSchedule, SamplerPart
-from robot_runtime.core.state import Image
+from robot_runtime.core.method.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ConstantSchedule,
+    SamplerPart,
+)
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import Image
 from robot_runtime.jpeg import jpeg_encoder
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.codec import decode, encode

@@ -1,6 +1,6 @@
 """What of a moving base reaches the hand, and how soon a base stands that nobody talks to any more.
 
-    python scripts/bench_moving_base.py --json sim/results/bench-moving-base.json
+    python scripts/bench_moving_base.py --json sim/lab/results/bench-moving-base.json
 
 The hand is to stand still in the world while the base drives a circle of 6 cm under it, at 1 m/s² all the way
 round, with odometry that is 2 % off (a draw for each seed) and walks. Told apart:
@@ -22,14 +22,14 @@ from rich.table import Table
 
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.action import BasePoseCommand, BaseTwistCommand, Command, PoseCommand
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import pose_from_planar, quaternion_from_rotation
-from sim.clock import SimClock
-from sim.drivers import SimArm, SimBase, sim_whole_body
-from sim.mobile_base import SPEED_MAX, OdometryErrors
+from robot_runtime.core.values.action import BasePoseCommand, BaseTwistCommand, Command, PoseCommand
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import pose_from_planar, quaternion_from_rotation
+from sim.scene.clock import SimClock
+from sim.scene.drivers import SimArm, SimBase, sim_whole_body
+from sim.scene.mobile_base import SPEED_MAX, OdometryErrors
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 MS = 1_000_000
 TICK_NS = 2 * MS

@@ -1,6 +1,6 @@
 """What the arm's inverse kinematics costs per tick: ours beside mink's, where mink is installed.
 
-    uv run --with mink --with daqp scripts/bench_whole_body.py --json sim/results/bench-whole-body.json
+    uv run --with mink --with daqp scripts/bench_whole_body.py --json sim/lab/results/bench-whole-body.json
 
 Both follow the same hand targets, a circle in the world while the base sways under the arm, within the same
 joint and speed limits and with the same posture to fall back to. Blocks of the two alternate, so that drift
@@ -21,11 +21,11 @@ from rich.table import Table
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.cli.options import Maybe, OutputFile, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.action import BasePoseCommand, Command, JointCommand, PoseCommand
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import pose_from_planar, quaternion_from_rotation
-from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
-from sim.kinematics import ASSETS, NUM_JOINTS, P_HAND_E, Q_HOME, Kinematics
+from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
+from robot_runtime.core.values.action import BasePoseCommand, Command, JointCommand, PoseCommand
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import pose_from_planar, quaternion_from_rotation
+from sim.scene.kinematics import ASSETS, NUM_JOINTS, P_HAND_E, Q_HOME, Kinematics
 
 TICK_NS = 2_000_000
 BLOCK = 500

@@ -1,11 +1,11 @@
 """The same policies before and after a change, from result files of two versions.
 
-    git show v1:sim/results/mobile.json > before.json
-    python scripts/compare_results.py --before before.json --after sim/results/mobile.json
+    git show v1:sim/lab/results/mobile.json > before.json
+    python scripts/compare_results.py --before before.json --after sim/lab/results/mobile.json
 
-A file is what `robot-runtime lab`, `mobile` or `eval --json` wrote. What both sides have is compared: the
-same task, policy, method and delay. Equal rows are left out, for the file of a comparison keeps those that
-were not run again.
+A file is what `robot-runtime bench methods`, `bench household` or `eval --json` wrote. What both sides have
+is compared: the same task, policy, method and delay. Equal rows are left out, for the file of a comparison
+keeps those that were not run again.
 """
 
 import json
@@ -75,7 +75,7 @@ def of_evaluation(result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def of_cell(row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """As `lab` and `mobile` write it: every figure with its interval."""
+    """As `bench methods` and `bench household` write it: every figure with its interval."""
     policies = " ".join(row["policies"])
     name = f"{row['task']}, {policies}, {row['method']}, {row['trace']}"
     figures = {key: value[0] for key, value in row["figures"].items()}

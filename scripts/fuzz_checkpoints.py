@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policies.loading import load_policy
+from policies.load import load_policy
 from policies.shipped import find_checkpoint
 from robot_runtime.cli.options import Count, Seed
 from robot_runtime.cli.script import run_script
@@ -144,7 +144,7 @@ def _lerobot(folder: Path) -> Path:
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
 
-    from policies.lerobot_describe import Told, describe
+    from policies.lerobot.describe import Told, describe
 
     config = make_policy_config(
         "act", dim_model=16, n_heads=2, dim_feedforward=16, n_encoder_layers=1, n_vae_encoder_layers=1,

@@ -25,7 +25,13 @@ from rich.table import Table
 
 from robot_runtime.cli.options import Maybe, OutputFile, Seed, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.action import (
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.method.table import method_named
+from robot_runtime.core.plan.limiter import Limiter
+from robot_runtime.core.plan.limits import Limits, SpeedCurve
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.state_watch import StateLimits
+from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionSpec,
     BasePose,
@@ -36,14 +42,8 @@ from robot_runtime.core.action import (
     JointCommand,
     PoseCommand,
 )
-from robot_runtime.core.executor import Executor
-from robot_runtime.core.limiter import Limiter
-from robot_runtime.core.limits import Limits, SpeedCurve
-from robot_runtime.core.method import method_named
-from robot_runtime.core.safety import Mode
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.state_watch import StateLimits
-from robot_runtime.core.transforms import compose_planar, inverse_planar, wrap_angle
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import compose_planar, inverse_planar, wrap_angle
 from robot_runtime.results import keep_text, result_json
 
 PERIODS_NS = (1_000_000, 2_000_000, 4_000_000, 10_000_000, 20_000_000)

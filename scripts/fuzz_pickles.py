@@ -34,13 +34,13 @@ from test_pickle_format import HOSTILE
 
 from robot_runtime.cli.options import AnyCount, Maybe, OutputFile, Seed, Steps
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.server.gateways import groot, lerobot, openpi
-from robot_runtime.server.gateways.asking import Served
+from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import HELPERS, read_instructions, read_seen
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.policy_session import Served
 
 MAX_S = 0.5
 MAX_DATA = 1024**3
@@ -53,10 +53,10 @@ POLICY = Served(
     action_spec=SPEC,
     sampler=ConstantSchedule,
 )
-SI = Names(convention="si")
+SI = KeyMap(convention="si")
 NAMES = ["joint_0.pos", "joint_1.pos", "gripper.pos"]
 LEROBOT = SI.over(lerobot.names_of(POLICY.schema, NAMES, {"wrist": "wrist"}))
-OPENPI, GROOT = SI.over(Names.of(POLICY.schema)), SI.over(groot.names_of(POLICY.schema))
+OPENPI, GROOT = SI.over(KeyMap.of(POLICY.schema)), SI.over(groot.names_of(POLICY.schema))
 
 
 @dataclass(frozen=True, kw_only=True)

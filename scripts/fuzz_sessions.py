@@ -1,6 +1,6 @@
 """Robots and a server on a network that drops, doubles, reorders, delays and truncates: what gets through.
 
-python scripts/fuzz_sessions.py --deliveries 100000 --json sim/results/fuzz.json
+python scripts/fuzz_sessions.py --deliveries 100000 --json sim/lab/results/fuzz.json
 
 Three robots keep asking, the server restarts now and then, and time is a number, so minutes of robot time
 take seconds. Every row says whose it is and which; one that is wrong, twice or out of order is counted and
@@ -29,8 +29,8 @@ from robot_runtime.wire.client_session import ClientSession, ClientState
 from robot_runtime.wire.codec import decode, encode, read_header
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import Packet
+from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
 NUM_ROBOTS = 3
@@ -107,7 +107,7 @@ class Server:
 
     def __init__(self) -> None:
         self.session = ServerSession(make_welcome())
-        self._job: Job | None = None
+        self._job: QueuedRequest | None = None
         self._next_row = 0
 
     def tick(self, now_ns: int) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pinocchio as pin
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import (
+from robot_runtime.core.plan.limits import Limits, MotionLimits
+from robot_runtime.core.values.action import (
     ActionField,
     BasePose,
     BasePoseCommand,
@@ -21,8 +22,7 @@ from robot_runtime.core.action import (
     JointPosition,
     PoseCommand,
 )
-from robot_runtime.core.limits import Limits, MotionLimits
-from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.values.transforms import rotation_to_6d
 
 DT_NS, HORIZON = 50_000_000, 16
 BASE = MotionLimits(

@@ -27,10 +27,10 @@ import pinocchio as pin
 
 from robot_runtime.cli.options import Count, Seed
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.action import Command, GripperCommand, JointCommand
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
-from robot_runtime.recorder import DatasetRecorder, Recording
+from robot_runtime.core.values.action import Command, GripperCommand, JointCommand
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.robot.recorder import DatasetRecorder, Recording
 
 SIZE, NUM_EPISODES, NUM_FRAMES = (32, 48), 4, 6
 SCHEMA = Schema(
@@ -166,7 +166,7 @@ class Args:
 
 def main(options: Args) -> int:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lerobot.datasets.lerobot_dataset", "robot_runtime.recorder"])
+    context.set_forkserver_preload(["lerobot.datasets.lerobot_dataset", "robot_runtime.robot.recorder"])
     rng, lost, in_time, finished_in_all = random.Random(options.seed), 0, 0, 0
     kill = killed_command if options.command else killed_recorder
     with tempfile.TemporaryDirectory() as folders:

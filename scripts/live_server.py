@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from policies.scripted import FRANKA
-from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.events import PartReceived, ServerLost
 

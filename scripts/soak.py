@@ -20,22 +20,22 @@ from drivers.ideal import Q_HOME, IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
 from robot_runtime.cli.options import Hertz, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.capabilities import Capabilities
 from robot_runtime.core.executor import Tick
-from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.state import Observation
-from robot_runtime.robot import Robot
-from robot_runtime.runner import Runner, Setting
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import Observation
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.runner import RunConfig, Runner
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode, read_header
 from robot_runtime.wire.events import Event, ServerReady
-from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import Welcome
+from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
-from sim.clock import SimClock
+from sim.scene.clock import SimClock
 
 DELAY_NS, RESTART_NS, UNANSWERED = NS_PER_S // 10, 600 * NS_PER_S, 50
 
@@ -61,7 +61,7 @@ class Loopback:
         self._client = ClientSession(
             client_id="soak", robot="ideal", schema=FRANKA, session_ids=itertools.count(1)
         )
-        self._working: list[tuple[int, ServerSession, Job]] = []
+        self._working: list[tuple[int, ServerSession, QueuedRequest]] = []
         self._restart_ns = RESTART_NS
         self._client.connect(clock.now_ns())
 
@@ -123,7 +123,7 @@ def main(args: Args) -> int:
     client = Loopback(clock, welcome)
     while not any(isinstance(event, ServerReady) for event in client.events()):
         clock.sleep_until_ns(clock.now_ns() + NS_PER_S // 100)
-    setting = Setting(
+    setting = RunConfig(
         robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
         limits=FR3_LIMITS,
         method=method_named(args.method),

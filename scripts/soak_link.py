@@ -26,9 +26,9 @@ from slow_link import slow_link
 from policies.scripted import FRANKA
 from robot_runtime.cli.options import Maybe, Milliseconds, OutputFile, Seed, Share, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import NS_PER_MS, NS_PER_S
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.events import PartReceived
 

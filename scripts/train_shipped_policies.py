@@ -7,7 +7,7 @@ python scripts/train_shipped_policies.py                # three hours of one cor
 python scripts/train_shipped_policies.py --no-train     # only write the model cards anew
 python scripts/train_shipped_policies.py --checkpoints fetch-seeing     # from pictures, recorded first
 
-The cards say what `robot-runtime lab` and `robot-runtime mobile` found (`sim/results`).
+The cards say what `robot-runtime bench methods` and `bench household` found (`sim/lab/results`).
 """
 
 import json
@@ -21,9 +21,9 @@ from typing import Literal
 from policies.flow.checkpoint import load, write_card
 from robot_runtime.cli.options import Some
 from robot_runtime.cli.script import run_script
-from sim.lab_policies import PREFIX, SHIPPED
-from sim.mobile_lab import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
-from sim.statistics import wilson_interval
+from sim.episodes.statistics import wilson_interval
+from sim.lab.household import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
+from sim.lab.policies import PREFIX, SHIPPED
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS
 
 SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
@@ -31,10 +31,10 @@ SEEING_ROUNDS, SEEING_OWN_EPISODES = 2, 110
 MORE_ESTIMATOR_STEPS = 2500
 """Of its eyes, every time."""
 MOBILE_ROWS = 4
-"""After which a mobile robot's policy is best asked again (`sim/results/mobile.json`): the method says 2."""
+"""After which a mobile robot's policy is best asked again (sim/lab/results/mobile.json); the method has 2."""
 RUNTIME = (sys.executable, "-m", "robot_runtime.cli")
 ROOT = Path(__file__).parent.parent
-CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "results"
+CHECKPOINTS, RESULTS = ROOT / "policies" / "checkpoints", ROOT / "sim" / "lab" / "results"
 NAMES = (*TABLE_TASKS, *HOUSEHOLD_TASKS, *(f"{task}{SEEING_SUFFIX}" for task in HOUSEHOLD_TASKS))
 
 

@@ -5,9 +5,9 @@ import pytest
 from beartype.roar import BeartypeCallHintParamViolation
 from jaxtyping import TypeCheckError
 
-from robot_runtime.core.action import GripperCommand, JointCommand
-from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.transforms import interpolate_planar, rotation_from_6d, turn_planar
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.values.action import GripperCommand, JointCommand
+from robot_runtime.core.values.transforms import interpolate_planar, rotation_from_6d, turn_planar
 from tests.checked import check_package
 
 

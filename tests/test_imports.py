@@ -60,7 +60,8 @@ def test_a_gateway_loads_neither_torch_nor_anything_of_the_projects_whose_client
 
 def test_importing_the_runtime_loads_neither_torch_nor_mujoco_nor_asyncio():
     code = (
-        "import sys, robot_runtime, robot_runtime.runner, robot_runtime.client, robot_runtime.cli;"
+        "import sys, robot_runtime, robot_runtime.cli;"
+        "import robot_runtime.robot.client, robot_runtime.robot.runner;"
         "print([name for name in ('torch', 'mujoco', 'matplotlib', 'cv2', 'asyncio') if name in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.notices import MAX_KINDS, Notices
+from robot_runtime.robot.notices import MAX_KINDS, Notices
 
 
 def heard() -> tuple[Notices, list[str]]:

@@ -2,7 +2,7 @@
 
 import gc
 
-from robot_runtime.realtime import real_time_thread
+from robot_runtime.robot.scheduling import real_time_thread
 
 
 def test_becoming_the_control_thread_leaves_the_process_running_and_its_collector_as_it_was():

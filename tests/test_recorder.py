@@ -15,13 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from robot_runtime.core.action import BasePoseCommand, Command, GripperCommand, JointCommand, PoseCommand
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.values.action import (
+    BasePoseCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.pace import Pace
-from robot_runtime.recorder import DatasetRecorder, Recording
-from robot_runtime.staged_episode import RecordingFailedError
+from robot_runtime.robot.pace import Pace
+from robot_runtime.robot.recorder import DatasetRecorder, Recording
+from robot_runtime.robot.staged_episode import RecordingFailedError
 from sim.tasks.household import mobile_schema
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")

@@ -14,11 +14,11 @@ from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
 from policies.flow.support import MAX_STEPS
-from policies.loading import ESTIMATOR
-from policies.policy import checked_execution_horizon
+from policies.load import ESTIMATOR
 from policies.shipped import find_checkpoint
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.policy import checked_execution_horizon
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, UnknownNameError
 
 FORMAT = 1

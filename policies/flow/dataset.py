@@ -13,10 +13,10 @@ from torch import Tensor
 
 from policies.flow.features import FeatureConfig, Normaliser, state_features
 from policies.flow.recipes import Offset, Plain, Recipe, Residual
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition, Reference
-from robot_runtime.core.row_statistics import row_origin
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition, Reference
+from robot_runtime.core.values.row_statistics import row_origin
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 
 HandPose = Callable[[Float[np.ndarray, " N"]], pin.SE3]

@@ -11,7 +11,7 @@ import pinocchio as pin
 from jaxtyping import Float
 
 from policies.flow.dataset import Demonstration
-from robot_runtime.core.state import Observation, RobotState, readonly
+from robot_runtime.core.values.state import Observation, RobotState, readonly
 from robot_runtime.errors import InvalidValueError
 
 

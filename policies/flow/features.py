@@ -16,10 +16,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.row_statistics import p_WE, world_base
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState, readonly
-from robot_runtime.core.transforms import rotation_to_6d
+from robot_runtime.core.values.row_statistics import p_WE, world_base
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState, readonly
+from robot_runtime.core.values.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
 NEAR = 0.3  # [m]: how far off the hand sees differences

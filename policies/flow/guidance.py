@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from robot_runtime.core.sampler_parts import SoftMask
+from robot_runtime.core.method.sampler_parts import SoftMask
 
 
 def soft_mask(mask: SoftMask, *, start: Tensor, end: Tensor, horizon: int) -> Tensor:

@@ -16,7 +16,7 @@ from policies.flow.guidance import calls_per_step
 from policies.flow.sampler import PreviousRows, denoise, timetable
 from policies.flow.selection import best_sample, coherence_weights, medoid
 from policies.flow.transfers import on_host, to_device
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     Consensus,
@@ -27,7 +27,7 @@ from robot_runtime.core.sampler_parts import (
     contrasts,
     num_samples,
 )
-from robot_runtime.core.schedule import answer_rows, finish_steps
+from robot_runtime.core.method.schedule import answer_rows, finish_steps
 
 _LARGEST = 1e15
 """Of a normalised number: networks square it in float32, which ends at 3e38."""

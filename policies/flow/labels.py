@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from policies.flow.dataset import Demonstration
 from policies.flow.demonstrations import StoredDemonstration
-from robot_runtime.core.action import ActionChunk, ActionSpec
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.values.action import ActionChunk, ActionSpec
+from robot_runtime.core.values.waypoints import Waypoints
 
 
 def relabelled(

@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from policies.estimator import Estimator
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.features import state_features
 from policies.flow.inference import CheckpointNetwork, ChunkSampler
 from policies.flow.recipes import recipe_name
 from policies.flow.sampled import SampledPolicy
 from policies.flow.support import supported_samplers, trained_roll_forward
-from robot_runtime.core.request_parts import RollForward
-from robot_runtime.core.row_statistics import RowStatistics, row_origin
-from robot_runtime.core.sampler_parts import BestOfSamples, SamplerPart
-from robot_runtime.core.schema import Schema, check_task
-from robot_runtime.core.state import Observation, RobotState
+from policies.vision.estimator import Estimator
+from robot_runtime.core.method.request_parts import RollForward
+from robot_runtime.core.method.sampler_parts import BestOfSamples, SamplerPart
+from robot_runtime.core.values.row_statistics import RowStatistics, row_origin
+from robot_runtime.core.values.schema import Schema, check_task
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 

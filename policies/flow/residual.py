@@ -21,8 +21,8 @@ from policies.flow.dataset import Demonstration
 from policies.flow.features import MIN_STD, state_features
 from policies.flow.losses import Network
 from policies.flow.recipes import Plain, Residual, recipe_to_dict
-from robot_runtime.core.correction import MAX_SIGMA, CorrectionHead, correction_inputs
-from robot_runtime.core.row_statistics import row_origin
+from robot_runtime.core.plan.correction import MAX_SIGMA, CorrectionHead, correction_inputs
+from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 

@@ -10,11 +10,11 @@ from jaxtyping import Float
 
 from policies.flow.inference import Batch, ChunkSampler
 from policies.flow.support import check_options
-from policies.policy import InferenceRequest, InfersByBatch, NewRows
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.capabilities import TRAINED_BY_LENGTH
-from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.method.capabilities import TRAINED_BY_LENGTH
+from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.policy import InferenceRequest, InfersByBatch, NewRows
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 
 logger = logging.getLogger(__name__)

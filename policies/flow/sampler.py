@@ -21,7 +21,7 @@ from torch import Tensor
 
 from policies.flow.guidance import guided, soft_mask
 from policies.flow.transfers import to_device
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
@@ -32,7 +32,7 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.schedule import flow_times
+from robot_runtime.core.method.schedule import flow_times
 
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """Rows (B, H, D) and their flow times (B, H) to velocities (B, H, D)."""

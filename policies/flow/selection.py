@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from policies.flow.guidance import soft_mask
-from robot_runtime.core.sampler_parts import SoftMask
+from robot_runtime.core.method.sampler_parts import SoftMask
 
 
 def coherence_weights(*, rho: float | None, start: Tensor, end: Tensor, horizon: int) -> Tensor:

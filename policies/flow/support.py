@@ -1,8 +1,8 @@
 """What a checkpoint can be asked for: sampler parts, prefix lengths, and options that make sense."""
 
 from policies.flow.recipes import LambdaMask, Masked, MixedSchedule, Offset, Plain, Prefix, Recipe, Residual
-from robot_runtime.core.request_parts import LastTarget, RollForward, TrackingLag
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.request_parts import LastTarget, RollForward, TrackingLag
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,

@@ -31,8 +31,8 @@ from policies.flow.recipes import (
     Residual,
     recipe_to_dict,
 )
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 

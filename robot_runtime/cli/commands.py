@@ -7,13 +7,11 @@ from typing import Annotated
 import tyro
 from tyro.conf import FlagCreatePairsOff, subcommand
 
-from robot_runtime.cli.bench import Bench
+from robot_runtime.cli.bench.commands import Bench
 from robot_runtime.cli.demo import Demo
 from robot_runtime.cli.describe import Describe
 from robot_runtime.cli.eval import Eval
 from robot_runtime.cli.keys import Keys
-from robot_runtime.cli.lab import Lab
-from robot_runtime.cli.mobile import Mobile
 from robot_runtime.cli.options import check, registry
 from robot_runtime.cli.record import Record
 from robot_runtime.cli.run import Run
@@ -25,8 +23,6 @@ Subcommand = (
     | Annotated[Serve, subcommand("serve")]
     | Annotated[Run, subcommand("run")]
     | Annotated[Eval, subcommand("eval")]
-    | Annotated[Lab, subcommand("lab")]
-    | Annotated[Mobile, subcommand("mobile")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Record, subcommand("record")]
     | Annotated[Describe, subcommand("describe")]

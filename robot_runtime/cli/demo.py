@@ -23,16 +23,16 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.run import refuse_fault
-from robot_runtime.core.capabilities import Capabilities, fitted
-from robot_runtime.core.choose import DEFAULT, Auto, Default, default_for, method_or_choice
-from robot_runtime.core.method import Method
+from robot_runtime.core.method.capabilities import Capabilities, resolve_method
+from robot_runtime.core.method.choose import DEFAULT, Auto, Default, default_for, method_or_choice
+from robot_runtime.core.method.table import Method
 from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from robot_runtime.core.executor import Tick
-    from sim.evaluate import Episode
+    from sim.episodes.evaluate import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,8 @@ class Demo:
 
     def _check(self, tasks: Sequence[str]) -> None:
         """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
-        from policies.loading import load_policy
-        from policies.policy import capabilities_of
+        from policies.load import load_policy
+        from robot_runtime.core.policy import capabilities_of
         from sim.tasks import make_task
 
         methods = [method_or_choice(name) for name in self._methods]
@@ -151,7 +151,7 @@ class Demo:
             can = capabilities_of(load_policy(task))
             for method in methods:
                 if isinstance(method, Method):
-                    fitted(method, can, policy=task)
+                    resolve_method(method, can, policy=task)
                     head_for(method, task, task=task)
 
     @property
@@ -163,8 +163,8 @@ class Demo:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         from robot_runtime.server.process import ServerProcess
-        from sim.realtime import RealTimeConfig, run_real_time
-        from sim.report import SNAPSHOT_PERIOD_NS
+        from sim.episodes.report import SNAPSHOT_PERIOD_NS
+        from sim.episodes.run_episode import RealTimeConfig, run_real_time
 
         out, duration_s = {}, self.duration_s or SHOWS[self.show].duration_s
         print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
@@ -195,10 +195,10 @@ class Demo:
 
     def _draw(self, output: Path, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
         """Videos and pictures of one task, as (file name, caption)."""
-        from policies.loading import load_policy
-        from sim.plots import plot_chunk_timelines
-        from sim.render import RenderingUnavailableError
-        from sim.report import write_side_by_side
+        from policies.load import load_policy
+        from sim.episodes.plots import plot_chunk_timelines
+        from sim.episodes.report import write_side_by_side
+        from sim.scene.render import RenderingUnavailableError
 
         media = []
         video = output / f"{task}.mp4"
@@ -217,7 +217,7 @@ class Demo:
         return [*media, (picture.name, caption)]
 
     def _write_page(self, output: Path, table: list[list[str]], media: list[tuple[str, str]]) -> None:
-        from sim.report import write_html
+        from sim.episodes.report import write_html
 
         page = output / "index.html"
         write_html(
@@ -265,7 +265,7 @@ def _row(show: _Show, task: str, method: str, episode: "Episode") -> list[str]:
 
 
 def _episode_figures(episode: "Episode") -> dict:
-    from sim.statistics import summarise
+    from sim.episodes.statistics import summarise
 
     figures = summarise([episode.result])
     return {**figures, "completion_s": episode.result.score.completion_s}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional
 
 from robot_runtime.cli.options import InputFolder, Maybe, Several, Within, check_option, need
-from robot_runtime.core.conventions import CONVENTIONS, RAD_PER_DEGREE
+from robot_runtime.core.values.conventions import CONVENTIONS, RAD_PER_DEGREE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,11 @@ class Describe:
 
     def main(self) -> int:
         """Write the file and say what was found; returns the exit code."""
-        from policies.loading import local_folder
+        from policies.load import local_folder
 
         check_option("POLICY", InputFolder, folder := local_folder(self.policy))
         need("lerobot", "torch")
-        from policies.lerobot_describe import Told, describe  # takes seconds
+        from policies.lerobot.describe import Told, describe  # takes seconds
 
         units = {None: None, "rad": 1.0, "degrees": RAD_PER_DEGREE}
         told = Told(

@@ -23,16 +23,23 @@ from robot_runtime.cli.options import (
     Within,
     need,
 )
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.choose import DEFAULT, Auto, Default, choose_method, default_for, method_or_choice
-from robot_runtime.core.latency import LATENCY_QUANTILE
-from robot_runtime.core.method import Method
+from robot_runtime.core.method.choose import (
+    DEFAULT,
+    Auto,
+    Default,
+    choose_method,
+    default_for,
+    method_or_choice,
+)
+from robot_runtime.core.method.latency import LATENCY_QUANTILE
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.results import keep, keep_text
 
 if TYPE_CHECKING:
-    from sim.evaluate import EpisodeResult
-    from sim.evaluation import EvaluationConfig
-    from sim.traces import LatencyTrace
+    from sim.episodes.evaluate import EpisodeResult
+    from sim.episodes.evaluation import EvaluationConfig
+    from sim.episodes.traces import LatencyTrace
 
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
@@ -75,11 +82,11 @@ class Eval:
     """Write a picture of the results to this file; its ending says the format: .png, .svg, .pdf."""
 
     def main(self) -> int:
-        from sim.delay import SAMPLING_SHARE
-        from sim.evaluation import EvaluationConfig, try_out
-        from sim.statistics import summarise, to_json, what_was_otherwise
+        from sim.episodes.delay import SAMPLING_SHARE
+        from sim.episodes.evaluation import EvaluationConfig, try_out
+        from sim.episodes.statistics import summarise, to_json, what_was_otherwise
+        from sim.episodes.traces import constant, find_trace
         from sim.tasks import make_task
-        from sim.traces import constant, find_trace
 
         make_task(self.task)
         if self.plot is not None:
@@ -108,7 +115,7 @@ class Eval:
             keep_text(self.json, to_json(config, results))
             print(f"results: {self.json}")
         if self.plot is not None:
-            from sim.plots import plot_evaluation
+            from sim.episodes.plots import plot_evaluation
 
             keep(self.plot, lambda path: plot_evaluation(results, title=self._title(), path=path))
             print(f"picture: {self.plot}")
@@ -125,8 +132,8 @@ class Eval:
         method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
         if isinstance(method, Method):
             return method
-        from policies.policy import capabilities_of
-        from sim.evaluation import policy_for
+        from robot_runtime.core.policy import capabilities_of
+        from sim.episodes.evaluation import policy_for
 
         policy = policy_for(self.task, self._policy_name())
         capabilities = capabilities_of(policy)
@@ -150,7 +157,7 @@ class Eval:
 
     def _with_progress(self, config: "EvaluationConfig") -> "list[EpisodeResult]":
         from robot_runtime.cli.progress import counted
-        from sim.evaluation import evaluate
+        from sim.episodes.evaluation import evaluate
 
         with counted() as progress:
             bar = progress.add_task(self._title(), total=self.episodes)

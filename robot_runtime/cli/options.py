@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from policies.loading import policy_names
+from policies.load import policy_names
 from robot_runtime.cli.errors import reason
-from robot_runtime.core.method import METHODS
+from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.transport.address import AddressError, address_to_connect, address_to_listen, host_and_port
 

@@ -46,9 +46,9 @@ class Record:
         need("lerobot")
         if not self.resume and self.output.exists():
             raise InvalidValueError(f"--output: {self.output} exists (--resume goes on in one)")
-        from policies.loading import load_policy
-        from sim.learner import Learner
-        from sim.recording import record_expert
+        from policies.load import load_policy
+        from sim.demonstrations.learner import Learner
+        from sim.demonstrations.recording import record_expert
         from sim.tasks import make_task
 
         task = make_task(self.task)

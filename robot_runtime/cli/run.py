@@ -22,8 +22,8 @@ from robot_runtime.cli.options import (
     Within,
 )
 from robot_runtime.cli.signals import Ended, own_handler
-from robot_runtime.core.choose import DEFAULT, method_or_choice
-from robot_runtime.core.method import Method
+from robot_runtime.core.method.choose import DEFAULT, method_or_choice
+from robot_runtime.core.method.table import Method
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import RobotStoppedError
 from robot_runtime.keys import RobotKeys
@@ -32,7 +32,7 @@ from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from robot_runtime.core.executor import Tick
-    from sim.evaluate import Episode
+    from sim.episodes.evaluate import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Run:
 
     def main(self) -> int:
         from policies.correction import head_for
-        from sim.realtime import RealTimeConfig, run_real_time
+        from sim.episodes.run_episode import RealTimeConfig, run_real_time
 
         method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
         head = head_for(method, self.correction, task=self.task) if isinstance(method, Method) else None

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from policies.policy import Policy
 from robot_runtime.cli.options import (
     SHIPPED,
     Batch,
@@ -39,18 +38,19 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.signals import Ended, exit_code, own_handler
+from robot_runtime.core.policy import Policy
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
-from robot_runtime.server.account import Account
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
+from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from robot_runtime.server.gateways import process
-    from robot_runtime.server.metrics import MetricsServer
+    from robot_runtime.server.metrics_http import MetricsServer
 
 logger = logging.getLogger(__name__)
 _SWITCH_INTERVAL_S = 0.0005
@@ -109,7 +109,7 @@ class Serve:
     """HOST:PORT at which to answer GR00T's clients too, over ZeroMQ, with the first policy."""
     names: Maybe[InputFile] = None
     """JSON file that says which entry of the other projects' observations is what, and in which unit, see
-    `server/gateways/names.py`."""
+    `server/gateways/key_map.py`."""
     gateway_keys: Maybe[InputFolder] = None
     """With --keys: the folder of the robot as which the other projects' clients are answered."""
     token: Maybe[InputFile] = None
@@ -121,7 +121,7 @@ class Serve:
 
     def main(self) -> int:
         """Serve the policies that were asked for; returns the exit code."""
-        from policies.loading import load_policy  # loads torch for a trained policy: not before it is needed
+        from policies.load import load_policy  # loads torch for a trained policy: not before it is needed
 
         how: dict[str, Any] = {
             "device": self.device,
@@ -139,10 +139,10 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
     """Serve what these functions load until SIGINT (exit code 130) or SIGTERM (0)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _check(args)
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, ServerMetrics] = {}
     with nullcontext() if args.metrics is None else _metrics_server(args.metrics, accounts):
         policies = [load_one() for load_one in load]
-        accounts |= {policy.name: Account() for policy in policies}
+        accounts |= {policy.name: ServerMetrics() for policy in policies}
         if args.torch_threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(args.torch_threads)
         tune_process()
@@ -222,14 +222,14 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
     started: list[process.GatewayProcess] = []
     with ExitStack() as stack:
         if _has_gateway(args):
-            from robot_runtime.server.gateways.asking import Served
-            from robot_runtime.server.gateways.names import Names
+            from robot_runtime.server.gateways.key_map import KeyMap
+            from robot_runtime.server.gateways.policy_session import Served
             from robot_runtime.server.gateways.process import GatewayProcess, Settings
 
             common: dict[str, Any] = {
                 "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
                 "policies": [Served.of(policy).to_dict() for policy in policies],
-                "names": None if args.names is None else Names.load(args.names),
+                "names": None if args.names is None else KeyMap.load(args.names),
                 "token": None if args.token is None else _token(args.token),
                 "keys": None if args.gateway_keys is None else str(args.gateway_keys),
                 "tls": None if args.lerobot_tls is None else tuple(map(str, args.lerobot_tls)),
@@ -260,9 +260,9 @@ def _check(args: Serve) -> None:
     if args.lerobot_tls is not None:
         _check_tls(*args.lerobot_tls)
     if args.names is not None:
-        from robot_runtime.server.gateways.names import Names
+        from robot_runtime.server.gateways.key_map import KeyMap
 
-        Names.load(args.names)
+        KeyMap.load(args.names)
 
 
 def _has_gateway(args: Serve) -> bool:
@@ -298,8 +298,8 @@ def _check_tls(certificate: Path, key: Path) -> None:
         raise InvalidValueError(f"cannot read what TLS needs: {error}") from error
 
 
-def _metrics_server(address: str, accounts: dict[str, Account]) -> "MetricsServer":
-    from robot_runtime.server.metrics import MetricsServer  # most servers do without
+def _metrics_server(address: str, accounts: dict[str, ServerMetrics]) -> "MetricsServer":
+    from robot_runtime.server.metrics_http import MetricsServer  # most servers do without
 
     return MetricsServer(address, accounts)
 

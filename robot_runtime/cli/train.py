@@ -97,7 +97,7 @@ class Train:
     dataset: Several[InputFolder] = ()
     """LeRobot datasets made by `record`. From those with pictures a policy learns to see the scene by itself,
     from those without to be told it."""
-    glimpses: Maybe[AnyCount] = None
+    random_views: Maybe[AnyCount] = None
     """With --dataset: number of pictures of scenes drawn anew with the robot anywhere, so that its place
     tells nothing of where things are; 20,000 for a mobile robot and 0 otherwise if not given."""
     estimator_steps: Maybe[AnyCount] = None
@@ -157,9 +157,9 @@ class Train:
     def _recipe(self) -> "Recipe":
         """The recipe with its options; InvalidValueError if they do not go together."""
         from policies.flow.recipes import NEEDS_INIT, make_recipe
-        from policies.policy import checked_execution_horizon
+        from robot_runtime.core.policy import checked_execution_horizon
         from sim.experts import action_spec_of
-        from sim.model import SERVO_LAG_S
+        from sim.scene.model import SERVO_LAG_S
         from sim.tasks import make_task
 
         options: dict[str, object] = {} if self.max_delay is None else {"max_delay": self.max_delay}
@@ -177,12 +177,12 @@ class Train:
             raise InvalidValueError("--execution-horizon goes with --network flow")
         if self.network != "flow" and self.init is not None:
             raise InvalidValueError(f"--init goes with --network flow, {self.network} starts anew")
-        if not self.dataset and (self.estimator_steps is not None or self.glimpses is not None):
+        if not self.dataset and (self.estimator_steps is not None or self.random_views is not None):
             raise InvalidValueError(
-                "--estimator-steps and --glimpses go with --dataset: only pictures need an estimator"
+                "--estimator-steps and --random-views go with --dataset: only pictures need an estimator"
             )
-        if self.glimpses and not self.is_mobile:
-            raise InvalidValueError("--glimpses are of mobile robots")
+        if self.random_views and not self.is_mobile:
+            raise InvalidValueError("--random-views are of mobile robots")
         if self.labels == "world" and not make_task(self.task[0]).schema.has_base:
             raise InvalidValueError(f"--labels world is for mobile robots, {self.task[0]} has none")
         if isinstance(recipe, NEEDS_INIT) and self.init is None:
@@ -253,7 +253,7 @@ class Train:
         progress: Progress,
     ) -> int:
         """Write LeRobot's files and our sidecar; returns the number of steps."""
-        from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+        from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
         given = self._given("steps", "batch_size", "learning_rate", "width")
         if self.is_mobile:

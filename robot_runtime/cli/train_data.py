@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from rich.progress import Progress
 
 from robot_runtime.cli.progress import advance, report_steps
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 
 if TYPE_CHECKING:
-    from policies.estimator import Estimator
     from policies.flow.checkpoint import Checkpoint
     from policies.flow.dataset import Demonstration
+    from policies.vision.estimator import Estimator
     from robot_runtime.cli.train import Train
-    from sim.training_data import TrainingData
+    from sim.demonstrations.training_data import TrainingData
 
 EPISODES = MappingProxyType(
     {
@@ -39,7 +39,7 @@ GLIMPSES = 20_000
 def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
     """From the datasets if there are any."""
     if options.dataset:
-        from policies.lerobot_data import load_dataset
+        from policies.lerobot.data import load_dataset
 
         for folder in options.dataset:
             _refuse_other_rate(folder)
@@ -60,7 +60,7 @@ def _refuse_other_rate(dataset: Path) -> None:
 def _without_pictures(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
     """From the file if it is there, else collected, and kept if a file is named."""
     from policies.flow.demonstrations import load_demonstrations, save_demonstrations
-    from sim.demonstrations import collect
+    from sim.demonstrations.demonstrations import collect
 
     if options.demonstrations is not None and options.demonstrations.exists():
         return load_demonstrations(options.demonstrations)
@@ -86,14 +86,14 @@ def training_data(
     progress: Progress,
 ) -> "TrainingData":
     """Demonstrations as the network is to learn them; with pictures, an estimator is trained first."""
-    from sim.training_data import by_estimates, by_labels, refuse_others
+    from sim.demonstrations.training_data import by_estimates, by_labels, refuse_others
 
     if not options.dataset:
         return by_labels(options.task[0], demonstrations, options.labels)
     refuse_others(options.task[0], demonstrations)
     has_pictures = any(d.observation.images for d in demonstrations)
-    if not has_pictures and (options.estimator_steps is not None or options.glimpses is not None):
-        raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --glimpses")
+    if not has_pictures and (options.estimator_steps is not None or options.random_views is not None):
+        raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --random-views")
     more = _without_pictures(options, progress) if options.episodes or options.demonstrations else ()
     if not has_pictures:
         return by_labels(options.task[0], [*demonstrations, *more], options.labels)
@@ -113,18 +113,18 @@ def _estimator(
 
     That one is kept as it is if no number of steps is given.
     """
-    from policies.estimator import Estimator
-    from policies.estimator_train import EstimatorTrainConfig
-    from policies.loading import ESTIMATOR
+    from policies.load import ESTIMATOR
     from policies.shipped import find_checkpoint
-    from sim.training_data import learn_to_see
+    from policies.vision.estimator import Estimator
+    from policies.vision.train import EstimatorTrainConfig
+    from sim.demonstrations.training_data import learn_to_see
 
     folder, start, num_before = None if options.init is None else find_checkpoint(options.init), None, 0
     if init is not None and folder is not None and (folder / ESTIMATOR).is_file():
         start = Estimator.load(folder)
-        if options.estimator_steps is None and options.glimpses is not None:
+        if options.estimator_steps is None and options.random_views is not None:
             raise InvalidValueError(
-                f"{options.init} keeps its eyes, which look at no --glimpses without --estimator-steps"
+                f"{options.init} keeps its eyes, which look at no --random-views without --estimator-steps"
             )
         if options.estimator_steps is None:
             keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]
@@ -133,19 +133,21 @@ def _estimator(
     config = EstimatorTrainConfig(seed=options.seed)
     if options.estimator_steps is not None:
         config = replace(config, steps=options.estimator_steps)
-    num_glimpses = options.glimpses if options.glimpses is not None else GLIMPSES * options.is_mobile
-    looked = progress.add_task("glimpses", note="", total=num_glimpses)
+    num_random_views = (
+        options.random_views if options.random_views is not None else GLIMPSES * options.is_mobile
+    )
+    looked = progress.add_task("glimpses", note="", total=num_random_views)
     bar = progress.add_task("learn to see", note="", total=config.steps)
     estimator, errors = learn_to_see(
         options.task[0],
         demonstrations,
         config,
         init=start,
-        num_glimpses=num_glimpses,
-        on_glimpse=lambda num: progress.update(looked, completed=num),
+        num_random_views=num_random_views,
+        on_random_view=lambda num: progress.update(looked, completed=num),
         on_step=report_steps(progress, bar),
     )
     progress.print("held-out pictures: " + ", ".join(f"{k} {v:.3f}" for k, v in errors.items()))
     rounded = {f"estimator_{name}": round(value, 4) for name, value in errors.items()}
     num_steps = num_before + config.steps
-    return estimator, {"glimpses": num_glimpses, "estimator_steps": num_steps, **rounded}
+    return estimator, {"glimpses": num_random_views, "estimator_steps": num_steps, **rounded}

@@ -18,9 +18,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.shapes import UInt8
-from robot_runtime.core.state import Image
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.shapes import UInt8
+from robot_runtime.core.values.state import Image
 
 TORN_SHARE = 8
 """One row of so many, or more, at the top or at the bottom has to be old for a picture to be torn."""

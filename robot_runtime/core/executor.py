@@ -7,7 +7,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from robot_runtime.core.action import (
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.method.request_parts import Synchronous
+from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan.blend import Blender
+from robot_runtime.core.plan.correction import Corrector, ResidualHead
+from robot_runtime.core.plan.counts import Counts
+from robot_runtime.core.plan.limiter import Clip, ClipTally, Limiter
+from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.plan.open_requests import OpenRequests, PartOutcome, Pending
+from robot_runtime.core.plan.predict import HandPose
+from robot_runtime.core.plan.request_planner import ChunkRequest, RequestPlanner
+from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, has_enough_rows
+from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
+from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample, Seam, Source
+from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.safety import Cause, Mode, next_mode
+from robot_runtime.core.state_watch import StateLimits, StateWatch
+from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
@@ -18,28 +36,10 @@ from robot_runtime.core.action import (
     PoseCommand,
     command_at_state,
 )
-from robot_runtime.core.blend import Blender
-from robot_runtime.core.correction import Corrector, ResidualHead
-from robot_runtime.core.counts import Counts
-from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.limiter import Clip, ClipTally, Limiter
-from robot_runtime.core.limits import Limits
-from robot_runtime.core.method import Method
-from robot_runtime.core.open_requests import OpenRequests, PartOutcome, Pending
-from robot_runtime.core.predict import HandPose
-from robot_runtime.core.request import ChunkRequest, RequestPlanner
-from robot_runtime.core.request_parts import StopAndAsk
-from robot_runtime.core.row_statistics import RowStatistics
-from robot_runtime.core.safety import Cause, Mode, next_mode
-from robot_runtime.core.splice import Arrival, first_row_due_ns, has_enough_rows
-from robot_runtime.core.splice_parts import FromRowZero, NotBeforePlanned
-from robot_runtime.core.standing import PATIENCE_NS, Standstill
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.state_watch import StateLimits, StateWatch
-from robot_runtime.core.timeline import ChunkTimeline, Phase, Sample, Seam, Source
-from robot_runtime.core.transforms import quaternion_from_rotation
-from robot_runtime.core.waypoints import Waypoints
-from robot_runtime.core.whole_body import WholeBody
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import quaternion_from_rotation
+from robot_runtime.core.values.waypoints import Waypoints
 
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""
@@ -147,7 +147,7 @@ class Executor:
         self._corrector = Corrector(
             method.correction, correction_head, action_spec=action_spec, counts=self.counts
         )
-        self._waits_on_purpose = isinstance(method.request, StopAndAsk)
+        self._waits_on_purpose = isinstance(method.request, Synchronous)
         self._state: RobotState | None = None
         self._ticked_ns: int | None = None
         self._limiter, self._period_ns = Limiter(limits, period_ns=control_period_ns), control_period_ns

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robot_runtime.core.action import (
+from robot_runtime.core.safety import Cause
+from robot_runtime.core.values.action import (
     NS_PER_S,
     BasePoseCommand,
     Command,
     JointCommand,
     PoseCommand,
 )
-from robot_runtime.core.safety import Cause
-from robot_runtime.core.shapes import Float
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import integrate_twist, wrap_angle
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import integrate_twist, wrap_angle
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import Struct
 
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart, contrasts, num_samples
-from robot_runtime.wire.jobs import Job
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart, contrasts, num_samples
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.wire.request_queue import QueuedRequest
 
 WAIT_SHARE = 0.1
 """Of the time that one request takes alone: the longest that it waits for others."""
@@ -147,9 +147,9 @@ _AS_MEASURED = _Pace(1.0)
 class Choice(Struct, frozen=True, kw_only=True, gc=False):
     """What to do now."""
 
-    batch: tuple[Job, ...] = ()
+    batch: tuple[QueuedRequest, ...] = ()
     """To be run together."""
-    too_late: tuple[Job, ...] = ()
+    too_late: tuple[QueuedRequest, ...] = ()
     """To be shed."""
     look_again_ns: int | None = None
     """When to choose again if nothing happens before; None: when something does."""
@@ -179,7 +179,9 @@ class Batcher:
         if len(self._rhythms) > _MAX_RHYTHMS:
             del self._rhythms[next(iter(self._rhythms))]
 
-    def ended(self, batch: Sequence[Job], took_ns: int, now_ns: int, *, was_stopped: bool = False) -> None:
+    def ended(
+        self, batch: Sequence[QueuedRequest], took_ns: int, now_ns: int, *, was_stopped: bool = False
+    ) -> None:
         """A batch has ended, or was given up; the policy is idle."""
         sampler = batch[0].request.sampler
         self._idle_ns = now_ns
@@ -197,7 +199,7 @@ class Batcher:
         if len(self._alone_until_ns) > _MAX_RHYTHMS:
             del self._alone_until_ns[next(iter(self._alone_until_ns))]
 
-    def choose(self, waiting: Sequence[Job], now_ns: int) -> Choice:
+    def choose(self, waiting: Sequence[QueuedRequest], now_ns: int) -> Choice:
         """What an idle policy is to do. waiting: one request of each robot, most urgent first."""
         if len(waiting) == len(self._rhythms) == 1:  # a robot alone: nobody to wait for, nothing to weigh
             return Choice(batch=tuple(waiting))
@@ -217,19 +219,19 @@ class Batcher:
             return Choice(too_late=too_late, look_again_ns=until_ns)
         return Choice(batch=best_batch(alike, now_ns, self.times), too_late=too_late)
 
-    def _latest_start_ns(self, jobs: Sequence[Job], size: int) -> int:
+    def _latest_start_ns(self, jobs: Sequence[QueuedRequest], size: int) -> int:
         """When a batch of `size` has to start for all of the jobs to be in time."""
         took_ns = self.times.longest_ns(size, jobs[0].request.sampler)
         return min(job.expires_ns for job in jobs) - took_ns
 
-    def _too_late(self, waiting: Sequence[Job], now_ns: int) -> tuple[Job, ...]:
+    def _too_late(self, waiting: Sequence[QueuedRequest], now_ns: int) -> tuple[QueuedRequest, ...]:
         late = tuple(job for job in waiting if now_ns > self._latest_start_ns([job], 1))
         return late if len(late) < len(waiting) else ()  # with nobody else to serve it may as well be tried
 
-    def _is_alone(self, job: Job, now_ns: int) -> bool:
+    def _is_alone(self, job: QueuedRequest, now_ns: int) -> bool:
         return now_ns < self._alone_until_ns.get(job.peer, now_ns)
 
-    def _resting(self, waiting: Sequence[Job], now_ns: int) -> list[Job]:
+    def _resting(self, waiting: Sequence[QueuedRequest], now_ns: int) -> list[QueuedRequest]:
         """Those that give way to others, which wait or have only just been answered."""
         if now_ns >= self._rest_until_ns:
             return []
@@ -238,7 +240,7 @@ class Batcher:
             return []
         return [job for job, heavy in zip(waiting, is_heavy, strict=True) if heavy]
 
-    def _wait_until_ns(self, alike: Sequence[Job], now_ns: int) -> int | None:
+    def _wait_until_ns(self, alike: Sequence[QueuedRequest], now_ns: int) -> int | None:
         """Until when to wait for one more robot; None if that is not worth it."""
         if len(alike) >= self.times.max_size:
             return None
@@ -256,7 +258,7 @@ class Batcher:
         return None
 
 
-def best_batch(waiting: Sequence[Job], now_ns: int, times: BatchTimes) -> tuple[Job, ...]:
+def best_batch(waiting: Sequence[QueuedRequest], now_ns: int, times: BatchTimes) -> tuple[QueuedRequest, ...]:
     """The first batch of the plan by which most requests are in time, and of those by which they wait least.
 
     A plan runs all that wait b at a time, most urgent first, leaving out what such a batch would be too late
@@ -274,13 +276,13 @@ def best_batch(waiting: Sequence[Job], now_ns: int, times: BatchTimes) -> tuple[
 class _Plan:
     """What comes of running requests so many at a time."""
 
-    first: tuple[Job, ...]
+    first: tuple[QueuedRequest, ...]
     num_in_time: int
     waited_ns: int
     """Sum over requests of when their batch ends."""
 
 
-def _planned(waiting: Sequence[Job], now_ns: int, times: BatchTimes, size: int) -> _Plan:
+def _planned(waiting: Sequence[QueuedRequest], now_ns: int, times: BatchTimes, size: int) -> _Plan:
     sampler, left, first, start_ns = waiting[0].request.sampler, list(waiting), None, now_ns
     num_in_time = waited_ns = 0
     while left:

@@ -3,7 +3,7 @@
 import logging
 
 from robot_runtime.clock import Clock
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S
 
 EVERY_NS = 10 * NS_PER_S
 """One kind of trouble gets a line at once, and then one so often, with a count."""

@@ -5,7 +5,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from robot_runtime.core.action import NS_PER_MS
+from robot_runtime.core.values.action import NS_PER_MS
 
 
 @dataclass(frozen=True, kw_only=True)

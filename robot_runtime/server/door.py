@@ -1,7 +1,7 @@
 """What a policy has to be before a server opens its address for it: `checked_welcome`."""
 
-from policies.policy import Policy, capabilities_of
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.policy import Policy, capabilities_of
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import PolicyError
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import LIMITS, ProtocolError

@@ -21,13 +21,13 @@ import numpy as np
 import pinocchio as pin
 from msgspec import Struct
 
-from policies.policy import InferenceRequest, Policy, answers_batches
 from robot_runtime.clock import Clock
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.sampler_parts import PREFIXLESS, SamplerPart, num_samples
-from robot_runtime.core.schedule import answer_rows
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart, num_samples
+from robot_runtime.core.method.schedule import answer_rows
+from robot_runtime.core.policy import InferenceRequest, Policy, answers_batches
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import PolicyError
 from robot_runtime.jpeg import decode_jpeg
 from robot_runtime.server.batcher import Measured, batch_sizes
@@ -35,8 +35,8 @@ from robot_runtime.server.complaints import Complaints
 from robot_runtime.wire.arrays import is_finite
 from robot_runtime.wire.codec import with_images
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ErrorCode
+from robot_runtime.wire.request_queue import QueuedRequest
 
 logger = logging.getLogger(__name__)
 CLOSE_S = 0.25
@@ -49,7 +49,7 @@ _WHATEVER = (Exception, SystemExit)
 class Block(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Rows that are final."""
 
-    job: Job
+    job: QueuedRequest
     first_row: int
     rows: np.ndarray
     is_last: bool
@@ -60,7 +60,7 @@ class Block(Struct, frozen=True, kw_only=True, eq=False, gc=False):
 class Failure(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """The policy did not give a chunk; `message` is fit for the client."""
 
-    job: Job
+    job: QueuedRequest
     code: ErrorCode
     message: str
 
@@ -68,7 +68,7 @@ class Failure(Struct, frozen=True, kw_only=True, eq=False, gc=False):
 class Done(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """The batch has ended, and the worker is idle; jobs without all of their rows were given up."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[QueuedRequest, ...]
     infer_ns: int
     """Time it took [ns]."""
     was_stopped: bool
@@ -91,11 +91,11 @@ class Engine:
         self._clock = clock
         self._ring = ring
         self._complaints = Complaints(logger, clock)
-        self._batches: SimpleQueue[tuple[Job, ...] | None] = SimpleQueue()
+        self._batches: SimpleQueue[tuple[QueuedRequest, ...] | None] = SimpleQueue()
         self._results: deque[Result] = deque()
         self._warm: SimpleQueue[Measured | Exception] = SimpleQueue()
         self._is_stopped = False
-        self._running: tuple[Job, ...] = ()
+        self._running: tuple[QueuedRequest, ...] = ()
         self._thread = Thread(target=self._run, name="policy", daemon=True)
 
     def warm_up(self) -> Measured:
@@ -117,7 +117,7 @@ class Engine:
         """Once, what came of warming up; None before it is over."""
         return None if self._warm.empty() else self._warm.get()
 
-    def start(self, jobs: Sequence[Job]) -> None:
+    def start(self, jobs: Sequence[QueuedRequest]) -> None:
         """Run jobs that want the same sampler part; only when idle."""
         assert self.is_idle
         self.is_idle = self._is_stopped = False
@@ -125,7 +125,7 @@ class Engine:
         self._batches.put(self._running)
 
     @property
-    def running(self) -> tuple[Job, ...]:
+    def running(self) -> tuple[QueuedRequest, ...]:
         """The jobs the worker is at."""
         return self._running
 
@@ -168,7 +168,7 @@ class Engine:
             took_ns = self._clock.now_ns() - started_ns
             self._post(Done(jobs=jobs, infer_ns=took_ns, was_stopped=self._is_stopped))
 
-    def _infer(self, jobs: tuple[Job, ...], started_ns: int) -> None:
+    def _infer(self, jobs: tuple[QueuedRequest, ...], started_ns: int) -> None:
         sent = dict.fromkeys(jobs, 0)
         requests = {}
         for job in jobs:
@@ -181,7 +181,9 @@ class Engine:
         if requests:
             self._try(requests, sent, started_ns)
 
-    def _try(self, requests: dict[Job, InferenceRequest], sent: dict[Job, int], started_ns: int) -> None:
+    def _try(
+        self, requests: dict[QueuedRequest, InferenceRequest], sent: dict[QueuedRequest, int], started_ns: int
+    ) -> None:
         """Answer the requests together, or if that fails each by itself; `sent` loses those that are over."""
         sampler = next(iter(requests)).request.sampler
         try:
@@ -198,8 +200,8 @@ class Engine:
     def _hand_over(
         self,
         steps: Iterator[list[np.ndarray]],
-        jobs: tuple[Job, ...],
-        sent: dict[Job, int],
+        jobs: tuple[QueuedRequest, ...],
+        sent: dict[QueuedRequest, int],
         started_ns: int,
     ) -> None:
         """Post rows as they come, but for those that were sent before."""
@@ -227,7 +229,9 @@ class Engine:
         left = {job.request.request_id: come[job] for job in jobs if job in sent}
         raise PolicyError(f"it ended early; rows by request: {left}")
 
-    def _post_new(self, sent: dict[Job, int], job: Job, rows: np.ndarray, started_ns: int) -> bool:
+    def _post_new(
+        self, sent: dict[QueuedRequest, int], job: QueuedRequest, rows: np.ndarray, started_ns: int
+    ) -> bool:
         """True if there are any."""
         if not len(rows):
             return False
@@ -245,7 +249,7 @@ class Engine:
             del sent[job]
         return True
 
-    def _give_up(self, sent: dict[Job, int], job: Job, error: Exception) -> None:
+    def _give_up(self, sent: dict[QueuedRequest, int], job: QueuedRequest, error: Exception) -> None:
         """One request fails; what the client is told says no more of the server than it needs to know."""
         name = self._policy.name
         if isinstance(error, ValueError):
@@ -257,7 +261,9 @@ class Engine:
             self._complaints.say(str(type(error)), f"policy {name} failed", error)
             self._fail(sent, job, ErrorCode.INTERNAL, f"policy {name} failed; the server's log says why")
 
-    def _fail(self, sent: dict[Job, int], job: Job, code: ErrorCode, message: str) -> None:
+    def _fail(
+        self, sent: dict[QueuedRequest, int], job: QueuedRequest, code: ErrorCode, message: str
+    ) -> None:
         del sent[job]
         self._post(Failure(job=job, code=code, message=message))
 
@@ -266,7 +272,7 @@ class Engine:
         self._ring()
 
 
-def _arguments(job: Job) -> InferenceRequest:
+def _arguments(job: QueuedRequest) -> InferenceRequest:
     """ProtocolError: an image is not what the request says it is."""
     request = with_images(job.request, job.pictures, decode_jpeg) if job.pictures else job.request
     return InferenceRequest(

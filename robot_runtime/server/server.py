@@ -13,22 +13,22 @@ from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 
-from policies.policy import Policy
 from robot_runtime.clock import Clock, MonotonicClock
-from robot_runtime.core.action import NS_PER_MS, NS_PER_S
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 from robot_runtime.keys import ServerKeys
-from robot_runtime.mailbox import Doorbell
-from robot_runtime.server.account import Account
+from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.engine import CLOSE_S
+from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.service import Service
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import Sealed, encode, read_header
-from robot_runtime.wire.forms import HelloForm
 from robot_runtime.wire.frames import Buffer, ProtocolError
+from robot_runtime.wire.payloads import WireHello
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
@@ -53,7 +53,7 @@ class PolicyServer:
         max_batch: int = MAX_BATCH,
         keys: ServerKeys | None = None,
         is_open: bool = False,
-        accounts: dict[str, Account] | None = None,
+        accounts: dict[str, ServerMetrics] | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Warms the policies up, one after the other, and only then opens the address.
@@ -82,7 +82,7 @@ class PolicyServer:
                 self._services[policy.name] = Service(
                     policy,
                     policies=names,
-                    account=self._accounts.setdefault(policy.name, Account()),
+                    account=self._accounts.setdefault(policy.name, ServerMetrics()),
                     clock=self._clock,
                     ring=self._doorbell.ring,
                     heartbeat_ns=heartbeat_ns,
@@ -214,7 +214,7 @@ class PolicyServer:
 
     def _key_of(self, peer: bytes, received: Sealed | ProtocolError) -> str | None:
         """Of a greeting, whose key the peer has; None without keys."""
-        is_greeting = isinstance(received, Sealed) and isinstance(received.form, HelloForm)
+        is_greeting = isinstance(received, Sealed) and isinstance(received.form, WireHello)
         return self._transport.doorman.name_of(peer) if is_greeting else None
 
     def _service_that_knows(self, peer: bytes) -> Service:
@@ -224,7 +224,7 @@ class PolicyServer:
 
     def _service_of(self, peer: bytes, knows: Service, received: Sealed | ProtocolError) -> Service:
         """Whom an arrival is for: a greeting names its policy."""
-        if not isinstance(received, Sealed) or not isinstance(received.form, HelloForm):
+        if not isinstance(received, Sealed) or not isinstance(received.form, WireHello):
             return knows
         named = self._services.get(received.form.policy, next(iter(self._services.values())))
         if knows is not named and knows.knows(peer):

@@ -14,15 +14,15 @@ batch after that. Requests that wait stay where they are.
 import logging
 from collections.abc import Callable, Collection
 
-from policies.policy import Policy
 from robot_runtime.clock import Clock
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import SchemaMismatchError
-from robot_runtime.server.account import Account
 from robot_runtime.server.batcher import Batcher, BatchTimes
 from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.door import checked_welcome
 from robot_runtime.server.engine import CLOSE_S, Block, Done, Engine, Failure, Result
+from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Packet
@@ -39,7 +39,7 @@ class Service:
         policy: Policy,
         *,
         policies: Collection[str],
-        account: Account,
+        account: ServerMetrics,
         clock: Clock,
         ring: Callable[[], None],
         heartbeat_ns: int,

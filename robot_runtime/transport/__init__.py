@@ -1,4 +1,4 @@
-"""Frames over ZeroMQ: DEALER on the robot (`client.py`), ROUTER on the server (`server.py`).
+"""Frames over ZeroMQ: DEALER on the robot (`robot/client.py`), ROUTER on the server (`server.py`).
 
 libzmq carries everything: its thread reads, assembles and writes messages, connects again, asks idle peers
 for a sign of life and, with keys, encrypts. What it does not bound, such as the bytes of messages that are

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S, ActionSpec
-from robot_runtime.core.sampler_parts import SamplerPart
-from robot_runtime.core.schema import Schema
-from robot_runtime.wire.arrays import TableForm
-from robot_runtime.wire.forms import RequestForm
+from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.wire.arrays import WireTable
+from robot_runtime.wire.payloads import WireRequest
 
 PACKETS_PER_S = 2000
 """Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
@@ -85,7 +85,7 @@ class Fit:
             {name: (*size, 3) for name, size in schema.cameras.items()},
         )
 
-    def misfit(self, form: RequestForm) -> str | None:
+    def misfit(self, form: WireRequest) -> str | None:
         """Why a request does not fit what was agreed, naming both sides, by its header; None if it does."""
         have = (
             len(form.q),
@@ -122,7 +122,7 @@ class Fit:
             f"{useful_ns / NS_PER_S:.3g} s: ask for fewer samples or steps"
         )
 
-    def _misfit_of_numbers(self, form: RequestForm) -> str | None:
+    def _misfit_of_numbers(self, form: WireRequest) -> str | None:
         numbers = (form.gripper_width,) if form.gripper_width is not None else ()
         parts = (form.q, form.dq, form.environment_state, form.pose_world_base, form.twist_base, numbers)
         hand = (form.pose_base_end_effector or ())[:3]
@@ -132,7 +132,7 @@ class Fit:
                 return f"the observation holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"
         return None
 
-    def _misfit_of_plan(self, planned: TableForm | None, inference_delay: int) -> str | None:
+    def _misfit_of_plan(self, planned: WireTable | None, inference_delay: int) -> str | None:
         limit = (self._spec.horizon, self._spec.dim)
         rows, columns = (0, self._spec.dim) if planned is None else planned.shape
         if columns != self._spec.dim or rows > self._spec.horizon:

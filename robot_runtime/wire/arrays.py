@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from robot_runtime.core.state import Image
+from robot_runtime.core.values.state import Image
 from robot_runtime.wire.fields import Count, Int64, Text
 from robot_runtime.wire.frames import Buffer, DecodeJpeg, EncodeJpeg, ProtocolError, WireLimits
 
@@ -23,7 +23,7 @@ _DTYPES: dict[FloatName, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8
 _FLOAT_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-class TableForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+class WireTable(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """A float array (n, D)."""
 
     dtype: FloatName
@@ -32,7 +32,7 @@ class TableForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_f
     """Its bytes in C order; None if they are the next frame."""
 
 
-class ImageForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+class WireImage(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """One camera's image (h, w, 3) uint8."""
 
     name: Text
@@ -40,13 +40,13 @@ class ImageForm(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_f
     encoding: Literal["u1", "jpeg"]
     shape: tuple[Count, Count, Literal[3]]
     inline: bytes | None
-    """As in `TableForm`."""
+    """As in `WireTable`."""
 
 
 class Picture(Struct, frozen=True, gc=False):
     """An image as it came: looked at is only what the header says of it."""
 
-    form: ImageForm
+    form: WireImage
     buffer: Buffer
 
     def opened(self, decode_jpeg: DecodeJpeg | None) -> Image:
@@ -73,22 +73,22 @@ class ArrayWriter:
         self.frames: list[Buffer] = [b""]
         self._encode_jpeg = encode_jpeg
 
-    def table(self, array: np.ndarray) -> TableForm:
+    def table(self, array: np.ndarray) -> WireTable:
         """A form for floats (n, D); their memory is shared with the frame unless it is small or strided."""
         name = _FLOAT_NAMES.get(array.dtype)
         if name is None:
             raise ProtocolError(
                 f"arrays of {array.dtype} do not travel here; allowed: {', '.join(_FLOAT_NAMES.values())}"
             )
-        return TableForm(name, array.shape, self._inline(array))
+        return WireTable(name, array.shape, self._inline(array))
 
-    def image(self, name: str, image: Image) -> ImageForm:
+    def image(self, name: str, image: Image) -> WireImage:
         """A form for an image, as JPEG if this side encodes."""
         pixels = image.pixels
         if self._encode_jpeg is None:
-            return ImageForm(name, image.t_ns, "u1", pixels.shape, self._inline(pixels))
+            return WireImage(name, image.t_ns, "u1", pixels.shape, self._inline(pixels))
         self.frames.append(self._encode_jpeg(pixels))
-        return ImageForm(name, image.t_ns, "jpeg", pixels.shape, None)
+        return WireImage(name, image.t_ns, "jpeg", pixels.shape, None)
 
     def _inline(self, array: np.ndarray) -> bytes | None:
         if array.nbytes <= INLINE_BYTES:
@@ -107,7 +107,7 @@ class ArrayReader:
         self._limits = limits
         self._num_pixel_bytes = 0
 
-    def table(self, form: TableForm, name: str) -> np.ndarray:
+    def table(self, form: WireTable, name: str) -> np.ndarray:
         """(n, D), finite."""
         dtype = _DTYPES[form.dtype]
         array: np.ndarray = np.ndarray(form.shape, dtype, self._buffer(form, name, dtype.itemsize))
@@ -118,7 +118,7 @@ class ArrayReader:
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
-    def picture(self, form: ImageForm) -> Picture:
+    def picture(self, form: WireImage) -> Picture:
         """An image that is still to be opened; all those of a message are bounded by what they open to."""
         name, num_bytes = f"image {form.name!r}", math.prod(form.shape)
         if num_bytes > self._limits.frame:
@@ -139,7 +139,7 @@ class ArrayReader:
         self._num_used += 1
         return memoryview(self._frames[self._num_used - 1]).toreadonly()
 
-    def _buffer(self, form: TableForm | ImageForm, name: str, itemsize: int | None) -> Buffer:
+    def _buffer(self, form: WireTable | WireImage, name: str, itemsize: int | None) -> Buffer:
         """Its bytes, as many as its shape says; any number if it is of no itemsize."""
         buffer = self._next_frame(name) if form.inline is None else form.inline
         if itemsize is not None and len(buffer) != math.prod(form.shape) * itemsize:

@@ -5,7 +5,7 @@ Theory of operation
 Packets and time go in, packets and events come out; no method waits or reads a clock. A session is one
 handshake and what follows it, on one connection. Its number is drawn afresh for each and the server echoes
 it, so an answer from before a loss is told by its number alone: `_is_ours` is the only place that drops other
-sessions' packets. Requests are the business of `Credit`, which lives from Welcome to loss.
+sessions' packets. Requests are the business of `InFlightRequests`, which lives from Welcome to loss.
 
     state         what happens                              next          also
     DISCONNECTED  connect()                                 GREETING      new session, Hello
@@ -38,13 +38,13 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
-from robot_runtime.core.action import NS_PER_MS, NS_PER_S
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.schema import Schema, mismatches
-from robot_runtime.wire.credit import Credit
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
+from robot_runtime.core.values.schema import Schema, mismatches
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.fields import MAX_REASON, printable
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
+from robot_runtime.wire.in_flight import InFlightRequests
 from robot_runtime.wire.messages import (
     ChunkReply,
     Dropped,
@@ -99,7 +99,7 @@ class ClientSession:
         self._client_id = client_id
         self._hello = Hello(robot=robot, schema=schema, policy=policy)
         self._session_ids = session_ids
-        self._credit: Credit | None = None
+        self._credit: InFlightRequests | None = None
         self._round_trip = RoundTrip()
         self._hello_ns = 0
         self._hello_again_ns = HELLO_AGAIN_NS
@@ -135,7 +135,7 @@ class ClientSession:
         self.state = ClientState.DISCONNECTED
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
-        """Send the request now, or hold it until there is credit; see `Credit`."""
+        """Send the request now, or hold it until there is credit; see `InFlightRequests`."""
         if self._credit is not None:
             self._credit.submit(request, now_ns)
         else:
@@ -215,7 +215,7 @@ class ClientSession:
             case _:
                 self.ignored["out of place"] += 1
 
-    def _receive_ready(self, credit: Credit, message: Message, now_ns: int) -> None:
+    def _receive_ready(self, credit: InFlightRequests, message: Message, now_ns: int) -> None:
         match message:
             case ChunkReply():
                 credit.receive_rows(message, now_ns)
@@ -289,7 +289,9 @@ class ClientSession:
             return
         self.state = ClientState.READY
         self._was_ready, self._was_told = True, False
-        self._credit = Credit(welcome, send=self._send, emit=self._events.append, ignored=self.ignored)
+        self._credit = InFlightRequests(
+            welcome, send=self._send, emit=self._events.append, ignored=self.ignored
+        )
         self._heartbeat_ns = welcome.heartbeat_ns
         self._round_trip = RoundTrip()
         self._silent_ns, self._looked_ns = 0, now_ns

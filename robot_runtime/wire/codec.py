@@ -19,10 +19,9 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture
 from robot_runtime.wire.fields import Int64, Text
-from robot_runtime.wire.forms import Form, HelloForm, ReplyForm, RequestForm, WelcomeForm
 from robot_runtime.wire.frames import (
     LIMITS,
     Buffer,
@@ -48,9 +47,10 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
+from robot_runtime.wire.payloads import Form, WireHello, WireReply, WireRequest, WireWelcome
 
 _FORMS: MappingProxyType[type, Any] = MappingProxyType(
-    {ChunkRequest: RequestForm, ChunkReply: ReplyForm, Hello: HelloForm, Welcome: WelcomeForm}
+    {ChunkRequest: WireRequest, ChunkReply: WireReply, Hello: WireHello, Welcome: WireWelcome}
 )
 
 
@@ -115,7 +115,7 @@ class Sealed(Struct, frozen=True, eq=False, gc=False):
         try:
             arrays = ArrayReader(self.frames, limits=self.limits)
             message: Message = form.message(arrays) if isinstance(form, Form) else form
-            pictures = form.pictures(arrays) if isinstance(form, RequestForm) else ()
+            pictures = form.pictures(arrays) if isinstance(form, WireRequest) else ()
             arrays.finish()
         except ProtocolError as error:
             raise self._named(error) from error.__cause__

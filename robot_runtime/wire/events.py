@@ -6,7 +6,7 @@ Every submitted request ends in exactly one of: a `PartReceived` whose part is t
 
 from msgspec import Struct
 
-from robot_runtime.core.action import ChunkPart
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.wire.messages import DropReason, RefusalCode, Welcome
 
 

@@ -10,10 +10,10 @@ from enum import Enum
 
 from msgspec import Struct
 
-from robot_runtime.core.action import ActionSpec, ChunkPart
-from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import ActionSpec, ChunkPart
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
 VERSION = 8

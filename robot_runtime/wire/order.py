@@ -1,6 +1,6 @@
 """Which requests of one robot stand beside each other: `follows`."""
 
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.plan.request_planner import ChunkRequest
 
 
 def follows(later: ChunkRequest, earlier: ChunkRequest) -> bool:

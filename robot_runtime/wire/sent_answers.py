@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.overlap import OpenAnswers
-from robot_runtime.core.request import ChunkRequest
+from robot_runtime.core.method.overlap import OpenAnswers
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import ActionSpec
 
 
 class SentAnswers:

@@ -50,16 +50,14 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from robot_runtime.core.action import NS_PER_S, ChunkPart
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import SamplerPart
-from robot_runtime.core.schema import mismatches
+from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
+from robot_runtime.core.values.schema import mismatches
 from robot_runtime.wire.admission import PACKETS_PER_S, Fit, PeerRates
 from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.fields import MAX_REASON
-from robot_runtime.wire.forms import HelloForm, RequestForm
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
-from robot_runtime.wire.jobs import Job, Line
 from robot_runtime.wire.messages import (
     Cancel,
     ChunkReply,
@@ -78,6 +76,8 @@ from robot_runtime.wire.messages import (
     Welcome,
 )
 from robot_runtime.wire.order import follows
+from robot_runtime.wire.payloads import WireHello, WireRequest
+from robot_runtime.wire.request_queue import QueuedRequest, RequestQueue
 from robot_runtime.wire.sent_answers import SentAnswers
 
 SILENCE_NS = 20 * NS_PER_S
@@ -135,8 +135,8 @@ class ServerSession:
             schema=welcome.schema, spec=welcome.action_spec, expected_ns=expected_ns, tasks=welcome.tasks
         )
         self._clients: dict[bytes, _Client] = {}
-        self._line = Line()
-        self._running: dict[bytes, tuple[Job, int]] = {}  # peer -> (job, time it waited)
+        self._line = RequestQueue()
+        self._running: dict[bytes, tuple[QueuedRequest, int]] = {}  # peer -> (job, time it waited)
         self._rates = PeerRates()
         self._outbox: list[tuple[bytes, Packet]] = []
         self._next_timer_ns: int | None = None
@@ -195,7 +195,7 @@ class ServerSession:
         try:
             if isinstance(received, ProtocolError):
                 raise received
-            if isinstance(received.form, HelloForm):
+            if isinstance(received.form, WireHello):
                 self._receive_hello(peer, received, now_ns, key=key)
             elif client is None or client.identity != (received.client_id, received.session):
                 self.ignored["of a stranger"] += 1
@@ -208,11 +208,11 @@ class ServerSession:
             self._receive_undecodable(peer, error)
         return False
 
-    def startable(self) -> list[Job]:
+    def startable(self) -> list[QueuedRequest]:
         """The requests that may start now, at most one of each client, most urgent first."""
         return self._line.heads(self._may_start)
 
-    def start(self, job: Job, now_ns: int) -> Job | None:
+    def start(self, job: QueuedRequest, now_ns: int) -> QueuedRequest | None:
         """Run a startable job; returns it as the policy is to see it, None if it cannot be read."""
         peer = job.peer
         self._line.remove(job)
@@ -228,20 +228,22 @@ class ServerSession:
         self._running[peer] = (job, now_ns - job.received_ns)
         return job
 
-    def shed(self, job: Job) -> None:
+    def shed(self, job: QueuedRequest) -> None:
         """Give up a queued job that would be too late, so that others are not."""
         self._line.remove(job)
         self._tell_dropped(job, DropReason.OVERLOADED)
 
-    def _may_start(self, job: Job) -> bool:
+    def _may_start(self, job: QueuedRequest) -> bool:
         running = self._running.get(job.peer)
         return running is None or not follows(job.request, running[0].request)
 
-    def is_wanted(self, job: Job) -> bool:
+    def is_wanted(self, job: QueuedRequest) -> bool:
         """False once a running job was cancelled, replaced, is too late, or its client is gone."""
         return job.peer in self._running and self._running[job.peer][0] is job
 
-    def rows_ready(self, job: Job, *, first_row: int, rows: np.ndarray, is_last: bool, infer_ns: int) -> None:
+    def rows_ready(
+        self, job: QueuedRequest, *, first_row: int, rows: np.ndarray, is_last: bool, infer_ns: int
+    ) -> None:
         """Rows of a running job are final; dropped if nobody wants them any more."""
         if not self.is_wanted(job):
             return
@@ -260,7 +262,7 @@ class ServerSession:
             del self._running[job.peer]
             self.outcomes["answered"] += 1
 
-    def job_failed(self, job: Job, code: ErrorCode, message: str) -> None:
+    def job_failed(self, job: QueuedRequest, code: ErrorCode, message: str) -> None:
         """A running job ends without the rest of its rows."""
         if self.is_wanted(job):
             del self._running[job.peer]
@@ -295,7 +297,7 @@ class ServerSession:
         match received.form:
             case Heartbeat(t_ns=t_ns):
                 self._tell(peer, HeartbeatReply(t_ns=t_ns))
-            case RequestForm() as form:
+            case WireRequest() as form:
                 client.idle_ns = now_ns + IDLE_NS
                 return self._receive_request(peer, received, form, now_ns)
             case Cancel(request_id=request_id, epoch=epoch):
@@ -360,7 +362,7 @@ class ServerSession:
         self.forget(peer)
         return True
 
-    def _receive_request(self, peer: bytes, received: Sealed, form: RequestForm, now_ns: int) -> bool:
+    def _receive_request(self, peer: bytes, received: Sealed, form: WireRequest, now_ns: int) -> bool:
         deadline_ns = min(form.deadline_ns, MAX_DEADLINE_NS)
         misfit = self._fit.misfit(form)
         if misfit is not None:
@@ -374,7 +376,9 @@ class ServerSession:
             self._tell_error(peer, form, ErrorCode.BAD_REQUEST, misfit)
             return False
         expires_ns = now_ns + deadline_ns
-        job = Job(peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns, pictures=pictures)
+        job = QueuedRequest(
+            peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns, pictures=pictures
+        )
         if self._is_draining:
             self._tell_dropped(job, DropReason.CLOSING)
             return False
@@ -399,10 +403,10 @@ class ServerSession:
     def _wake_by(self, due_ns: int) -> None:
         self._next_timer_ns = due_ns if self._next_timer_ns is None else min(self._next_timer_ns, due_ns)
 
-    def _open_jobs(self) -> list[Job]:
+    def _open_jobs(self) -> list[QueuedRequest]:
         return [*self._line.jobs(), *(job for job, _ in self._running.values())]
 
-    def _remove(self, job: Job) -> None:
+    def _remove(self, job: QueuedRequest) -> None:
         self._line.remove(job)
         if self.is_wanted(job):
             del self._running[job.peer]
@@ -420,13 +424,13 @@ class ServerSession:
         client = self._clients[peer]
         self._outbox.append((peer, Packet(client.client_id, client.session, message)))
 
-    def _tell_dropped(self, job: Job, reason: DropReason) -> None:
+    def _tell_dropped(self, job: QueuedRequest, reason: DropReason) -> None:
         self.outcomes[reason.value] += 1
         request_id, epoch = job.identity
         self._tell(job.peer, Dropped(request_id=request_id, epoch=epoch, reason=reason))
 
     def _tell_error(
-        self, peer: bytes, request: ChunkRequest | RequestForm, code: ErrorCode, message: str
+        self, peer: bytes, request: ChunkRequest | WireRequest, code: ErrorCode, message: str
     ) -> None:
         self.outcomes[code.value] += 1
         ids = {"request_id": request.request_id, "epoch": request.epoch}

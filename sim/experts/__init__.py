@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import UnknownNameError
 from sim.experts.clear import ClearExpert
 from sim.experts.conveyor import ConveyorExpert

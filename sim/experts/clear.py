@@ -12,7 +12,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.grasping import ramp
 from sim.experts.handling import GRASP_ABOVE, READY, drive_to, grasp, hand_to, let_go, stand_before
 from sim.experts.mobile import Deck, MobileIntention, MobileScene, Thing, rows_by_rule, see

@@ -10,10 +10,10 @@ The belt is taken to keep its velocity for good.
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.grasping import CLOSE_WIDTH, Intention, Scene, plan_by_rule, reach, scene_at, towards
 from sim.experts.motion import Setpoint
-from sim.kinematics import Kinematics
+from sim.scene.kinematics import Kinematics
 from sim.tasks.conveyor import CUBE_ON_BELT_Z, HAND_YAW, LIFT
 
 HOLD_Z = CUBE_ON_BELT_Z + LIFT + 0.05

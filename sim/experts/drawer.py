@@ -12,7 +12,7 @@ in the drawer   closed    any             let go of the handle, rise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.handling import (
     GRASP_ABOVE,
     READY,

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.handling import can_reach, carry, drive_to, grasp, let_go, place, stand_before
 from sim.experts.mobile import MobileIntention, MobileScene, Thing, rows_by_rule, see
 from sim.tasks.household import CUP_RADIUS

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.values.state import Observation, RobotState
 from sim.experts.motion import DT_S, HORIZON, Setpoint, limit, limit_norm, start_setpoint
-from sim.kinematics import Kinematics, solve_down
-from sim.model import MAX_WIDTH, SERVO_LAG_S
+from sim.scene.kinematics import Kinematics, solve_down
+from sim.scene.model import MAX_WIDTH, SERVO_LAG_S
 from sim.tasks.cube import CUBE_SIZE
 
 CLOSE_WIDTH = 0.02

@@ -5,12 +5,12 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.transforms import turn_planar, wrap_angle
+from robot_runtime.core.values.transforms import turn_planar, wrap_angle
 from sim.experts.grasping import ramp
 from sim.experts.mobile import MobileIntention, MobileScene, Thing
 from sim.experts.motion import limit_norm
-from sim.mobile_base import P_BA
-from sim.model import MAX_WIDTH
+from sim.scene.mobile_base import P_BA
+from sim.scene.model import MAX_WIDTH
 from sim.tasks.household import TABLE_Z, in_base
 
 DRIVE_SPEED, TURN_SPEED, HAND_SPEED = 0.6, 1.1, 0.45

@@ -12,13 +12,13 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import ActionSpec, BasePose, GripperWidth, WorldEndEffectorPose
-from robot_runtime.core.state import Observation
-from robot_runtime.core.transforms import rotation_to_6d, turn_planar, wrap_angle
+from robot_runtime.core.values.action import ActionSpec, BasePose, GripperWidth, WorldEndEffectorPose
+from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar, wrap_angle
 from sim.experts.motion import DT_NS, DT_S, HORIZON, limit, limit_norm
-from sim.kinematics import R_DOWN, Kinematics
-from sim.mobile_base import P_BA
-from sim.model import SERVO_LAG_S
+from sim.scene.kinematics import R_DOWN, Kinematics
+from sim.scene.mobile_base import P_BA
+from sim.scene.model import SERVO_LAG_S
 from sim.tasks.household import CUP_HALF_HEIGHT, CUP_RADIUS, in_base, mobile_schema
 
 MOBILE_SPEC = ActionSpec(fields=mobile_schema(0).action_fields, horizon=HORIZON, dt_ns=DT_NS)

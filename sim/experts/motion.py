@@ -6,9 +6,9 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from robot_runtime.core.state import RobotState
-from sim.kinematics import Kinematics, solve_down
-from sim.model import SERVO_LAG_S
+from robot_runtime.core.values.state import RobotState
+from sim.scene.kinematics import Kinematics, solve_down
+from sim.scene.model import SERVO_LAG_S
 
 HORIZON = 32
 DT_NS = 50_000_000

@@ -16,11 +16,11 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.grasping import CLOSE_WIDTH, Intention, Scene, plan_by_rule, ramp, reach, scene_at, towards
 from sim.experts.motion import Setpoint
-from sim.kinematics import Kinematics
-from sim.model import MAX_WIDTH
+from sim.scene.kinematics import Kinematics
+from sim.scene.model import MAX_WIDTH
 from sim.tasks.cube import CUBE_SIZE
 from sim.tasks.pick_place import CUBE_IN_TRAY_Z, TRAY_P, WALL_P
 from sim.tasks.tray import TRAY_HALF

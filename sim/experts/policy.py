@@ -7,10 +7,10 @@ from typing import get_args
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import ActionSpec
-from robot_runtime.core.request_parts import LastTarget, RollForward
-from robot_runtime.core.sampler_parts import SamplerPart
-from robot_runtime.core.state import Observation
+from robot_runtime.core.method.request_parts import LastTarget, RollForward
+from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.state import Observation
 from sim.experts import action_spec_of, make_expert
 from sim.tasks import make_task
 

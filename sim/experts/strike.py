@@ -16,10 +16,10 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.motion import DT_S, HORIZON, limit_norm, plan_along, start_setpoint
-from sim.kinematics import Kinematics
-from sim.model import SERVO_LAG_S
+from sim.scene.kinematics import Kinematics
+from sim.scene.model import SERVO_LAG_S
 from sim.tasks.strike import BALL_GRAVITY, BALL_RADIUS, FLIGHT_S, HIT_MAX, HIT_MIN, HIT_X, P_EP, WIDTH
 
 RATE = 14.0

@@ -3,10 +3,10 @@
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from sim.experts.motion import DT_S, HORIZON, limit_norm, plan_along, start_setpoint
-from sim.kinematics import Kinematics
-from sim.model import SERVO_LAG_S
+from sim.scene.kinematics import Kinematics
+from sim.scene.model import SERVO_LAG_S
 from sim.tasks.track import WIDTH
 
 RATE = 9.0

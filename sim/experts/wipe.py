@@ -13,8 +13,8 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.state import Observation
-from robot_runtime.core.transforms import turn_planar
+from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.transforms import turn_planar
 from sim.experts.grasping import ramp
 from sim.experts.handling import HAND_SPEED, READY, drive_to, hand_to, hand_to_still, stand_before
 from sim.experts.mobile import MobileIntention, MobileScene, rows_by_rule, see

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from robot_runtime.core.predict import HandPose
+from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.errors import UnknownNameError
-from sim.kinematics import Kinematics
-from sim.mobile_base import P_BA
-from sim.task import Task
+from sim.scene.kinematics import Kinematics
+from sim.scene.mobile_base import P_BA
+from sim.scene.task import Task
 from sim.tasks.clear import Clear
 from sim.tasks.conveyor import Conveyor
 from sim.tasks.drawer import Drawer

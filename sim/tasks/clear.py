@@ -11,12 +11,13 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.transforms import turn_planar
-from sim.kinematics import Q_HOME
-from sim.mobile_base import P_BA
-from sim.model import MAX_WIDTH, add_boxes
-from sim.task import Scorer, Tracker
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.transforms import turn_planar
+from sim.scene.kinematics import Q_HOME
+from sim.scene.mobile_base import P_BA
+from sim.scene.model import MAX_WIDTH, add_boxes
+from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.world import World
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
@@ -29,7 +30,6 @@ from sim.tasks.household import (
     put,
     put_cup,
 )
-from sim.world import World
 
 CUPS = ("cup_0", "cup_1", "cup_2")
 COUNTER_HALF = (1.2, 0.25)
@@ -44,7 +44,7 @@ class Clear:
 
     name = "clear"
     instruction = "clear the cups from the counter into your bin"
-    tracker, work_z = Tracker(points=(3, 3, 3), points_alike=True), TABLE_Z
+    observation_noise, workspace_height = ObservationNoise(points=(3, 3, 3), points_alike=True), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=11)
     episode_s = 40.0
     num_stages = len(CUPS)
@@ -75,7 +75,7 @@ class Clear:
     def update(self, world: World) -> None:
         """Nothing moves by itself."""
 
-    def impose(self, world: World) -> None:
+    def apply_event(self, world: World) -> None:
         """Nothing happens but by contact."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "11"]:

@@ -22,15 +22,15 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from robot_runtime.core.action import Command
-from robot_runtime.core.schema import Schema
-from sim.kinematics import Q_HOME, R_DOWN
-from sim.model import MAX_WIDTH, ROBOT, SCENE
-from sim.reactions import Reactions
-from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from robot_runtime.core.values.action import Command
+from robot_runtime.core.values.schema import Schema
+from sim.episodes.reactions import Reactions
+from sim.scene.kinematics import Q_HOME, R_DOWN
+from sim.scene.model import MAX_WIDTH, ROBOT, SCENE
+from sim.scene.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from sim.scene.world import World
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.tasks.segments import Segments
-from sim.world import World
 
 BELT_X, BELT_HALF_WIDTH, BELT_Z = 0.50, 0.08, 0.03
 """Middle and half width of the belt along x, and height of its surface [m]."""
@@ -82,7 +82,7 @@ class Conveyor:
 
     name = "conveyor"
     instruction = "pick the cube up from the moving belt"
-    tracker, work_z = None, 0.0
+    observation_noise, workspace_height = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=6)
     episode_s = 6.0
 
@@ -120,7 +120,7 @@ class Conveyor:
         along = (travel + pitch * np.arange(_NUM_MARKS)) % (2 * BELT_HALF_LENGTH) - BELT_HALF_LENGTH
         world.data.mocap_pos[:, 1] = along
 
-    def impose(self, world: World) -> int | None:
+    def apply_event(self, world: World) -> int | None:
         """The belt gets the velocity of the run that holds now."""
         run = self.runs.at(world.t_ns - world.t_start_ns)
         world.data.joint("belt").qvel[0] = run.v

@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from sim.model import ROBOT, SCENE
+from sim.scene.model import ROBOT, SCENE
 
 CUBE_SIZE = 0.045
 """Edge [m]."""

@@ -12,11 +12,12 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.transforms import turn_planar
-from sim.kinematics import Q_HOME
-from sim.model import CONTACT, MAX_WIDTH, add_boxes
-from sim.task import Scorer, Tracker
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.transforms import turn_planar
+from sim.scene.kinematics import Q_HOME
+from sim.scene.model import CONTACT, MAX_WIDTH, add_boxes
+from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.world import World
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
@@ -29,7 +30,6 @@ from sim.tasks.household import (
     put,
     put_cup,
 )
-from sim.world import World
 
 TABLE_HALF = (0.30, 0.25)
 CABINET_HALF = (0.22, 0.25)
@@ -52,7 +52,7 @@ class Drawer:
 
     name = "drawer"
     instruction = "put the cup into the drawer and close it"
-    tracker, work_z = Tracker(points=(3, 3)), TABLE_Z
+    observation_noise, workspace_height = ObservationNoise(points=(3, 3)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=9)
     episode_s = 40.0
     num_stages = 4
@@ -80,14 +80,14 @@ class Drawer:
         world.place_base(np.array([rng.uniform(-0.8, 0.8), -side * rng.uniform(0.1, 0.4), yaw]))
         world.place_robot(np.array(Q_HOME), MAX_WIDTH)
 
-    def do_some(self, world: World, rng: np.random.Generator) -> None:
+    def randomize_progress(self, world: World, rng: np.random.Generator) -> None:
         """Open by anything, half of the time."""
         world.data.joint("drawer").qpos[0] = max(0.0, rng.uniform(-1.0, 1.0)) * DRAWER_TRAVEL
 
     def update(self, world: World) -> None:
         """Nothing moves by itself."""
 
-    def impose(self, world: World) -> None:
+    def apply_event(self, world: World) -> None:
         """Nothing happens but by contact."""
 
     def opening(self, world: World) -> float:

@@ -13,11 +13,12 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.transforms import turn_planar
-from sim.kinematics import Q_HOME
-from sim.model import MAX_WIDTH
-from sim.task import Scorer, Tracker
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.transforms import turn_planar
+from sim.scene.kinematics import Q_HOME
+from sim.scene.model import MAX_WIDTH
+from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.world import World
 from sim.tasks.household import (
     CUP_HALF_HEIGHT,
     CUP_RADIUS,
@@ -32,7 +33,6 @@ from sim.tasks.household import (
     put_cup,
 )
 from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
-from sim.world import World
 
 TABLE_HALF = (0.45, 0.25)
 DOOR_HALF = 0.6
@@ -44,7 +44,7 @@ class Fetch:
 
     name = "fetch"
     instruction = "bring the cup from the table to the tray in the other room"
-    tracker, work_z = Tracker(points=(3, 3, 2)), TABLE_Z
+    observation_noise, workspace_height = ObservationNoise(points=(3, 3, 2)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=14)
     episode_s = 40.0
     num_stages = 4
@@ -83,7 +83,7 @@ class Fetch:
     def update(self, world: World) -> None:
         """Nothing moves by itself."""
 
-    def impose(self, world: World) -> None:
+    def apply_event(self, world: World) -> None:
         """Nothing happens but by contact."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "14"]:

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.action import (
+from robot_runtime.core.values.action import (
     NS_PER_S,
     BasePose,
     BasePoseCommand,
@@ -18,11 +18,11 @@ from robot_runtime.core.action import (
     GripperWidth,
     Reference,
 )
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.transforms import turn_planar
-from sim.model import CONTACT
-from sim.task import CAMERA_SIZE, EpisodeScore, HeldFor
-from sim.world import World
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.transforms import turn_planar
+from sim.scene.model import CONTACT
+from sim.scene.task import CAMERA_SIZE, EpisodeScore, HeldFor
+from sim.scene.world import World
 
 EYE_SIZE = (96, 96)
 """Height and width of what the robot itself sees: small, so that a CPU keeps up [pixels]."""

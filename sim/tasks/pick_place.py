@@ -13,14 +13,14 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from robot_runtime.core.action import Command
-from robot_runtime.core.schema import Schema
-from sim.kinematics import Q_HOME, R_DOWN
-from sim.model import MAX_WIDTH, ROBOT, SCENE
-from sim.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from robot_runtime.core.values.action import Command
+from robot_runtime.core.values.schema import Schema
+from sim.scene.kinematics import Q_HOME, R_DOWN
+from sim.scene.model import MAX_WIDTH, ROBOT, SCENE
+from sim.scene.task import EpisodeScore, HeldFor, Scorer, robot_schema
+from sim.scene.world import World
 from sim.tasks.cube import CUBE_SIZE, add_cube, yaw_from_quaternion
 from sim.tasks.tray import TRAY_FLOOR, TRAY_HALF, add_tray
-from sim.world import World
 
 CUBE_MIN, CUBE_MAX = np.array([0.43, -0.30]), np.array([0.57, -0.20])
 CUBE_YAW_MAX = 0.6
@@ -38,7 +38,7 @@ class PickPlace:
 
     name = "pick_place"
     instruction = "put the cube into the tray behind the wall"
-    tracker, work_z = None, 0.0
+    observation_noise, workspace_height = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=5)
     episode_s = 15.0
 
@@ -63,7 +63,7 @@ class PickPlace:
     def update(self, world: World) -> None:
         """Nothing moves by itself."""
 
-    def impose(self, world: World) -> None:
+    def apply_event(self, world: World) -> None:
         """Nothing happens but by contact."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "5"]:

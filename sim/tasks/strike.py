@@ -26,13 +26,13 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from robot_runtime.core.action import Command
-from robot_runtime.core.schema import Schema
-from sim.kinematics import P_HAND_E, Q_HOME, R_DOWN
-from sim.model import CONTACT, DT_NS, ROBOT, SCENE
-from sim.reactions import Reactions
-from sim.task import EpisodeScore, Scorer, robot_schema
-from sim.world import World
+from robot_runtime.core.values.action import Command
+from robot_runtime.core.values.schema import Schema
+from sim.episodes.reactions import Reactions
+from sim.scene.kinematics import P_HAND_E, Q_HOME, R_DOWN
+from sim.scene.model import CONTACT, DT_NS, ROBOT, SCENE
+from sim.scene.task import EpisodeScore, Scorer, robot_schema
+from sim.scene.world import World
 
 WIDTH = 0.02
 """Distance between the fingers, which hold the paddle's grip [m]."""
@@ -94,7 +94,7 @@ class Strike:
 
     name = "strike"
     instruction = "hit the ball back over the net"
-    tracker, work_z = None, 0.0
+    observation_noise, workspace_height = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=6)
     episode_s = 3.0
 
@@ -133,7 +133,7 @@ class Strike:
     def update(self, world: World) -> None:
         """The ball is physics."""
 
-    def impose(self, world: World) -> int | None:
+    def apply_event(self, world: World) -> int | None:
         """The random bounce. A ball that something has touched before is left to MuJoCo."""
         t_bounce_ns = world.t_start_ns + self.serve.bounce_ns
         if world.t_ns < t_bounce_ns:

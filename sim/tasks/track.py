@@ -17,13 +17,13 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from robot_runtime.core.action import Command
-from robot_runtime.core.schema import Schema
-from sim.kinematics import Q_HOME, R_DOWN
-from sim.reactions import Reactions
-from sim.task import EpisodeScore, Scorer, robot_schema
+from robot_runtime.core.values.action import Command
+from robot_runtime.core.values.schema import Schema
+from sim.episodes.reactions import Reactions
+from sim.scene.kinematics import Q_HOME, R_DOWN
+from sim.scene.task import EpisodeScore, Scorer, robot_schema
+from sim.scene.world import World
 from sim.tasks.segments import Segments
-from sim.world import World
 
 WIDTH = 0.02
 """Distance between the fingers throughout [m]."""
@@ -75,7 +75,7 @@ class Track:
 
     name = "track"
     instruction = "follow the moving sphere with the hand"
-    tracker, work_z = None, 0.0
+    observation_noise, workspace_height = None, 0.0
     schema: Schema = robot_schema(environment_state_dim=6)
     episode_s = 10.0
 
@@ -113,7 +113,7 @@ class Track:
         t_ns = world.t_ns - world.t_start_ns
         world.data.mocap_pos[0] = self.segments.at(t_ns).position(t_ns)
 
-    def impose(self, world: World) -> None:
+    def apply_event(self, world: World) -> None:
         """The target touches nothing."""
 
     def environment_state(self, world: World) -> Float[np.ndarray, "6"]:

@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from sim.model import add_boxes
+from sim.scene.model import add_boxes
 
 TRAY_HALF = 0.085
 """Half the inner edge of the square tray [m]."""

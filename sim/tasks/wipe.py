@@ -12,13 +12,13 @@ import mujoco
 import numpy as np
 from jaxtyping import Bool, Float
 
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.transforms import turn_planar
-from sim.kinematics import P_HAND_E, Q_HOME
-from sim.model import DT_NS, ROBOT
-from sim.task import Scorer, Tracker
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.transforms import turn_planar
+from sim.scene.kinematics import P_HAND_E, Q_HOME
+from sim.scene.model import DT_NS, ROBOT
+from sim.scene.task import ObservationNoise, Scorer
+from sim.scene.world import World
 from sim.tasks.household import TABLE_Z, HouseholdScorer, add_table, in_base, mobile_schema, put
-from sim.world import World
 
 COUNTER_HALF = (1.2, 0.25)
 AREA_WIDTH = 0.16
@@ -40,7 +40,7 @@ class Wipe:
 
     name = "wipe"
     instruction = "wipe the marked area of the counter"
-    tracker, work_z = Tracker(points=(3, 3)), TABLE_Z
+    observation_noise, workspace_height = ObservationNoise(points=(3, 3)), TABLE_Z
     schema: Schema = mobile_schema(environment_state_dim=10)
     episode_s = 40.0
     num_stages = 4
@@ -93,7 +93,7 @@ class Wipe:
         world.place_base(np.array([start_x, -self._side * rng.uniform(0.0, 0.4), yaw]))
         world.place_robot(np.array(Q_HOME), 0.03)
 
-    def do_some(self, world: World, rng: np.random.Generator) -> None:
+    def randomize_progress(self, world: World, rng: np.random.Generator) -> None:
         """Wiped up to anywhere, half of the time with bits left on the way."""
         n, m = self._wiped.shape
         up_to = int(rng.integers(n))
@@ -121,7 +121,7 @@ class Wipe:
         begin = world.model.body("mark_0_0").mocapid[0]
         world.data.mocap_pos[begin : begin + z.size] = np.dstack([p, z]).reshape(-1, 3)
 
-    def impose(self, world: World) -> int:
+    def apply_event(self, world: World) -> int:
         """Wipe what the sponge touches."""
         sponge = world.data.geom("sponge")
         if world.t_ns > world.t_start_ns and sponge.xpos[2] - SPONGE_HALF[2] < TABLE_Z + _TOUCH:

@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 import tyro
 
-from policies.loading import policy_names
+from policies.load import policy_names
 from robot_runtime.cli import main
 from robot_runtime.cli.commands import Subcommand
 from robot_runtime.cli.options import TaskName, check, registry
-from robot_runtime.core.method import METHODS
+from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from sim.tasks import TASKS
 from tests.cli.options_of import NUMBERS, Option, is_path, options
@@ -53,7 +53,7 @@ def test_nothing_and_zero_are_refused_where_something_is_counted_or_divided_by(t
     takes_zero = {o.name for o in NUMBER_OPTIONS if complaint(o, 0, tmp_path, capsys) is None}
     assert takes_zero == {
         "--delay-ms", "--delays", "--delay-sigma", "--delay-seed", "--seed", "--seeds", "--first-seed",
-        "--sampling-share", "--connect-timeout-s", "--max-delay", "--glimpses", "--estimator-steps",
+        "--sampling-share", "--connect-timeout-s", "--max-delay", "--random-views", "--estimator-steps",
         "--inference-delay",
     }  # fmt: skip
 

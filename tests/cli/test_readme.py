@@ -9,12 +9,12 @@ import tyro
 
 from robot_runtime.cli.commands import Subcommand
 from robot_runtime.cli.options import registry
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.key_map import KeyMap
 from tests.cli.options_of import options
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "SECURITY.md", "sim/README.md", "robot_runtime/server/README.md")
-COMMANDS = ("demo", "serve", "run", "eval", "lab", "mobile", "train", "record", "describe", "keys", "bench")
+COMMANDS = ("demo", "serve", "run", "eval", "train", "record", "describe", "keys", "bench")
 
 
 def shown(page: str) -> tuple[list[str], list[str]]:
@@ -60,4 +60,4 @@ def test_every_file_of_names_that_is_shown_is_one(tmp_path):
     for i, text in enumerate(found):
         path = tmp_path / f"{i}.json"
         path.write_text(text)
-        Names.load(path)
+        KeyMap.load(path)

@@ -6,13 +6,13 @@ import numpy as np
 import pinocchio as pin
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.executor import Executor
-from robot_runtime.core.limits import Limits, MotionLimits
-from robot_runtime.core.method import Method, method_named
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.method.table import Method, method_named
+from robot_runtime.core.plan.limits import Limits, MotionLimits
 from robot_runtime.core.state_watch import StateLimits
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.values.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.waypoints import Waypoints
 
 DT = 50_000_000
 TICK = 2_000_000

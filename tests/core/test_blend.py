@@ -5,11 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import BaseTwistCommand, Command, PoseCommand
-from robot_runtime.core.blend import Blender, mix
-from robot_runtime.core.method import Method, method_named
-from robot_runtime.core.request_parts import EveryRows, PlainObservation
-from robot_runtime.core.splice_parts import (
+from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PlainObservation
+from robot_runtime.core.method.splice_parts import (
     Blend,
     CrossFade,
     Replace,
@@ -17,8 +14,11 @@ from robot_runtime.core.splice_parts import (
     TimeAligned,
     WeightedAverage,
 )
-from robot_runtime.core.timeline import ChunkTimeline, Source
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.method.table import Method, method_named
+from robot_runtime.core.plan.blend import Blender, mix
+from robot_runtime.core.plan.timeline import ChunkTimeline, Source
+from robot_runtime.core.values.action import BaseTwistCommand, Command, PoseCommand
+from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
 
@@ -29,7 +29,7 @@ def robot_with(blend: Blend, every: int = 1):
     method = method_named("time-aligned")
     robot = executor(
         Method(
-            request=PlainObservation(when=EveryRows(rows=every)),
+            request=PlainObservation(when=FixedExecutionHorizon(rows=every)),
             sampler=method.sampler,
             splice=TimeAligned(),
             blend=blend,

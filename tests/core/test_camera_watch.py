@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.core.camera_watch import REMEMBERED, CameraFault, CameraLimits, CameraWatch
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.values.state import Image, Observation, RobotState
 
 MS = 1_000_000
 SIZE = (24, 40)

@@ -7,13 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import ActionSpec, JointPosition
-from robot_runtime.core.capabilities import Capabilities, fitted
-from robot_runtime.core.choose import Auto, Choice, Default, choose_method, default_for, method_or_choice
-from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.core.request import RequestPlanner
-from robot_runtime.core.request_parts import LastTarget, TrackingLag
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.capabilities import Capabilities, resolve_method
+from robot_runtime.core.method.choose import (
+    Auto,
+    Choice,
+    Default,
+    choose_method,
+    default_for,
+    method_or_choice,
+)
+from robot_runtime.core.method.request_parts import LastTarget, TrackingLag
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
@@ -24,7 +28,10 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.splice_parts import TemporalEnsembling
+from robot_runtime.core.method.splice_parts import TemporalEnsembling
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.plan.request_planner import RequestPlanner
+from robot_runtime.core.values.action import ActionSpec, JointPosition
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
@@ -134,7 +141,7 @@ def test_auto_is_a_name_beside_those_of_the_methods():
 @pytest.mark.parametrize("name", ["vlash", "vlash-fixed-overlap", "pipelined-prefix"])
 def test_a_method_that_the_policy_was_not_made_for_is_refused_with_those_that_it_supports(name):
     with pytest.raises(InvalidValueError, match=r"'toy', recipe plain,.*supports the methods .*naive.*rtc"):
-        fitted(METHODS[name], trained(recipe="plain"), policy="toy")
+        resolve_method(METHODS[name], trained(recipe="plain"), policy="toy")
 
 
 def test_a_method_that_corrects_rows_is_listed_only_by_a_policy_that_came_with_a_head():

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.conventions import CONVENTIONS, Linear, Rotation6d, convention_named, convention_of
-from robot_runtime.core.transforms import rotation_from_6d, rotation_to_6d
+from robot_runtime.core.values.conventions import (
+    CONVENTIONS,
+    Linear,
+    Rotation6d,
+    convention_named,
+    convention_of,
+)
+from robot_runtime.core.values.transforms import rotation_from_6d, rotation_to_6d
 from robot_runtime.errors import InvalidValueError
 
 STROKE_M = 0.08

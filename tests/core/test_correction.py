@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.correction import CorrectionHead, correction_inputs
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.plan.correction import CorrectionHead, correction_inputs
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=6, dt_ns=50_000_000)

@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
-from robot_runtime.core.limits import MotionLimits
-from robot_runtime.core.method import METHODS, Method, method_named
+from robot_runtime.core.method.splice_parts import PerRowCorrection
+from robot_runtime.core.method.table import METHODS, Method, method_named
+from robot_runtime.core.plan.limits import MotionLimits
+from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import Cause, Mode
-from robot_runtime.core.splice_parts import PerRowCorrection
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.timeline import Phase
+from robot_runtime.core.values.action import (
+    ActionSpec,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    Reference,
+)
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import (
     DT,

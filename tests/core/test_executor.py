@@ -6,20 +6,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from robot_runtime.core.method import METHODS, Method
-from robot_runtime.core.open_requests import PartOutcome
-from robot_runtime.core.request_parts import (
-    AsSoonAsPossible,
-    BeforeStarvation,
-    EveryRows,
+from robot_runtime.core.method.request_parts import (
+    BeforePlanEnds,
+    Continuous,
+    FixedExecutionHorizon,
     PlainObservation,
     PreviousChunk,
-    StopAndAsk,
+    Synchronous,
 )
+from robot_runtime.core.method.table import METHODS, Method
+from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.state_watch import StateLimits
-from robot_runtime.core.timeline import Phase
-from robot_runtime.telemetry import RunRecord
+from robot_runtime.robot.telemetry import RunRecord
 from tests.core.support import (
     DT,
     OPEN_LIMITS,
@@ -91,7 +91,7 @@ def test_naive_goes_back_to_row_zero():
 
 def test_synchronous_asks_only_when_it_stands_still():
     method = Method(
-        request=StopAndAsk(execution_horizon=3),
+        request=Synchronous(execution_horizon=3),
         sampler=METHODS["synchronous"].sampler,
         splice=METHODS["synchronous"].splice,
     )
@@ -104,7 +104,7 @@ def test_synchronous_asks_only_when_it_stands_still():
 
 def test_an_execution_horizon_spaces_the_requests():
     method = Method(
-        request=PlainObservation(when=EveryRows(rows=3)),
+        request=PlainObservation(when=FixedExecutionHorizon(rows=3)),
         sampler=METHODS["naive"].sampler,
         splice=METHODS["time-aligned"].splice,
     )
@@ -116,7 +116,7 @@ def test_an_execution_horizon_spaces_the_requests():
 
 def test_an_execution_horizon_longer_than_the_chunk_is_refused():
     method = Method(
-        request=PlainObservation(when=EveryRows(rows=9)),
+        request=PlainObservation(when=FixedExecutionHorizon(rows=9)),
         sampler=METHODS["naive"].sampler,
         splice=METHODS["naive"].splice,
     )
@@ -126,7 +126,7 @@ def test_an_execution_horizon_longer_than_the_chunk_is_refused():
 
 def test_the_committed_prefix_is_what_the_robot_will_do_until_the_answer():
     method = Method(
-        request=PreviousChunk(inference_delay=3, when=EveryRows(rows=1)),
+        request=PreviousChunk(inference_delay=3, when=FixedExecutionHorizon(rows=1)),
         sampler=METHODS["committed-prefix"].sampler,
         splice=METHODS["committed-prefix"].splice,
     )
@@ -252,17 +252,17 @@ def test_starting_from_a_broken_state_is_refused():
 parts = st.lists(st.integers(1, 8), min_size=1, max_size=4)
 answers = st.tuples(st.integers(0, 400), st.booleans(), parts, st.integers(0, 60))
 WHENS = [
-    EveryRows(rows=1),
-    EveryRows(rows=5),
-    AsSoonAsPossible(),
-    BeforeStarvation(),
-    BeforeStarvation(overlap_rows=3),
+    FixedExecutionHorizon(rows=1),
+    FixedExecutionHorizon(rows=5),
+    Continuous(),
+    BeforePlanEnds(),
+    BeforePlanEnds(overlap_rows=3),
 ]
 
 
 def asking(name: str, when) -> Method:
     method = METHODS[name]
-    if isinstance(method.request, StopAndAsk) or name.startswith("vlash-fixed-overlap"):
+    if isinstance(method.request, Synchronous) or name.startswith("vlash-fixed-overlap"):
         return method
     return replace(method, request=replace(method.request, when=when))
 
@@ -273,7 +273,7 @@ def asking(name: str, when) -> Method:
     st.lists(answers, min_size=1, max_size=12),
     st.integers(0, 100),
 )
-@example("committed-prefix", EveryRows(rows=1), [(0, False, [8], 0), (0, True, [3], 0)], 0)
+@example("committed-prefix", FixedExecutionHorizon(rows=1), [(0, False, [8], 0), (0, True, [3], 0)], 0)
 def test_no_method_replays_or_rewrites_a_sent_row_under_any_latency(name, when, trace, seed):
     """Random latencies, answers lost half-way, chunks in parts of any size with any gap, gripper changes: the
     log has every row at most once, those of a chunk in order and no chunk's first ones after a newer chunk's,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ruckig import InputParameter, OutputParameter, Result, Ruckig
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.gate import AxisGate
-from robot_runtime.core.limits import MotionLimits, SpeedCurve
+from robot_runtime.core.plan.gate import AxisGate
+from robot_runtime.core.plan.limits import MotionLimits, SpeedCurve
 
 PERIODS_S = (0.001, 0.002, 0.004, 0.01, 0.02)
 

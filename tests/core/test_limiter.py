@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import (
+from robot_runtime.core.plan.limiter import Limiter
+from robot_runtime.core.plan.limits import Limits, MotionLimits, SpeedCurve
+from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     BasePoseCommand,
@@ -20,9 +22,7 @@ from robot_runtime.core.action import (
     JointPosition,
     PoseCommand,
 )
-from robot_runtime.core.limiter import Limiter
-from robot_runtime.core.limits import Limits, MotionLimits, SpeedCurve
-from robot_runtime.core.transforms import compose_planar, inverse_planar
+from robot_runtime.core.values.transforms import compose_planar, inverse_planar
 from robot_runtime.errors import InvalidValueError
 
 STEP = 2_000_000

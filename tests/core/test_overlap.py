@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from robot_runtime.core.choose import DEFAULTS
-from robot_runtime.core.method import METHODS, Method
-from robot_runtime.core.open_requests import PartOutcome
-from robot_runtime.core.overlap import OpenAnswers
-from robot_runtime.core.request_parts import EveryRows, PreviousChunk
+from robot_runtime.core.method.choose import DEFAULTS
+from robot_runtime.core.method.overlap import OpenAnswers
+from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PreviousChunk
+from robot_runtime.core.method.table import METHODS, Method
+from robot_runtime.core.plan.open_requests import PartOutcome
 from robot_runtime.core.safety import Mode
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 
 def overlapping(rows: int = 1, *, delay: int | None = None, most: int = 8) -> Method:
-    when = EveryRows(rows=rows, max_in_flight=most)
+    when = FixedExecutionHorizon(rows=rows, max_in_flight=most)
     return replace(METHODS["committed-prefix"], request=PreviousChunk(when=when, inference_delay=delay))
 
 

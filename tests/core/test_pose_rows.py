@@ -5,14 +5,14 @@ import pinocchio as pin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.pose_rows import (
+from robot_runtime.core.values.pose_rows import (
     quaternions_from_rotations,
     rotation_vectors,
     rotations_from_quaternions,
     slerp_rows,
     turns_about_vertical,
 )
-from robot_runtime.core.transforms import (
+from robot_runtime.core.values.transforms import (
     compose_planar,
     interpolate_planar,
     pose_from_planar,

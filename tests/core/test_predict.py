@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import BaseTwistCommand, Command, JointCommand, PoseCommand
-from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.predict import StatePredictor, fit_time_constant
-from robot_runtime.core.request_parts import IntegratedDeltas, LastTarget, TrackingLag
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.timeline import ChunkTimeline, Source
-from robot_runtime.core.transforms import integrate_twist
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.method.request_parts import IntegratedDeltas, LastTarget, TrackingLag
+from robot_runtime.core.plan.predict import StatePredictor, fit_time_constant
+from robot_runtime.core.plan.timeline import ChunkTimeline, Source
+from robot_runtime.core.values.action import BaseTwistCommand, Command, JointCommand, PoseCommand
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import integrate_twist
+from robot_runtime.core.values.waypoints import Waypoints
 
 DT = 50_000_000
 SOURCE = Source(request_id=0, t_obs_ns=0)

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import METHODS, Method, method_named
-from robot_runtime.core.request_parts import (
-    AsSoonAsPossible,
-    BeforeStarvation,
-    EveryRows,
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.method.request_parts import (
+    BeforePlanEnds,
+    Continuous,
+    FixedExecutionHorizon,
     IntegratedDeltas,
     PlainObservation,
     PreviousChunk,
     RolledForwardState,
 )
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
-from robot_runtime.core.splice_parts import NotBeforePlanned, TimeAligned
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.method.splice_parts import NotBeforePlanned, TimeAligned
+from robot_runtime.core.method.table import METHODS, Method, method_named
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
@@ -62,7 +62,7 @@ def first_wish(robot, now):
 
 
 def test_as_soon_as_possible_waits_for_the_answer_and_for_one_row():
-    robot, now = moving(PlainObservation(when=AsSoonAsPossible()))
+    robot, now = moving(PlainObservation(when=Continuous()))
     assert first_wish(robot, now) == DT
     request = robot.make_request(observation_at(DT))
     assert not robot.wants_request(10 * DT)  # its answer is still to come
@@ -72,7 +72,7 @@ def test_as_soon_as_possible_waits_for_the_answer_and_for_one_row():
 
 def test_before_starvation_leaves_the_margin_when_the_answer_comes():
     latency = 2 * DT
-    robot, now = moving(PlainObservation(when=BeforeStarvation(margin_rows=2)), latency_ns=latency, answers=4)
+    robot, now = moving(PlainObservation(when=BeforePlanEnds(margin_rows=2)), latency_ns=latency, answers=4)
     asked = first_wish(robot, now)
     left = robot.timeline.end_ns - (asked + latency)
     assert 2 * DT <= left <= 3 * DT  # d is rounded up to the row that is due with the answer
@@ -80,12 +80,12 @@ def test_before_starvation_leaves_the_margin_when_the_answer_comes():
 
 
 def test_before_starvation_asks_at_once_while_no_latency_is_known():
-    robot, now = moving(PlainObservation(when=BeforeStarvation()))
+    robot, now = moving(PlainObservation(when=BeforePlanEnds()))
     assert first_wish(robot, now) == DT
 
 
 def test_a_fixed_overlap_asks_when_row_n_minus_o_is_due():
-    robot, now = moving(PlainObservation(when=BeforeStarvation(overlap_rows=3)))
+    robot, now = moving(PlainObservation(when=BeforePlanEnds(overlap_rows=3)))
     assert first_wish(robot, now) == 5 * DT  # eight rows, the last due at 7 DT
 
 
@@ -111,7 +111,7 @@ def test_vlash_with_fixed_overlap_runs_every_row_of_every_chunk():
 
 
 def test_a_late_answer_of_vlashs_loop_starts_at_its_row_zero():
-    part = RolledForwardState(when=BeforeStarvation(overlap_rows=2), inference_delay=2)
+    part = RolledForwardState(when=BeforePlanEnds(overlap_rows=2), inference_delay=2)
     robot, now = moving(part, splice=NotBeforePlanned())
     asked = first_wish(robot, now)
     request = robot.make_request(observation_at(asked))
@@ -122,7 +122,9 @@ def test_a_late_answer_of_vlashs_loop_starts_at_its_row_zero():
 
 
 def test_vlashs_row_zero_is_due_exactly_d_rows_after_the_capture():
-    robot, now = moving(RolledForwardState(when=EveryRows(rows=1)), latency_ns=2 * DT + TICK, answers=4)
+    robot, now = moving(
+        RolledForwardState(when=FixedExecutionHorizon(rows=1)), latency_ns=2 * DT + TICK, answers=4
+    )
     asked = first_wish(robot, now)
     request = robot.make_request(observation_at(asked))
     assert request.observation.t_obs_ns == asked + 3 * DT  # rows 0, 1 and 2 are due before the answer
@@ -141,7 +143,9 @@ def test_vlashs_row_zero_is_due_exactly_d_rows_after_the_capture():
 
 
 def test_a_rolled_forward_state_is_where_the_plan_will_be_and_the_hand_with_it():
-    robot, _ = moving(RolledForwardState(when=EveryRows(rows=1), inference_delay=2, model=IntegratedDeltas()))
+    robot, _ = moving(
+        RolledForwardState(when=FixedExecutionHorizon(rows=1), inference_delay=2, model=IntegratedDeltas())
+    )
     robot.tick(state_at(DT), DT)
     shown = robot.make_request(observation_at(DT, q=(0.05, 0.0))).observation.state
     assert shown.t_ns == 3 * DT
@@ -151,7 +155,7 @@ def test_a_rolled_forward_state_is_where_the_plan_will_be_and_the_hand_with_it()
 
 
 def test_nothing_is_rolled_forward_while_no_latency_is_known_or_the_robot_stands():
-    part = RolledForwardState(when=EveryRows(rows=1))
+    part = RolledForwardState(when=FixedExecutionHorizon(rows=1))
     robot, now = moving(part)
     observation = observation_at(first_wish(robot, now))
     assert robot.make_request(observation).observation is observation
@@ -167,7 +171,7 @@ def test_rolling_joints_forward_needs_kinematics():
 
 
 def test_a_delay_beyond_the_policys_training_is_cut_and_counted():
-    part = PreviousChunk(when=EveryRows(rows=1))
+    part = PreviousChunk(when=FixedExecutionHorizon(rows=1))
     robot, now = moving(part, latency_ns=3 * DT, answers=4, max_inference_delay=2)
     assert robot.counts.delays_clamped == 2  # the third request and the fourth knew the latency
     request = robot.make_request(observation_at(first_wish(robot, now)))
@@ -178,7 +182,10 @@ def test_a_delay_beyond_the_policys_training_is_cut_and_counted():
 
 def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     robot, now = moving(
-        PreviousChunk(when=EveryRows(rows=1)), latency_ns=2 * DT + TICK, answers=4, max_inference_delay=3
+        PreviousChunk(when=FixedExecutionHorizon(rows=1)),
+        latency_ns=2 * DT + TICK,
+        answers=4,
+        max_inference_delay=3,
     )
     assert robot.make_request(observation_at(first_wish(robot, now))).inference_delay == 3
     assert robot.counts.fallbacks() == {}
@@ -189,7 +196,7 @@ late_ticks = st.lists(st.integers(0, TICK - 1), min_size=40, max_size=40)
 
 def asked_by(late, rows):
     """When a robot asks every so many rows, its ticks late by so much [ns]."""
-    robot = executor(with_request(PlainObservation(when=EveryRows(rows=rows))))
+    robot = executor(with_request(PlainObservation(when=FixedExecutionHorizon(rows=rows))))
     robot.reset(state_at(0), 0)
     asked = []
     for k in range(40 * DT // TICK):
@@ -219,7 +226,7 @@ def test_requests_never_come_closer_than_a_row(late):
 
 
 def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
-    robot, _ = moving(PlainObservation(when=EveryRows(rows=2)))
+    robot, _ = moving(PlainObservation(when=FixedExecutionHorizon(rows=2)))
     for now in (2 * DT - TICK, 2 * DT + 1, 4 * DT):  # no picture, say, at the second
         robot.tick(state_at(now), now)
         wanted = robot.wants_request(now)
@@ -233,7 +240,7 @@ def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
     [(0, None, 4), (DT // 2, None, 4), (2 * DT, None, 2), (0, 1, 4), (0, 2, 2), (DT // 2, 6, 2)],
 )
 def test_answers_that_go_on_from_the_measured_speed_are_asked_for_less_often(latency_ns, trained, rows):
-    part = PreviousChunk(when=EveryRows(rows=2, rows_from_measured=4, max_in_flight=8))
+    part = PreviousChunk(when=FixedExecutionHorizon(rows=2, rows_from_measured=4, max_in_flight=8))
     robot, now = moving(part, latency_ns=latency_ns, answers=4, max_inference_delay=trained)
     first = robot.make_request(observation_at(first_wish(robot, now))).observation.t_obs_ns
     assert first_wish(robot, first + TICK) == first + rows * DT
@@ -241,7 +248,7 @@ def test_answers_that_go_on_from_the_measured_speed_are_asked_for_less_often(lat
 
 @given(latency_ns=st.integers(0, 3 * DT), trained=st.none() | st.integers(1, 7), rows=st.integers(1, 3))
 def test_a_robot_in_motion_commits_two_rows_to_a_policy_that_was_trained_for_them(latency_ns, trained, rows):
-    part = PreviousChunk(when=EveryRows(rows=rows))
+    part = PreviousChunk(when=FixedExecutionHorizon(rows=rows))
     robot, now = moving(part, latency_ns=latency_ns, answers=3, max_inference_delay=trained)
     request = robot.make_request(observation_at(first_wish(robot, now)))
     measured = -(-latency_ns // DT)
@@ -266,7 +273,7 @@ def distance_led(rows, lag_ns, latency_ns):
     It wants 1 rad/s and speeds up by 0.2 rad/s a row, from the speed that it is told: of two committed rows,
     or else the measured one.
     """
-    method = with_request(PreviousChunk(when=EveryRows(rows=rows)), ClampedPrefix())
+    method = with_request(PreviousChunk(when=FixedExecutionHorizon(rows=rows)), ClampedPrefix())
     robot = executor(method, max_inference_delay=6, control_period_ns=SLOW_TICK)
     robot.reset(state_at(0), 0)
     q, dq, answers = 0.0, 0.0, {}
@@ -306,13 +313,13 @@ def test_an_early_answer_leads_a_robot_that_lags_behind_as_far_as_one_two_rows_l
 
 def test_a_horizon_that_the_user_names_holds_at_any_latency():
     assert method_named("pipelined-prefix").request.when.rows_from_measured == 4
-    assert method_named("pipelined-prefix", execution_horizon=3).request.when == EveryRows(
+    assert method_named("pipelined-prefix", execution_horizon=3).request.when == FixedExecutionHorizon(
         rows=3, max_in_flight=8
     )
 
 
 def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
-    robot, now = moving(PlainObservation(when=EveryRows(rows=6)), latency_ns=3 * DT, answers=4)
+    robot, now = moving(PlainObservation(when=FixedExecutionHorizon(rows=6)), latency_ns=3 * DT, answers=4)
     last = robot.last_splice.source.t_obs_ns
     assert first_wish(robot, now) == last + 4 * DT  # H = 8, d = 3: s + d < H leaves s = 4
     robot.make_request(observation_at(now))
@@ -323,22 +330,31 @@ def test_a_measured_delay_that_does_not_fit_asks_earlier_and_is_counted():
 @pytest.mark.parametrize(
     ("part", "text"),
     [
-        (PreviousChunk(when=EveryRows(rows=6), inference_delay=3), r"6 rows.*d = 3.*9 > 7"),
-        (PreviousChunk(when=EveryRows(rows=2), inference_delay=5), r"s = max\(2, d\) = 5.*10 > 7"),
+        (PreviousChunk(when=FixedExecutionHorizon(rows=6), inference_delay=3), r"6 rows.*d = 3.*9 > 7"),
+        (
+            PreviousChunk(when=FixedExecutionHorizon(rows=2), inference_delay=5),
+            r"s = max\(2, d\) = 5.*10 > 7",
+        ),
         (PreviousChunk(inference_delay=9), r"inference delay.*0\.\.7.*got 9"),
         (PreviousChunk(inference_delay=-1), r"inference delay.*got -1"),
-        (PlainObservation(when=EveryRows(rows=0)), r"execution horizon.*1\.\.8.*got 0"),
-        (PreviousChunk(when=EveryRows(rows=4, rows_from_measured=2)), r"while d < 2.*4\.\.8.*got 2"),
-        (PlainObservation(when=BeforeStarvation(overlap_rows=9)), r"overlap.*1\.\.8.*got 9"),
-        (PlainObservation(when=BeforeStarvation(execution_horizon=9)), r"execution horizon.*got 9"),
-        (PlainObservation(when=BeforeStarvation(margin_rows=8)), r"margin.*0\.\.7.*got 8"),
+        (PlainObservation(when=FixedExecutionHorizon(rows=0)), r"execution horizon.*1\.\.8.*got 0"),
         (
-            RolledForwardState(when=BeforeStarvation(overlap_rows=2), inference_delay=3),
+            PreviousChunk(when=FixedExecutionHorizon(rows=4, rows_from_measured=2)),
+            r"while d < 2.*4\.\.8.*got 2",
+        ),
+        (PlainObservation(when=BeforePlanEnds(overlap_rows=9)), r"overlap.*1\.\.8.*got 9"),
+        (PlainObservation(when=BeforePlanEnds(execution_horizon=9)), r"execution horizon.*got 9"),
+        (PlainObservation(when=BeforePlanEnds(margin_rows=8)), r"margin.*0\.\.7.*got 8"),
+        (
+            RolledForwardState(when=BeforePlanEnds(overlap_rows=2), inference_delay=3),
             r"o = 2 rows.*d = 3.*d <= o is needed, and 3 > 2",
         ),
-        (RolledForwardState(when=EveryRows(rows=1), inference_delay=9), r"inference delay.*0\.\.8.*got 9"),
         (
-            RolledForwardState(when=BeforeStarvation(execution_horizon=4), inference_delay=5),
+            RolledForwardState(when=FixedExecutionHorizon(rows=1), inference_delay=9),
+            r"inference delay.*0\.\.8.*got 9",
+        ),
+        (
+            RolledForwardState(when=BeforePlanEnds(execution_horizon=4), inference_delay=5),
             r"s = max\(1, d\) = 5.*s <= H is needed, and 5 > 4",
         ),
     ],
@@ -351,10 +367,10 @@ def test_numbers_that_cannot_work_are_refused_with_the_inequality(part, text):
 @pytest.mark.parametrize(
     "part",
     [
-        RolledForwardState(when=EveryRows(rows=8), inference_delay=8),
-        RolledForwardState(when=EveryRows(rows=1), inference_delay=7),
-        RolledForwardState(when=BeforeStarvation(overlap_rows=8), inference_delay=8),
-        RolledForwardState(when=BeforeStarvation(overlap_rows=3, execution_horizon=3), inference_delay=3),
+        RolledForwardState(when=FixedExecutionHorizon(rows=8), inference_delay=8),
+        RolledForwardState(when=FixedExecutionHorizon(rows=1), inference_delay=7),
+        RolledForwardState(when=BeforePlanEnds(overlap_rows=8), inference_delay=8),
+        RolledForwardState(when=BeforePlanEnds(overlap_rows=3, execution_horizon=3), inference_delay=3),
     ],
 )
 def test_a_rolled_forward_state_needs_no_rows_for_the_delay(part):
@@ -368,8 +384,10 @@ def test_a_fixed_delay_beyond_the_policys_training_is_refused():
 
 def test_an_execution_horizon_given_by_name_goes_where_the_method_keeps_it():
     assert method_named("synchronous", execution_horizon=5).request.execution_horizon == 5
-    assert method_named("naive", execution_horizon=5).request.when == EveryRows(rows=5)
-    assert method_named("temporal-ensembling", execution_horizon=5).request.when == EveryRows(rows=5)
+    assert method_named("naive", execution_horizon=5).request.when == FixedExecutionHorizon(rows=5)
+    assert method_named("temporal-ensembling", execution_horizon=5).request.when == FixedExecutionHorizon(
+        rows=5
+    )
     overlapping = METHODS["pipelined-faster"].request.when
     assert method_named("pipelined-faster", execution_horizon=5).request.when == replace(
         overlapping, rows=5, rows_from_measured=None

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.row_statistics import RowStatistics
-from robot_runtime.core.state import RobotState
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=3, dt_ns=50_000_000)

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule
-from robot_runtime.core.schedule import answer_rows, finish_steps, flow_times
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule
+from robot_runtime.core.method.schedule import answer_rows, finish_steps, flow_times
 
 PUBLISHED = HorizonAwareSchedule(alpha=0.6, num_steps=10)
 SCHEDULES = st.builds(

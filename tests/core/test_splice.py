@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import (
+from robot_runtime.core.method.splice_parts import StateMatched
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.counts import Counts
+from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, nearest_on_path
+from robot_runtime.core.values.action import (
     ActionChunk,
     ActionSpec,
     BasePose,
@@ -15,14 +20,9 @@ from robot_runtime.core.action import (
     GripperCommand,
     JointCommand,
 )
-from robot_runtime.core.counts import Counts
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.open_requests import PartOutcome
-from robot_runtime.core.splice import Arrival, first_row_due_ns, nearest_on_path
-from robot_runtime.core.splice_parts import StateMatched
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import rotation_to_6d
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import rotation_to_6d
+from robot_runtime.core.values.waypoints import Waypoints
 from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 PART = StateMatched(lead_s=0.0)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.core.open_requests import PartOutcome
-from robot_runtime.core.row_statistics import RowStatistics
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.standing import PATIENCE_NS
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.standing import PATIENCE_NS
-from robot_runtime.telemetry import RunRecord
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.robot.telemetry import RunRecord
 from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.state import Image, RobotState
+from robot_runtime.core.values.state import Image, RobotState
 
 WIDTHS = (0.04, np.float64(0.04), np.float32(0.04), np.array(0.04), np.array([0.04]))
 

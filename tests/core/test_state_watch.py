@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from robot_runtime.core.action import (
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.limits import MotionLimits
+from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.state_watch import StateLimits, StateWatch
+from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     BasePoseCommand,
@@ -19,14 +25,8 @@ from robot_runtime.core.action import (
     GripperWidth,
     Reference,
 )
-from robot_runtime.core.executor import Executor
-from robot_runtime.core.limits import MotionLimits
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.open_requests import PartOutcome
-from robot_runtime.core.safety import Cause, Mode
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.state_watch import StateLimits, StateWatch
-from robot_runtime.core.transforms import integrate_twist, rotation_to_6d
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import integrate_twist, rotation_to_6d
 from tests.core.support import MOBILE_LIMITS
 
 MS = 1_000_000

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import BaseTwistCommand, Command, GripperCommand, JointCommand
-from robot_runtime.core.timeline import ChunkTimeline, Phase, Source
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Source
+from robot_runtime.core.values.action import BaseTwistCommand, Command, GripperCommand, JointCommand
+from robot_runtime.core.values.waypoints import Waypoints
 from tests.core.support import ramp, waypoints
 
 DT = 100

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.transforms import (
+from robot_runtime.core.values.transforms import (
     compose_planar,
     integrate_twist,
     interpolate_planar,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from robot_runtime.core.action import (
+from robot_runtime.core.values.action import (
     ActionChunk,
     ActionSpec,
     BasePose,
@@ -16,10 +16,10 @@ from robot_runtime.core.action import (
     Reference,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.schema import Schema, mismatches
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import pose_from_planar, pose_from_quaternion, rotation_to_6d
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import pose_from_planar, pose_from_quaternion, rotation_to_6d
+from robot_runtime.core.values.waypoints import Waypoints
 
 references = st.sampled_from(list(Reference))
 arms = st.one_of(

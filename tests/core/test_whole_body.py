@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import (
+from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.whole_body import (
+    WholeBody,
+    WholeBodyGains,
+    bounded_velocity,
+    log_manipulability_gradient,
+)
+from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     BasePoseCommand,
@@ -20,22 +28,14 @@ from robot_runtime.core.action import (
     JointCommand,
     PoseCommand,
 )
-from robot_runtime.core.executor import Executor, Tick
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.transforms import (
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import (
     integrate_twist,
     pose_from_planar,
     quaternion_from_rotation,
     rotation_to_6d,
 )
-from robot_runtime.core.whole_body import (
-    WholeBody,
-    WholeBodyGains,
-    bounded_velocity,
-    log_manipulability_gradient,
-)
-from sim.kinematics import Q_HOME, R_DOWN, Kinematics
+from sim.scene.kinematics import Q_HOME, R_DOWN, Kinematics
 from tests.core.support import MOBILE_LIMITS
 
 TICK = 2_000_000

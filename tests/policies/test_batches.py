@@ -14,8 +14,8 @@ from policies.flow.batches import (
 )
 from policies.flow.dataset import roll_forward
 from policies.flow.recipes import MixedSchedule, Offset, Plain, Prefix
-from robot_runtime.core.sampler_parts import HorizonAwareSchedule
-from robot_runtime.core.schedule import flow_times
+from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
+from robot_runtime.core.method.schedule import flow_times
 from tests.policies.draws import H, hand_pose, make_data, make_draw, make_samples
 from tests.policies.toy import SPEC
 

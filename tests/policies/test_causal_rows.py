@@ -11,8 +11,8 @@ from torch import Tensor
 
 from policies.flow.model import Block, FlowTransformer, ModelConfig, modulate
 from policies.flow.sampler import PreviousRows, denoise
-from robot_runtime.core.sampler_parts import HorizonAwareSchedule
-from robot_runtime.core.schedule import finish_steps
+from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
+from robot_runtime.core.method.schedule import finish_steps
 
 H, D, DELAY = 16, 3, 2
 PART = HorizonAwareSchedule(num_steps=10)

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from policies.flow.checkpoint import load, save, write_card
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
-from policies.loading import load_policy, policy_names
-from policies.policy import capabilities_of
+from policies.load import load_policy, policy_names
 from policies.shipped import shipped_checkpoints
-from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import capabilities_of
 from robot_runtime.errors import CheckpointError, UnknownNameError
 from tests.policies.toy import SCHEMA, SPEC, TASK, make_observation
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from policies.estimated import NUM_ALIKE, behind_estimator, with_errors
-from policies.estimator import scene_numbers
 from policies.flow.checkpoint import Checkpoint, load
 from policies.flow.demonstrations import StoredDemonstration
 from policies.flow.policy import FlowPolicy
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.state import Observation
+from policies.vision.estimator import scene_numbers
+from policies.vision.finetune import NUM_ALIKE, behind_estimator, with_errors
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 POINTS = (3, 3, 2)
 NUM = 2 * (6 + 14)

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from policies.estimated import estimated_schema, with_estimates
-from policies.estimator import Estimator, Told, hand_numbers, scene_numbers
-from policies.estimator_network import EstimatorConfig, SceneEstimator, as_recorded
-from policies.estimator_train import EstimatorTrainConfig, nll, train_estimator
 from policies.flow.checkpoint import load, write_card
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Prefix
 from policies.flow.train import TrainConfig, train
-from policies.loading import load_policy
-from policies.policy import InferenceRequest, answers
-from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from policies.load import load_policy
+from policies.vision.estimator import Estimator, GaussianEstimate, hand_numbers, scene_numbers
+from policies.vision.finetune import estimated_schema, with_estimates
+from policies.vision.network import EstimatorConfig, SceneEstimator, as_recorded
+from policies.vision.train import EstimatorTrainConfig, nll, train_estimator
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.values.action import ActionSpec, EndEffectorPose, GripperWidth
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies.toy import Sample
 
@@ -157,7 +157,7 @@ def test_where_the_robot_is_says_nothing_of_what_its_base_sees():
 )
 def test_two_that_tell_the_same_number_are_weighed_by_how_sure_they_are(pairs):
     a, va, b, vb = np.array(pairs).T[:, None]
-    one, other = Told(mean=a, variance=va), Told(mean=b, variance=vb)
+    one, other = GaussianEstimate(mean=a, variance=va), GaussianEstimate(mean=b, variance=vb)
     both = one.fused(other)
     assert (both.variance <= np.minimum(va, vb) * (1 + 1e-9)).all()
     assert (both.mean >= np.minimum(a, b) - 1e-9).all()
@@ -216,7 +216,7 @@ def test_colour_is_seen_at_half_resolution_whether_it_was_recorded_so_or_not(siz
 def test_glimpses_have_half_of_every_batch_and_are_told_apart_in_the_errors():
     seen = [sample.observation for sample in SAMPLES[:60]]
     _, errors = train_estimator(
-        seen[:40], SHORT, cameras=EYES, on_hand=("palm",), points=(3,), glimpses=seen[40:]
+        seen[:40], SHORT, cameras=EYES, on_hand=("palm",), points=(3,), random_views=seen[40:]
     )
     assert {"demonstrations_z", "glimpses_z"} <= set(errors)
 
@@ -280,7 +280,7 @@ def test_an_estimator_of_another_scene_is_refused(folder, trained):
 
 
 def test_a_robot_may_know_more_of_the_scene_than_a_policy_that_sees_it(folder):
-    from robot_runtime.core.schema import mismatches
+    from robot_runtime.core.values.schema import mismatches
 
     policy = load_policy(folder)
     assert mismatches(robot=SCHEMA, policy=policy.schema) == []

@@ -16,7 +16,7 @@ from policies.flow.features import (
     Normaliser,
     state_features,
 )
-from robot_runtime.core.action import (
+from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     EndEffectorPose,
@@ -25,8 +25,8 @@ from robot_runtime.core.action import (
     Reference,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.row_statistics import row_origin
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.row_statistics import row_origin
+from robot_runtime.core.values.state import Observation
 from tests.policies.toy import SCHEMA, SPEC, make_observation
 
 TOLERANCE = 1e-9  # rad or m: float64 rounding of numbers up to 10, divided by deviations down to 1e-3

@@ -8,8 +8,7 @@ import pytest
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
-from policies.policy import InferenceRequest, answers
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     BestOfSamples,
     ClampedPrefix,
     ConstantSchedule,
@@ -17,7 +16,8 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.schedule import finish_steps
+from robot_runtime.core.method.schedule import finish_steps
+from robot_runtime.core.policy import InferenceRequest, answers
 from tests.policies.toy import SPEC, infer, make_observation, rows_past
 
 

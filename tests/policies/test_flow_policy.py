@@ -8,8 +8,7 @@ from msgspec import structs
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
-from policies.policy import InferenceRequest
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
@@ -20,7 +19,8 @@ from robot_runtime.core.sampler_parts import (
     SamplerPart,
     contrasts,
 )
-from robot_runtime.core.state import Observation
+from robot_runtime.core.policy import InferenceRequest
+from robot_runtime.core.values.state import Observation
 from tests.policies.toy import SPEC, infer, make_observation, rows_past, side_of, train_toy
 
 
@@ -242,7 +242,6 @@ def test_an_observation_that_does_not_fit_is_refused_in_words(
         (np.zeros((SPEC.horizon, SPEC.dim)), ClampedPrefix(), "at most 7 can be committed; got 8"),
         (np.full((1, SPEC.dim), np.nan), ClampedPrefix(), "NaN or infinite"),
         (None, ConstantSchedule(num_steps=0), "at least 1 step"),
-        (None, "guided", "does not take the sampler guided; it takes ConstantSchedule, "),
         (None, HorizonAwareSchedule(), "does not take the sampler HorizonAwareSchedule"),
         (None, BestOfSamples(num_contrast=4), "no weaker checkpoint"),
         (None, BestOfSamples(num_samples=0), r"num_samples must lie in 1..256, got 0"),

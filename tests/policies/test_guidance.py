@@ -11,7 +11,7 @@ from torch import Tensor
 
 from policies.flow.guidance import guidance_weight, soft_mask
 from policies.flow.sampler import PreviousRows, denoise
-from robot_runtime.core.sampler_parts import RtcGuidance, SoftMask
+from robot_runtime.core.method.sampler_parts import RtcGuidance, SoftMask
 
 H, D, NUM_STEPS = 8, 3, 5
 WIDTH = H * D

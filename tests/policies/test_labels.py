@@ -3,9 +3,9 @@
 import numpy as np
 
 from policies.flow.labels import relabelled
-from robot_runtime.core.action import ActionChunk
-from robot_runtime.core.waypoints import Waypoints
-from sim.demonstrations import collect
+from robot_runtime.core.values.action import ActionChunk
+from robot_runtime.core.values.waypoints import Waypoints
+from sim.demonstrations.demonstrations import collect
 from sim.experts.mobile import MOBILE_SPEC, WORLD_SPEC
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from policies.flow.features import FeatureConfig
-from policies.lerobot_sidecar import Sidecar
-from policies.loading import SIDECAR, load_policy
-from policies.policy import InferenceRequest, answers
-from robot_runtime.core.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState
+from policies.lerobot.metadata import PolicyMetadata
+from policies.load import SIDECAR, load_policy
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.values.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies.toy import Sample
 
@@ -49,7 +49,7 @@ def towards(seen: Observation) -> np.ndarray:
 
 @pytest.fixture(scope="module", params=["act", "diffusion"])
 def trained(request, tmp_path_factory) -> tuple[Path, list[float]]:
-    from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+    from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
     samples = [Sample(o, towards(o)) for o in map(observation, range(256))]
     losses: list[float] = []
@@ -116,11 +116,11 @@ def test_committed_rows_are_refused(trained):
 def test_its_description_may_say_how_often_it_is_best_asked(trained, tmp_path):
     policy = load_policy(trained[0])
     assert policy.execution_horizon is None
-    replace(Sidecar.load(trained[0]), execution_horizon=3).save(tmp_path)
-    assert Sidecar.load(tmp_path).execution_horizon == 3
-    replace(Sidecar.load(trained[0]), execution_horizon=SPEC.horizon + 1).save(tmp_path)
+    replace(PolicyMetadata.load(trained[0]), execution_horizon=3).save(tmp_path)
+    assert PolicyMetadata.load(tmp_path).execution_horizon == 3
+    replace(PolicyMetadata.load(trained[0]), execution_horizon=SPEC.horizon + 1).save(tmp_path)
     with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none, got {SPEC.horizon + 1}"):
-        Sidecar.load(tmp_path)
+        PolicyMetadata.load(tmp_path)
 
 
 def test_a_folder_without_weights_or_with_a_broken_description_says_so(trained, tmp_path):
@@ -134,7 +134,7 @@ def test_a_folder_without_weights_or_with_a_broken_description_says_so(trained, 
 
 
 def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change(tmp_path):
-    from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+    from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
     samples = [Sample(o, towards(o)) for o in map(observation, range(8))]
 
@@ -152,7 +152,7 @@ def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change(tmp_pa
 
 
 def test_demonstrations_with_given_rows_are_left_out(tmp_path):
-    from policies.lerobot_train import LeRobotTrainConfig, train_lerobot
+    from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
     given = [replace(Sample(observation(0), towards(observation(0))), num_committed=3)]
     with pytest.raises(InvalidValueError, match="none of 1 demonstrations"):

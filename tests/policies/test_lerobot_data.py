@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
+from policies.lerobot.data import NUM_COMMITTED, ROWS, load_dataset
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.recorder import HAND_NAMES
+from robot_runtime.robot.recorder import HAND_NAMES
 
 pa = pytest.importorskip("pyarrow", reason="which datasets are written with")
 pytest.importorskip("pandas", reason="which tasks are read with")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from policies.loading import load_policy
-from policies.policy import capabilities_of
-from robot_runtime.core.choose import Default, default_for
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.splice_parts import TemporalEnsembling
+from policies.load import load_policy
+from robot_runtime.core.method.choose import Default, default_for
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.method.splice_parts import TemporalEnsembling
+from robot_runtime.core.policy import capabilities_of
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies import test_lerobot_types as types
 from tests.policies.test_lerobot_types import described, observation

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from policies.lerobot_fields import FIELDS, TYPES, fate_of, refuse_unhonoured
+from policies.lerobot.fields import FIELDS, TYPES, fate_of, refuse_unhonoured
 from robot_runtime.errors import CheckpointError
 
 pytest.importorskip("lerobot", reason="whose configurations they are")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from policies.lerobot_files import AFTER, BEFORE, CONFIG, WEIGHTS, checked_config
-from policies.loading import SIDECAR, load_policy
+from policies.lerobot.files import AFTER, BEFORE, CONFIG, WEIGHTS, checked_config
+from policies.load import SIDECAR, load_policy
 from robot_runtime.errors import CheckpointError
 from tests.policies.test_lerobot_types import described, save
 

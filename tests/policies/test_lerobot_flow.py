@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from policies.lerobot_random import narrow_pi
-from policies.lerobot_sidecar import Sidecar
-from policies.loading import load_policy
-from policies.policy import InferenceRequest, answers
-from robot_runtime.core.sampler_parts import (
+from policies.lerobot.metadata import PolicyMetadata
+from policies.lerobot.random import narrow_pi
+from policies.load import load_policy
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
@@ -20,8 +19,9 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.schedule import finish_steps
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.schedule import finish_steps
+from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies import tiny_vla
 from tests.policies.tiny_vla import DIM, HORIZON, PADDED, TASK, save_pi, save_smolvla
@@ -84,7 +84,7 @@ def test_relative_actions_of_pi_count_from_the_numbers_of_their_names(tmp_path: 
     options = {"use_relative_actions": True, "action_feature_names": names}
     with narrow_pi("pi0", tmp_path / "vlm"):
         folder = save_pi("pi0", tmp_path, trained_for=TRAINED, **options)
-        sidecar = replace(Sidecar.load(folder), features=None, state_names=tuple(names))
+        sidecar = replace(PolicyMetadata.load(folder), features=None, state_names=tuple(names))
         sidecar.save(folder)
         policy = load_policy(folder)
         config = policy._sampler._network._policy.config

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from policies.flow.inference import Batch, ChunkSampler
-from robot_runtime.cli.bench_gpu import BenchGpu
-from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, RtcGuidance
+from robot_runtime.cli.bench.gpu import BenchGpu
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule, RtcGuidance
 
 pytest.importorskip("lerobot", reason="whose policies they are")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 
-from policies import lerobot_flow
-from policies.lerobot_flow import LeRobotFlow, compile_network
-from policies.lerobot_random import random_batch, random_policy
-from policies.lerobot_timing import LEROBOT, STAGES, floor, lerobots_times, peak_of, stage_times
+from policies.lerobot import flow as lerobot_flow
+from policies.lerobot.flow import LeRobotFlow, compile_network
+from policies.lerobot.random import random_batch, random_policy
+from policies.lerobot.timing import LEROBOT, STAGES, floor, lerobots_times, peak_of, stage_times
 
 
 @pytest.fixture(scope="module", params=["smolvla", "pi05"])

@@ -10,15 +10,15 @@ import pytest
 import torch
 from msgspec import structs
 
-from policies.lerobot_random import NARROW, save_smolvlm
-from policies.loading import SIDECAR, load_policy, local_folder
-from policies.policy import InferenceRequest, answers
-from robot_runtime.core.action import GripperWidth, JointPosition
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from policies.lerobot.random import NARROW, save_smolvlm
+from policies.load import SIDECAR, load_policy, local_folder
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.values.action import GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from robot_runtime.recorder import Recording
+from robot_runtime.robot.recorder import Recording
 from tests.policies.tiny_vla import TASK
 
 pytest.importorskip("lerobot", reason="whose policies they are")
@@ -111,7 +111,7 @@ def folder(request, tmp_path_factory) -> Path:
 
 def described(folder: Path, **changes):
     """Two joints and a gripper at 20 Hz, or otherwise."""
-    from policies.lerobot_describe import Told, describe
+    from policies.lerobot.describe import Told, describe
 
     return describe(folder, Told(**({"num_joints": 2, "has_gripper": True, "fps": 20.0} | changes)))
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from policies.lerobot import LeRobotFlowPolicy
-from policies.lerobot_sidecar import Sidecar
-from policies.loading import load_policy
-from policies.policy import InferenceRequest, answers
-from robot_runtime.core.sampler_parts import (
+from policies.lerobot.metadata import PolicyMetadata
+from policies.lerobot.policy import LeRobotFlowPolicy
+from policies.load import load_policy
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
@@ -21,6 +20,7 @@ from robot_runtime.core.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
+from robot_runtime.core.policy import InferenceRequest, answers
 from tests.policies.test_lerobot_types import described, observation, save
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
@@ -33,7 +33,7 @@ def policy(tmp_path_factory) -> LeRobotFlowPolicy:
     folder = save("xvla", tmp_path_factory.mktemp("xvla"))
     described(folder)
     trained = ("ClampedPrefix", "HorizonAwareSchedule")
-    replace(Sidecar.load(folder), trained_for=trained, max_inference_delay=4).save(folder)
+    replace(PolicyMetadata.load(folder), trained_for=trained, max_inference_delay=4).save(folder)
     return load_policy(folder)
 
 
@@ -119,7 +119,7 @@ def test_a_step_starts_again_from_the_first_noise(policy):
 def test_grippers_are_logits_to_the_network_and_shares_to_everybody_else(tmp_path: Path):
     from lerobot.policies.xvla.action_hub import build_action_space
 
-    from policies.lerobot_xvla import XvlaFlow
+    from policies.lerobot.xvla import XvlaFlow
 
     flow = XvlaFlow.__new__(XvlaFlow)
     flow.row_dim, flow._dim, flow.scale, flow.offset = 14, 14, np.full(14, 2.0), np.zeros(14)

@@ -7,15 +7,15 @@ import pytest
 from policies.flow.dataset import roll_forward
 from policies.flow.recipes import Offset, Recipe
 from policies.flow.support import supported_samplers, trained_roll_forward
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.capabilities import Capabilities, fitted
-from robot_runtime.core.latency import LatencyEstimator
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.request import RequestPlanner
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.timeline import ChunkTimeline, Source
-from robot_runtime.core.waypoints import Waypoints
-from sim.kinematics import Q_HOME
+from robot_runtime.core.method.capabilities import Capabilities, resolve_method
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.request_planner import RequestPlanner
+from robot_runtime.core.plan.timeline import ChunkTimeline, Source
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.waypoints import Waypoints
+from sim.scene.kinematics import Q_HOME
 
 DT = 50_000_000
 SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=16, dt_ns=DT)
@@ -60,7 +60,7 @@ def test_the_state_shown_at_run_time_is_the_one_the_recipe_makes_from_the_same_p
         latency.add(d * DT - 1)
     can = capabilities(recipe)
     planner = RequestPlanner(
-        part=fitted(METHODS["vlash"], can, policy="toy").request,
+        part=resolve_method(METHODS["vlash"], can, policy="toy").request,
         action_spec=SPEC,
         max_inference_delay=can.trained_delay(METHODS["vlash"]),
         hand_pose=hand_pose,

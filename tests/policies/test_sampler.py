@@ -8,7 +8,7 @@ from policies.flow.sampler import (
     horizon_aware_timetable,
     integrate,
 )
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     ClampedPrefix,
     ConstantSchedule,
     HorizonAwareSchedule,

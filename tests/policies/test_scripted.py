@@ -4,13 +4,13 @@ import sys
 import numpy as np
 import pytest
 
-from policies.loading import load_policy
-from policies.policy import Policy
+from policies.load import load_policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
-from robot_runtime.core.action import JointPosition
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
 from tests.policies.toy import infer
 
 
@@ -59,7 +59,7 @@ def test_a_scripted_policy_takes_the_schema_of_the_robot() -> None:
 
 def test_importing_the_protocol_and_scripted_policies_leaves_torch_alone() -> None:
     code = (
-        "import sys, policies, policies.policy, policies.scripted, policies.loading;"
-        "policies.loading.load_policy('sine'); sys.exit('torch' in sys.modules)"
+        "import sys, policies, robot_runtime.core.policy, policies.scripted, policies.load;"
+        "policies.load.load_policy('sine'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,9 +18,8 @@ from policies.flow.recipes import (
     recipe_name,
 )
 from policies.flow.support import UNTRAINED
-from policies.policy import capabilities_of
-from robot_runtime.core.request_parts import TrackingLag
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.request_parts import TrackingLag
+from robot_runtime.core.method.sampler_parts import (
     PREFIXLESS,
     ClampedPrefix,
     HorizonAwareSchedule,
@@ -28,6 +27,7 @@ from robot_runtime.core.sampler_parts import (
     PrefixPreservedStart,
     SamplerPart,
 )
+from robot_runtime.core.policy import capabilities_of
 from tests.policies.toy import SPEC, make_observation, rows_past, train_toy
 
 TRAINED_FOR = {

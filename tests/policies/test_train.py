@@ -8,7 +8,6 @@ import torch
 from msgspec import structs
 from safetensors.torch import load_file
 
-from policies.estimator_train import EstimatorTrainConfig
 from policies.flow.dataset import Dataset, make_dataset
 from policies.flow.demonstrations import load_demonstrations, save_demonstrations
 from policies.flow.features import FeatureConfig
@@ -16,7 +15,8 @@ from policies.flow.losses import Network, recipe_loss
 from policies.flow.model import FlowTransformer, ModelConfig
 from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, learning_rate
-from policies.lerobot_train import LeRobotTrainConfig
+from policies.lerobot.train import LeRobotTrainConfig
+from policies.vision.train import EstimatorTrainConfig
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
 
 

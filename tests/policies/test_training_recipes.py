@@ -23,7 +23,7 @@ from policies.flow.recipes import (
 )
 from policies.flow.residual import ResidualConfig, draw_pairs, residual_pairs, train_residual
 from policies.flow.train import TrainConfig, train
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past
 

@@ -14,7 +14,7 @@ from policies.flow import inference, sampler, transfers
 from policies.flow.inference import Batch, ChunkSampler
 from policies.flow.model import FlowTransformer, ModelConfig
 from policies.flow.transfers import MAX_AHEAD, on_host, to_device
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,

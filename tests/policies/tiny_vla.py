@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 
 from policies.flow.features import FeatureConfig
-from policies.lerobot_random import NARROW, save_smolvlm
-from policies.lerobot_sidecar import Sidecar
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.schema import Schema
+from policies.lerobot.metadata import PolicyMetadata
+from policies.lerobot.random import NARROW, save_smolvlm
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
 
 TASK = "pick it up"
 HORIZON, DIM, PADDED = 8, 3, 6
@@ -100,7 +100,7 @@ def _stats() -> dict[str, dict[str, torch.Tensor]]:
 def _save(folder: Path, policy, processors, trained_for: tuple[str, ...]) -> Path:
     for part in (policy, *processors):
         part.save_pretrained(folder)
-    sidecar = Sidecar(
+    sidecar = PolicyMetadata(
         schema=SCHEMA,
         action_spec=SPEC,
         features=FEATURES,

@@ -9,11 +9,11 @@ import pinocchio as pin
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, train
-from policies.policy import Policy
-from robot_runtime.core.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
 
 SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=8, dt_ns=50_000_000)
 SCHEMA = Schema(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from policies.scripted import HoldPolicy
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 
 STEP = 0.001
 """Largest motion of the first joint from row to row [rad]."""

@@ -14,13 +14,13 @@ import pytest
 import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
-from policies.policy import NewRows
-from robot_runtime.client import PolicyClient
-from robot_runtime.core.sampler_parts import AveragedSamples, ConstantSchedule, num_samples
-from robot_runtime.core.state import Image, Observation
+from robot_runtime.core.method.sampler_parts import AveragedSamples, ConstantSchedule, num_samples
+from robot_runtime.core.policy import NewRows
+from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.errors import PolicyError
-from robot_runtime.server.account import Account
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
+from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestFailed
 from robot_runtime.wire.messages import (
@@ -129,7 +129,7 @@ def test_a_picture_that_is_not_what_its_header_says_fails_by_itself(jpeg: bytes,
 
 
 def test_who_floods_is_told_and_put_out_and_the_robot_beside_it_is_answered():
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, ServerMetrics] = {}
     with (
         serving(ToyPolicy(), accounts=accounts) as server,
         stranger_at(server.address) as bad,
@@ -208,7 +208,7 @@ def test_a_policy_that_gives_no_numbers_opens_no_address():
 
 
 def test_what_is_refused_is_counted_by_its_kind():
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, ServerMetrics] = {}
     with (
         serving(ToyPolicy(), accounts=accounts) as server,
         robot_at(server.address) as good,

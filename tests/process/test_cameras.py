@@ -11,23 +11,23 @@ from toy import serving
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
-from robot_runtime.cameras import CAMERAS_BACK
-from robot_runtime.cli.bench_cameras import POLICY, TASK, bare_round
-from robot_runtime.client import PolicyClient
+from robot_runtime.cli.bench.cameras import POLICY, TASK, bare_round
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.action import NS_PER_S
 from robot_runtime.core.camera_watch import CameraLimits
-from robot_runtime.core.method import method_named
+from robot_runtime.core.method.table import method_named
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.state import Image, Observation
-from robot_runtime.robot import Robot
-from robot_runtime.runner import Runner, Setting
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import Image, Observation
+from robot_runtime.robot.cameras import CAMERAS_BACK
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.server.process import ServerProcess
-from robot_runtime.telemetry import RunRecord
-from sim.drivers import SimArm, SimCamera, SimGripper
-from sim.render import Renderer, RenderingUnavailableError
+from sim.scene.drivers import SimArm, SimCamera, SimGripper
+from sim.scene.render import Renderer, RenderingUnavailableError
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 pytestmark = pytest.mark.real_time
 
@@ -156,7 +156,7 @@ def run_with(
 ) -> tuple[RunRecord, list]:
     """What happened on an ideal robot with one camera, and what the policy was shown."""
     schema = replace(FRANKA, cameras={"wrist": SIZE})
-    setting = Setting(
+    setting = RunConfig(
         robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
         limits=FR3_LIMITS,
         method=method_named("time-aligned"),
@@ -298,7 +298,7 @@ def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jp
     offered = replace(task.schema, cameras={"overview": SIZE, "wrist": SIZE})
     policy = WatchingPolicy(replace(offered, cameras={"wrist": SIZE}))
     cameras = {name: SimCamera(world, clock, name=name, size=SIZE) for name in offered.cameras}
-    setting = Setting(
+    setting = RunConfig(
         robot=Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock)),
         limits=FR3_LIMITS,
         method=method_named("time-aligned"),

@@ -34,7 +34,7 @@ def test_no_row_that_reaches_a_robot_is_wrong_whatever_the_network_does(tmp_path
     assert min(figures[what] for what in ("dropped", "duplicated", "truncated", "restarts")) > 0
 
 
-@pytest.mark.parametrize("arguments", [["lab", "--plan"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["bench", "methods", "--plan"], ["--help"]])
 def test_a_command_whose_output_nobody_reads_ends_without_a_traceback(arguments):
     reader, writer = os.pipe()
     os.close(reader)

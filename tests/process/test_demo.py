@@ -5,9 +5,9 @@ import json
 import pytest
 
 from robot_runtime.cli import main
-from sim.render import Renderer, RenderingUnavailableError
+from sim.scene.render import Renderer, RenderingUnavailableError
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 
 def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.keys import ServerKeys, make_keys
-from robot_runtime.mailbox import Doorbell
+from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.transport import doorman
 from robot_runtime.transport.address import AddressError, PortInUseError
 from robot_runtime.transport.client import ClientTransport

@@ -12,16 +12,16 @@ from toy import serving
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, SinePolicy
-from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.method import method_named
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.method.table import method_named
+from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.state import Observation
-from robot_runtime.core.timeline import Phase
-from robot_runtime.robot import Robot
-from robot_runtime.runner import Runner, Setting
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import Observation
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.runner import RunConfig, Runner
 
 pytestmark = pytest.mark.real_time
 
@@ -62,7 +62,7 @@ def runner_for(client, **overrides):
         "observe": lambda state: Observation(state=state),
         "control_hz": 100.0,
     }
-    return Runner(Setting(**(fields | overrides)), client, client.wait_until_ready(10.0), keep_ticks=None)
+    return Runner(RunConfig(**(fields | overrides)), client, client.wait_until_ready(10.0), keep_ticks=None)
 
 
 def speeds(record):

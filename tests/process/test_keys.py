@@ -9,9 +9,9 @@ import pytest
 from toy import ANY_PORT, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli import main
-from robot_runtime.client import PolicyClient
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.transport.address import OpenAddressError, is_local
 from robot_runtime.transport.server import ServerTransport

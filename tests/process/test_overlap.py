@@ -11,22 +11,24 @@ from continuing import STEP, ContinuingPolicy
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA
-from robot_runtime.client import PolicyClient
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.request_parts import EveryRows, PreviousChunk
+from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PreviousChunk
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.probe import latency_for
-from robot_runtime.robot import Robot
-from robot_runtime.runner import SERVER_BACK, SERVER_LOST, Runner, Setting
-from robot_runtime.telemetry import RunRecord
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.probe import latency_for
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.runner import SERVER_BACK, SERVER_LOST, RunConfig, Runner
+from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 
 pytestmark = pytest.mark.real_time
 
-METHOD = replace(METHODS["committed-prefix"], request=PreviousChunk(when=EveryRows(rows=1, max_in_flight=8)))
+METHOD = replace(
+    METHODS["committed-prefix"], request=PreviousChunk(when=FixedExecutionHorizon(rows=1, max_in_flight=8))
+)
 DT_NS = ContinuingPolicy().action_spec.dt_ns
 
 
@@ -59,8 +61,8 @@ class NotedClient(PolicyClient):
         return out
 
 
-def setting(clock: MonotonicClock) -> Setting:
-    return Setting(
+def setting(clock: MonotonicClock) -> RunConfig:
+    return RunConfig(
         robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
         limits=FR3_LIMITS,
         method=METHOD,

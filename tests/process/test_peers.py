@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.bench_peers import in_turn, peer_block
+from robot_runtime.cli.bench.peers import in_turn, peer_block
 from robot_runtime.errors import RobotRuntimeError
 
 pytestmark = pytest.mark.real_time

@@ -11,21 +11,21 @@ import pytest
 
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
-from policies.loading import policy_names
+from policies.load import policy_names
 from policies.scripted import FRANKA
 from robot_runtime.cli import main
-from robot_runtime.cli.bench_faults import kill_and_restart
-from robot_runtime.cli.bench_loop import random_head
-from robot_runtime.client import PolicyClient
+from robot_runtime.cli.bench.faults import kill_and_restart
+from robot_runtime.cli.bench.loop import random_head
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.choose import DEFAULTS
-from robot_runtime.core.method import METHODS, method_named
-from robot_runtime.core.state import Observation
-from robot_runtime.probe import latency_for
-from robot_runtime.robot import Robot
-from robot_runtime.runner import Runner, Setting
+from robot_runtime.core.method.choose import DEFAULTS
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.values.state import Observation
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.probe import latency_for
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.runner import RunConfig, Runner
 from robot_runtime.server.process import ServerProcess
-from sim.realtime import RealTimeConfig, run_real_time
+from sim.episodes.run_episode import RealTimeConfig, run_real_time
 
 pytestmark = pytest.mark.real_time
 
@@ -74,7 +74,7 @@ def test_ctrl_c_and_sigterm_bring_the_robot_to_rest_and_exit_as_a_shell_says(num
 def test_the_control_loop_shows_a_correction_head_every_row_a_fresh_observation():
     with ServerProcess("sine") as server, PolicyClient(server.address, robot="test", schema=FRANKA) as client:
         welcome, clock = client.wait_until_ready(10.0), MonotonicClock()
-        setting = Setting(
+        setting = RunConfig(
             robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
             limits=FR3_LIMITS,
             method=method_named("a2c2"),
@@ -179,7 +179,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
             "unknown task 'juggle'; valid: clear, conveyor, drawer, fetch, pick_place, strike, track, wipe",
         ),
         (
-            ["lab", "--tasks", "fetch"],
+            ["bench", "methods", "--tasks", "fetch"],
             "task of the comparison 'fetch'; valid: conveyor, pick_place, strike, ",
         ),
         (["eval", "--sampling-share", "1.5"], "--sampling-share takes a number from 0 to 1, got 1.5"),

@@ -8,8 +8,8 @@ import pytest
 import zmq
 from toy import SPEC, toy_request, toy_schema
 
-from robot_runtime.client import PolicyClient
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.address import AddressError, PortInUseError
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.events import (
@@ -273,5 +273,5 @@ def test_a_port_in_use_is_named_with_what_to_do(start_server):
 
 
 def test_serving_needs_no_torch():
-    code = "import sys, robot_runtime.cli.serve, robot_runtime.client; sys.exit('torch' in sys.modules)"
+    code = "import sys, robot_runtime.cli.serve, robot_runtime.robot.client; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

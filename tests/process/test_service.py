@@ -19,11 +19,11 @@ import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli.serve import Serve, serve
-from robot_runtime.client import PolicyClient
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
-from robot_runtime.server.account import Account
-from robot_runtime.server.metrics import MAX_CONNECTIONS, MetricsServer
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.server.metrics_http import MAX_CONNECTIONS, MetricsServer
 from robot_runtime.server.server import PolicyServer
+from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import encode
 from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
 from robot_runtime.wire.messages import DropReason, Hello, Packet
@@ -108,7 +108,7 @@ def test_policies_of_one_name_and_no_policies_are_refused():
 
 
 def test_a_policy_is_replaced_without_a_lost_request():
-    gate, accounts = Event(), dict[str, Account]()
+    gate, accounts = Event(), dict[str, ServerMetrics]()
     with serving(NamedPolicy("one", 1.0, gate), accounts=accounts) as server, robot_of(server) as client:
         client.submit(toy_request(1))
         wait_until(lambda: accounts["one"].batch_size.sum == 1)
@@ -188,7 +188,7 @@ def test_policies_loaded_anew_are_loaded_one_at_a_time_and_leave_no_older_ones_b
 
 
 def test_a_robot_that_is_gone_leaves_its_place_at_once_though_nobody_else_says_anything():
-    accounts = dict[str, Account]()
+    accounts = dict[str, ServerMetrics]()
     hello = encode(Packet("gone", 1, Hello(robot="gone", schema=toy_schema())))
     with serving(NamedPolicy("one", 1.0), accounts=accounts) as server, zmq.Context() as context:
         with context.socket(zmq.DEALER) as robot:
@@ -200,7 +200,7 @@ def test_a_robot_that_is_gone_leaves_its_place_at_once_though_nobody_else_says_a
 
 
 def test_a_server_that_drains_answers_what_it_has_and_takes_no_more():
-    gate, accounts = Event(), dict[str, Account]()
+    gate, accounts = Event(), dict[str, ServerMetrics]()
     with PolicyServer(NamedPolicy("one", 1.0, gate), ANY_PORT, accounts=accounts) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -233,7 +233,7 @@ def test_a_server_whose_policies_are_still_being_loaded_is_not_ready():
 
 
 def test_a_server_tells_of_itself_over_http():
-    accounts: dict[str, Account] = {"one": Account()}
+    accounts: dict[str, ServerMetrics] = {"one": ServerMetrics()}
     with MetricsServer("127.0.0.1:0", accounts) as metrics:
         assert get(metrics.address, "/healthz") == (200, "alive\n")
         assert get(metrics.address, "/readyz") == (503, "not ready\n")

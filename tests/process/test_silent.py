@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from policies.scripted import FRANKA
-from robot_runtime.client import PolicyClient
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 from robot_runtime.wire.events import ServerReady
 

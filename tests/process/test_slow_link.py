@@ -7,8 +7,8 @@ import pytest
 from slow_link import slow_link
 from toy import ToyPolicy, serving, toy_request, toy_schema
 
-from robot_runtime.client import PolicyClient
-from robot_runtime.core.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.robot.client import PolicyClient
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 
 MS = 1_000_000

@@ -10,7 +10,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from robot_runtime.mailbox import Doorbell
+from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.transport.address import AddressError
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.server import ServerTransport

@@ -7,12 +7,12 @@ from threading import Thread
 
 import numpy as np
 
-from policies.policy import Policy
-from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.server.server import PolicyServer
 
 ANY_PORT = "tcp://127.0.0.1:*"

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.scripted import FRANKA
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import (
+from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
     ClampedPrefix,
     ConstantSchedule,
     SamplerPart,
 )
+from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.server.batcher import (
     WAIT_SHARE,
     Batcher,
@@ -25,14 +25,14 @@ from robot_runtime.server.batcher import (
     best_batch,
 )
 from robot_runtime.server.engine import zero_observation
-from robot_runtime.wire.jobs import Job
+from robot_runtime.wire.request_queue import QueuedRequest
 
 MS = 1_000_000
 PLAIN = ConstantSchedule()
 OBSERVATION = zero_observation(FRANKA, "")
 
 
-def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerPart = PLAIN) -> Job:
+def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerPart = PLAIN) -> QueuedRequest:
     """Times in ms."""
     request = ChunkRequest(
         request_id=1,
@@ -44,7 +44,7 @@ def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerP
         seed=0,
         deadline_ns=deadline * MS,
     )
-    return Job(
+    return QueuedRequest(
         peer=bytes([peer]), request=request, received_ns=received * MS, expires_ns=(received + deadline) * MS
     )
 
@@ -193,7 +193,7 @@ class Loop:
     def __init__(self, batcher: Batcher, starts: list[int], *, pause: int = 1) -> None:
         self.batcher, self.pause = batcher, pause
         self.asking = dict(enumerate(starts))
-        self.waiting: dict[int, Job] = {}
+        self.waiting: dict[int, QueuedRequest] = {}
         self.response_ms: dict[int, list[int]] = {peer: [] for peer in self.asking}
 
     def run(self, until: int) -> "Loop":

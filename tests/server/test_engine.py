@@ -1,6 +1,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from itertools import count
 from threading import Event
 from typing import Any
 
@@ -8,18 +9,18 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from policies.policy import NewRows, Policy
 from policies.scripted import HoldPolicy
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
-from robot_runtime.core.schedule import answer_rows
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
+from robot_runtime.core.method.schedule import answer_rows
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import NewRows, Policy
 from robot_runtime.errors import PolicyError
 from robot_runtime.server.complaints import EVERY_NS, Complaints
 from robot_runtime.server.engine import Block, Done, Engine, Failure, Result, warm_up, zero_observation
-from robot_runtime.wire.arrays import ImageForm, Picture
-from robot_runtime.wire.jobs import Job
+from robot_runtime.wire.arrays import Picture, WireImage
 from robot_runtime.wire.messages import ErrorCode
+from robot_runtime.wire.request_queue import QueuedRequest
 
 HORIZON = 32
 EARLY = HorizonAwareSchedule(early_stop_rows=8)
@@ -54,7 +55,7 @@ def answer(policy: Policy, sampler: SamplerPart) -> list[Result]:
     return results
 
 
-def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "") -> Job:
+def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "") -> QueuedRequest:
     request = ChunkRequest(
         request_id=request_id,
         epoch=0,
@@ -65,10 +66,10 @@ def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "
         seed=0,
         deadline_ns=10**9,
     )
-    return Job(peer=b"robot", request=request, received_ns=0, expires_ns=10**9)
+    return QueuedRequest(peer=b"robot", request=request, received_ns=0, expires_ns=10**9)
 
 
-def run(policy: Policy, jobs: list[Job], *, max_batch: int = 4) -> list[Result]:
+def run(policy: Policy, jobs: list[QueuedRequest], *, max_batch: int = 4) -> list[Result]:
     rung, results = Event(), []
     engine = Engine(policy, clock=MonotonicClock(), ring=rung.set, max_batch=max_batch)
     try:
@@ -214,7 +215,7 @@ def test_whatever_is_wrong_with_a_request_it_fails_alone(task: str):
 def test_a_picture_that_is_none_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
-    form = ImageForm("wrist", 7, "jpeg", (4, 6, 3), None)
+    form = WireImage("wrist", 7, "jpeg", (4, 6, 3), None)
     bad = structs.replace(bad, pictures=(Picture(form, b"no JPEG"),))
     *results, _ = run(policy, [good, bad])
     (failure,) = [r for r in results if isinstance(r, Failure)]
@@ -227,7 +228,7 @@ def test_whatever_opening_a_picture_ends_in_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
     no_buffer: Any = None  # nothing that a decoder expects, as when there is no memory
-    bad = structs.replace(bad, pictures=(Picture(ImageForm("wrist", 7, "jpeg", (4, 6, 3), None), no_buffer),))
+    bad = structs.replace(bad, pictures=(Picture(WireImage("wrist", 7, "jpeg", (4, 6, 3), None), no_buffer),))
     *results, _ = run(policy, [bad, good])
     assert [r.job for r in results if isinstance(r, Failure)] == [bad]
     assert any(r.job is good and r.is_last for r in results if isinstance(r, Block))
@@ -310,7 +311,7 @@ class Endless(Together):
         if requests[0].observation.task != "endless":
             return super().infer_batch(requests, sampler=sampler)
         nothing = [np.zeros((0, self.action_spec.dim))] * len(requests)
-        return (NewRows(num_calls=i, rows=nothing) for i in iter(lambda: time.sleep(0.001), 0))
+        return (NewRows(num_calls=time.sleep(0.001) or 0, rows=nothing) for _ in count())
 
 
 def test_work_without_rows_is_given_up_when_nobody_wants_it_any_more():

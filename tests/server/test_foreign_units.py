@@ -11,16 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_names
 
-from robot_runtime.core.action import ActionSpec, EndEffectorPose, GripperWidth, JointPosition, Reference
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Observation, RobotState
-from robot_runtime.core.transforms import rotation_to_6d
-from robot_runtime.core.waypoints import Waypoints
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.values.action import (
+    ActionSpec,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    Reference,
+)
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import rotation_to_6d
+from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways import groot, lerobot
-from robot_runtime.server.gateways.asking import Served, refuse_for_all
-from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.key_map import Entry, KeyMap
+from robot_runtime.server.gateways.policy_session import Served, refuse_for_all
 from robot_runtime.server.gateways.values import fitted
 
 STROKE_M = 0.08
@@ -65,26 +71,26 @@ def so101(gripper: float) -> dict:
 
 
 MAPS = {
-    "droid": Names(convention="droid", stroke_m=STROKE_M).over(Names.of(SCHEMA)),
-    "libero": Names(
+    "droid": KeyMap(convention="droid", stroke_m=STROKE_M).over(KeyMap.of(SCHEMA)),
+    "libero": KeyMap(
         convention="libero",
         q=Entry(key="robot0_joint_pos"),
         gripper_width=Entry(key="robot0_gripper_qpos", stop=1),
         stroke_m=STROKE_M,
     ),
-    "aloha": Names(
+    "aloha": KeyMap(
         convention="aloha",
         stroke_m=STROKE_M,
         q=Entry(key="state", stop=6),
         gripper_width=Entry(key="state", start=6, stop=7),
     ),
-    "umi": Names(
+    "umi": KeyMap(
         convention="umi",
         q=Entry(key="robot0_joint_pos"),
         gripper_width=Entry(key="robot0_gripper_width"),
     ),
-    "groot": Names(convention="groot", stroke_m=STROKE_M).over(groot.names_of(SCHEMA)),
-    "so101": Names(
+    "groot": KeyMap(convention="groot", stroke_m=STROKE_M).over(groot.names_of(SCHEMA)),
+    "so101": KeyMap(
         convention="so101",
         stroke_m=STROKE_M,
         q=Entry(names=tuple(so101(0.0))[:N]),
@@ -121,15 +127,15 @@ def test_a_gripper_is_closed_and_open_where_its_makers_say(whose: str, closed, o
 def test_the_map_of_droid_is_two_lines_of_a_file(tmp_path):
     path = tmp_path / "names.json"
     path.write_text('{"convention": "droid", "stroke_m": 0.08}')
-    assert Names.load(path).over(Names.of(SCHEMA)) == MAPS["droid"]
+    assert KeyMap.load(path).over(KeyMap.of(SCHEMA)) == MAPS["droid"]
 
 
 @pytest.mark.parametrize("number", [0.0, 0.04, 1.0])
 def test_a_gripper_that_nobody_has_declared_is_refused_with_the_conventions_there_are(number: float):
     with pytest.raises(ValueError, match=r"nothing says what is open.*droid, libero.*such keys are droid's"):
-        Names.of(SCHEMA).observation(droid(number), now_ns=0)
+        KeyMap.of(SCHEMA).observation(droid(number), now_ns=0)
     with pytest.raises(ValueError, match="nothing says what an open gripper is"):
-        Names.of(SCHEMA).sent_actions(np.zeros((1, N + 1)), SPEC)
+        KeyMap.of(SCHEMA).sent_actions(np.zeros((1, N + 1)), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ def test_joints_of_ninety_are_no_radians():
 @given(st.lists(st.floats(-100.0, 100.0), min_size=N, max_size=N))
 def test_per_cent_of_a_range_come_and_go(percent: list[float]):
     limits = tuple((-1.0 - i, 2.0 + i) for i in range(N))
-    names = Names(
+    names = KeyMap(
         convention="si",
         joint_unit="percent",
         joint_range=limits,
@@ -164,7 +170,7 @@ def test_per_cent_of_a_range_come_and_go(percent: list[float]):
 
 def test_a_delta_of_a_joint_is_scaled_and_not_shifted():
     spec = ActionSpec(fields=(JointPosition(1, Reference.DELTA),), horizon=1, dt_ns=1)
-    names = Names(joint_unit="percent", joint_range=((0.0, 2.0),), q=Entry(key="q"))
+    names = KeyMap(joint_unit="percent", joint_range=((0.0, 2.0),), q=Entry(key="q"))
     np.testing.assert_allclose(names.sent_actions(np.array([[0.1]]), spec), [[10.0]])
 
 
@@ -174,7 +180,7 @@ def test_a_hand_turns_the_way_it_was_meant_in_every_layout(rotation: str):
     theirs = {"columns": [*R[:, 0], *R[:, 1]], "rows": R[:2].ravel(), "interleaved": R[:, :2].ravel()}[
         rotation
     ]
-    names = Names(rotation=rotation, q=Entry(key="q"), hand_pose=Entry(key="hand"))
+    names = KeyMap(rotation=rotation, q=Entry(key="q"), hand_pose=Entry(key="hand"))
     sent = {"q": np.zeros(N), "hand": np.array([0.1, 0.2, 0.3, *theirs])}
     pose = names.observation(sent, now_ns=0).state.X_BE
     assert pose is not None
@@ -183,7 +189,7 @@ def test_a_hand_turns_the_way_it_was_meant_in_every_layout(rotation: str):
     row = np.array([[0.1, 0.2, 0.3, *rotation_to_6d(R)]])
     np.testing.assert_allclose(names.sent_actions(row, spec)[0, 3:], theirs, atol=1e-9)
     with pytest.raises(ValueError, match="columns, rows or interleaved"):
-        Names(q=Entry(key="q")).sent_actions(row, spec)
+        KeyMap(q=Entry(key="q")).sent_actions(row, spec)
 
 
 def test_lerobots_numbers_are_found_by_the_names_that_recordings_have():
@@ -218,12 +224,12 @@ def test_names_that_no_policy_of_the_server_can_be_meant_by_are_refused_before_a
         action_spec=SPEC,
         sampler=ConstantSchedule,
     )
-    names = msgspec.convert(said, Names)
+    names = msgspec.convert(said, KeyMap)
     with pytest.raises(InvalidValueError, match=f"does not fit policy 'seeing': {words}"):
         refuse_for_all(names, [seeing])
     fields = (JointPosition(2), GripperWidth())
     other = replace(seeing, schema=replace(SCHEMA, num_joints=2), action_spec=replace(SPEC, fields=fields))
-    refuse_for_all(Names(q=Entry(key="state", stop=2)), [seeing, other])
+    refuse_for_all(KeyMap(q=Entry(key="state", stop=2)), [seeing, other])
 
 
 def test_a_camera_that_a_policy_does_not_look_at_may_be_named_for_another():
@@ -267,7 +273,7 @@ def test_what_a_file_of_names_cannot_mean_is_said_when_it_is_read(text: str, tmp
     path = tmp_path / "names.json"
     path.write_text(text)
     with pytest.raises(InvalidValueError, match="does not say what is where"):
-        Names.load(path)
+        KeyMap.load(path)
 
 
 # ---- pictures ------------------------------------------------------------------------------------------

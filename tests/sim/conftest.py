@@ -2,8 +2,8 @@
 
 import pytest
 
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 
 @pytest.fixture(scope="session")

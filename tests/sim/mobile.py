@@ -3,18 +3,18 @@
 import mujoco
 import numpy as np
 
-from robot_runtime.core.action import BasePose, EndEffectorPose, GripperWidth
-from robot_runtime.core.schema import Schema
-from sim.kinematics import Q_HOME
-from sim.model import MAX_WIDTH
-from sim.task import Scorer
-from sim.world import World
+from robot_runtime.core.values.action import BasePose, EndEffectorPose, GripperWidth
+from robot_runtime.core.values.schema import Schema
+from sim.scene.kinematics import Q_HOME
+from sim.scene.model import MAX_WIDTH
+from sim.scene.task import Scorer
+from sim.scene.world import World
 
 
 class EmptyFloor:
     name = "empty_floor"
     instruction = "do as you like"
-    tracker, work_z = None, 0.0
+    observation_noise, workspace_height = None, 0.0
     schema = Schema(
         action_fields=(BasePose(), EndEffectorPose(), GripperWidth()),
         num_joints=7,
@@ -34,7 +34,7 @@ class EmptyFloor:
 
     def update(self, world: World) -> None: ...
 
-    def impose(self, world: World) -> None: ...
+    def apply_event(self, world: World) -> None: ...
 
     def environment_state(self, world: World) -> np.ndarray:
         return np.zeros(0)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.action import Command
-from sim.kinematics import solve_down
-from sim.model import DT_NS
-from sim.task import EpisodeScore
+from robot_runtime.core.values.action import Command
+from sim.scene.kinematics import solve_down
+from sim.scene.model import DT_NS
+from sim.scene.task import EpisodeScore
 from sim.tasks.conveyor import (
     BELT_HALF_LENGTH,
     BELT_X,

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from policies.policy import Answer
-from robot_runtime.core.action import NS_PER_MS
-from robot_runtime.core.method import method_named
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
-from robot_runtime.core.schedule import finish_steps
-from robot_runtime.core.state import Observation, RobotState
-from sim.delay import DelayedPolicy, Inference, answer_all
-from sim.evaluate import play, play_together, run_episode
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
+from robot_runtime.core.method.schedule import finish_steps
+from robot_runtime.core.method.table import method_named
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import Answer
+from robot_runtime.core.values.action import NS_PER_MS
+from robot_runtime.core.values.state import Observation, RobotState
+from sim.episodes.delay import DelayedPolicy, Inference, answer_all
+from sim.episodes.evaluate import play, play_together, run_episode
+from sim.episodes.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
 from sim.experts import ACTION_SPEC, make_expert
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
-from sim.world import World
 
 
 @dataclass

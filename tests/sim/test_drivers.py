@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from drivers.protocols import Arm, Camera, Gripper
-from robot_runtime.core.action import GripperCommand, JointCommand, PoseCommand
-from robot_runtime.core.transforms import quaternion_from_rotation
-from sim.clock import SimClock
-from sim.drivers import SimArm, SimCamera, SimGripper
+from robot_runtime.core.robot import Arm, Camera, Gripper
+from robot_runtime.core.values.action import GripperCommand, JointCommand, PoseCommand
+from robot_runtime.core.values.transforms import quaternion_from_rotation
+from sim.scene.clock import SimClock
+from sim.scene.drivers import SimArm, SimCamera, SimGripper
 
 MS = 1_000_000
 

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.correction import CorrectionHead, correction_inputs
-from robot_runtime.core.method import METHODS, method_named
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.plan.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
-from sim.evaluate import EpisodeResult, Informed, run_episode
-from sim.evaluation import EvaluationConfig, run_group
+from sim.episodes.evaluate import EpisodeResult, ObservationAge, run_episode
+from sim.episodes.evaluation import EvaluationConfig, run_group
+from sim.episodes.statistics import difference_interval, summarise, wilson_interval
 from sim.experts import ACTION_SPEC, make_expert
 from sim.experts.policy import ExpertPolicy
-from sim.render import Renderer, RenderingUnavailableError
-from sim.statistics import difference_interval, summarise, wilson_interval
-from sim.task import EpisodeScore
+from sim.scene.render import Renderer, RenderingUnavailableError
+from sim.scene.task import EpisodeScore
+from sim.scene.world import World
 from sim.tasks import make_task
 from sim.tasks.household import EYE_SIZE
-from sim.world import World
 
 MS = 1_000_000
 
@@ -222,7 +222,7 @@ DT_NS = 50_000_000
 
 def known(answers, until_ns: int) -> list[int | None]:
     """What commands know, tick by tick, of answers as (capture, arrival, committed rows) [ns, ns, rows]."""
-    informed, out = Informed(DT_NS), []
+    informed, out = ObservationAge(DT_NS), []
     for request_id, (_, _, d) in enumerate(answers):
         informed.asked(SimpleNamespace(request_id=request_id, inference_delay=d))
     splices = []

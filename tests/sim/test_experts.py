@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sim.demonstrations import run_expert
+from sim.demonstrations.demonstrations import run_expert
 from sim.experts import make_expert
 from sim.tasks import TABLE_TASKS
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.method import METHODS
-from sim.evaluate import run_episode
+from robot_runtime.core.method.table import METHODS
+from sim.episodes.evaluate import run_episode
 from sim.experts.policy import ExpertPolicy
+from sim.scene.world import World
 from sim.tasks.fetch import DOOR_HALF, Fetch
 from sim.tasks.household import BackwardTravel
-from sim.world import World
 
 MS = 1_000_000
 

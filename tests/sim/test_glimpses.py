@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.state import Observation
-from sim.demonstrations import disturbed_episode
-from sim.glimpses import ARM_STD, REACH, glimpses
+from robot_runtime.core.values.state import Observation
+from sim.demonstrations.demonstrations import disturbed_episode
+from sim.demonstrations.random_views import ARM_STD, REACH, random_views
+from sim.scene.world import World
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 from sim.tasks.household import CUP_HALF_HEIGHT, TABLE_Z
-from sim.world import World
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def demonstrated() -> list[Observation]:
 
 
 def look(demonstrated: list[Observation], num: int, seed: int = 0) -> list[Observation]:
-    return list(glimpses("fetch", demonstrated, num=num, seed=seed, cameras={}))
+    return list(random_views("fetch", demonstrated, num=num, seed=seed, cameras={}))
 
 
 def to_cup(seen: Observation) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_the_hand_reaches_for_what_stands(demonstrated):
 def test_what_is_done_in_parts_is_seen_begun_and_not(task_name):
     world = World(make_task(task_name))
     world.reset(0)
-    seen = list(glimpses(task_name, [world.observe()], num=100, seed=0, cameras={}))
+    seen = list(random_views(task_name, [world.observe()], num=100, seed=0, cameras={}))
     scenes = np.array([o.environment_state for o in seen])
     if task_name == "drawer":
         done = scenes[:, 6]  # how far it is open [m]
@@ -86,6 +86,6 @@ def test_arms_are_like_the_demonstrated_ones(demonstrated):
 def test_every_household_task_can_be_glimpsed(task):
     world = World(make_task(task))
     world.reset(3)
-    (seen,) = glimpses(task, [world.observe()], num=1, seed=0, cameras={})
+    (seen,) = random_views(task, [world.observe()], num=1, seed=0, cameras={})
     assert seen.environment_state.shape == (world.task.schema.environment_state_dim,)
     assert np.isfinite(seen.environment_state).all()

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import Command
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.transforms import pose_from_planar
-from sim.evaluate import run_episode
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.values.action import Command
+from robot_runtime.core.values.transforms import pose_from_planar
+from sim.demonstrations.perturbations import PerturbationSegment, run_segment
+from sim.demonstrations.rollout_robot import led_robot
+from sim.episodes.evaluate import run_episode
 from sim.experts import make_expert
 from sim.experts.mobile import MOBILE_SPEC, Deck, Thing, advance, see
 from sim.experts.policy import ExpertPolicy
-from sim.led_robot import led_robot
-from sim.spells import Spell, run_spell
+from sim.scene.world import World
 from sim.tasks import HOUSEHOLD_TASKS, make_task
 from sim.tasks.clear import BIN_P, CUPS
 from sim.tasks.drawer import DRAWER_FLOOR, HANDLE_X
 from sim.tasks.household import CUP_HALF_HEIGHT, TABLE_Z
 from sim.tasks.wipe import CELL, SPONGE_HALF
-from sim.world import World
 
 MS = 1_000_000
 RESTING = {
@@ -107,11 +107,11 @@ def test_a_tracker_errs_more_with_distance_anew_at_every_look_and_the_same_in_ev
     for t in range(2 * MS, 402 * MS, 2 * MS):
         rooms.advance_to(t)
         errors.append(rooms.observe().environment_state - rooms.observe(exact=True).environment_state)
-    tracker = rooms.task.tracker
+    observation_noise = rooms.task.observation_noise
     distance = float(np.hypot(*exact[:2]))
-    expected = tracker.point_std + tracker.distance_share * distance
+    expected = observation_noise.point_std + observation_noise.distance_share * distance
     np.testing.assert_allclose(np.std(errors, axis=0)[:3], expected, rtol=0.25)
-    np.testing.assert_allclose(np.std(errors, axis=0)[-1], tracker.other_std, rtol=0.25)
+    np.testing.assert_allclose(np.std(errors, axis=0)[-1], observation_noise.other_std, rtol=0.25)
     assert np.abs(np.mean(errors, axis=0)).max() < 0.3 * expected
 
 
@@ -121,8 +121,8 @@ def test_demonstrations_show_what_was_measured_and_what_the_expert_meant_by_the_
     robot, expert = led_robot(rooms), make_expert(rooms.task.name, seed=6)
     scorer = rooms.task.make_scorer(rooms)
     observation, exact = robot.observe()
-    spell = Spell(num_rows=10, every_rows=2, delay_rows=4)
-    samples = run_spell(robot, expert, scorer, spell, np.random.default_rng(0))
+    segment = PerturbationSegment(num_rows=10, every_rows=2, delay_rows=4)
+    samples = run_segment(robot, expert, scorer, segment, np.random.default_rng(0))
     np.testing.assert_array_equal(samples[0].observation.environment_state, observation.environment_state)
     first = robot.from_world(robot.to_world(expert.plan(exact), observation)[:4], observation)
     np.testing.assert_allclose(samples[0].rows, expert.plan(exact, first), atol=1e-5)
@@ -185,7 +185,7 @@ def test_the_sponge_wipes_what_it_touches_and_nothing_from_above(counter):
     for height, wiped in ((0.02, 0), (0.002, 1)):
         sponge.xpos[:] = *corner, TABLE_Z + height + SPONGE_HALF[2]
         sponge.xmat[:] = np.eye(3).ravel()
-        task.impose(counter)
+        task.apply_event(counter)
         area = task._wiped.sum() * CELL**2
         assert area == pytest.approx(wiped * 4 * SPONGE_HALF[0] * SPONGE_HALF[1], rel=0.25)
     assert task.frontier == 0.0

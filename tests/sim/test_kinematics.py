@@ -2,7 +2,7 @@ import mujoco
 import numpy as np
 import pinocchio as pin
 
-from sim.kinematics import Q_HOME, R_DOWN, Kinematics, solve_down
+from sim.scene.kinematics import Q_HOME, R_DOWN, Kinematics, solve_down
 
 ROUNDING = 1e-9  # m or 1: both sides compute in doubles
 MJCF_ROUNDING = 1e-7  # rad: the file writes the hand's quaternion with 7 digits

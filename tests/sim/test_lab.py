@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.cli import main
-from robot_runtime.core.method import METHODS, method_named
-from sim import lab
-from sim.evaluate import EpisodeResult
-from sim.evaluation import EvaluationConfig
-from sim.lab import Cell, ResultsFile, rows_of, run_cells
-from sim.lab_page import BEGIN, END, gain_table, markdown, read_json, table, to_json, write_readme
-from sim.lab_plots import draw_page, draw_success
-from sim.lab_policies import TrainedPolicy
-from sim.lab_scores import CellScore, Estimate, Moments, beside, with_other_seeds
-from sim.lab_style import Style, family
-from sim.task import EpisodeScore
-from sim.traces import constant, find_trace, spikes
+from robot_runtime.core.method.table import METHODS, method_named
+from sim.episodes.evaluate import EpisodeResult
+from sim.episodes.evaluation import EvaluationConfig
+from sim.episodes.traces import constant, find_trace, spikes
+from sim.lab import cells as lab
+from sim.lab.cells import Cell, ResultsFile, rows_of, run_cells
+from sim.lab.page import BEGIN, END, gain_table, markdown, read_json, table, to_json, write_readme
+from sim.lab.plots import draw_page, draw_success
+from sim.lab.policies import TrainedPolicy
+from sim.lab.scores import CellScore, Estimate, Moments, beside, with_other_seeds
+from sim.lab.style import Style, family
+from sim.scene.task import EpisodeScore
 
 
 def cell(**changes) -> Cell:
@@ -135,7 +135,9 @@ def test_pooled_moments_are_those_of_all_values(values, cut):
 
 
 def rows(
-    methods=("naive", "committed-prefix"), traces=("0ms", "400ms", "spikes"), command="robot-runtime lab"
+    methods=("naive", "committed-prefix"),
+    traces=("0ms", "400ms", "spikes"),
+    command="robot-runtime bench methods",
 ):
     results, cells = {}, []
     for i, method in enumerate(methods):
@@ -210,7 +212,7 @@ def test_figures_that_cannot_stand_beside_new_ones_are_refused_before_anything_r
     tmp_path, capsys, text, words
 ):
     (tmp_path / "lab.json").write_text(text)
-    assert main(["lab", "--plan", "--keep", str(tmp_path / "lab.json")]) == 1
+    assert main(["bench", "methods", "--plan", "--keep", str(tmp_path / "lab.json")]) == 1
     assert words in capsys.readouterr().err
 
 
@@ -269,7 +271,7 @@ def test_a_family_without_figures_for_a_task_leaves_the_others_their_axis(tmp_pa
 
 
 def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
-    command = ["lab", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "vlash"]
+    command = ["bench", "methods", "--quick", "--plan", "--tasks", "track", "--methods", "naive", "vlash"]
     command += ["--output", str(tmp_path), "--checkpoints", str(tmp_path / "none")]
     assert main(command) == 0
     out = capsys.readouterr().out
@@ -282,7 +284,7 @@ def test_the_plan_says_what_would_run_and_what_is_missing(tmp_path, capsys):
 
 
 def test_names_that_are_unknown_are_refused_with_the_valid_ones(capsys):
-    assert main(["lab", "--plan", "--methods", "magic"]) == 1
+    assert main(["bench", "methods", "--plan", "--methods", "magic"]) == 1
     assert "unknown method 'magic'; valid:" in capsys.readouterr().err
-    assert main(["lab", "--plan", "--traces", "jitter"]) == 1
+    assert main(["bench", "methods", "--plan", "--traces", "jitter"]) == 1
     assert "unknown trace or trace file 'jitter'; valid:" in capsys.readouterr().err

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.core.method import METHODS, Method
-from robot_runtime.core.sampler_parts import BestOfSamples
+from robot_runtime.core.method.sampler_parts import BestOfSamples
+from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.errors import UnknownNameError
-from sim import lab_policies
-from sim.evaluation import EvaluationConfig, LeRobotEngine, run_group
-from sim.lab_methods import CONTESTANTS, EXPERT, contestant_named
-from sim.lab_policies import expert, recipe_needed
-from sim.peers.lerobot_import import lerobot_problem
+from sim.episodes.evaluation import EvaluationConfig, LeRobotEngine, run_group
+from sim.episodes.traces import constant
+from sim.lab import policies as lab_policies
+from sim.lab.baselines.lerobot_import import lerobot_problem
+from sim.lab.methods import CONTESTANTS, EXPERT, contestant_named
+from sim.lab.policies import expert, recipe_needed
 from sim.tasks import TABLE_TASKS
-from sim.traces import constant
 
 
 def config(name: str, *, delay_ms: float) -> EvaluationConfig:
@@ -56,9 +56,10 @@ def test_the_peer_needs_a_plain_policy_and_the_expert_none():
     ],
 )
 def test_an_expert_is_known_by_all_code_but_that_of_others(tmp_path, monkeypatch, changed, tasks):
-    sim = Path(lab_policies.__file__).parent
+    sim = Path(lab_policies.__file__).parents[1]
     shutil.copytree(sim / "experts", tmp_path / "experts")
-    shutil.copy(sim / "delayed_expert.py", tmp_path)
+    (tmp_path / "episodes").mkdir()
+    shutil.copy(sim / "episodes" / "delayed_expert.py", tmp_path / "episodes")
     monkeypatch.setattr(lab_policies, "_FOLDER", tmp_path)
     before = {task: expert(task).fingerprint for task in TABLE_TASKS}
     with (tmp_path / "experts" / f"{changed}.py").open("a") as file:

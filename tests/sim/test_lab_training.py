@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from robot_runtime.core.method import METHODS
-from sim import lab_training
-from sim.lab_policies import MissingPolicy, find_policy, recipe_needed
-from sim.lab_training import TrainingError, train_missing
+from robot_runtime.core.method.table import METHODS
+from sim.lab import training as lab_training
+from sim.lab.policies import MissingPolicy, find_policy, recipe_needed
+from sim.lab.training import TrainingError, train_missing
 
 
 def test_a_method_names_the_training_it_needs():

@@ -8,19 +8,19 @@ import pytest
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Plain
-from policies.loading import load_policy
+from policies.load import load_policy
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
-from sim.demonstrations import disturbed_episode
+from sim.demonstrations.demonstrations import disturbed_episode
+from sim.demonstrations.learner import Learner
+from sim.demonstrations.perturbations import PerturbationSegment, run_segment
+from sim.demonstrations.rollout_robot import led_robot
 from sim.experts import make_expert
-from sim.learner import Learner
-from sim.led_robot import led_robot
-from sim.model import MAX_WIDTH
-from sim.spells import Spell, run_spell
+from sim.scene.model import MAX_WIDTH
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
-SPELL = Spell(num_rows=16, every_rows=4, delay_rows=3, is_learners=True)
+SPELL = PerturbationSegment(num_rows=16, every_rows=4, delay_rows=3, is_learners=True)
 
 
 class _Expert:
@@ -41,13 +41,16 @@ def learner(seed: int) -> Learner:
 def test_the_robot_goes_where_the_policy_leads_and_is_told_what_the_expert_would_do_there():
     world = World(make_task("fetch"), seed=4)
     expert, rng = _Expert(4), np.random.default_rng(0)
-    samples = run_spell(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, learner(1))
+    samples = run_segment(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, learner(1))
     assert len(samples) == SPELL.num_rows
     again = make_expert("fetch", seed=4)
     for sample, (exact, committed) in zip(samples, expert.asked[1:], strict=True):
         np.testing.assert_allclose(sample.rows, again.plan(exact, committed), atol=1e-6)
-    drives, other = World(make_task("fetch"), seed=4), Spell(num_rows=16, every_rows=4, delay_rows=3)
-    told = run_spell(led_robot(drives), expert, drives.task.make_scorer(drives), other, rng)
+    drives, other = (
+        World(make_task("fetch"), seed=4),
+        PerturbationSegment(num_rows=16, every_rows=4, delay_rows=3),
+    )
+    told = run_segment(led_robot(drives), expert, drives.task.make_scorer(drives), other, rng)
     assert np.abs(samples[-1].observation.state.q - told[-1].observation.state.q).max() > 1e-3
 
 
@@ -63,7 +66,7 @@ def test_a_learner_is_asked_every_s_rows_and_goes_on_from_what_is_committed():
             return rows
 
     expert, rng = make_expert("fetch", seed=4), np.random.default_rng(0)
-    samples = run_spell(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, Listening())
+    samples = run_segment(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, Listening())
     assert asked == [sample.observation.state.t_ns for sample in samples[::4]]
 
 
@@ -88,7 +91,7 @@ def test_a_policy_that_cannot_drive_this_robot_or_knows_no_commitments_is_refuse
 
 def test_a_policys_own_way_is_recorded_as_a_user_asks_for_it(tmp_path, capfd):
     pytest.importorskip("datasets", reason="writes LeRobot datasets")
-    from policies.lerobot_data import load_dataset
+    from policies.lerobot.data import load_dataset
 
     command = ["record", "--task", "fetch", "--episodes", "1", "--seed", "1", "--cameras", "--output"]
     assert main([*command, str(tmp_path / "own"), "--policy", "fetch"]) == 0

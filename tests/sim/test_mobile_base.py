@@ -6,20 +6,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import BasePoseCommand, BaseTwistCommand, Command, JointCommand, PoseCommand
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.transforms import (
+from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
+from robot_runtime.core.values.action import (
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import (
     compose_planar,
     inverse_planar,
     pose_from_planar,
     quaternion_from_rotation,
 )
-from robot_runtime.core.whole_body import WholeBody, WholeBodyGains
-from sim.clock import SimClock
-from sim.drivers import SimArm, SimBase
-from sim.kinematics import Q_HOME
-from sim.mobile_base import ACCELERATION_MAX, P_BA, Odometry, OdometryErrors
-from sim.world import World
+from sim.scene.clock import SimClock
+from sim.scene.drivers import SimArm, SimBase
+from sim.scene.kinematics import Q_HOME
+from sim.scene.mobile_base import ACCELERATION_MAX, P_BA, Odometry, OdometryErrors
+from sim.scene.world import World
 from tests.sim.mobile import EmptyFloor
 
 MS = 1_000_000

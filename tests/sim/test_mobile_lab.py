@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from policies.loading import load_policy
-from policies.policy import capabilities_of
+from policies.load import load_policy
 from robot_runtime.cli import main
-from robot_runtime.core.choose import Default, default_for
-from sim.lab_policies import TrainedPolicy
-from sim.lab_scores import RESULTS_VERSION, CellScore, Moments, Row
-from sim.lab_training import train_missing
-from sim.mobile_lab import (
+from robot_runtime.core.method.choose import Default, default_for
+from robot_runtime.core.policy import capabilities_of
+from sim.episodes.traces import constant
+from sim.lab.household import (
     SPLICES,
     VARIANTS,
     MissingMobilePolicy,
@@ -21,9 +19,11 @@ from sim.mobile_lab import (
     mobile_cells,
     splices_of,
 )
-from sim.mobile_page import COLOURS, averages, by_task, label_gains, markdown, points
+from sim.lab.household_page import COLOURS, averages, by_task, label_gains, markdown, points
+from sim.lab.policies import TrainedPolicy
+from sim.lab.scores import RESULTS_VERSION, CellScore, Moments, Row
+from sim.lab.training import train_missing
 from sim.tasks import HOUSEHOLD_TASKS
-from sim.traces import constant
 
 
 def test_a_policy_that_is_missing_comes_with_the_command_that_makes_it(tmp_path):
@@ -68,7 +68,7 @@ def test_nobody_is_asked_to_train_what_is_only_shipped():
 
 def test_all_of_a_plan_can_be_trained_or_is_shipped(capsys):
     options = ("--tasks", "fetch", "--seeds", "0", "1", "--checkpoints", "nowhere", "--plan")
-    assert main(["mobile", *options]) == 0
+    assert main(["bench", "household", *options]) == 0
     said = capsys.readouterr().out
     assert "--network shipped" not in said
     assert said.count("--network flow --labels world") == 2
@@ -106,7 +106,7 @@ def row(task: str, splice: str, delay_ms: int, successes: int, led: float) -> Ro
         method=f"flow base {splice}",
         trace=f"{delay_ms}ms",
         recipes=("flow-base-0",),
-        command="robot-runtime mobile",
+        command="robot-runtime bench household",
     )
 
 
@@ -178,7 +178,7 @@ def test_a_curve_has_points_only_where_all_its_tasks_were_run():
 def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path, capsys):
     common = ("--tasks", "fetch", "--networks", "flow", "--labels", "world", "--splices", "time-aligned")
     command = [
-        "mobile", *common, "--delays", "300", "--episodes", "1", "--workers", "1",
+        "bench", "household", *common, "--delays", "300", "--episodes", "1", "--workers", "1",
         "--checkpoints", str(tmp_path / "checkpoints"), "--output", str(tmp_path / "out"),
     ]  # fmt: skip
     assert main([*command, "--plan"]) == 0
@@ -215,7 +215,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     ],
 )
 def test_what_cannot_be_compared_is_refused(option, message, capsys):
-    assert main(["mobile", *option]) == 1
+    assert main(["bench", "household", *option]) == 1
     assert message in capsys.readouterr().err
 
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_compared_is_refused(option, message, capsys):
         (("--execution-horizon", "33"), "expected an execution horizon of 1 to 32 rows, or none, got 33"),
         (("--network", "act", "--execution-horizon", "4"), "--execution-horizon goes with --network flow"),
         (("--workers", "0"), "--workers takes a number from 1 to 256, got 0"),
-        (("--estimator-steps", "5"), "--estimator-steps and --glimpses go with --dataset"),
+        (("--estimator-steps", "5"), "--estimator-steps and --random-views go with --dataset"),
         (("--dataset", ".", "--labels", "world"), "--dataset goes with --network flow and --labels base"),
     ],
 )

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.action import Command
+from robot_runtime.core.values.action import Command
 from robot_runtime.errors import UnknownNameError
-from sim.demonstrations import run_expert
-from sim.kinematics import solve_down
+from sim.demonstrations.demonstrations import run_expert
+from sim.scene.kinematics import solve_down
 from sim.tasks import make_task
 from sim.tasks.cube import CUBE_SIZE
 from sim.tasks.pick_place import CUBE_IN_TRAY_Z, TRAY_P

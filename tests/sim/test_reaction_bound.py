@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.reaction_bound import (
+from sim.lab.reaction_bound import (
     Reaction,
     asynchronous_bound,
     probability_faster,

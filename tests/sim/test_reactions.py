@@ -1,6 +1,6 @@
 import pytest
 
-from robot_runtime.core.action import Command
+from robot_runtime.core.values.action import Command
 
 MS = 1_000_000
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policies.estimator import Estimator
 from policies.flow.checkpoint import load
 from policies.flow.demonstrations import load_demonstrations
-from policies.lerobot_data import NUM_COMMITTED, ROWS, load_dataset
-from policies.loading import load_policy
+from policies.lerobot.data import NUM_COMMITTED, ROWS, load_dataset
+from policies.load import load_policy
+from policies.vision.estimator import Estimator
 from robot_runtime.cli import main
-from robot_runtime.core.sampler_parts import ConstantSchedule
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.errors import InvalidValueError
-from sim.recording import record_expert
-from sim.render import Renderer, RenderingUnavailableError
+from sim.demonstrations.recording import record_expert
+from sim.scene.render import Renderer, RenderingUnavailableError
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 
@@ -47,7 +47,7 @@ def recorded(folder, capfd) -> Path:
 
 def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(recorded, tmp_path, capfd):
     folder = tmp_path / "seeing"
-    few = ("--glimpses", "20", "--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
+    few = ("--random-views", "20", "--estimator-steps", "2", "--steps", "2", "--batch-size", "8")
     datasets = ("--dataset", str(recorded), str(recorded))
     assert main(["train", "--task", "fetch", "--output", str(folder), *datasets, *few]) == 0
     num_frames = len(load_dataset(recorded))
@@ -69,7 +69,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
     recorded, tmp_path, capfd
 ):
     folder = tmp_path / "seeing"
-    few = ("--glimpses", "0", "--estimator-steps", "2", "--steps", "1", "--batch-size", "8")
+    few = ("--random-views", "0", "--estimator-steps", "2", "--steps", "1", "--batch-size", "8")
     more = ("--init", "fetch", "--episodes", "3", "--demonstrations", str(tmp_path / "more.npz"))
     command = ["train", "--task", "fetch", "--output", str(folder), "--dataset", str(recorded)]
     assert main([*command, *few, *more]) == 0
@@ -89,11 +89,13 @@ def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_tea
 ):
     one, two = tmp_path / "one", tmp_path / "two"
     command = ["train", "--task", "fetch", "--dataset", str(recorded), "--steps", "1", "--batch-size", "8"]
-    few = ("--glimpses", "0", "--estimator-steps", "2", "--init", "fetch")
+    few = ("--random-views", "0", "--estimator-steps", "2", "--init", "fetch")
     assert main([*command, *few, "--output", str(one)]) == 0
     again = [*command, "--init", str(one), "--output", str(two)]
-    assert main([*again, "--glimpses", "10"]) == 1
-    assert "keeps its eyes, which look at no --glimpses without --estimator-steps" in capfd.readouterr().err
+    assert main([*again, "--random-views", "10"]) == 1
+    assert (
+        "keeps its eyes, which look at no --random-views without --estimator-steps" in capfd.readouterr().err
+    )
     assert main(again) == 0
     eyes = [(folder / "estimator.safetensors").read_bytes() for folder in (one, two)]
     assert eyes[0] == eyes[1]
@@ -105,7 +107,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_tea
     moved = [float((a - b).abs().max()) for a, b in pairs]
     assert 0.0 < max(moved) < 0.05  # after one step
     three = tmp_path / "three"
-    taught = ("--output", str(three), "--estimator-steps", "1", "--glimpses", "0")
+    taught = ("--output", str(three), "--estimator-steps", "1", "--random-views", "0")
     assert main([*again, *taught]) == 0
     assert load(three).training["estimator_steps"] == 3
     before, after = (Estimator.load(folder).network.parameters() for folder in (one, three))
@@ -147,8 +149,8 @@ def test_a_policy_that_is_told_the_scene_learns_where_it_led_itself_without_pict
     assert main(["record", *few, "--policy", "fetch"]) == 0
     command = ["train", "--task", "fetch", "--dataset", str(own), "--init", "fetch", "--output", str(output)]
     command += ["--recipe", "prefix", "--steps", "1", "--batch-size", "8"]
-    assert main([*command, "--glimpses", "5"]) == 1
-    assert "have no pictures: no --estimator-steps and no --glimpses" in capfd.readouterr().err
+    assert main([*command, "--random-views", "5"]) == 1
+    assert "have no pictures: no --estimator-steps and no --random-views" in capfd.readouterr().err
     assert main([*command, "--init", "fetch-seeing"]) == 1
     assert "is told 67 numbers, demonstrations tell 41" in capfd.readouterr().err
     more = ("--episodes", "1", "--demonstrations", str(tmp_path / "more.npz"))
@@ -227,7 +229,7 @@ def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
     def no_context(width, height):
         raise RenderingUnavailableError("no EGL here")
 
-    monkeypatch.setattr("sim.render._make_context", no_context)
+    monkeypatch.setattr("sim.scene.render._make_context", no_context)
     kept = record_expert("track", tmp_path / "track", num_episodes=1, seed=0, cameras=(), size=(48, 48))
     assert kept == 1
     assert not load_dataset(tmp_path / "track")[0].observation.images

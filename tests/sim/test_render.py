@@ -5,9 +5,9 @@ import av
 import numpy as np
 import pytest
 
-from sim.clock import SimClock
-from sim.drivers import SimCamera
-from sim.render import Renderer, RenderingUnavailableError, write_video
+from sim.scene.clock import SimClock
+from sim.scene.drivers import SimCamera
+from sim.scene.render import Renderer, RenderingUnavailableError, write_video
 
 MS = 1_000_000
 

@@ -4,13 +4,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from robot_runtime.core.action import Command
+from robot_runtime.core.values.action import Command
+from sim.demonstrations.rollout_robot import execute_row, led_robot
 from sim.experts import make_expert
 from sim.experts.strike import passing
-from sim.kinematics import solve_down
-from sim.led_robot import execute_row, led_robot
-from sim.model import DT_NS
-from sim.task import EpisodeScore
+from sim.scene.kinematics import solve_down
+from sim.scene.model import DT_NS
+from sim.scene.task import EpisodeScore
 from sim.tasks.strike import (
     BALL_RADIUS,
     HIT_MAX,

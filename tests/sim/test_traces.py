@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.action import NS_PER_MS
+from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.errors import InvalidValueError, UnknownNameError
-from sim.traces import (
+from sim.episodes.traces import (
     LOST,
     SLOT_NS,
     LatencyTrace,

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.action import Command
-from sim.demonstrations import run_expert
+from robot_runtime.core.values.action import Command
+from sim.demonstrations.demonstrations import run_expert
 from sim.tasks.track import MIN_SEGMENT_S, REGION_MAX, REGION_MIN, draw_segment
 
 MS = 1_000_000

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from robot_runtime.core.predict import StatePredictor, fit_time_constant
-from robot_runtime.core.request_parts import LastTarget, TrackingLag
-from robot_runtime.core.state import RobotState
-from robot_runtime.core.timeline import ChunkTimeline, Source
-from robot_runtime.core.waypoints import Waypoints
-from sim.model import DT_NS, SERVO_LAG_S
+from robot_runtime.core.method.request_parts import LastTarget, TrackingLag
+from robot_runtime.core.plan.predict import StatePredictor, fit_time_constant
+from robot_runtime.core.plan.timeline import ChunkTimeline, Source
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.waypoints import Waypoints
+from sim.scene.model import DT_NS, SERVO_LAG_S
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 ROW_NS = 50_000_000
 

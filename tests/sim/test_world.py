@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from sim.clock import SimClock
-from sim.demonstrations import run_expert
-from sim.model import DT_NS
+from sim.demonstrations.demonstrations import run_expert
+from sim.scene.clock import SimClock
+from sim.scene.model import DT_NS
 
 MS = 1_000_000
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from session_pair import make_schema, make_welcome
 
-from robot_runtime.core.action import ChunkPart
-from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
-from robot_runtime.core.request_parts import LastTarget, TrackingLag
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.request_parts import LastTarget, TrackingLag
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.values.action import ChunkPart
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.messages import (
     Cancel,

@@ -5,17 +5,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from robot_runtime.core.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
-from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import Sealed, decode, encode, read_header
 from robot_runtime.wire.events import Event, PartReceived
-from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import ChunkReply, Packet, Welcome
+from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
 MS = 1_000_000
@@ -64,7 +64,7 @@ def rows_of(request: ChunkRequest) -> np.ndarray:
     return rows
 
 
-def start_next(session: ServerSession, now_ns: int = 0) -> Job | None:
+def start_next(session: ServerSession, now_ns: int = 0) -> QueuedRequest | None:
     """Run what is most urgent, by itself."""
     for job in session.startable():
         if (shown := session.start(job, now_ns)) is not None:
@@ -77,7 +77,7 @@ class ToyServer:
 
     def __init__(self, **welcome) -> None:
         self.session = ServerSession(make_welcome(**welcome))
-        self.job: Job | None = None
+        self.job: QueuedRequest | None = None
         self.next_row = 0
 
     def tick(self, now_ns: int) -> None:

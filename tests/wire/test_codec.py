@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from packets import PACKETS, PLAIN
 from session_pair import SPEC, make_request, make_schema, make_welcome
 
-from robot_runtime.core.action import ChunkPart
-from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.values.action import ChunkPart
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError, WireLimits

@@ -5,24 +5,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_pair import BLOCK, SPEC, make_request, make_welcome, rows_of
 
-from robot_runtime.core.action import ChunkPart
-from robot_runtime.core.request import MAX_IN_FLIGHT, ChunkRequest
-from robot_runtime.wire.credit import Credit
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.in_flight import InFlightRequests
 from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason
 
 DEADLINE = 20
 
 
 class Desk:
-    """A `Credit`, what it sent and said, and a server that answers when told."""
+    """A `InFlightRequests`, what it sent and said, and a server that answers when told."""
 
     def __init__(self) -> None:
         self.now = 0
         self.sent: list[ChunkRequest | Cancel] = []
         self.events: list[Event] = []
         self.next_row: Counter[int] = Counter()
-        self.credit = Credit(
+        self.credit = InFlightRequests(
             make_welcome(), send=self.sent.append, emit=self.events.append, ignored=Counter()
         )
 

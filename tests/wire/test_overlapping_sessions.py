@@ -19,14 +19,14 @@ from session_pair import (
     start_next,
 )
 
-from robot_runtime.core.action import ActionSpec, EndEffectorPose
-from robot_runtime.core.overlap import OpenAnswers
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.overlap import OpenAnswers
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.fields import INT64_MAX
-from robot_runtime.wire.jobs import Job
 from robot_runtime.wire.messages import Cancel, Dropped, DropReason, ErrorCode, ErrorReply, Hello, Packet
+from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
 DT = SPEC.dt_ns
@@ -48,10 +48,10 @@ class Server:
     def ask(self, peer: bytes, request_id: int, *in_flight: int, **request) -> None:
         self.say(peer, make_request(request_id, in_flight=in_flight, **request))
 
-    def start(self) -> Job | None:
+    def start(self) -> QueuedRequest | None:
         return start_next(self.session)
 
-    def answer(self, job: Job, first: int = 0, end: int = SPEC.horizon) -> None:
+    def answer(self, job: QueuedRequest, first: int = 0, end: int = SPEC.horizon) -> None:
         is_last = end == SPEC.horizon
         rows = rows_of(job.request)[first:end]
         self.session.rows_ready(job, first_row=first, rows=rows, is_last=is_last, infer_ns=1)

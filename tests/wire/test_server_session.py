@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 from session_pair import DIM, MS, SPEC, make_request, make_schema, make_welcome, sealed, start_next
 
-from robot_runtime.core.action import NS_PER_S
-from robot_runtime.core.request import ChunkRequest
-from robot_runtime.core.sampler_parts import ConstantSchedule, SamplerPart
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire import server_session
 from robot_runtime.wire.admission import PACKETS_AT_ONCE, PACKETS_PER_S, STRANGER_PACKETS_PER_S
 from robot_runtime.wire.codec import Sealed, encode, read_header

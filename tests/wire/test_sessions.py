@@ -23,11 +23,11 @@ from session_pair import (
     say,
 )
 
-from robot_runtime.core.action import NS_PER_S, BaseTwist
-from robot_runtime.core.capabilities import Capabilities
-from robot_runtime.core.request_parts import TrackingLag
-from robot_runtime.core.row_statistics import RowStatistics
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.request_parts import TrackingLag
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.values.action import NS_PER_S, BaseTwist
+from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.wire.client_session import MIN_PATIENCE_NS, ClientState
 from robot_runtime.wire.events import (
     PartReceived,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from robot_runtime.core.conventions import Linear
+from robot_runtime.core.values.conventions import Linear
 from robot_runtime.server.gateways.values import look_up, numbers_at
 
 

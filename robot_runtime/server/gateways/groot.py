@@ -24,7 +24,7 @@ import numpy as np
 import zmq
 
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.action import (
+from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     BaseTwist,
@@ -32,14 +32,20 @@ from robot_runtime.core.action import (
     GripperWidth,
     JointPosition,
 )
-from robot_runtime.core.schema import Schema
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.mailbox import Doorbell
+from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
-from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served, refuse_for_all
-from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.plain_arrays import array_of_npy
+from robot_runtime.server.gateways.policy_session import (
+    MAX_ASKING,
+    MAX_MESSAGE,
+    Asker,
+    Served,
+    refuse_for_all,
+)
 from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import OpenAddressError, is_local
 from robot_runtime.transport.sockets import HANDSHAKE_MS
@@ -58,9 +64,9 @@ _KEYS = {
 }
 
 
-def names_of(schema: Schema) -> Names:
+def names_of(schema: Schema) -> KeyMap:
     """What a robot calls things that says no more than what they are."""
-    return Names(
+    return KeyMap(
         q=Entry(key="state/joint_position"),
         dq=Entry(key="state/joint_velocity"),
         gripper_width=Entry(key="state/gripper_position") if schema.has_gripper else None,
@@ -80,7 +86,7 @@ class GrootGateway:
         *,
         server: str,
         address: str,
-        names: Names | None = None,
+        names: KeyMap | None = None,
         token: str | None = None,
         keys: RobotKeys | None = None,
         is_open: bool = False,
@@ -98,7 +104,7 @@ class GrootGateway:
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policy, self._token = policy, token
-        self._names = (names or Names()).over(names_of(policy.schema))
+        self._names = (names or KeyMap()).over(names_of(policy.schema))
         self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
         self._asking: set[bytes] = set()

@@ -29,12 +29,12 @@ import grpc
 import numpy as np
 
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.action import GripperWidth, JointPosition
-from robot_runtime.core.state import Observation
+from robot_runtime.core.values.action import GripperWidth, JointPosition
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.notices import Notices
-from robot_runtime.server.gateways.asking import MAX_MESSAGE, Asker, Served, refuse_for_all
+from robot_runtime.robot.notices import Notices
+from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import (
     Seen,
     actions_message,
@@ -50,7 +50,7 @@ from robot_runtime.server.gateways.lerobot_names import (
     order_of_columns,
     refuse_unknown_unit,
 )
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.policy_session import MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.row_rate import RowRate
 from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import OpenAddressError, is_local
@@ -93,7 +93,7 @@ class _Robot:
     """What is known of one of LeRobot's, and what it has seen."""
 
     policy: Served | None = None
-    names: Names = field(default_factory=Names)
+    names: KeyMap = field(default_factory=KeyMap)
     columns: Sequence[int] = ()
     """Of our rows, in the order in which the robot names them."""
     num_actions: int | None = None
@@ -117,7 +117,7 @@ class LeRobotGateway:
         *,
         server: str,
         address: str,
-        names: Names | None = None,
+        names: KeyMap | None = None,
         tls: tuple[Path, Path] | None = None,
         keys: RobotKeys | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class LeRobotGateway:
         refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
-        self._policies, self._names = policies, names or Names()
+        self._policies, self._names = policies, names or KeyMap()
         for name, policy in policies.items():
             if all(isinstance(f, JointPosition | GripperWidth) for f in policy.action_spec.fields):
                 self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=name)

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from robot_runtime.core.action import GripperWidth, JointPosition
-from robot_runtime.core.schema import Schema
-from robot_runtime.recorder import joint_names
-from robot_runtime.server.gateways.asking import Served
+from robot_runtime.core.values.action import GripperWidth, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.robot.recorder import joint_names
 from robot_runtime.server.gateways.entries import Entry
+from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import Instructions
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.policy_session import Served
 from robot_runtime.server.gateways.values import listed
 
 STATE, PICTURES = "observation.state", "observation.images."
@@ -16,7 +16,7 @@ MOTOR = ".pos"
 """How the names of a robot's motors end, whose positions are its actions too."""
 
 
-def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, str]) -> Names:
+def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, str]) -> KeyMap:
     """Where a robot has what the policy needs, as far as it calls it as our recordings do, or with `.pos`."""
     known = set(state_names)
 
@@ -26,7 +26,7 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
     joints = [found(f"joint_{i}") for i in range(schema.num_joints)]
     has_joints = joints and None not in joints
     gripper = found("gripper_width", "gripper") if schema.has_gripper else None
-    return Names(
+    return KeyMap(
         q=Entry(names=tuple(filter(None, joints))) if has_joints else None,
         gripper_width=None if gripper is None else Entry(names=(gripper,)),
         cameras={name: cameras[name] for name in schema.cameras if name in cameras},
@@ -35,7 +35,7 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
     )
 
 
-def refuse_unknown_unit(names: Names) -> None:
+def refuse_unknown_unit(names: KeyMap) -> None:
     """ValueError: nobody says in which unit the joints are. LeRobot's robots have degrees, per cent or rad
     under the same names; those of our recordings are rad."""
     called = () if names.q is None else names.q.names
@@ -62,7 +62,7 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
     }
 
 
-def order_of_columns(policy: Served, names: Names, state_names: Sequence[str]) -> list[int]:
+def order_of_columns(policy: Served, names: KeyMap, state_names: Sequence[str]) -> list[int]:
     """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
     called: list[str] = []
     for f in policy.action_spec.fields:

@@ -32,9 +32,15 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.arrays import ArrayCodec
-from robot_runtime.server.gateways.asking import MAX_ASKING, MAX_MESSAGE, Asker, Served, refuse_for_all
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.plain_arrays import array_of, dtype_of
+from robot_runtime.server.gateways.policy_session import (
+    MAX_ASKING,
+    MAX_MESSAGE,
+    Asker,
+    Served,
+    refuse_for_all,
+)
 from robot_runtime.transport.address import OpenAddressError, is_local
 
 logger = logging.getLogger(__name__)
@@ -56,7 +62,7 @@ class OpenpiGateway:
         *,
         server: str,
         address: str,
-        names: Names | None = None,
+        names: KeyMap | None = None,
         token: str | None = None,
         keys: RobotKeys | None = None,
         is_open: bool = False,
@@ -73,7 +79,7 @@ class OpenpiGateway:
         refuse_for_all(names, policies.values())
         self._policies, self._token = policies, token
         self._names = {
-            name: (names or Names()).over(Names.of(policy.schema)) for name, policy in policies.items()
+            name: (names or KeyMap()).over(KeyMap.of(policy.schema)) for name, policy in policies.items()
         }
         self._asker = Asker(server, robot="openpi client", keys=keys)
         self._heard_s: dict[ServerConnection, float] = {}

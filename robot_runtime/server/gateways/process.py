@@ -30,8 +30,8 @@ from msgspec import Struct
 
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
-from robot_runtime.server.gateways.asking import Served
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.key_map import KeyMap
+from robot_runtime.server.gateways.policy_session import Served
 
 logger = logging.getLogger(__name__)
 MAX_MEMORY = 2 * 1024**3
@@ -52,7 +52,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str
     """HOST:PORT to listen at."""
     policies: list[dict[str, Any]]
-    names: Names | None = None
+    names: KeyMap | None = None
     token: str | None = None
     keys: str | None = None
     tls: tuple[str, str] | None = None

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from robot_runtime.core.conventions import (
+from robot_runtime.core.values.conventions import (
     CONVENTIONS,
     METRES,
     RAD_PER_DEGREE,

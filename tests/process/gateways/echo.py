@@ -7,11 +7,11 @@ from threading import Thread
 
 import numpy as np
 
-from policies.policy import Policy
-from robot_runtime.core.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Reference
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from robot_runtime.core.schema import Schema
-from robot_runtime.server.gateways.asking import Served
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Reference
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.server.gateways.policy_session import Served
 from robot_runtime.server.server import PolicyServer
 
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=12, dt_ns=NS_PER_S // 20)

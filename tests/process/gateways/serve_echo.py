@@ -7,12 +7,12 @@ import msgspec
 from echo import EchoPolicy
 
 from robot_runtime.cli.serve import Serve, serve
-from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.key_map import Entry, KeyMap
 
 NAMES = {
-    "openpi": Names(convention="droid", stroke_m=0.08, cameras={"wrist": "observation/wrist_image_left"}),
-    "groot": Names(convention="si"),
-    "lerobot": Names(
+    "openpi": KeyMap(convention="droid", stroke_m=0.08, cameras={"wrist": "observation/wrist_image_left"}),
+    "groot": KeyMap(convention="si"),
+    "lerobot": KeyMap(
         convention="si", q=Entry(names=("one.pos", "two.pos")), gripper_width=Entry(names=("gripper.pos",))
     ),
 }

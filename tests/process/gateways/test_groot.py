@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.server.gateways.asking import MAX_ASKING
 from robot_runtime.server.gateways.groot import GrootGateway, unpack
-from robot_runtime.server.gateways.names import Names
+from robot_runtime.server.gateways.key_map import KeyMap
+from robot_runtime.server.gateways.policy_session import MAX_ASKING
 from robot_runtime.transport.address import OpenAddressError
 
 TOKEN = "open sesame"
@@ -27,7 +27,7 @@ def address() -> Iterator[str]:
     with (
         echo_server() as server,
         GrootGateway(
-            ECHO, server=server, address="127.0.0.1:*", token=TOKEN, names=Names(convention="si")
+            ECHO, server=server, address="127.0.0.1:*", token=TOKEN, names=KeyMap(convention="si")
         ) as gateway,
     ):
         yield gateway.address
@@ -236,4 +236,4 @@ def test_an_address_beyond_this_machine_needs_a_token_and_a_wrong_one_says_so():
     with pytest.raises(OpenAddressError):
         GrootGateway(ECHO, server="tcp://127.0.0.1:1", address="0.0.0.0:*")
     with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
-        GrootGateway(ECHO, server="tcp://127.0.0.1:1", address="127.0.0.1:no", names=Names(convention="si"))
+        GrootGateway(ECHO, server="tcp://127.0.0.1:1", address="127.0.0.1:no", names=KeyMap(convention="si"))

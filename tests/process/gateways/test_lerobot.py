@@ -25,16 +25,16 @@ from lerobot.async_inference import helpers  # noqa: E402
 from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation  # noqa: E402
 from lerobot.transport import services_pb2, services_pb2_grpc  # noqa: E402
 
-from robot_runtime.server.gateways.asking import MAX_ASKING  # noqa: E402
+from robot_runtime.server.gateways.key_map import Entry, KeyMap  # noqa: E402
 from robot_runtime.server.gateways.lerobot import LeRobotGateway  # noqa: E402
 from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
     read_instructions,
     read_seen,
     written_actions,
 )
-from robot_runtime.server.gateways.names import Entry, Names  # noqa: E402
+from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
 
-NAMES = Names(
+NAMES = KeyMap(
     convention="si",
     q=Entry(names=("one.pos", "two.pos")),
     gripper_width=Entry(names=("gripper.pos",)),
@@ -263,7 +263,7 @@ def test_a_client_that_runs_rows_at_another_rate_than_they_are_meant_for_is_told
 
 def test_in_which_unit_a_lerobot_robots_joints_are_has_to_be_said():
     """Five degrees and five radians look alike; a robot at its zero would only later be told so."""
-    names = Names(stroke_m=0.08, gripper_width=Entry(names=("gripper.pos",), scale=1.0))
+    names = KeyMap(stroke_m=0.08, gripper_width=Entry(names=("gripper.pos",), scale=1.0))
     state = FEATURES["observation.state"] | {"names": ["joint_0.pos", "joint_1.pos", "gripper.pos"]}
     features = FEATURES | {"observation.state": state}
     with (

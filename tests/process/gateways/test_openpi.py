@@ -19,19 +19,19 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
-from policies.loading import load_policy
+from policies.load import load_policy
 from policies.openpi import OpenpiPolicy
-from robot_runtime.core.sampler_parts import ClampedPrefix, ConstantSchedule
-from robot_runtime.core.state import Image, Observation, RobotState
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
-from robot_runtime.server.gateways.asking import MAX_ASKING, Served
-from robot_runtime.server.gateways.names import Entry, Names
+from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
+from robot_runtime.server.gateways.policy_session import MAX_ASKING, Served
 from robot_runtime.transport.address import OpenAddressError
 
 OPEN = 0.08
 JOINTS, PICTURE = "observation/joint_position", "observation/wrist_image_left"
-DROID = Names(
+DROID = KeyMap(
     convention="droid",
     stroke_m=OPEN,
     q=Entry(key=JOINTS),
@@ -132,7 +132,7 @@ def test_a_policy_that_is_not_there_is_not_found(url: str):
 def test_a_policy_whose_name_has_a_space_is_found_as_clients_write_it(path: str):
     """LeRobot calls every folder of a checkpoint pretrained_model, and we a policy after type and folder."""
     policies = {"echo": ECHO, "act pretrained_model": replace(ECHO, name="act pretrained_model")}
-    names = Names(convention="si")
+    names = KeyMap(convention="si")
     with (
         OpenpiGateway(policies, server="tcp://127.0.0.1:1", address="127.0.0.1:0", names=names) as gateway,
         connect(f"ws://{gateway.address}/{path}") as client,
@@ -207,7 +207,7 @@ def test_nobody_is_asked_for_signs_of_life(url: str):
 
 
 def test_rows_that_count_from_what_is_seen_are_sent_as_positions():
-    policy, names = StepPolicy(), Names(convention="si")
+    policy, names = StepPolicy(), KeyMap(convention="si")
     with (
         echo_server(policy=policy) as server,
         OpenpiGateway(
@@ -232,8 +232,8 @@ def test_an_address_beyond_this_machine_needs_a_token():
 def test_a_gripper_of_which_nothing_says_what_is_open_is_refused_before_a_client_comes():
     with pytest.raises(InvalidValueError, match="of policy 'echo' nothing says what an open gripper is"):
         OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:0")
-    scaled = Names(gripper_width=Entry(key="observation/gripper_position", scale=-0.085, offset=0.085))
-    scaled.over(Names.of(ECHO.schema)).refuse_undeclared(ECHO.schema, ECHO.action_spec, policy="echo")
+    scaled = KeyMap(gripper_width=Entry(key="observation/gripper_position", scale=-0.085, offset=0.085))
+    scaled.over(KeyMap.of(ECHO.schema)).refuse_undeclared(ECHO.schema, ECHO.action_spec, policy="echo")
 
 
 def observation(q: float = 0.5) -> Observation:
@@ -380,13 +380,14 @@ def test_an_answer_too_many_is_not_taken_for_that_to_the_next_question():
         for q in (0.5, 0.25, 0.75):
             (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
             assert rows[0, 0] == q
-            sent.acquire(timeout=5.0)
+            assert sent.acquire(timeout=5.0)
+            assert policy._connection.ping().wait(5.0)  # comes back behind what was sent before
 
 
 def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_are_named(tmp_path: Path):
     path = tmp_path / "names.json"
     path.write_text('{"q": {"key": "state", "stop": 7}, "task": "instruction"}')
-    assert Names.load(path) == Names(q=Entry(key="state", stop=7), task="instruction")
+    assert KeyMap.load(path) == KeyMap(q=Entry(key="state", stop=7), task="instruction")
     for text in (
         "{",
         '{"q": {"key": "state", "colour": 1}}',
@@ -400,21 +401,21 @@ def test_what_is_where_in_an_observation_is_read_from_a_file_and_faults_in_it_ar
     ):
         path.write_text(text)
         with pytest.raises(InvalidValueError, match="does not say what is where"):
-            Names.load(path)
+            KeyMap.load(path)
     path.write_text('{"q": {"key": "state", "colour": 1}}')
     with pytest.raises(
         InvalidValueError, match=r"`colour` - at `\$.q`; there are key, names, start, stop, scale"
     ):
-        Names.load(path)
+        KeyMap.load(path)
     path.write_text('{"conventoin": "si"}')
     with pytest.raises(
         InvalidValueError, match=r"`conventoin`; there are convention, stroke_m, joint_unit, "
     ):
-        Names.load(path)
+        KeyMap.load(path)
 
 
 def test_entries_are_found_in_nested_dicts_and_cut_to_their_numbers():
-    names = Names(
+    names = KeyMap(
         q=Entry(key="state", stop=2),
         gripper_width=Entry(key="state", start=2, stop=3),
         convention="si",

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from robot_runtime.core.action import Command, GripperCommand, JointCommand
 from robot_runtime.core.safety import Mode
-from sim.kinematics import Q_HOME
-from sim.peers.held_target import Cycle, HeldTarget, PoppedRow
+from robot_runtime.core.values.action import Command, GripperCommand, JointCommand
+from sim.lab.baselines.held_target import Cycle, PoppedRow, ZeroOrderHold
+from sim.scene.kinematics import Q_HOME
 
 MS = 1_000_000
 HOME = np.array(Q_HOME)
@@ -18,7 +18,7 @@ def cycle(offset: float, *, request: int, row: int, t_obs_ms: int = 0) -> Cycle:
 
 
 def test_the_arm_goes_to_the_target_and_stays_there_when_nothing_is_sent():
-    arm = HeldTarget(START, 50 * MS)
+    arm = ZeroOrderHold(START, 50 * MS)
     arm.on_cycle(cycle(0.02, request=0, row=0), 0)
     for now_ns in range(0, 500 * MS, 2 * MS):
         tick = arm.tick(now_ns)
@@ -32,7 +32,7 @@ def test_the_arm_goes_to_the_target_and_stays_there_when_nothing_is_sent():
 
 
 def test_a_jump_of_the_target_is_a_ramp_within_the_limits():
-    arm = HeldTarget(START, 50 * MS)
+    arm = ZeroOrderHold(START, 50 * MS)
     arm.tick(0)
     arm.on_cycle(cycle(0.3, request=0, row=0), 0)
     tick = arm.tick(2 * MS)
@@ -41,7 +41,7 @@ def test_a_jump_of_the_target_is_a_ramp_within_the_limits():
 
 
 def test_a_splice_is_the_first_row_of_another_chunk():
-    arm = HeldTarget(START, 50 * MS)
+    arm = ZeroOrderHold(START, 50 * MS)
     arm.on_cycle(cycle(0.0, request=0, row=3, t_obs_ms=0), 150 * MS)
     first = arm.last_splice
     arm.on_cycle(cycle(0.0, request=0, row=4, t_obs_ms=0), 200 * MS)
@@ -55,7 +55,7 @@ def test_a_splice_is_the_first_row_of_another_chunk():
 
 
 def test_rows_meant_for_before_a_chunk_came_are_not_fresh():
-    arm = HeldTarget(START, 50 * MS)
+    arm = ZeroOrderHold(START, 50 * MS)
     arm.on_cycle(cycle(0.0, request=0, row=0), 0)
     assert arm.last_splice.first_fresh_row == 0
     arm.on_cycle(cycle(0.0, request=1, row=0, t_obs_ms=0), 390 * MS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from robot_runtime.core.splice_parts import WeightedAverage
-from sim.peers.lerobot_import import import_without_init, lerobot_problem
+from robot_runtime.core.method.splice_parts import WeightedAverage
+from sim.lab.baselines.lerobot_import import import_without_init, lerobot_problem
 
 if lerobot_problem() is not None:
     pytest.skip(str(lerobot_problem()), allow_module_level=True)

@@ -8,24 +8,24 @@ import math
 import pytest
 import torch
 
-from sim.peers.lerobot_import import lerobot_problem
+from sim.lab.baselines.lerobot_import import lerobot_problem
 
 if lerobot_problem() is not None:
     pytest.skip(str(lerobot_problem()), allow_module_level=True)
 
 from lerobot.policies.rtc import ActionQueue, LatencyTracker, RTCConfig, RTCProcessor
 
-from sim.peers.lerobot_import import rtc_engine_module
+from sim.lab.baselines.lerobot_import import rtc_engine_module
 
 
 def test_one_spike_sets_the_delay_for_the_rest_of_the_episode():
-    tracker = LatencyTracker(maxlen=5)
-    tracker.add(5.0)
+    observation_noise = LatencyTracker(maxlen=5)
+    observation_noise.add(5.0)
     for _ in range(50):
-        tracker.add(0.1)
-    assert len(tracker) == 5
-    assert tracker.p95() == pytest.approx(0.1)
-    assert tracker.max() == 5.0  # what the engine asks: the window is ignored
+        observation_noise.add(0.1)
+    assert len(observation_noise) == 5
+    assert observation_noise.p95() == pytest.approx(0.1)
+    assert observation_noise.max() == 5.0  # what the engine asks: the window is ignored
 
 
 def test_a_short_left_over_is_filled_up_with_zeros_that_guide():

@@ -9,22 +9,22 @@ import pytest
 import torch
 
 from policies.flow.policy import FlowPolicy
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.sampler_parts import ConstantSchedule
-from sim.peers.lerobot_import import lerobot_problem
-from sim.peers.lerobot_rtc import LeRobotSettings, Variant, run_peer_episode
-from sim.peers.virtual_time import LockstepTime
+from sim.lab.baselines.lerobot_import import lerobot_problem
+from sim.lab.baselines.lerobot_rtc import LeRobotSettings, Variant, run_peer_episode
+from sim.lab.baselines.virtual_time import LockstepTime
+from sim.scene.world import World
 from sim.tasks import make_task
-from sim.world import World
 
 if lerobot_problem() is not None:
     pytest.skip(str(lerobot_problem()), allow_module_level=True)
 
 from lerobot.policies.rtc import ActionQueue, RTCProcessor
 
-from sim.peers import lerobot_engine
-from sim.peers.lerobot_engine import PeerError, running_engine
-from sim.peers.lerobot_policy import (
+from sim.lab.baselines import lerobot_engine
+from sim.lab.baselines.lerobot_engine import PeerError, running_engine
+from sim.lab.baselines.lerobot_policy import (
     NUM_TAGS,
     STATE,
     PeerPolicy,

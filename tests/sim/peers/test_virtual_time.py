@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from sim.peers.virtual_time import LockstepTime, replaced_time
+from sim.lab.baselines.virtual_time import LockstepTime, replaced_time
 
 MS = 1_000_000
 

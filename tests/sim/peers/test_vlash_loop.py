@@ -7,12 +7,12 @@ import pinocchio as pin
 import pytest
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
 from robot_runtime.core.executor import Executor
-from robot_runtime.core.limits import MotionLimits
-from robot_runtime.core.method import METHODS
-from robot_runtime.core.state import Observation, RobotState
-from sim.kinematics import Q_HOME
+from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.limits import MotionLimits
+from robot_runtime.core.values.action import ActionSpec, ChunkPart, GripperWidth, JointPosition
+from robot_runtime.core.values.state import Observation, RobotState
+from sim.scene.kinematics import Q_HOME
 from tests.sim.peers.vlash_loop import vlash_loop
 
 MS = 1_000_000

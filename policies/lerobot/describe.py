@@ -1,0 +1,327 @@
+"""`describe`: what a LeRobot checkpoint says of itself, and the few words it lacks, as a `PolicyMetadata`.
+
+What the numbers of its state and of its actions are is in the dataset it was trained on, by name, or has to
+be told. What is told beside a dataset may add to it and may not contradict it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from policies.files import read_json
+from policies.lerobot.files import CONFIG
+from policies.lerobot.load import cameras_of, chunk_rows, lerobot_config, refuse_misfit, size_of
+from policies.lerobot.metadata import (
+    BASE_POSE_NAMES,
+    BASE_TWIST_NAMES,
+    PICTURES,
+    STATE,
+    PolicyMetadata,
+    column_names,
+)
+from robot_runtime.core.values.action import (
+    MAX_DT_NS,
+    NS_PER_S,
+    ActionField,
+    ActionSpec,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+)
+from robot_runtime.core.values.conventions import AS_IT_IS, Linear, convention_named, convention_of
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.robot.recorder import HAND_NAMES, joint_names, joint_velocity_names
+
+_SLOWEST_FPS = NS_PER_S / MAX_DT_NS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a person says of a checkpoint."""
+
+    dataset: Path | None = None
+    """That it was trained on; None takes the one its training noted, if it is still there."""
+    num_joints: int | None = None
+    has_gripper: bool = False
+    fps: float | None = None
+    """Rows a second."""
+    joints: tuple[str, ...] = ()
+    """Names that the dataset has for the robot's joints, in the robot's order."""
+    gripper: str | None = None
+    """Name that the dataset has for the gripper."""
+    joint_unit_rad: float | None = None
+    """What 1 of a joint is [rad]; None: 1 rad, or unknown if the dataset's names are not ours."""
+    convention: str | None = None
+    """Of `core.conventions`: what the gripper's number says. None: it is a distance [m]."""
+    stroke_m: float | None = None
+    """How wide the gripper opens [m]; alone: its number is a share of that."""
+    tasks: tuple[str, ...] = ()
+    """Texts it was trained on; none: any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What the numbers of a dataset are, by our names."""
+
+    state_names: tuple[str, ...]
+    action_fields: tuple[ActionField, ...]
+    fps: float
+    theirs: tuple[str, ...] = ()
+    """Names that were not ours."""
+    cameras: Mapping[str, tuple[int, int]] | None = None
+    """Height and width of its pictures; None: no dataset is known."""
+
+    def __post_init__(self) -> None:
+        if not _SLOWEST_FPS <= self.fps <= NS_PER_S:
+            raise InvalidValueError(f"rows a second are {_SLOWEST_FPS:.3g} or more, got {self.fps:g}")
+        if len(set(self.state_names)) < len(self.state_names):
+            raise InvalidValueError(
+                f"two numbers of the state would have one name: {', '.join(self.state_names)}"
+            )
+
+    @classmethod
+    def of_dataset(cls, folder: Path, told: Told) -> "Numbers":
+        """InvalidValueError: its numbers have names that nobody has explained."""
+        path = folder / "meta" / "info.json"
+        info = read_json(path)
+        try:
+            features = info["features"]
+            state, action = (_names_of(features[key]["names"]) for key in (STATE, "action"))
+            fps = float(info["fps"])
+            cameras = {
+                key.removeprefix(f"{PICTURES}."): _picture_size(feature)
+                for key, feature in features.items()
+                if key.startswith(f"{PICTURES}.")
+            }
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
+        ours = dict(zip(told.joints, joint_names(len(told.joints)), strict=True))
+        if told.gripper is not None:
+            ours[told.gripper] = "gripper_width"
+        if missing := [name for name in ours if name not in (*state, *action)]:
+            raise InvalidValueError(f"{path} has no {', '.join(missing)}, but {', '.join(action)}")
+        state_names = tuple(ours.get(name, name) for name in state)
+        fields = _fields_of(tuple(ours.get(name, name) for name in action), path)
+        _refuse_strange(state_names, state, path)
+        return cls(
+            state_names=state_names,
+            action_fields=fields,
+            fps=fps,
+            theirs=tuple(name for name in (*state, *action) if name in ours),
+            cameras=cameras,
+        )
+
+    @classmethod
+    def of_joints(cls, told: Told, num_joints: int, fps: float, state_dim: int) -> "Numbers":
+        """Joints, then the gripper, in the state and in actions; velocities after that if there is room."""
+        names = (*joint_names(num_joints), *(("gripper_width",) if told.has_gripper else ()))
+        with_speeds = (*names, *joint_velocity_names(num_joints))
+        fields = (JointPosition(num_joints), *((GripperWidth(),) if told.has_gripper else ()))
+        for state_names in (names, with_speeds):
+            if len(state_names) == state_dim:
+                return cls(state_names=state_names, action_fields=fields, fps=fps)
+        robot = f"{num_joints} joints and {'a' if told.has_gripper else 'no'} gripper"
+        raise CheckpointError(
+            f"its state has {state_dim} numbers; {robot} make {len(names)}, or {len(with_speeds)} with "
+            "velocities. If it is made of other parts, name the dataset it was trained on"
+        )
+
+
+def describe(folder: Path, told: Told) -> PolicyMetadata:
+    """Write the sidecar of a checkpoint.
+
+    CheckpointError: the folder holds no policy of LeRobot's that is run here, or one of other sizes.
+    InvalidValueError: neither a dataset nor joints and rate are known, or they contradict each other.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no folder {folder}")
+    config = lerobot_config(folder)
+    numbers = _numbers(folder, config, told)
+    dim = sum(field.dim for field in numbers.action_fields)
+    for what, columns, expected in (
+        ("state has", size_of(config.robot_state_feature), len(numbers.state_names)),
+        ("actions have", size_of(config.action_feature), dim),
+    ):
+        if columns != expected:
+            raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
+    gripper_state, gripper_action = _grippers(numbers, told)
+    sidecar = PolicyMetadata(
+        schema=_schema(config, numbers, folder),
+        action_spec=ActionSpec(
+            fields=numbers.action_fields, horizon=chunk_rows(config), dt_ns=round(NS_PER_S / numbers.fps)
+        ),
+        state_names=numbers.state_names,
+        tasks=told.tasks,
+        adds_origin=False,
+        joint_unit_rad=_joint_unit(numbers, told),
+        gripper_state=gripper_state,
+        gripper_action=gripper_action,
+    )
+    refuse_misfit(sidecar, config, folder)
+    _refuse_other_names(config, sidecar, told)
+    sidecar.save(folder)
+    return sidecar
+
+
+def _numbers(folder: Path, config: Any, told: Told) -> Numbers:
+    """Of the dataset if one is known; joints by their places only where nobody knows names."""
+    if (known := told.dataset or _noted_dataset(folder)) is not None:
+        numbers = Numbers.of_dataset(known, told)
+        _refuse_contradictions(numbers, told, known)
+        return numbers
+    if told.joints or told.gripper:
+        raise InvalidValueError("names of joints are those of a dataset: give --dataset too")
+    if told.num_joints is None or told.fps is None:
+        raise InvalidValueError(
+            f"{folder} does not say what its numbers are: give --joints and --fps, or --dataset"
+        )
+    return Numbers.of_joints(told, told.num_joints, told.fps, size_of(config.robot_state_feature))
+
+
+def _refuse_contradictions(numbers: Numbers, told: Told, dataset: Path) -> None:
+    """InvalidValueError: the dataset says otherwise."""
+    joints = sum(field.dim for field in numbers.action_fields if isinstance(field, JointPosition))
+    has_gripper = any(isinstance(field, GripperWidth) for field in numbers.action_fields)
+    for what, said, found in (
+        ("joints", told.num_joints, joints),
+        ("fps", told.fps, numbers.fps),
+        ("gripper", told.has_gripper or None, has_gripper),
+    ):
+        if said is not None and said != found:
+            raise InvalidValueError(f"--{what} {said} was said; the dataset {dataset} has {found}")
+
+
+def _refuse_other_names(config: Any, sidecar: PolicyMetadata, told: Told) -> None:
+    """The checkpoint may know the names of its actions (pi's relative ones do)."""
+    noted = getattr(config, "action_feature_names", None)
+    if noted is None:
+        return
+    ours = dict(zip(told.joints, joint_names(len(told.joints)), strict=True))
+    if told.gripper is not None:
+        ours[told.gripper] = "gripper_width"
+    names = tuple(ours.get(name, name) for name in noted)
+    if names != column_names(sidecar.action_spec):
+        raise CheckpointError(
+            f"its {CONFIG} calls its actions {', '.join(noted)}; what was said calls them "
+            f"{', '.join(column_names(sidecar.action_spec))}. Name the dataset, and its joints in order"
+        )
+
+
+def _joint_unit(numbers: Numbers, told: Told) -> float:
+    if told.joint_unit_rad is not None:
+        return told.joint_unit_rad
+    if told.convention is not None:
+        return convention_named(told.convention).rad
+    if numbers.theirs:
+        raise InvalidValueError(
+            f"nobody says in which unit {numbers.theirs[0]} is: say --joint-unit rad or degrees. Per cent "
+            "of a range is no angle: LeRobot's arms record degrees with use_degrees"
+        )
+    return 1.0
+
+
+def _grippers(numbers: Numbers, told: Told) -> tuple[Linear, Linear]:
+    """Of the state and of actions."""
+    if not any(isinstance(field, GripperWidth) for field in numbers.action_fields):
+        return AS_IT_IS, AS_IT_IS
+    name = told.convention or convention_of(numbers.theirs)
+    if name is None and told.stroke_m is None:
+        if numbers.theirs:
+            raise InvalidValueError(f"nobody says what {told.gripper} is: say --convention")
+        return AS_IT_IS, AS_IT_IS
+    found = convention_named(name or "rlds")
+    if told.stroke_m is None and found.gripper_action.open_m is None:
+        raise InvalidValueError(f"in the convention {name} a gripper has a share: say --gripper-stroke-m")
+    stroke_m = told.stroke_m or 1e-3  # unused where the number is a distance
+    return found.gripper_state.to_width(stroke_m), found.gripper_action.to_width(stroke_m)
+
+
+def _noted_dataset(folder: Path) -> Path | None:
+    """Where the dataset was when LeRobot trained on it."""
+    try:
+        noted = read_json(folder / "train_config.json")["dataset"]["root"]
+    except (CheckpointError, KeyError, TypeError):
+        return None
+    is_there = isinstance(noted, str) and noted and (Path(noted) / "meta" / "info.json").is_file()
+    return Path(noted) if is_there else None
+
+
+def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
+    cameras = cameras_of(config, folder)
+    for name, size in cameras.items():
+        if numbers.cameras is not None and numbers.cameras.get(name) != size:
+            raise CheckpointError(
+                f"it looks at {name}, {size}; the dataset has {dict(numbers.cameras) or 'no pictures'}"
+            )
+    names, fields = numbers.state_names, numbers.action_fields
+    moved = sum(field.dim for field in fields if isinstance(field, JointPosition))
+    return Schema(
+        action_fields=fields,
+        num_joints=max(moved, sum(name in joint_names(len(names)) for name in names)),
+        has_gripper="gripper_width" in names or any(isinstance(f, GripperWidth) for f in fields),
+        has_base="base_vx" in names or any(isinstance(f, BasePose | BaseTwist) for f in fields),
+        environment_state_dim=size_of(config.env_state_feature),
+        cameras=cameras,
+    )
+
+
+def _names_of(names: Any) -> tuple[str, ...]:
+    """LeRobot's are a list, or were one under a key."""
+    if isinstance(names, dict) and len(names) == 1:
+        (names,) = names.values()
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"names are a list, got {names!r:.200}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"two numbers have one name, {names!r:.200}")
+    return tuple(names)
+
+
+def _picture_size(feature: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width. Channels come first if the names say something else of the third number."""
+    one, two, three = (int(n) for n in feature["shape"])
+    names: Sequence[str] = feature.get("names") or ()
+    are_last = len(names) != 3 or names[2] in ("channel", "channels")
+    return (one, two) if are_last else (two, three)
+
+
+def _refuse_strange(names: Sequence[str], theirs: Sequence[str], path: Path) -> None:
+    n = len(names)
+    known = {*joint_names(n), *joint_velocity_names(n), *HAND_NAMES, "gripper_width", *BASE_TWIST_NAMES}
+    if strange := [name for name in names if name not in known]:
+        raise InvalidValueError(
+            f"{path} calls numbers of the state {', '.join(strange)}: say which are the robot's joints, in "
+            f"its order, with --joint-names, and the gripper with --gripper-name; all are {', '.join(theirs)}"
+        )
+
+
+def _fields_of(names: Sequence[str], path: Path) -> tuple[ActionField, ...]:
+    """Columns of an action by the names that a recording gives them."""
+    fields: list[ActionField] = []
+    for kind, group in groupby(names, _kind):
+        columns = tuple(group)
+        known: dict[tuple[str, ...], ActionField] = {
+            joint_names(len(columns)): JointPosition(len(columns)),
+            HAND_NAMES: EndEffectorPose(),
+            ("gripper_width",): GripperWidth(),
+            BASE_POSE_NAMES: BasePose(),
+            BASE_TWIST_NAMES: BaseTwist(),
+        }
+        if columns not in known:
+            raise InvalidValueError(
+                f"{path}: there are no actions {', '.join(columns)} ({kind}) in that order; all are "
+                f"{', '.join(names)}. Say which are the robot's joints, in its order, with --joint-names, "
+                "and the gripper with --gripper-name; actions in another order cannot be run"
+            )
+        fields.append(known[columns])
+    return tuple(fields)
+
+
+def _kind(name: str) -> str:
+    """What a column belongs to: base_x and base_vx are of two kinds."""
+    kind = name.partition("_")[0]
+    return "base twist" if name in BASE_TWIST_NAMES else kind

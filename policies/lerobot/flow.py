@@ -1,0 +1,220 @@
+"""LeRobot's flow policies (SmolVLA, pi0, pi0.5) under our samplers: their networks, unchanged, our steps.
+
+    their preprocessor ─► their own predict_action_chunk, stopped where it would begin to integrate
+                                        │
+                          prefix encoded once ─► velocity(rows, flow times) as often as a sampler wants
+
+Theirs counts flow time from 1, noise, to 0, action, and has velocity noise - action; ours runs the other way
+round. They know one flow time for a chunk. Committed rows and early first rows need one for each row: it goes
+into the same layers row by row, which with equal times is what theirs does.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from lerobot.policies.pi_gemma import PiGemmaRMSNorm
+from torch import Tensor
+
+from policies.cuda_graphs import one_chunk
+from policies.flow.sampler import num_final
+from policies.lerobot.causal import CausalSuffix
+from policies.lerobot.fused import Modulations, embedded_times, fuse, pi05_condition
+from robot_runtime.errors import CheckpointError
+
+Denoise = Callable[[Tensor, Tensor], Tensor]
+"""Their velocity (B, H, R) of rows (B, H, R) at their flow times (B,), or now (B, H)."""
+COMPILABLE = ("smolvla", "pi0", "pi05")
+FLOWS = (*COMPILABLE, "xvla")
+"""Types of LeRobot's configurations that are flows; the last is `policies.lerobot.xvla`'s."""
+_ONE_AT_A_TIME = Lock()
+"""Two servers' threads in one process must not both stand in for a module's function."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What B requests are seen as."""
+
+    denoise: Denoise
+    batch_size: int
+    causal: CausalSuffix | None = None
+    """Instead of `denoise` for one sample of each request, where rows look back only."""
+
+
+class LeRobotFlow:
+    """Fits `policies.flow.inference.FlowNetwork`."""
+
+    renoises = False
+
+    def __init__(
+        self,
+        policy: Any,
+        after: Callable[[Tensor], Tensor],
+        *,
+        horizon: int,
+        dim: int,
+        is_compiled: bool = False,
+    ) -> None:
+        """
+        policy: LeRobot's, of one of COMPILABLE; from here on its layers take a flow time for each row too.
+        after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
+        is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
+        CheckpointError: the postprocessor does more than to scale columns.
+        """
+        config = policy.config
+        self._policy, self._after, self._dim = policy, after, dim
+        self.horizon, self.row_dim = horizon, int(config.max_action_dim)
+        self.looks_back_only = config.type == "smolvla" and not is_compiled
+        self.num_steps = int(getattr(config, "num_inference_steps", None) or config.num_steps)
+        self.device = torch.device(config.device)
+        self.scale, self.offset = scaling(after, dim)
+        """Of each column (D,), from their numbers to the robot's."""
+        self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
+        take_flow_times_by_row(policy.model, config.type)
+        self._modulations = compile_network(policy) if is_compiled else None
+
+    def chunk(self) -> AbstractContextManager[None]:
+        return one_chunk() if self._is_compiled else nullcontext()
+
+    def encode(self, seen: dict[str, Any]) -> Encoded:
+        """A preprocessed batch; its prefix goes through their network once."""
+        batch_size = len(next(value for key, value in seen.items() if key.startswith("observation.")))
+        unused = torch.zeros((batch_size, self.horizon, self.row_dim), device=self.device)
+        with _instead_of_integrating(self._module) as found:
+            self._policy.predict_action_chunk(seen, noise=unused)
+        (denoise,) = found
+        causal = CausalSuffix(self._policy.model, denoise) if self.looks_back_only else None
+        return Encoded(denoise, batch_size, causal)
+
+    def velocity(
+        self, x: Tensor, t: Tensor, context: Encoded, is_prefix: Tensor | None, times: Tensor
+    ) -> Tensor:
+        """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
+        if context.causal is not None and len(x) == context.batch_size and not x.requires_grad:
+            return -context.causal(x, 1.0 - t, num_final(times))
+        told = 1.0 - t if self._modulations is None else self._modulations(1.0 - t, times)
+        shape = context.batch_size, -1
+        rows, told = x.unflatten(0, shape), told.unflatten(0, shape)
+        by_sample = [-context.denoise(rows[:, k], told[:, k]) for k in range(rows.shape[1])]
+        return torch.stack(by_sample, dim=1).flatten(0, 1)
+
+    def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
+        out = np.zeros((len(rows), self.row_dim))
+        out[:, : self._dim] = (rows - self.offset) / self.scale
+        return out
+
+    def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
+        return self._after(rows[..., : self._dim]).double().numpy()
+
+
+def compile_network(policy: Any, *, backend: str = "inductor") -> Modulations | None:
+    """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
+
+    Once for each size of batch, at its first call; on a GPU, kernels go out as one graph (static shapes).
+    Before, `lerobot_fused.fuse` makes fewer and larger products of it. Returns what of pi0.5 is to be told
+    instead of flow times.
+
+    backend: torch.compile's.
+    """
+    modulations = fuse(policy)
+    model, options = policy.model, {}
+    if backend == "inductor" and torch.device(policy.config.device).type == "cuda":
+        options = {"mode": "reduce-overhead"}
+    compiled = partial(torch.compile, backend=backend, dynamic=False, **options)
+    is_pi = hasattr(model, "paligemma_with_expert")
+    both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
+    model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
+    model.denoise_step = compiled(model.denoise_step)
+    return None if modulations is None else Modulations(compiled(modulations))
+
+
+def take_flow_times_by_row(model: Any, kind: str) -> None:
+    """Let a model's `embed_suffix` take flow times (B, H); with (B,) it does what it did."""
+    suffixes: dict[str, Callable] = {"smolvla": _smolvla_suffix, "pi0": _pi0_suffix, "pi05": _pi05_suffix}
+    model.embed_suffix = partial(suffixes[kind], model, model.embed_suffix)
+    if kind == "pi05":
+        for layer in model.paligemma_with_expert.gemma_expert.modules():
+            if isinstance(layer, PiGemmaRMSNorm) and layer.dense is not None:
+                layer.__class__ = RowwiseNorm
+
+
+class RowwiseNorm(PiGemmaRMSNorm):
+    """Theirs, for a condition (B, H, C) of each row as well as one (B, C) of the whole chunk."""
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        if cond is None or cond.ndim < 3:
+            return super().forward(x, cond)
+        scale, shift, gate = self.dense(cond).chunk(3, dim=-1)
+        normed = self._norm(x) * (1 + scale.float()) + shift.float()
+        return normed.to(x.dtype), gate.to(x.dtype)
+
+
+def _smolvla_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if t.ndim == 1:
+        return whole(x, t)
+    _, pad_masks, att_masks = whole(x, t[:, 0])
+    width = model.vlm_with_expert.expert_hidden_size
+    return _rows_with_times(model, x, t, width), pad_masks, att_masks[:, : x.shape[1]]
+
+
+def _pi0_suffix(
+    model: Any, whole: Callable, state: Tensor, x: Tensor, t: Tensor
+) -> tuple[Tensor, Tensor, Tensor, None]:
+    if t.ndim == 1:
+        return whole(state, x, t)
+    embedded, pad_masks, att_masks, condition = whole(state, x, t[:, 0])
+    rows = _rows_with_times(model, x, t, model.action_in_proj.out_features)
+    return torch.cat([embedded[:, : -x.shape[1]], rows], dim=1), pad_masks, att_masks, condition
+
+
+def _pi05_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if t.ndim == 1:
+        return whole(x, t)
+    embedded, pad_masks, att_masks, _ = whole(x, t[:, 0])
+    return embedded, pad_masks, att_masks, pi05_condition(model, t)
+
+
+def _rows_with_times(model: Any, x: Tensor, t: Tensor, width: int) -> Tensor:
+    rows = model.action_in_proj(x)
+    both = torch.cat([rows, embedded_times(model, t, width).to(rows.dtype)], dim=2)
+    out: Tensor = model.action_time_mlp_out(F.silu(model.action_time_mlp_in(both)))
+    return out
+
+
+@contextmanager
+def _instead_of_integrating(module: ModuleType) -> Iterator[list[Denoise]]:
+    """While it lasts, their sampling ends where it would begin; what it would have integrated is found."""
+    found: list[Denoise] = []
+
+    def find(denoise: Denoise, noise: Tensor, num_steps: int, **_: Any) -> Tensor:
+        found.append(denoise)
+        return noise
+
+    with _ONE_AT_A_TIME:
+        integrate = module.euler_integrate
+        module.euler_integrate = find  # type: ignore[attr-defined]
+        try:
+            yield found
+        finally:
+            module.euler_integrate = integrate  # type: ignore[attr-defined]
+
+
+def scaling(after: Callable[[Tensor], Tensor], dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Factor and offset (D,) of each column, found out by asking.
+
+    A column that was always the same in training comes out the same whatever goes in; its factor is 1.
+    """
+    asked = (torch.full((1, 1, dim), value) for value in (0.0, 1.0, 2.0))
+    at_0, at_1, at_2 = (after(rows).cpu().numpy()[0, 0].astype(float) for rows in asked)
+    if not np.allclose(at_2 - at_1, at_1 - at_0, rtol=1e-3, atol=1e-6):
+        raise CheckpointError("the policy's postprocessor does more than to scale columns")
+    return np.where(at_1 == at_0, 1.0, at_1 - at_0), at_0

@@ -1,0 +1,207 @@
+"""From a folder that was looked at to LeRobot's own objects: configuration, network and steps."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from policies.budget import Budget
+from policies.files import read_json, read_tensors, refuse_unfinite
+from policies.lerobot.fields import FIELDS, refuse_unhonoured
+from policies.lerobot.files import BEFORE, CONFIG, WEIGHTS, camera_names, checked_config, local_model
+from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
+from policies.load import SIDECAR
+from robot_runtime.errors import CheckpointError, RobotRuntimeError
+from robot_runtime.server.engine import zero_observation
+
+_OWN_LOADER = ("pi0", "pi05")
+"""Types whose own way to load weights goes on with random ones if that fails."""
+
+
+def lerobot_config(folder: Path) -> Any:
+    """LeRobot's configuration of a folder, every field of which is honoured.
+
+    CheckpointError: it holds no policy that is run here, or would run code; says what.
+    """
+    from lerobot.configs.policies import PreTrainedConfig
+    from lerobot.policies import factory  # registers the types  # noqa: F401
+
+    values = checked_config(folder)
+    kind = str(values.pop("type"))
+    for name in ("vlm_model_name", "tokenizer_name"):
+        if name in values:
+            values[name] = local_model(values[name], folder)
+    with told(f"{folder / CONFIG} is no configuration of {kind}"):
+        import draccus
+
+        config = draccus.decode(PreTrainedConfig.get_choice_class(kind), values)
+        refuse_unhonoured(
+            kind, {f.name: getattr(config, f.name) for f in fields(config)}, str(folder / CONFIG)
+        )
+        config.validate_features()
+    _take_over(config)
+    return config
+
+
+def _take_over(config: Any) -> None:
+    """What is done here instead (`lerobot_fields`)."""
+    for name, value in (
+        ("gradient_checkpointing", False),
+        ("compile_model", False),
+        ("pretrained_backbone_weights", None),
+        ("load_vlm_weights", False),
+        ("rtc_config", None),
+    ):
+        if hasattr(config, name):
+            setattr(config, name, value)
+
+
+def lerobot_policy(config: Any, folder: Path) -> Any:
+    """The network with the folder's weights, all of them and no others; CheckpointError if it is not so."""
+    from lerobot.policies.factory import get_policy_class
+
+    with told(f"{folder} holds no {config.type}"):
+        kind = get_policy_class(config.type)
+        with Budget(folder / WEIGHTS):
+            if config.type in _OWN_LOADER:
+                policy = kind(config)
+                _load_all(policy, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+            else:
+                policy = kind.from_pretrained(folder, config=config, strict=True)
+    refuse_unfinite(policy.state_dict(), str(folder / WEIGHTS))
+    return policy.to(config.device).eval()
+
+
+def lerobot_steps(config: Any, folder: Path) -> tuple[Any, Any]:
+    """Its pre- and postprocessor, on the configuration's device and back on the CPU."""
+    from lerobot.policies.factory import make_pre_post_processors
+
+    overrides: dict[str, Any] = {"device_processor": {"device": config.device}}
+    if (words := _words(folder)) is not None:
+        overrides["tokenizer_processor"] = {"tokenizer_name": local_model(words, folder)}
+    with told(f"{folder} holds no steps of {config.type}"):
+        before, after = make_pre_post_processors(
+            config,
+            pretrained_path=str(folder),
+            preprocessor_overrides=overrides,
+            postprocessor_overrides={"device_processor": {"device": "cpu"}},
+        )
+    return before, after
+
+
+def take_relative(before: Any, after: Any, dim: int) -> tuple[bool, ...]:
+    """Which columns of an action count from the state; from here on their steps leave that to us.
+
+    CheckpointError: what one step does, the other does not undo.
+    """
+    counted = [step for step in before.steps if hasattr(step, "get_cached_state")]
+    added = [step for step in after.steps if hasattr(step, "relative_step")]
+    if sum(step.enabled for step in counted) != sum(step.enabled for step in added):
+        raise CheckpointError("its actions become relative to the state and not absolute again, or reversed")
+    is_relative = [False] * dim
+    for step in counted:
+        if step.enabled:
+            is_relative = step._build_mask(dim)
+            step.enabled = False
+    for step in added:
+        step.enabled = False
+    return tuple(map(bool, is_relative))
+
+
+def chunk_rows(config: Any) -> int:
+    """Rows that it predicts in one go."""
+    if config.type == "tdmpc":
+        if config.n_action_repeats > 1:
+            return int(config.n_action_repeats)
+        return int(config.horizon) if config.use_mpc else 1
+    return int(getattr(config, FIELDS[config.type].chunk))
+
+
+def cameras_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
+    """Height and width of each of its pictures, by the name that the robot's camera has to have.
+
+    CheckpointError: a picture is called in a way that names no camera.
+    """
+    renamed = {new: old for old, new in camera_names(folder).items()}
+    empty = {f"{PICTURES}.empty_camera_{i}" for i in range(getattr(config, "empty_cameras", 0))}
+    cameras: dict[str, tuple[int, int]] = {}
+    for key, feature in config.image_features.items():
+        if key in empty:  # which it fills itself
+            continue
+        name = renamed.get(key, key)
+        if not name.startswith(f"{PICTURES}.") or len(feature.shape) != 3:
+            raise CheckpointError(
+                f"its pictures are {PICTURES}.NAME and (3, h, w), this one is {name!r}, {feature.shape}"
+            )
+        cameras[name.removeprefix(f"{PICTURES}.")] = (feature.shape[1], feature.shape[2])
+    return cameras
+
+
+def refuse_misfit(sidecar: PolicyMetadata, config: Any, folder: Path) -> None:
+    """CheckpointError: what the sidecar says of rows, state and cameras is not what the policy has."""
+    schema, spec = sidecar.schema, sidecar.action_spec
+    scene = config.env_state_feature
+    pairs: list[tuple[str, object, object]] = [
+        ("cameras", dict(schema.cameras), cameras_of(config, folder)),
+        ("rows of a chunk", spec.horizon, chunk_rows(config)),
+        ("columns of a row", spec.dim, size_of(config.action_feature)),
+        ("numbers of the scene", schema.environment_state_dim, size_of(scene)),
+        ("fields of a row", schema.action_fields, spec.fields),
+    ]
+    pairs.append(("numbers of the state", _state_size(sidecar, folder), size_of(config.robot_state_feature)))
+    for what, said, found in pairs:
+        if said != found:
+            raise CheckpointError(f"{folder / SIDECAR} says {what}: {said}; the policy has {found}")
+
+
+def _state_size(sidecar: PolicyMetadata, folder: Path) -> int:
+    """How many numbers it shows of the state of a robot of its schema; CheckpointError: none has them."""
+    blind = replace(sidecar, schema=replace(sidecar.schema, cameras={}))
+    try:
+        seen = blind.seen([zero_observation(blind.schema, "")])
+    except ValueError as error:
+        raise CheckpointError(f"{folder / SIDECAR}: {error}") from error
+    return int(seen[STATE].shape[1])
+
+
+def size_of(feature: Any) -> int:
+    """Numbers of a feature; 0 if there is none."""
+    return 0 if feature is None else math.prod(feature.shape)
+
+
+def _words(folder: Path) -> str | None:
+    for step in read_json(folder / BEFORE)["steps"]:
+        if step["registry_name"] == "tokenizer_processor":
+            name: str | None = step.get("config", {}).get("tokenizer_name")
+            return name
+    return None
+
+
+def _load_all(policy: Any, tensors: dict[str, Tensor], weights: Path) -> None:
+    """As LeRobot names them, openpi's names too; weights that are tied may be there once."""
+    renamed = policy._fix_pytorch_state_dict_keys(tensors, policy.config)
+    state = {name if name.startswith("model.") else f"model.{name}": x for name, x in renamed.items()}
+    missing, unexpected = policy.load_state_dict(state, strict=False)
+    own = policy.state_dict(keep_vars=True)
+    loaded = {own[name].data_ptr() for name in state if name in own}
+    if lost := [name for name in missing if own[name].data_ptr() not in loaded] + list(unexpected):
+        raise CheckpointError(f"{weights} does not fit: {len(lost)} weights, {', '.join(lost[:3])}, ...")
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Whatever their code says of a file is a CheckpointError; of ours only what is no error on purpose."""
+    try:
+        yield
+    except RobotRuntimeError:
+        raise
+    except (Exception, SystemExit) as error:  # of many libraries, each with errors of its own
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise CheckpointError(f"{what}: {lines[0][:500]}") from error

@@ -1,0 +1,264 @@
+"""What LeRobot's own files leave open: `PolicyMetadata`, the small file `robot_runtime.json` beside them.
+
+It says what the columns of an action mean, how far apart rows are, and what a robot has to offer; and so how
+our observations become theirs, and where their rows count from.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from msgspec import structs
+from torch import Tensor
+
+from policies.files import number, read_json, refuse_unknown, texts, value_of, whole_number
+from policies.flow.features import FeatureConfig, state_features
+from policies.load import SIDECAR
+from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.policy import checked_execution_horizon
+from robot_runtime.core.values.action import (
+    ActionSpec,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    WorldEndEffectorPose,
+)
+from robot_runtime.core.values.conventions import AS_IT_IS, Linear
+from robot_runtime.core.values.row_statistics import row_origin
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.errors import CheckpointError
+from robot_runtime.robot.recorder import HAND_NAMES, joint_names, named_numbers
+
+STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
+PICTURES, TASK = "observation.images", "task"
+BASE_POSE_NAMES, BASE_TWIST_NAMES = ("base_x", "base_y", "base_yaw"), ("base_vx", "base_vy", "base_wz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyMetadata:
+    """What LeRobot's own files leave open."""
+
+    schema: Schema
+    action_spec: ActionSpec
+    """Rows as the policy predicts them, after `row_origin` has been added."""
+    state_names: tuple[str, ...] = ()
+    """What the numbers of `observation.state` are, as a recording names them (`recorder.named_numbers`)."""
+    features: FeatureConfig | None = None
+    """Instead of names: `state_features` but for the scene, which is `observation.environment_state`."""
+    tasks: tuple[str, ...] = ()
+    adds_origin: bool = True
+    """Whether absolute columns come out relative to the measured joints or hand, as our training has them."""
+    trained_for: tuple[str, ...] = ()
+    """Sampler parts, by name, that a flow was trained for; those that need no training it takes anyway."""
+    max_inference_delay: int = 0
+    """Most committed rows it was trained with."""
+    execution_horizon: int | None = None
+    """After how many rows it is best asked again; None: as the method has it."""
+    joint_unit_rad: float = 1.0
+    """What 1 of its numbers for a joint is [rad]: pi/180 for LeRobot's arms, which count in degrees."""
+    gripper_state: Linear = AS_IT_IS
+    """From its number for the gripper in the state to the distance of the fingers [m]."""
+    gripper_action: Linear = AS_IT_IS
+    """The same in an action."""
+
+    def save(self, folder: Path) -> None:
+        """Write it beside LeRobot's files."""
+        data = {
+            "schema": self.schema.to_dict(),
+            "action_spec": self.action_spec.to_dict(),
+            "state_names": list(self.state_names),
+            "features": None if self.features is None else asdict(self.features),
+            "tasks": list(self.tasks),
+            "adds_origin": self.adds_origin,
+            "trained_for": list(self.trained_for),
+            "max_inference_delay": self.max_inference_delay,
+            "execution_horizon": self.execution_horizon,
+            "joint_unit_rad": self.joint_unit_rad,
+            "gripper_state": asdict(self.gripper_state),
+            "gripper_action": asdict(self.gripper_action),
+        }
+        (folder / SIDECAR).write_text(json.dumps(data, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> "PolicyMetadata":
+        """Read it; CheckpointError says what is wrong with it."""
+        path = folder / SIDECAR
+        data = read_json(path)
+        try:
+            known = [field.name for field in fields(cls)]
+            refuse_unknown(data, [*known, "gripper_unit_m"])  # the last in older files
+            spec = ActionSpec.from_dict(data["action_spec"])
+            return cls(
+                schema=Schema.from_dict(data["schema"]),
+                action_spec=spec,
+                state_names=_different(texts(data, "state_names")),
+                features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
+                tasks=texts(data, "tasks"),
+                adds_origin=value_of(bool, data.get("adds_origin", True)),
+                trained_for=_known_samplers(texts(data, "trained_for")),
+                max_inference_delay=whole_number(data, "max_inference_delay", 0, spec.horizon - 1)
+                if "max_inference_delay" in data
+                else 0,
+                execution_horizon=checked_execution_horizon(data.get("execution_horizon"), spec.horizon),
+                joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
+                gripper_state=_gripper(data, "gripper_state"),
+                gripper_action=_gripper(data, "gripper_action"),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
+
+    def seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        """A batch as LeRobot names it, in its units; ValueError names what an observation lacks."""
+        theirs = [self._in_its_units(o) for o in observations]
+        batch: dict[str, Any] = {TASK: [o.task for o in observations]}
+        if self.features is not None:
+            return batch | tensors_of(theirs, self.schema, self.features)
+        if self.schema.environment_state_dim:
+            batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
+        rows = np.array([self._state(o.state) for o in theirs], np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("the state holds NaN or infinite numbers")
+        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.schema)
+
+    def _state(self, state: RobotState) -> list[float]:
+        numbers = named_numbers(state)
+        if missing := [name for name in self.state_names if name not in numbers]:
+            raise ValueError(f"the policy needs {', '.join(missing)}; the state has {', '.join(numbers)}")
+        return [numbers[name] for name in self.state_names]
+
+    def _in_its_units(self, observation: Observation) -> Observation:
+        state = observation.state
+        width = state.gripper_width
+        theirs = structs.replace(
+            state,
+            q=state.q / self.joint_unit_rad,
+            dq=state.dq / self.joint_unit_rad,
+            gripper_width=None if width is None else self.gripper_state.theirs(width),
+        )
+        return structs.replace(observation, state=theirs)
+
+
+class Columns:
+    """From a policy's own rows to the robot's: `rows * scale + offset + origin(state)`."""
+
+    def __init__(self, sidecar: PolicyMetadata, is_relative: Sequence[bool]) -> None:
+        """
+        is_relative: columns that count from the number of the same name in the state (LeRobot's relative
+            actions), and not as the sidecar says.
+        CheckpointError: the state has those numbers elsewhere, so they would count from others.
+        """
+        spec = sidecar.action_spec
+        self._sidecar, self._names = sidecar, column_names(spec)
+        self._relative = np.array(is_relative, bool)
+        for i in np.flatnonzero(self._relative):
+            there = sidecar.state_names[i] if i < len(sidecar.state_names) else "nothing"
+            if there != self._names[i]:
+                raise CheckpointError(
+                    f"its actions are relative to the state, but action {self._names[i]!r} would count from "
+                    f"{there!r}"
+                )
+        self.scale, self.offset = np.ones(spec.dim), np.zeros(spec.dim)
+        for field, columns in spec.columns():
+            if isinstance(field, JointPosition):
+                self.scale[columns] = sidecar.joint_unit_rad
+            elif isinstance(field, GripperWidth):
+                self.scale[columns] = sidecar.gripper_action.scale
+                self.offset[columns] = sidecar.gripper_action.offset
+        self.offset[self._relative] = 0.0  # it is in the state's number
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether they do not count from `row_origin`: LeRobot's relative actions may exclude some."""
+        return bool(self._relative.any())
+
+    @property
+    def count_from_state(self) -> bool:
+        """Whether they count from `row_origin`."""
+        return self._sidecar.adds_origin
+
+    def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        """What a row counts from, in the robot's units."""
+        spec = self._sidecar.action_spec
+        origin = row_origin(spec, state) if self._sidecar.adds_origin else np.zeros(spec.dim)
+        if self._relative.any():
+            numbers = named_numbers(state)
+            measured = np.array([numbers.get(name, np.nan) for name in self._names])
+            if not np.isfinite(measured[self._relative]).all():
+                raise ValueError("the policy's actions are relative to numbers that the state lacks")
+            origin[self._relative] = measured[self._relative]
+        return origin
+
+
+def column_names(spec: ActionSpec) -> tuple[str, ...]:
+    """What the columns of a row are, as a recording names them."""
+    names: list[str] = []
+    for field in spec.fields:
+        match field:
+            case JointPosition(num_joints=n):
+                names += joint_names(n)
+            case EndEffectorPose() | WorldEndEffectorPose():
+                names += HAND_NAMES
+            case GripperWidth():
+                names.append("gripper_width")
+            case BasePose():
+                names += BASE_POSE_NAMES
+            case BaseTwist():
+                names += BASE_TWIST_NAMES
+    return tuple(names)
+
+
+def tensors_of(
+    observations: Sequence[Observation], schema: Schema, features: FeatureConfig
+) -> dict[str, Float[Tensor, "b n"]]:
+    """The robot's numbers, the scene's if there are any, and pictures, under LeRobot's names."""
+    rows = np.array([state_features(o, schema, features) for o in observations], dtype=np.float32)
+    robot_dim = rows.shape[1] - schema.environment_state_dim
+    batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
+    if schema.environment_state_dim:
+        batch[SCENE] = torch.from_numpy(rows[:, robot_dim:].copy())
+    return batch | pictures_of(observations, schema)
+
+
+def pictures_of(observations: Sequence[Observation], schema: Schema) -> dict[str, Float[Tensor, "b 3 h w"]]:
+    """Pictures in [0, 1] under LeRobot's names."""
+    out = {}
+    for camera in schema.cameras:
+        pixels = np.array([o.images[camera].pixels for o in observations])
+        out[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
+    return out
+
+
+def _gripper(data: dict[str, Any], key: str) -> Linear:
+    """Older files say what 1 is, the same for state and action."""
+    if key in data:
+        return value_of(Linear, data[key])
+    return Linear(scale=number(data, "gripper_unit_m", 1.0))
+
+
+def _unit(rad: float) -> float:
+    scale = Linear(scale=rad).scale
+    if scale < 0.0:
+        raise ValueError(f"joint_unit_rad is above 0, got {rad:g}")
+    return scale
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"state_names has a name twice: {', '.join(names)}")
+    return names
+
+
+def _known_samplers(names: Sequence[str]) -> tuple[str, ...]:
+    valid = [part.__name__ for part in get_args(SamplerPart)]
+    for name in names:
+        if name not in valid:
+            raise ValueError(f"there is no sampler part {name!r}; there are {', '.join(valid)}")
+    return tuple(names)

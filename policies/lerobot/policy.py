@@ -1,0 +1,258 @@
+"""LeRobot's own policies behind the `Policy` protocol: `load_lerobot` serves a folder LeRobot has saved.
+
+    Observation ─► observation.* ─► their preprocessor ─► predict_action_chunk ─► their postprocessor ─► rows
+                                                          or, for a flow, our samplers
+
+What their files leave open is in a small one beside them (`policies.lerobot.metadata`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from policies.flow.inference import ChunkSampler
+from policies.flow.sampled import SampledPolicy
+from policies.flow.transfers import pinned_batch
+from policies.lerobot.load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
+from policies.lerobot.metadata import ACTION, Columns, PolicyMetadata
+from policies.load import SIDECAR
+from robot_runtime.core.method.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ConstantSchedule,
+    RtcGuidance,
+    SamplerPart,
+)
+from robot_runtime.core.policy import InferenceRequest, InfersByBatch, NewRows
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.errors import CheckpointError, InvalidValueError
+
+if TYPE_CHECKING:
+    from policies.lerobot.flow import LeRobotFlow
+    from policies.lerobot.xvla import XvlaFlow
+
+UNTRAINED = (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
+"""Sampler parts that any flow takes."""
+
+
+def load_lerobot(
+    folder: Path,
+    *,
+    device: str = "cpu",
+    dtype: str | None = None,
+    is_compiled: bool = False,
+    sidecar: PolicyMetadata | None = None,
+) -> "LeRobotPolicy | LeRobotFlowPolicy":
+    """What LeRobot has saved in a folder.
+
+    device, dtype, is_compiled: as in `load_policy`. sidecar: instead of the one that is there.
+    CheckpointError: it holds no policy of LeRobot's that is run here (`lerobot_files`), or no sidecar.
+    InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled.
+    """
+    sidecar = sidecar or PolicyMetadata.load(folder)
+    config = lerobot_config(folder)
+    _set_up(config, device, dtype, is_compiled=is_compiled)
+    refuse_misfit(sidecar, config, folder)
+    policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
+    from policies.lerobot.flow import FLOWS
+
+    name = f"{config.type} {folder.name}"
+    if config.type in FLOWS:
+        return LeRobotFlowPolicy(name, policy, before, after, sidecar, is_compiled=is_compiled)
+    if sidecar.trained_for or sidecar.max_inference_delay:
+        raise CheckpointError(
+            f"{folder / SIDECAR} says what a flow was trained for; {config.type} is none, and knows no "
+            "committed rows"
+        )
+    return LeRobotPolicy(name, policy, before, after, sidecar)
+
+
+def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -> None:
+    from policies.lerobot.flow import COMPILABLE
+
+    config.device = device
+    if dtype is not None:
+        if not hasattr(config, "dtype"):
+            raise InvalidValueError(f"this is {config.type}, whose dtype is its own")
+        config.dtype = dtype
+    if is_compiled and config.type not in COMPILABLE:
+        raise InvalidValueError(f"this is {config.type}; {', '.join(COMPILABLE)} can be compiled")
+
+
+class LeRobotPolicy(InfersByBatch):
+    """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
+
+    samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
+    max_inference_delay = 0
+    recipe = ""
+    roll_forward = None
+
+    def __init__(self, name: str, policy: Any, before: Any, after: Any, sidecar: PolicyMetadata) -> None:
+        """policy, before, after: LeRobot's."""
+        self.name, self._policy, self._before, self._after = name, policy, before, after
+        self._config: Any = policy.config
+        self._sidecar, self._device = sidecar, torch.device(policy.config.device)
+        draws_nothing = self._config.type == "act"
+        takes_noise = getattr(self._config, "noise_scheduler_type", None) == "DDIM"
+        self._columns = Columns(sidecar, take_relative(before, after, sidecar.action_spec.dim))
+        self.execution_horizon = _execution_horizon(self._config, sidecar)
+        self.temporal_ensemble: float | None = getattr(self._config, "temporal_ensemble_coeff", None)
+        self._answers_together = draws_nothing or (self._config.type == "diffusion" and takes_noise)
+        self.num_evaluations = 0
+        """As `BatchPolicy.num_evaluations`."""
+
+    @property
+    def schema(self) -> Schema:
+        return self._sidecar.schema
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        return self._sidecar.action_spec
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self._sidecar.tasks
+
+    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+        """As `BatchPolicy.infer_batch`; all rows come at once."""
+        if not isinstance(sampler, ConstantSchedule) or any(r.inference_delay for r in requests):
+            raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
+        observations = [request.observation for request in requests]
+        origins = [self._columns.origin(o.state) for o in observations]
+        theirs = self.predict(observations, [request.seed for request in requests])
+        rows = theirs * self._columns.scale + self._columns.offset
+        num_calls = self._num_calls()
+        self.num_evaluations += num_calls * len(requests)
+        answered = [row + origin for row, origin in zip(rows, origins, strict=True)]
+        return iter([NewRows(num_calls=num_calls, rows=answered)])
+
+    def predict(
+        self, observations: Sequence[Observation], seeds: Sequence[int]
+    ) -> Float[np.ndarray, "b H D"]:
+        """Their rows in their units. Batches do not matter: noise is drawn for each request by itself."""
+        size = len(observations) if self._answers_together else 1
+        chunks = []
+        for i in range(0, len(observations), size):
+            batch = self._before(pinned_batch(self._sidecar.seen(observations[i : i + size]), self._device))
+            with torch.no_grad():
+                chunks.append(self._after(self._sampled(batch, seeds[i : i + size])).float().cpu().numpy())
+        return np.concatenate(chunks).astype(float)
+
+    def _sampled(self, batch: dict[str, Any], seeds: Sequence[int]) -> Tensor:
+        noise = {}
+        if self._config.type == "diffusion":
+            shape = self._config.horizon, self._config.action_feature.shape[0]
+            drawn = [torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+            noise["noise"] = torch.stack(drawn).to(self._config.device)
+        with torch.random.fork_rng():
+            torch.manual_seed(seeds[0])
+            return whole_chunk(self._policy, batch, **noise)
+
+    def _num_calls(self) -> int:
+        return int(getattr(self._config, "num_inference_steps", None) or 1)
+
+
+def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
+    """A chunk (B, H, D) of any policy of LeRobot's, from what is seen now alone.
+
+    Those that could keep earlier observations make their input of them in `select_action`, which is called
+    for that: what it has predicted is the chunk.
+    """
+    policy.reset()
+    if not set(getattr(policy, "_queues", {})) - {ACTION}:
+        out: Tensor = policy.predict_action_chunk(batch, **noise)
+        return out
+    predict, chunks = policy.predict_action_chunk, []
+
+    def keep(*given: Any, **named: Any) -> Tensor:
+        chunks.append(predict(*given, **named))
+        return chunks[-1]
+
+    policy.predict_action_chunk = keep
+    try:
+        policy.select_action(batch, **noise)
+    finally:
+        del policy.predict_action_chunk
+    if policy.config.type != "tdmpc":
+        return chunks[0]
+    repeats, rows = policy.config.n_action_repeats, chunks[0].transpose(0, 1)
+    return rows if repeats == 1 else rows[:, :1].expand(-1, repeats, -1)
+
+
+class LeRobotFlowPolicy(SampledPolicy):
+    """A flow of theirs under our samplers; committed rows and early first rows if it was trained for them."""
+
+    recipe = ""
+    roll_forward = None
+
+    def __init__(
+        self,
+        name: str,
+        policy: Any,
+        before: Any,
+        after: Any,
+        sidecar: PolicyMetadata,
+        *,
+        is_compiled: bool = False,
+    ) -> None:
+        """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
+        spec = sidecar.action_spec
+        self._columns = Columns(sidecar, take_relative(before, after, spec.dim))
+        scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
+        network = _network(policy, lambda rows: after(rows) * scale + offset, spec, is_compiled=is_compiled)
+        super().__init__(ChunkSampler(network))
+        self.name, self._before, self._sidecar = name, before, sidecar
+        self.schema, self.action_spec, self.tasks = sidecar.schema, spec, sidecar.tasks
+        self.samplers = UNTRAINED + tuple(
+            part
+            for part in get_args(SamplerPart)
+            if part.__name__ in sidecar.trained_for and part not in UNTRAINED
+        )
+        self.max_inference_delay = sidecar.max_inference_delay
+        self.execution_horizon = _execution_horizon(policy.config, sidecar)
+        self._device = network.device
+        self.row_statistics = _statistics(policy.config, network, self._columns)
+
+    def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        return dict(self._before(pinned_batch(self._sidecar.seen(observations), self._device)))
+
+    def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        return self._columns.origin(state)
+
+
+def _execution_horizon(config: Any, sidecar: PolicyMetadata) -> int | None:
+    """As the sidecar says, or after as many rows as LeRobot's own loop runs, if it does not run them all."""
+    if sidecar.execution_horizon is not None or getattr(config, "temporal_ensemble_coeff", None) is not None:
+        return sidecar.execution_horizon
+    rows = int(getattr(config, "n_action_steps", sidecar.action_spec.horizon))
+    return rows if rows < sidecar.action_spec.horizon else None
+
+
+def _statistics(config: Any, network: "LeRobotFlow | XvlaFlow", columns: Columns) -> RowStatistics | None:
+    """What its postprocessor knows; rows that it leaves as they are say nothing of what is usual.
+
+    Columns that count from the state each in a way of their own have none that a robot could compare with.
+    """
+    if columns.is_mixed or config.normalization_mapping.get("ACTION", "IDENTITY") == "IDENTITY":
+        return None
+    mean, std = network.offset[None], np.abs(network.scale)[None]
+    return RowStatistics(mean=mean, std=std, from_measured=columns.count_from_state)
+
+
+def _network(
+    policy: Any, after: Callable[[Tensor], Tensor], spec: ActionSpec, *, is_compiled: bool
+) -> "LeRobotFlow | XvlaFlow":
+    from policies.lerobot.flow import LeRobotFlow
+    from policies.lerobot.xvla import XvlaFlow
+
+    if policy.config.type == "xvla":
+        return XvlaFlow(policy, after, horizon=spec.horizon, dim=spec.dim)
+    return LeRobotFlow(policy, after, horizon=spec.horizon, dim=spec.dim, is_compiled=is_compiled)

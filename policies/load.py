@@ -1,0 +1,115 @@
+"""Policies by name. Torch is imported only for a policy that needs it."""
+
+from pathlib import Path
+
+from policies.files import read_json
+from policies.scripted import FRANKA, HoldPolicy, SinePolicy
+from policies.shipped import find_checkpoint, shipped_checkpoints
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
+
+SCRIPTED = ("hold", "sine")
+SIDECAR = "robot_runtime.json"
+"""The file by which a folder of LeRobot's is known."""
+OPENPI = "openpi.json"
+"""The file by which a policy on somebody else's openpi server is known."""
+HUB = "hf://"
+"""How the name of a folder on the hub begins."""
+DOWNLOADED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md")
+"""What is fetched of such a folder: nothing that could be code or a pickle."""
+ESTIMATOR = "estimator.json"
+"""The file by which a policy is known that sees the scene by itself."""
+
+
+def local_folder(name: str) -> Path:
+    """Where the files of hf://OWNER/NAME are, downloaded if they were not; anything else as it is.
+
+    CheckpointError: there is no such thing on the hub, or no way to it.
+    """
+    if not name.startswith(HUB):
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name.removeprefix(HUB), allow_patterns=list(DOWNLOADED)))
+    except (OSError, ValueError) as error:  # what the hub raises is one of these
+        raise CheckpointError(f"{name} cannot be had from the hub: {error}") from error
+
+
+def check_device(device: str) -> None:
+    """InvalidValueError: torch knows no such device, or has none here."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidValueError(f"device {device!r} cannot be used here: {reason}") from error
+
+
+def is_lerobot(folder: Path) -> bool:
+    """Whether LeRobot has saved a policy there."""
+    try:
+        return {"type", "input_features"} <= read_json(folder / "config.json").keys()
+    except CheckpointError:
+        return False
+
+
+def policy_names() -> tuple[str, ...]:
+    """Everything `load_policy` knows by name."""
+    return (*SCRIPTED, *shipped_checkpoints())
+
+
+def load_policy(
+    name_or_path: str | Path,
+    *,
+    schema: Schema = FRANKA,
+    device: str = "cpu",
+    dtype: str | None = None,
+    is_compiled: bool = False,
+    hosts: tuple[str, ...] = (),
+) -> Policy:
+    """A scripted policy, a shipped checkpoint, or what a folder holds: a checkpoint, ours or LeRobot's, or
+    the address of an openpi server. hf://OWNER/NAME is a folder on the hub, downloaded once.
+
+    schema: the robot a scripted policy is for; a checkpoint has its own.
+    device: where a checkpoint computes, in torch's words ("cpu", "cuda").
+    dtype: of the weights of LeRobot's pi0 and pi0.5, "float32" or "bfloat16"; None leaves them as they are.
+    is_compiled: whether torch is to compile LeRobot's flows.
+    hosts: machines that a folder may have asked besides this one.
+    UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
+    InvalidValueError: a device that is not there, or an option that is not for this policy.
+    """
+    name = str(name_or_path)
+    if name == "hold":
+        return HoldPolicy(schema)
+    if name == "sine":
+        return SinePolicy(schema)
+    name = str(local_folder(name))
+    if name not in shipped_checkpoints() and not Path(name).is_dir():
+        raise UnknownNameError("policy or checkpoint folder", name, policy_names())
+    if (Path(name) / OPENPI).is_file():
+        from policies.openpi import OpenpiPolicy
+
+        return OpenpiPolicy.load(Path(name), hosts=hosts)
+    check_device(device)
+    if (Path(name) / SIDECAR).is_file():
+        from policies.lerobot.policy import load_lerobot
+
+        return load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)
+    if dtype is not None or is_compiled:
+        raise InvalidValueError(f"dtype and compile are for LeRobot's flow policies; {name} is none")
+    if is_lerobot(Path(name)):
+        raise CheckpointError(
+            f"{name} is a policy of LeRobot's, which does not say what its numbers mean: "
+            f"`robot-runtime describe {name}` does, if the dataset was recorded here and is still there; "
+            "if not, with --joints 7 --gripper --fps 30, for a robot with those"
+        )
+    from policies.flow.checkpoint import load
+    from policies.flow.policy import FlowPolicy
+    from policies.vision.estimator import Estimator
+
+    folder = find_checkpoint(name)
+    estimator = Estimator.load(folder, device=device) if (folder / ESTIMATOR).is_file() else None
+    return FlowPolicy(load(folder), device=device, estimator=estimator)

@@ -1,0 +1,1 @@
+"""Benchmarks and comparisons: `robot-runtime bench`."""

@@ -1,0 +1,85 @@
+"""What a policy may be asked for, and whether a method asks for it: looked at before anything moves."""
+
+from dataclasses import dataclass, field, replace
+
+from robot_runtime.core.method.request_parts import LastTarget, RolledForwardState, RollForward
+from robot_runtime.core.method.sampler_parts import (
+    ClampedPrefix,
+    HorizonAwareSchedule,
+    LambdaMaskedPrefix,
+    PrefixPreservedStart,
+    SamplerPart,
+)
+from robot_runtime.core.method.splice_parts import NoCorrection
+from robot_runtime.core.method.table import METHODS, Method
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.errors import InvalidValueError
+
+TRAINED_BY_LENGTH = (ClampedPrefix, PrefixPreservedStart, LambdaMaskedPrefix, HorizonAwareSchedule)
+"""Sampler parts that rely on training with prefixes as long as the one they are given."""
+
+WITH_HEAD = "residual"
+"""The recipe that trains a correction head beside the policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a policy declares, here and in the server's Welcome."""
+
+    samplers: tuple[type[SamplerPart], ...]
+    """Sampler parts that it was trained for, or that need no training."""
+    max_inference_delay: int = 0
+    """Longest inference delay it was trained for [rows]; 0 for none."""
+    recipe: str = ""
+    """Name of its training recipe; empty for a policy that was not trained."""
+    roll_forward: RollForward | None = None
+    """How the states were rolled forward that it was trained on; None: it was trained on measured ones."""
+    execution_horizon: int | None = None
+    """After how many rows it is best asked again under the default method; None: as the method has it."""
+    temporal_ensemble: float | None = None
+    """m of the average over its chunks (`TemporalEnsembling`) that it was made to be run by; None: none."""
+    row_statistics: RowStatistics | None = field(default=None, compare=False)
+    """Of the rows it was trained on, if it knows them; no two trainings have the same."""
+
+    def misfit(self, method: Method) -> str | None:
+        """Why the policy cannot be run by the method; None if it can."""
+        if not isinstance(method.sampler, self.samplers):
+            return f"it does not take the sampler {type(method.sampler).__name__}"
+        if isinstance(method.request, RolledForwardState) and self.roll_forward is None:
+            return "it was not trained on states rolled forward (recipe offset)"
+        return None
+
+    def methods(self) -> tuple[str, ...]:
+        """Names of the methods that it can be run by; those that take a head only if it came with one."""
+        return tuple(
+            name
+            for name, method in METHODS.items()
+            if self.misfit(method) is None
+            and (isinstance(method.correction, NoCorrection) or self.recipe == WITH_HEAD)
+        )
+
+    def trained_delay(self, method: Method) -> int | None:
+        """Most rows of delay that training covers; None if the method needs no such training."""
+        if isinstance(method.sampler, TRAINED_BY_LENGTH) or isinstance(method.request, RolledForwardState):
+            return self.max_inference_delay or None
+        return None
+
+
+def resolve_method(method: Method, capabilities: Capabilities, *, policy: str) -> Method:
+    """The method with what it leaves to the policy filled in: how states are rolled forward.
+
+    policy: its name, for the message.
+    InvalidValueError: the policy was not made for the method; lists the methods that it supports.
+    """
+    if (reason := capabilities.misfit(method)) is not None:
+        recipe = f", recipe {capabilities.recipe}," if capabilities.recipe else ""
+        raise InvalidValueError(
+            f"policy {policy!r}{recipe} cannot be run by this method: {reason}; it supports the methods "
+            f"{', '.join(capabilities.methods()) or 'none'} (samplers "
+            f"{', '.join(part.__name__ for part in capabilities.samplers) or 'none'})"
+        )
+    match method.request:
+        case RolledForwardState(model=None):
+            model = capabilities.roll_forward or LastTarget()
+            return replace(method, request=replace(method.request, model=model))
+    return method

@@ -1,0 +1,85 @@
+"""Requests that overlap: what the robot will have been told by the time an answer starts.
+
+    capture of request k-2    |------- d -------●---------        answer k-2, from its row d on
+    capture of request k-1        |------- d -------●-----        answer k-1
+    capture of request k              |.....|...|...○---------    its committed rows: the robot's plan,
+                                       plan  k-2 k-1              then answer k-2's rows, then answer k-1's
+
+When the robot asks for the third time it has none of the first two answers and cannot tell the policy what
+they will make it do; whoever works them out in turn can. Without it, every answer goes on from a plan that
+the one before has already replaced, and a robot that asks often never gets anywhere.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.values.action import ActionChunk, ActionSpec
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.timed_waypoints import TimedWaypoints, pick_rows, with_rows
+from robot_runtime.core.values.waypoints import Waypoints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Answer:
+    """What one answer will make the robot do."""
+
+    epoch: int
+    start_ns: int
+    """When its first row that was not committed is due [ns]."""
+    rows: TimedWaypoints
+
+
+class OpenAnswers:
+    """The last answers to one robot, which it may not have got yet; kept by whoever runs the policy."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self._spec = spec
+        self._answers: dict[int, _Answer] = {}
+
+    def add(self, request: ChunkRequest, rows: Float[np.ndarray, "m D"]) -> None:
+        """Remember an answer as it was sent."""
+        t0_ns = request.observation.state.t_ns
+        self._answers[request.request_id] = _Answer(
+            epoch=request.epoch,
+            start_ns=t0_ns + request.inference_delay * self._spec.dt_ns,
+            rows=self._timed(request, rows),
+        )
+        if len(self._answers) > MAX_IN_FLIGHT:
+            del self._answers[next(iter(self._answers))]
+
+    def shown(self, request: ChunkRequest) -> ChunkRequest:
+        """The request as the policy is to see it: its plan with the rows of the answers still under way.
+
+        A request that tells no plan, or has none under way, is returned as it is. An answer that is not
+        known here (it was given up, or made elsewhere) changes nothing.
+        """
+        plan = request.prev_action_chunk
+        answers = [self._answers[i] for i in request.in_flight if i in self._answers]
+        answers = [answer for answer in answers if answer.epoch == request.epoch]
+        if plan is None or not answers:
+            return request
+        state, dt_ns = request.observation.state, self._spec.dt_ns
+        due_ns = state.t_ns + np.arange(self._spec.horizon) * dt_ns
+        planned, num_planned = self._timed(request, plan).at(due_ns), len(plan)
+        for answer in answers:
+            rows = np.flatnonzero((due_ns >= answer.start_ns) & answer.rows.covers(due_ns))
+            if len(rows) > 0 and rows[0] <= num_planned:
+                # Past a short answer's end the robot stands, to which it is committed as to moving.
+                num_planned = max(int(rows[-1]) + 1, request.inference_delay)
+                rows = np.arange(rows[0], num_planned)
+                planned = with_rows(planned, int(rows[0]), answer.rows.at(due_ns[rows]))
+        planned = pick_rows(planned, np.arange(num_planned))
+        return replace(request, prev_action_chunk=planned.encode(self._spec, state))
+
+    def _timed(self, request: ChunkRequest, rows: Float[np.ndarray, "m D"]) -> TimedWaypoints:
+        """Rows as absolute targets; row 0 is due at the observation."""
+        anchor = request.observation.state
+        chunk = ActionChunk(
+            spec=self._spec, rows=rows, anchor=anchor, request_id=request.request_id, epoch=request.epoch
+        )
+        return TimedWaypoints(
+            waypoints=Waypoints.from_chunk(chunk), t0_ns=anchor.t_ns, dt_ns=self._spec.dt_ns
+        )

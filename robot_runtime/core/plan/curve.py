@@ -1,0 +1,255 @@
+"""The path through the rows of a plan, without corners: `Curve`, a cubic in time from row to row.
+
+A row is passed at the speed of the parabola through it and its neighbours, but never so fast that the path
+would leave the range of the rows it lies between (monotone cubic interpolation: Fritsch and Carlson 1980):
+
+    slopes to and from row i   S0 = (r_i - r_i-1) / h0,   S1 = (r_i+1 - r_i) / h1
+    speed at row i             (S0 h1 + S1 h0) / (h0 + h1), <= 3 |S0|, 3 |S1|; 0 if their signs differ
+
+Rows on a line are passed on that line at one speed. The last row is where the path ends: it is reached at
+rest, `coast` later than it was due.
+
+    r_n-1 ┤                       _____●       ● where and when the last row is reached
+          │                  .-´  x            x on the way, when it was due
+          │             .-´
+    r_n-2 ┤        __●
+          └──────────┼────────────┼────┼── t
+                   t_n-2        t_n-1  t_n-1 + coast
+
+Twists of a base are not places: the last one is reached when it is due, then fades to zero within the coast.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.values.action import (
+    NS_PER_S,
+    ArmCommand,
+    BaseCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.pose_rows import (
+    quaternions_from_rotations,
+    rotation_vectors,
+    rotations_from_quaternions,
+)
+from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_angle
+from robot_runtime.core.values.waypoints import Waypoints
+
+Rates = Mapping[str, np.ndarray]
+"""How fast the numbers of a command change, by their names in `Waypoints` [1/s]; of `quat_BE` the angular
+velocity, expressed in B [rad/s]."""
+
+
+class Curve:
+    """One plan's path; does not change."""
+
+    def __init__(
+        self, rows: Waypoints, due_ns: Sequence[int], *, coast_ns: int, known: Mapping[int, Rates]
+    ) -> None:
+        """
+        rows: n absolute targets. due_ns: when they are due, rising. One row alone is stood at.
+        known: rates at rows where they do not follow from the neighbours.
+        """
+        self._due_ns, self._widths = due_ns, rows.gripper
+        rest_ns = due_ns[-1] + coast_ns
+        arrival_ns = [*due_ns[:-1], rest_ns]
+        self._tracks: dict[str, _Track] = {}
+        for name, values in vars(rows).items():
+            if values is None or name == "gripper":
+                continue
+            rates = {i: each[name] for i, each in known.items() if name in each}
+            if name == "V_WB_B":
+                values = np.vstack([values, np.zeros(3)]) if len(due_ns) > 1 else np.zeros((1, 3))
+                times = [*due_ns, rest_ns] if len(due_ns) > 1 else due_ns
+                self._tracks[name] = _Track(values, times, times, rates)
+            elif name == "quat_BE":
+                self._tracks[name] = _RotationTrack(values, due_ns, arrival_ns, rates)
+            elif name == "x_WB":
+                turned = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
+                self._tracks[name] = _Track(turned, due_ns, arrival_ns, rates)
+            else:
+                self._tracks[name] = _Track(values, due_ns, arrival_ns, rates)
+
+    def command(self, t_ns: int) -> Command:
+        """What is commanded at a time; before the first row is due, that row."""
+        arm: ArmCommand | None = None
+        base: BaseCommand | None = None
+        at = {name: track.at(t_ns) for name, track in self._tracks.items()}
+        if "q" in at:
+            arm = JointCommand(q=at["q"])
+        elif "p_BE" in at:
+            arm = PoseCommand(p_BE=at["p_BE"], quat_BE=at["quat_BE"])
+        if "x_WB" in at:
+            at["x_WB"][2] = wrap_angle(at["x_WB"][2])
+            base = BasePoseCommand(x_WB=at["x_WB"])
+        elif "V_WB_B" in at:
+            base = BaseTwistCommand(V_WB_B=at["V_WB_B"])
+        gripper = None
+        if self._widths is not None:
+            last_due = max(bisect_right(self._due_ns, t_ns) - 1, 0)
+            gripper = GripperCommand(width=float(self._widths[last_due]))
+        return Command(arm=arm, gripper=gripper, base=base)
+
+    def commands(self, times_ns: Sequence[int]) -> Waypoints:
+        """What the rows say at many times: as `command`, but through the last row when it is due."""
+        at = {name: track.at_rows(times_ns) for name, track in self._tracks.items()}
+        if "x_WB" in at:
+            at["x_WB"][:, 2] = wrap_angle(at["x_WB"][:, 2])
+        if self._widths is not None:
+            last_due = np.searchsorted(self._due_ns, times_ns, side="right") - 1
+            at["gripper"] = self._widths[np.maximum(last_due, 0)]
+        return Waypoints(**at)
+
+    def rates(self, t_ns: int) -> Rates:
+        """How fast what is commanded changes at a time."""
+        return {name: track.rate(t_ns) for name, track in self._tracks.items()}
+
+
+class _Track:
+    """A piecewise cubic through n rows of m numbers."""
+
+    def __init__(
+        self,
+        rows: np.ndarray,
+        due_ns: Sequence[int],
+        times_ns: Sequence[int],
+        known: Mapping[int, np.ndarray],
+    ) -> None:
+        """due_ns: when the rows are due. times_ns: when the path gets there."""
+        self._rows, self._times, self._due = rows, times_ns, np.array(due_ns)
+        self._steps = self._steps_of(rows)
+        self._due_s = np.diff(self._due) / NS_PER_S
+        self._durations = np.diff(np.array(times_ns)) / NS_PER_S
+        self._rates = _rates(self._steps, self._due_s, self._durations)
+        for i, rate in known.items():
+            self._rates[i] = rate
+
+    def _steps_of(self, rows: np.ndarray) -> np.ndarray:
+        return np.diff(rows, axis=0)
+
+    def at(self, t_ns: int) -> np.ndarray:
+        i, x, duration_s = self._piece(t_ns)
+        return self._rows[i].copy() if x <= 0.0 else self._moved(i, self._gone(i, x, duration_s))
+
+    def at_rows(self, times_ns: Sequence[int]) -> np.ndarray:
+        """As `at`, but on a path that goes through the last row when it is due, and stands there."""
+        last = len(self._due) - 1
+        if last == 0:
+            return np.repeat(self._rows, len(times_ns), axis=0)
+        i = np.clip(np.searchsorted(self._due, times_ns, side="right") - 1, 0, last - 1)
+        x = np.clip((np.array(times_ns) - self._due[i]) / NS_PER_S / self._due_s[i], 0.0, 1.0)
+        a, b, c = (share[:, None] for share in _shares(x, self._due_s[i]))
+        end = self._end_rates(i)
+        if self._due_s[-1] != self._durations[-1]:
+            end[i == last - 1] = self._steps[-1] / self._due_s[-1]
+        return self._moved(i, a * self._steps[i] + b * self._rates[i] - c * end)
+
+    def rate(self, t_ns: int) -> np.ndarray:
+        i, x, duration_s = self._piece(t_ns)
+        return self._rates[i].copy() if x <= 0.0 else self._growth(i, x, duration_s)
+
+    def _gone(self, i: int, x: float, duration_s: float) -> np.ndarray:
+        """The step from row i after a share x of a piece's time."""
+        a, b, c = _shares(x, duration_s)
+        return a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
+
+    def _growth(self, i: int, x: float, duration_s: float) -> np.ndarray:
+        """How fast that step grows."""
+        a, b, c = 6.0 * x * (1.0 - x) / duration_s, (1.0 - x) * (1.0 - 3.0 * x), x * (2.0 - 3.0 * x)
+        return a * self._steps[i] + b * self._rates[i] - c * self._end_rates(i)
+
+    def _piece(self, t_ns: int) -> tuple[int, float, float]:
+        """(row it starts with, share of it that has passed, how long it takes [s])"""
+        i = bisect_right(self._times, t_ns) - 1
+        if i >= len(self._times) - 1 or i < 0:
+            return max(i, 0), 0.0, 0.0
+        duration_s = float(self._durations[i])
+        return i, (t_ns - self._times[i]) / NS_PER_S / duration_s, duration_s
+
+    def _moved(self, i: int | np.ndarray, step: np.ndarray) -> np.ndarray:
+        """From row i, or from each of many, by a step."""
+        return self._rows[i] + step
+
+    def _end_rates(self, i: int | np.ndarray) -> np.ndarray:
+        """Of the step from row i, when row i + 1 is reached."""
+        return self._rates[i + 1]
+
+
+class _RotationTrack(_Track):
+    """Rotations; steps are rotation vectors expressed in B, rates angular velocities w = J(r) dr/dt.
+
+    J is the left Jacobian of SO(3): Sola et al. 2018, eq. 145 and 146.
+    """
+
+    def __init__(self, rows, due_ns, times_ns, known) -> None:
+        super().__init__(rotations_from_quaternions(rows), due_ns, times_ns, known)
+        self._quats = rows
+
+    def _steps_of(self, rows: np.ndarray) -> np.ndarray:
+        return rotation_vectors(rows[1:] @ rows[:-1].transpose(0, 2, 1))
+
+    def _end_rates(self, i: int | np.ndarray) -> np.ndarray:
+        """How the rotation vector r since row i grows when row i + 1 is reached: J^-1(r) w."""
+        r, w = self._steps[i], self._rates[i + 1]
+        turned = np.cross(r, w)
+        angle = _angles(r)
+        share = 1.0 / angle**2 - (1.0 + np.cos(angle)) / (2.0 * angle * np.sin(angle))
+        return w - 0.5 * turned + share * np.cross(r, turned)
+
+    def at(self, t_ns: int) -> np.ndarray:
+        i, x, _ = self._piece(t_ns)
+        return self._quats[i].copy() if x <= 0.0 else super().at(t_ns)
+
+    def at_rows(self, times_ns: Sequence[int]) -> np.ndarray:
+        alone = len(self._quats) == 1
+        return np.repeat(self._quats, len(times_ns), axis=0) if alone else super().at_rows(times_ns)
+
+    def _moved(self, i: int | np.ndarray, step: np.ndarray) -> np.ndarray:
+        if step.ndim == 1:
+            return quaternion_from_rotation(pin.exp3(step) @ self._rows[i])
+        turns = np.array([pin.exp3(each) for each in step]).reshape(-1, 3, 3)
+        return quaternions_from_rotations(turns @ self._rows[i])
+
+    def rate(self, t_ns: int) -> np.ndarray:
+        """Angular velocity: J(r) times the growth of the rotation vector r since row i."""
+        i, x, duration_s = self._piece(t_ns)
+        if x <= 0.0:
+            return self._rates[i].copy()
+        r, growth = self._gone(i, x, duration_s), self._growth(i, x, duration_s)
+        turned, angle = np.cross(r, growth), _angles(r)
+        once, twice = (1.0 - np.cos(angle)) / angle**2, (angle - np.sin(angle)) / angle**3
+        return growth + once * turned + twice * np.cross(r, turned)
+
+
+def _shares[X: (float, np.ndarray)](x: X, duration_s: X) -> tuple[X, X, X]:
+    """Of the step, of the rate at its start and, to be taken off, of that at its end (cubic Hermite)."""
+    left = 1.0 - x
+    return x * x * (3.0 - 2.0 * x), duration_s * x * left * left, duration_s * x * x * left
+
+
+def _angles(r: np.ndarray) -> np.ndarray:
+    """Lengths of rotation vectors, kept off 0 and half a turn, where what they are for vanishes or bursts."""
+    return np.clip(np.sqrt((r * r).sum(axis=-1, keepdims=True)), 1e-3, 3.1)
+
+
+def _rates(steps: np.ndarray, due_s: np.ndarray, taken_s: np.ndarray) -> np.ndarray:
+    """Rates at the n = k + 1 rows; none at the first and the last."""
+    out = np.zeros((len(steps) + 1, *steps.shape[1:]))
+    if len(steps) < 2:
+        return out
+    slopes, steepest = steps / due_s[:, None], 3.0 * np.abs(steps / taken_s[:, None])
+    h0, h1 = due_s[:-1, None], due_s[1:, None]
+    parabola = np.abs(slopes[:-1] * h1 + slopes[1:] * h0) / (h0 + h1)
+    rate = np.minimum(parabola, np.minimum(steepest[:-1], steepest[1:]))
+    keeps_on = slopes[:-1] * slopes[1:] > 0.0
+    out[1:-1] = np.where(keeps_on, np.copysign(rate, slopes[1:]), 0.0)
+    return out

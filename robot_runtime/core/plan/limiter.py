@@ -1,0 +1,395 @@
+"""The last gate before a driver: `Limiter` turns what is asked for into what is sent, inside the limits.
+
+Whatever comes in, what goes out is finite and within position, speed, acceleration and jerk, counted from
+what was sent last (`gate`). It works by the control period, not by the wall: after a stall it goes on from
+where it was. What falls short is told with every command and summed up by part and kind (`ClipTally`).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.plan.gate import AxisGate, Shortfall
+from robot_runtime.core.plan.limits import Limits, MotionLimits
+from robot_runtime.core.values.action import (
+    NS_PER_S,
+    ArmCommand,
+    BaseCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.transforms import (
+    compose_planar,
+    inverse_planar,
+    quaternion_from_rotation,
+    wrap_angle,
+)
+from robot_runtime.errors import InvalidValueError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip:
+    """What a command lost to the limits, part by part; nothing if it passed as it came."""
+
+    arm: Shortfall | None = None
+    gripper: Shortfall | None = None
+    base: Shortfall | None = None
+
+    def __bool__(self) -> bool:
+        return not (self.arm is None and self.gripper is None and self.base is None)
+
+    @property
+    def distance(self) -> float:
+        """How far short of its target the worst part stays [rad] or [m]."""
+        parts = (part for part in (self.arm, self.gripper, self.base) if part is not None)
+        return max((part.distance for part in parts), default=0.0)
+
+    def has(self, kind: str) -> bool:
+        """Whether any part gave way to that kind of limit: a name of `Shortfall`'s."""
+        return any(part is not None and getattr(part, kind) for part in (self.arm, self.gripper, self.base))
+
+
+_NOTHING = Clip()
+_KINDS = ("position", "velocity", "acceleration", "jerk", "not_finite")
+
+
+@dataclass(kw_only=True)
+class ClipTally:
+    """How often each kind of limit held a part back, and how far behind its target that left it."""
+
+    period_ns: int
+    num_ticks: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By part and kind."""
+    farthest: dict[tuple[str, str], float] = field(default_factory=dict)
+    """[rad] or [m]"""
+
+    def add(self, clip: Clip) -> None:
+        for part in ("arm", "gripper", "base"):
+            short: Shortfall | None = getattr(clip, part)
+            if short is None:
+                continue
+            for kind in _KINDS:
+                if getattr(short, kind):
+                    self._count(part, kind, 1, short.distance)
+
+    def _count(self, part: str, kind: str, num_ticks: int, farthest: float) -> None:
+        key = part, kind
+        self.num_ticks[key] = self.num_ticks.get(key, 0) + num_ticks
+        self.farthest[key] = max(self.farthest.get(key, 0.0), farthest)
+
+    def figures(self) -> dict[str, tuple[int, float]]:
+        """For how many ticks, and by how much at most [rad] or [m], by "part kind"."""
+        return {" ".join(key): (count, self.farthest[key]) for key, count in self.num_ticks.items()}
+
+    def add_figures(self, figures: Mapping[str, tuple[int, float]]) -> None:
+        """What `figures` gave of another run."""
+        for name, (count, farthest) in figures.items():
+            part, kind = name.split()
+            self._count(part, kind, count, farthest)
+
+    def sentences(self) -> list[str]:
+        """One for each part and kind that had to give."""
+        out = []
+        for (part, kind), count in sorted(self.num_ticks.items()):
+            seconds, far = count * self.period_ns / NS_PER_S, self.farthest[part, kind]
+            if kind == "not_finite":
+                out.append(f"{part}: braked for {seconds:.2f} s because its target was not finite")
+            else:
+                out.append(f"{part}: held back by its {kind} limit for {seconds:.2f} s, by up to {far:.3g}")
+        return out
+
+
+@runtime_checkable
+class _Part(Protocol):
+    """What leads one part of the robot; commands are of one kind."""
+
+    @property
+    def is_at_rest(self) -> bool: ...
+
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        """What to send instead, and what that falls short of; None if the command may pass as it is."""
+        ...
+
+    def brake(self) -> Any: ...
+
+
+class Limiter:
+    """Applies `Limits` tick by tick; one thread owns it."""
+
+    def __init__(self, limits: Limits, *, period_ns: int) -> None:
+        """period_ns: of the control loop: `limit` or `brake` is called once in each [ns]."""
+        if period_ns <= 0:
+            raise InvalidValueError(f"the control period has to be positive, got {period_ns} ns")
+        self._limits, self._period_ns = limits, period_ns
+        self._parts: dict[type, _Part] = {}
+        self._sent = Command()
+        self._sent_ns: int | None = None
+        self.tally = ClipTally(period_ns=period_ns)
+        self.num_stalls = 0
+        """Times that `limit` or `brake` came half a period late or more."""
+        self.stalled_ns = 0
+        """By how much in all [ns]."""
+
+    def reset(self, command: Command, now_ns: int) -> None:
+        """Start at rest at a command; a part in motion stays where it was sent, to go on as it moves."""
+        kinds = {type(part) for part in vars(command).values()}
+        self._parts = {k: part for k, part in self._parts.items() if k in kinds and not part.is_at_rest}
+        parts = {
+            name: getattr(self._sent if type(part) in self._parts else command, name)
+            for name, part in vars(command).items()
+        }
+        self._sent, self._sent_ns = Command(**parts), now_ns
+        for part in parts.values():
+            if part is not None:
+                self._part(part)
+
+    @property
+    def sent(self) -> Command:
+        """The last command."""
+        return self._sent
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the next command of a robot that is not asked to move will be the last one again."""
+        return all(part.is_at_rest for part in self._parts.values())
+
+    def limit(self, command: Command, now_ns: int) -> tuple[Command, Clip]:
+        """The command to send, and what it lost; call once a control period."""
+        elapsed_s = self._elapsed_s(now_ns)
+        arm, arm_short = self._limited(command.arm, elapsed_s)
+        gripper, gripper_short = self._limited(command.gripper, elapsed_s)
+        base, base_short = self._limited(command.base, elapsed_s)
+        if arm_short is None and gripper_short is None and base_short is None:
+            self._sent = command
+            return command, _NOTHING
+        self._sent = Command(arm=arm, gripper=gripper, base=base)
+        clip = Clip(arm=arm_short, gripper=gripper_short, base=base_short)
+        self.tally.add(clip)
+        return self._sent, clip
+
+    def brake(self, now_ns: int) -> Command:
+        """The command with which every part that was sent comes to rest soonest; call it as `limit`."""
+        self._elapsed_s(now_ns)
+        sent = self._sent
+        self._sent = Command(
+            arm=None if sent.arm is None else self._part(sent.arm).brake(),
+            gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
+            base=None if sent.base is None else self._part(sent.base).brake(),
+        )
+        return self._sent
+
+    def move_odometry(self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"]) -> None:
+        """Odometry calls `x_after` what was `x_before`: the base goes on as it went, in the new frame."""
+        if isinstance(self._sent.base, BasePoseCommand):
+            part = self._part(self._sent.base)
+            assert isinstance(part, _BasePose)
+            x_WB = compose_planar(x_after, compose_planar(inverse_planar(x_before), self._sent.base.x_WB))
+            part.go_on_from(x_WB)
+            self._sent = replace(self._sent, base=BasePoseCommand(x_WB=x_WB))
+
+    def _elapsed_s(self, now_ns: int) -> float:
+        """Since the last command; a period, by a clock that stands or goes back."""
+        elapsed_ns = self._period_ns if self._sent_ns is None else now_ns - self._sent_ns
+        self._sent_ns = now_ns
+        if elapsed_ns <= 0:
+            return self._period_ns / NS_PER_S
+        if 2 * elapsed_ns >= 3 * self._period_ns:
+            self.num_stalls += 1
+            self.stalled_ns += elapsed_ns - self._period_ns
+        return elapsed_ns / NS_PER_S
+
+    def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        return (None, None) if command is None else self._part(command).limit(command, elapsed_s)
+
+    def _part(self, command: ArmCommand | GripperCommand | BaseCommand) -> _Part:
+        """What leads such commands; made with the first of them, at rest there."""
+        part = self._parts.get(type(command))
+        if part is None:
+            part = self._parts[type(command)] = _make_part(command, self._limits, self._period_ns / NS_PER_S)
+        return part
+
+
+class _Numbers:
+    """A part whose commands are n numbers, each an axis."""
+
+    def __init__(self, gate: AxisGate, start: list[float], make: Callable[[list[float]], Any]) -> None:
+        self._gate, self._sent, self._planned, self._make = gate, start, start, make
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._gate.is_at_rest
+
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        wanted = _numbers(command)
+        if not all(map(math.isfinite, wanted)):
+            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
+        gap, lag = self._between(self._sent, wanted), self._between(self._sent, self._planned)
+        speed = [d / elapsed_s for d in self._between(self._planned, wanted)]
+        steps, short = self._gate.step(self._where(), gap, lag, speed)
+        self._planned = wanted
+        if short is None and self._gate.may_pass(self._where(), wanted):
+            self._sent = wanted
+            return command, None
+        self._go(steps)
+        return self._make(self._sent), short or Shortfall(distance=0.0, position=True)
+
+    def brake(self) -> Any:
+        self._go(self._gate.brake(self._where()))
+        self._planned = self._sent
+        return self._make(self._sent)
+
+    def _where(self) -> list[float]:
+        """Where the axes are, or how far from the origin."""
+        return self._sent
+
+    def _go(self, steps: list[float]) -> None:
+        self._sent = self._gate.placed(self._sent, steps)
+
+    def _between(self, a: list[float], b: list[float]) -> list[float]:
+        """From one to the other, along the axes."""
+        return [y - x for x, y in zip(a, b, strict=True)]
+
+
+class _BasePose(_Numbers):
+    """A base by pose; its axes are the base's own, where it was sent last."""
+
+    def go_on_from(self, x_WB: Float[np.ndarray, "3"]) -> None:
+        """The same place by another name."""
+        self._sent = self._planned = x_WB.tolist()
+
+    def _where(self) -> list[float]:
+        x, y, yaw = self._sent
+        far = max(abs(x), abs(y))
+        return [far, far, yaw]
+
+    def _go(self, steps: list[float]) -> None:
+        x, y, yaw = self._sent
+        c, s = math.cos(yaw), math.sin(yaw)
+        along, across, turn = steps
+        self._sent = [x + c * along - s * across, y + s * along + c * across, wrap_angle(yaw + turn)]
+
+    def _between(self, a: list[float], b: list[float]) -> list[float]:
+        dx, dy, turn = (q - p for p, q in zip(a, b, strict=True))
+        c, s = math.cos(self._sent[2]), math.sin(self._sent[2])
+        return [c * dx + s * dy, c * dy - s * dx, wrap_angle(turn) if math.isfinite(turn) else turn]
+
+
+class _Twist(_Numbers):
+    """A base commanded by twist: its numbers are speeds, and it stands when they are 0."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._gate.is_at_rest and not any(self._sent)
+
+
+class _Hand:
+    """The hand by pose: three axes along B's and three about them, from where it was sent last."""
+
+    def __init__(self, translation: AxisGate, rotation: AxisGate, start: PoseCommand) -> None:
+        self._translation, self._rotation = translation, rotation
+        self._sent = self._planned = start.X_BE
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._translation.is_at_rest and self._rotation.is_at_rest
+
+    def limit(self, command: PoseCommand, elapsed_s: float) -> tuple[PoseCommand, Shortfall | None]:
+        if not (np.isfinite(command.p_BE).all() and np.isfinite(command.quat_BE).all()):
+            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
+        wanted, zeros = command.X_BE, [0.0, 0.0, 0.0]
+        place = self._sent.translation.tolist()
+        (gap, turn), (lag, late) = _between(self._sent, wanted), _between(self._sent, self._planned)
+        speed, spin = ([d / elapsed_s for d in ds] for ds in _between(self._planned, wanted))
+        step, moved = self._translation.step(place, gap, lag, speed)
+        angles, turned = self._rotation.step(zeros, turn, late, spin)
+        self._planned = wanted
+        if moved is None and turned is None:
+            self._sent = wanted
+            return command, None
+        return self._go(step, angles), _worse(moved, turned)
+
+    def brake(self) -> PoseCommand:
+        zeros = [0.0, 0.0, 0.0]
+        out = self._go(self._translation.brake(zeros), self._rotation.brake(zeros))
+        self._planned = self._sent
+        return out
+
+    def _go(self, step: list[float], angles: list[float]) -> PoseCommand:
+        R_BE = pin.exp3(np.array(angles)) @ self._sent.rotation
+        self._sent = pin.SE3(R_BE, self._sent.translation + np.array(step))
+        return PoseCommand(p_BE=self._sent.translation.copy(), quat_BE=quaternion_from_rotation(R_BE))
+
+
+def _between(a: pin.SE3, b: pin.SE3) -> tuple[list[float], list[float]]:
+    """Translation [m] and rotation vector [rad], both expressed in B."""
+    translation = [y - x for x, y in zip(a.translation.tolist(), b.translation.tolist(), strict=True)]
+    return translation, pin.log3(b.rotation @ a.rotation.T).tolist()
+
+
+def _worse(a: Shortfall | None, b: Shortfall | None) -> Shortfall | None:
+    """Both in one: metres and radians count alike."""
+    if a is None or b is None:
+        return a or b
+    return Shortfall(
+        distance=max(a.distance, b.distance),
+        **{kind: getattr(a, kind) or getattr(b, kind) for kind in _KINDS},
+    )
+
+
+def _numbers(command: object) -> list[float]:
+    match command:
+        case JointCommand(q=q):
+            return q.tolist()
+        case GripperCommand(width=width):
+            return [width]
+        case BasePoseCommand(x_WB=x):
+            return x.tolist()
+        case BaseTwistCommand(V_WB_B=twist):
+            return twist.tolist()
+    raise TypeError(f"{type(command).__name__} is not made of independent numbers")
+
+
+def _make_part(command: ArmCommand | GripperCommand | BaseCommand, limits: Limits, period_s: float) -> _Part:
+    match command:
+        case JointCommand(q=q):
+            gate = AxisGate(
+                limits.joints, period_s=period_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve
+            )
+            return _Numbers(gate, q.tolist(), lambda numbers: JointCommand(q=np.array(numbers)))
+        case PoseCommand():
+            translation, rotation = (
+                _need(limits.hand_translation, "hand"),
+                _need(limits.hand_rotation, "hand"),
+            )
+            return _Hand(
+                AxisGate(translation, period_s=period_s), AxisGate(rotation, period_s=period_s), command
+            )
+        case GripperCommand(width=width):
+            low, high = np.array([limits.gripper_min]), np.array([limits.gripper_max])
+            gate = AxisGate(_need(limits.gripper, "gripper"), period_s=period_s, low=low, high=high)
+            start = [min(max(width, limits.gripper_min), limits.gripper_max)]
+            return _Numbers(gate, start, lambda numbers: GripperCommand(width=numbers[0]))
+        case BasePoseCommand(x_WB=x):
+            gate = AxisGate(_need(limits.base, "base"), period_s=period_s)
+            return _BasePose(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
+        case BaseTwistCommand(V_WB_B=twist):
+            base = _need(limits.base, "base")
+            rates = MotionLimits(speed=base.acceleration, acceleration=base.jerk, jerk=base.jerk)
+            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, is_rate=True)
+            start = np.clip(twist, -base.speed, base.speed).tolist()
+            return _Twist(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
+
+
+def _need(limits: MotionLimits | None, part: str) -> MotionLimits:
+    if limits is None:
+        raise InvalidValueError(f"the {part} is commanded, but the robot's limits declare none for it")
+    return limits

@@ -1,0 +1,223 @@
+"""Where the robot will be once it has done what it is committed to: `StatePredictor`.
+
+measured                                  predicted
+   |---- rows of the plan, still to run ----|
+state.t_ns                                 t_ns
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pinocchio as pin
+from msgspec.structs import replace
+
+from robot_runtime.core.method.request_parts import IntegratedDeltas, LastTarget, RollForward, TrackingLag
+from robot_runtime.core.plan.timeline import ChunkTimeline
+from robot_runtime.core.values.action import (
+    NS_PER_S,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.shapes import Float, Int
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.transforms import compose_planar, integrate_twist, inverse_planar, wrap_angle
+
+HandPose = Callable[[np.ndarray], pin.SE3]
+"""Forward kinematics, joints (N,) [rad] to X_BE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatePredictor:
+    """Rolls a measured state forward through the plan (VLASH, arXiv 2512.01031, section 3).
+
+    The model says how arm and base follow position setpoints. Base twists are integrated from the measured
+    base pose, each held until the next step, whatever the model. Joints of a plan of hand poses stay as
+    measured.
+    """
+
+    model: RollForward = field(default_factory=LastTarget)
+    hand_pose: HandPose | None = None
+    """Forward kinematics; without it the hand of a joint plan is left unknown."""
+    step_ns: int = 10_000_000
+    """Step of an integration along the plan [ns]."""
+
+    def predict(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> RobotState:
+        """The state expected at `t_ns`, not before the measured one; ValueError if it lies in the past."""
+        if t_ns < state.t_ns:
+            raise ValueError(f"cannot predict {t_ns}: it lies before the measured state at {state.t_ns}")
+        match self.model:
+            case LastTarget():
+                out = _at_target(state, _planned(timeline, t_ns))
+            case IntegratedDeltas():
+                out = _moved(state, _planned(timeline, state.t_ns), _planned(timeline, t_ns))
+            case TrackingLag(time_constant_s=tau):
+                out = self._lagging(state, timeline, t_ns, tau)
+        command = _planned(timeline, t_ns)
+        if isinstance(command.arm, JointCommand):
+            out = replace(out, X_BE=None if self.hand_pose is None else self.hand_pose(out.q))
+            if not isinstance(self.model, TrackingLag):
+                out = replace(out, dq=_joint_velocity(timeline, t_ns, state.dq))
+        if isinstance(command.base, BaseTwistCommand):
+            x_WB = self._drive(state, timeline, t_ns)
+            out = replace(out, x_WB=x_WB, V_WB_B=command.base.V_WB_B)
+        return replace(out, t_ns=t_ns)
+
+    def _lagging(
+        self, state: RobotState, timeline: ChunkTimeline, t_ns: int, time_constant_s: float
+    ) -> RobotState:
+        """Integrate the lag from row to row, as if the plan were straight in between: as recipes do."""
+        times = self._times(timeline, state.t_ns, t_ns)
+        setpoint = _planned(timeline, state.t_ns)
+        out = state
+        for before_ns, now_ns in pairwise(times):
+            duration_s = (now_ns - before_ns) / NS_PER_S
+            before, setpoint = setpoint, _planned(timeline, now_ns)
+            out = _follow(out, before, setpoint, duration_s=duration_s, time_constant_s=time_constant_s)
+        return out if setpoint.gripper is None else replace(out, gripper_width=setpoint.gripper.width)
+
+    def _times(self, timeline: ChunkTimeline, start_ns: int, end_ns: int) -> list[int]:
+        coasting = range(max(start_ns, timeline.end_ns), end_ns, self.step_ns)
+        return sorted({start_ns, *timeline.due_times(start_ns, end_ns), *coasting, end_ns})
+
+    def _drive(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> np.ndarray:
+        if state.x_WB is None:
+            raise ValueError("rolling a base twist forward needs x_WB in the robot state")
+        x_WB, now_ns = state.x_WB, state.t_ns
+        while now_ns < t_ns:
+            step_ns = min(self.step_ns, t_ns - now_ns)
+            base = timeline.command_at(now_ns + step_ns // 2).base
+            assert isinstance(base, BaseTwistCommand)
+            x_WB = integrate_twist(x_WB, base.V_WB_B, step_ns * 1e-9)
+            now_ns += step_ns
+        return x_WB
+
+
+def fit_time_constant(
+    t_ns: Int[np.ndarray, " T"],
+    setpoints: Float[np.ndarray, "T N"],
+    measured: Float[np.ndarray, "T N"],
+    *,
+    window_s: float = 0.1,
+) -> float:
+    """The tau [s] of `TrackingLag` that explains a log best, by least squares.
+
+    setpoints: what was commanded at `t_ns`, held until the next entry. measured: the same joints then.
+    window_s: the lag is fitted to how far the arm gets in windows of this length, so that noise between
+        neighbouring samples does not count.
+
+    Integrates dx/dt = (r - x) / tau over each window: moved = (1 / tau) * integral(r - x).
+    ValueError: the log is too short, or the arm never moves away from or towards its setpoint.
+    """
+    if setpoints.shape != measured.shape or len(t_ns) != len(setpoints) or len(t_ns) < 3:
+        raise ValueError(
+            f"need T >= 3 times and two (T, N) logs, got {len(t_ns)} times and logs of shapes "
+            f"{setpoints.shape} and {measured.shape}"
+        )
+    dt_s = np.diff(t_ns)[:, None] / NS_PER_S
+    error = setpoints[:-1] - 0.5 * (measured[:-1] + measured[1:])
+    integral = np.vstack([np.zeros_like(measured[:1]), np.cumsum(error * dt_s, axis=0)])
+    lag = min(max(1, round(window_s / float(np.median(dt_s)))), len(t_ns) - 1)
+    moved, pushed = measured[lag:] - measured[:-lag], integral[lag:] - integral[:-lag]
+    rate, scale = float((moved * pushed).sum()), float((pushed * pushed).sum())
+    if not rate > 0.0:
+        raise ValueError("the log shows no motion towards the setpoints: nothing to fit a lag to")
+    return scale / rate
+
+
+def _at_target(state: RobotState, target: Command) -> RobotState:
+    match target.arm:
+        case JointCommand(q=q):
+            state = replace(state, q=q)
+        case PoseCommand() as pose:
+            state = replace(state, X_BE=pose.X_BE)
+    if isinstance(target.base, BasePoseCommand):
+        state = replace(state, x_WB=target.base.x_WB)
+    if target.gripper is not None:
+        state = replace(state, gripper_width=target.gripper.width)
+    return state
+
+
+def _moved(state: RobotState, start: Command, end: Command) -> RobotState:
+    """The state after the motion from one setpoint to another; a measured offset from the first is kept."""
+    match start.arm, end.arm:
+        case JointCommand(q=q_start), JointCommand(q=q_end):
+            state = replace(state, q=state.q + (q_end - q_start))
+        case PoseCommand() as a, PoseCommand() as b:
+            state = replace(state, X_BE=_hand(state) * a.X_BE.inverse() * b.X_BE)
+    match start.base, end.base:
+        case BasePoseCommand(x_WB=x_start), BasePoseCommand(x_WB=x_end):
+            delta = compose_planar(inverse_planar(x_start), x_end)
+            state = replace(state, x_WB=compose_planar(_base(state), delta))
+    return _with_moved_gripper(state, start, end)
+
+
+def _with_moved_gripper(state: RobotState, start: Command, end: Command) -> RobotState:
+    """Fingers that hold an object stay at its width; only a new target moves them."""
+    if end.gripper is None or end.gripper == start.gripper:
+        return state
+    return replace(state, gripper_width=end.gripper.width)
+
+
+def _follow(
+    state: RobotState, r_0: Command, r_1: Command, *, duration_s: float, time_constant_s: float
+) -> RobotState:
+    """The state after following, with a lag, a setpoint that goes straight from `r_0` to `r_1`."""
+    decay, lag_s = math.exp(-duration_s / time_constant_s), time_constant_s
+
+    def error_after(error: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        return (error + velocity * lag_s) * decay - velocity * lag_s
+
+    match r_0.arm, r_1.arm:
+        case JointCommand(q=q_0), JointCommand(q=q_1):
+            error = error_after(state.q - q_0, (q_1 - q_0) / duration_s)
+            state = replace(state, q=q_1 + error, dq=-error / lag_s)
+        case PoseCommand() as a, PoseCommand() as b:
+            X_BE = _hand(state)
+            p = b.p_BE + error_after(X_BE.translation - a.p_BE, (b.p_BE - a.p_BE) / duration_s)
+            R_0, R_1 = a.X_BE.rotation, b.X_BE.rotation
+            turn = error_after(pin.log3(R_0.T @ X_BE.rotation), pin.log3(R_0.T @ R_1) / duration_s)
+            state = replace(state, X_BE=pin.SE3(R_1 @ pin.exp3(turn), p))
+    match r_0.base, r_1.base:
+        case BasePoseCommand(x_WB=x_0), BasePoseCommand(x_WB=x_1):
+            x_WB = x_1 + error_after(
+                _planar_difference(_base(state), x_0), _planar_difference(x_1, x_0) / duration_s
+            )
+            x_WB[2] = wrap_angle(x_WB[2])
+            state = replace(state, x_WB=x_WB)
+    return state
+
+
+def _planar_difference(x_a: np.ndarray, x_b: np.ndarray) -> np.ndarray:
+    return np.array([x_a[0] - x_b[0], x_a[1] - x_b[1], wrap_angle(x_a[2] - x_b[2])])
+
+
+def _joint_velocity(timeline: ChunkTimeline, t_ns: int, otherwise: np.ndarray) -> np.ndarray:
+    """Velocity with which the plan comes to `t_ns` from the row before [rad/s]."""
+    before_ns = max(timeline.due_times(t_ns - NS_PER_S, t_ns), default=t_ns - NS_PER_S)
+    match _planned(timeline, before_ns).arm, _planned(timeline, t_ns).arm:
+        case JointCommand(q=q_0), JointCommand(q=q_1):
+            return (q_1 - q_0) * (NS_PER_S / (t_ns - before_ns))
+    return otherwise
+
+
+def _planned(timeline: ChunkTimeline, t_ns: int) -> Command:
+    """What the rows of the plan say for a time."""
+    return timeline.waypoints_at([t_ns]).row(0)
+
+
+def _hand(state: RobotState) -> pin.SE3:
+    if state.X_BE is None:
+        raise ValueError("rolling a hand pose forward needs X_BE in the robot state")
+    return state.X_BE
+
+
+def _base(state: RobotState) -> np.ndarray:
+    if state.x_WB is None:
+        raise ValueError("rolling a base pose forward needs x_WB in the robot state")
+    return state.x_WB

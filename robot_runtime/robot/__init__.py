@@ -1,0 +1,1 @@
+"""The robot's process: drivers, cameras, client, control loop, records."""

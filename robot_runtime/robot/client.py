@@ -1,0 +1,302 @@
+"""`PolicyClient`: the robot's network thread, and what the control thread sees of it.
+
+    control thread                     network thread (owns the socket and the ClientSession)
+    submit(request) ── Mailbox ──────► the newest and what it follows ─► session ─► encode, JPEG ─► socket
+    cancel(...)     ── deque ────────►
+    events()        ◄─ deque ───────── session ◄─ decode ◄───────────────────── socket
+
+The control thread never waits: it leaves a request and rings, and finds events when it looks.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+
+from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
+from robot_runtime.keys import RobotKeys
+from robot_runtime.robot.mailbox import Doorbell, Mailbox
+from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
+from robot_runtime.transport.client import ClientTransport
+from robot_runtime.wire.client_session import ClientSession
+from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
+from robot_runtime.wire.messages import DropReason, Hello, Packet, RefusalCode, Welcome
+from robot_runtime.wire.order import follows
+
+logger = logging.getLogger(__name__)
+MAX_TIMEOUT_S = 1e6
+_PAUSE_S = 0.1
+_MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
+
+
+def _session_ids() -> Iterator[int]:
+    while True:
+        yield int.from_bytes(os.urandom(8)) >> 1
+
+
+class PolicyClient:
+    """One robot's connection to a policy server; keeps itself connected until closed.
+
+    A context manager. Except for `close`, only the control thread calls its methods.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        schema: Schema,
+        robot: str = "robot",
+        policy: str = "",
+        jpeg_quality: int | None = None,
+        keys: RobotKeys | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Starts connecting.
+
+        robot: what it is called there; with keys it is called as they are.
+        schema: what this robot has; the server refuses if the policy needs something else.
+        jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
+        policy: which of the server's; empty for the only one.
+        keys: for a server that asks for them.
+        """
+        self.welcome: Welcome | None = None
+        """What the server said of its policy; None while there is no server."""
+        self._address = address
+        self._clock: Clock = clock or MonotonicClock()
+        self._encode_jpeg: EncodeJpeg | None = None
+        if jpeg_quality is not None:
+            from robot_runtime.jpeg import jpeg_encoder  # most robots send raw images
+
+            self._encode_jpeg = jpeg_encoder(jpeg_quality)
+        self._transport = ClientTransport(address, keys=keys)
+        name = robot if keys is None else keys.name
+        self._session = ClientSession(
+            client_id=f"{name}-{os.urandom(6).hex()}",
+            robot=name,
+            schema=schema,
+            policy=policy,
+            session_ids=_session_ids(),
+        )
+        self._epochs = count(1)
+        self._doorbell = Doorbell()
+        self._requests: Mailbox[tuple[ChunkRequest, ...]] = Mailbox()
+        self._cancels: deque[tuple[int, int]] = deque()
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._seen: list[Event] = []  # by wait_for_events; the control thread's
+        self._outbox: deque[list[Buffer]] = deque()
+        self._timer_ns: int | None = None
+        self._refusal: ServerRefused | None = None
+        self._trouble: str | None = None
+        self._open_session = 0
+        self._is_closing = False
+        self._thread = Thread(target=self._run, name="policy-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "PolicyClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- control thread ------------------------------------------------------------------------------
+
+    def submit(self, request: ChunkRequest) -> None:
+        """Ask for a chunk; never blocks.
+
+        Requests that nobody has sent yet and that this one does not follow give way to it.
+        """
+        # What is taken back here the network thread has not seen, and only this thread puts.
+        letter, kept = self._requests.take(), []
+        for unseen in () if letter is None else letter.value:
+            if follows(request, unseen):
+                kept.append(unseen)
+            else:
+                ids = {"request_id": unseen.request_id, "epoch": unseen.epoch}
+                self._events.put(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
+        self._requests.put((*kept, request))
+        self._doorbell.ring()
+
+    def cancel(self, *, request_id: int, epoch: int) -> None:
+        """Give up a request; never blocks. Ends in RequestDropped unless the request is over already."""
+        self._cancels.append((request_id, epoch))
+        self._doorbell.ring()
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, oldest first; never blocks, and raises nothing."""
+        events, self._seen = self._seen, []
+        while not self._events.empty():  # nobody else takes any
+            events.append(self._events.get_nowait())
+        return events
+
+    def wait_for_events(self, timeout_s: float) -> bool:
+        """Sleep until there are events; False after the timeout. For callers that have nothing else to do."""
+        if not self._seen:
+            try:
+                self._seen.append(self._events.get(timeout=timeout_s))
+            except Empty:
+                return False
+        return True
+
+    def wait_until_ready(self, timeout_s: float = 10.0) -> Welcome:
+        """Block until the server takes requests; its events stay in `events`.
+
+        ServerUnavailableError: nobody answered in time. SchemaMismatchError: robot and policy do not fit.
+        InvalidValueError: that is no time.
+        """
+        if not 0.0 <= timeout_s <= MAX_TIMEOUT_S:
+            raise InvalidValueError(
+                f"waiting for a server takes a number of seconds from 0 to {MAX_TIMEOUT_S:g}, got {timeout_s}"
+            )
+        deadline_ns = self._clock.now_ns() + int(timeout_s * NS_PER_S)
+        while self.welcome is None:
+            if self._refusal is not None:
+                raise self._refused_error(self._refusal)
+            if self._clock.now_ns() >= deadline_ns:
+                hint = "start one with `robot-runtime serve`, or check address and firewall"
+                trouble = self._trouble or name_trouble(self._address)
+                raise ServerUnavailableError(
+                    f"no policy server answered at {self._address} within {timeout_s:g} s; {trouble or hint}"
+                )
+            self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S // 500)
+        return self.welcome
+
+    def close(self) -> None:
+        """Say goodbye and end the thread; open requests are forgotten."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._doorbell.ring()
+        self._thread.join()
+        self._doorbell.close()
+
+    def new_epochs(self) -> int:
+        """The first of 2**32 epochs that no request of this client has had: each who asks takes some."""
+        return next(self._epochs) << 32
+
+    @property
+    def thread_id(self) -> int:
+        """The network thread, as the operating system knows it."""
+        assert self._thread.native_id is not None
+        return self._thread.native_id
+
+    @property
+    def round_trip_ns(self) -> int | None:
+        """Of the last heartbeat [ns]."""
+        return self._session.round_trip_ns
+
+    def _refused_error(self, refusal: ServerRefused) -> Exception:
+        if refusal.code is RefusalCode.SCHEMA:
+            return SchemaMismatchError(refusal.reason)
+        return ServerUnavailableError(f"the server at {self._address} refused: {refusal.reason}")
+
+    # ---- network thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._session.connect(self._clock.now_ns())
+        self._open_session = self._session.session_id
+        while not self._is_closing:
+            try:
+                self._turn()
+            except Exception:
+                # Worse than anything we know of: it ends the connection, not this thread.
+                logger.exception("the policy client greets its server anew")
+                reason = "something in this client failed; its log says what"
+                self._session.broken(reason, self._clock.now_ns())
+                self._hand_over()
+                time.sleep(_PAUSE_S)
+        try:
+            self._session.close()
+            self._send()
+        finally:
+            self._transport.close()
+
+    def _turn(self) -> None:
+        # Only `_wait` silences the bell, so an order that comes after this look keeps it ringing.
+        self._take_orders()
+        self._send()
+        if self._transport.is_taking():
+            self._session.is_heard(self._clock.now_ns())
+        self._take_arrivals()
+        if self._transport.has_broken():
+            self._session.broken("the connection has ended", self._clock.now_ns())
+        if self._session.session_id != self._open_session:
+            self._open_session = self._session.session_id
+            self._outbox.clear()
+            self._transport.reopen()
+        self._send()
+        self._hand_over()
+        if self.welcome is None:
+            self._trouble = self._transport.trouble()
+        self._wait()
+
+    def _wait(self) -> None:
+        timer_ns = self._timer_ns = self._session.next_timer_ns()
+        timeout_ns = None if timer_ns is None else timer_ns - self._clock.now_ns()
+        self._transport.wait(timeout_ns, self._doorbell, to_send=bool(self._outbox))
+
+    def _take_orders(self) -> None:
+        now_ns = self._clock.now_ns()
+        if (letter := self._requests.take()) is not None:
+            for request in letter.value:
+                self._session.submit(request, now_ns)
+        while self._cancels:
+            request_id, epoch = self._cancels.popleft()
+            self._session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)
+
+    def _take_arrivals(self) -> None:
+        for _ in range(_MAX_ARRIVALS):
+            frames = self._transport.receive()
+            if frames is None:
+                break
+            arrived_ns = self._clock.now_ns()
+            self._session.receive(_decoded(frames), arrived_ns)
+            self._hand_over()
+        now_ns = self._clock.now_ns()
+        if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
+            self._session.handle_timer(now_ns)
+
+    def _send(self) -> None:
+        for packet in self._session.packets_to_send():
+            if self._outbox and isinstance(packet.message, Hello):
+                continue  # one waits for the connection already
+            try:
+                self._outbox.append(encode(packet, encode_jpeg=self._encode_jpeg))
+            except Exception as error:
+                # Whatever is wrong with the caller's arrays is wrong with one request.
+                logger.warning("%s was not sent: %s", type(packet.message).__name__, error)
+                if isinstance(packet.message, ChunkRequest):
+                    reason = f"it could not be sent: {error}"
+                    self._session.abandon(packet.message, reason, self._clock.now_ns())
+        while self._outbox and self._transport.send(self._outbox[0]):
+            self._outbox.popleft()
+
+    def _hand_over(self) -> None:
+        while (event := self._session.next_event()) is not None:
+            match event:
+                case ServerReady(welcome=welcome):
+                    self.welcome, self._refusal = welcome, None
+                case ServerLost():
+                    self.welcome = None
+                case ServerRefused():
+                    self._refusal = event
+            self._events.put(event)
+
+
+def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:
+    try:
+        return decode(frames)
+    except ProtocolError as error:
+        return error

@@ -1,0 +1,171 @@
+"""How late a server's answers are, asked by a robot that stands still, before it starts."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from robot_runtime.clock import Clock
+from robot_runtime.core.method.capabilities import Capabilities, resolve_method
+from robot_runtime.core.method.choose import Auto, Choice, choose_method
+from robot_runtime.core.method.latency import (
+    COMMITMENT_QUANTILE,
+    LATENCY_QUANTILE,
+    LatencyEstimator,
+    rows_past,
+)
+from robot_runtime.core.method.request_parts import Synchronous
+from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import Image, Observation
+from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
+from robot_runtime.wire.messages import Welcome
+
+NUM_REQUESTS = 8
+"""The first pays for cold caches and does not count."""
+DEADLINE_NS = 5 * NS_PER_S
+"""Of each."""
+Say = Callable[[str], None]
+"""Gets a line before anything takes long."""
+
+
+def _nothing(line: str) -> None:
+    pass
+
+
+def choose_for(
+    auto: Auto,
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    clock: Clock,
+    *,
+    say: Say = _nothing,
+) -> tuple[Choice, LatencyEstimator]:
+    """Measure the server and pick the method; ServerUnavailableError if it does not answer.
+
+    observation: of the robot at rest; missing images are filled with noise of the size the policy needs.
+    Returns the latency too, for the executor that runs the method.
+    """
+    sampler = _probe_sampler(welcome.capabilities)
+    latency = measure_latency(client, welcome, observation, sampler=sampler, clock=clock, say=say)
+    choice = choose_method(
+        welcome.capabilities,
+        latency_ns=_known_ns(latency),
+        dt_ns=welcome.action_spec.dt_ns,
+        horizon=welcome.action_spec.horizon,
+        execution_horizon=auto.execution_horizon,
+    )
+    return choice, latency
+
+
+def latency_for(
+    method: Method,
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    clock: Clock,
+    *,
+    say: Say = _nothing,
+) -> LatencyEstimator | None:
+    """Measure the server as this method will ask it; None, and nothing is asked, if it stops to ask.
+
+    InvalidValueError: the policy does not support the method. ServerUnavailableError: it does not answer.
+    """
+    method = resolve_method(method, welcome.capabilities, policy=welcome.policy)
+    if isinstance(method.request, Synchronous):
+        return None
+    return measure_latency(client, welcome, observation, sampler=method.sampler, clock=clock, say=say)
+
+
+def latency_line(latency: LatencyEstimator, dt_ns: int) -> str:
+    """What was measured, for the person at the robot."""
+    median_ns, slow_ns = latency.latency_ns(COMMITMENT_QUANTILE), latency.latency_ns()
+    assert median_ns is not None
+    assert slow_ns is not None
+    return (
+        f"answers take {median_ns / 1e6:.0f} ms, {slow_ns / 1e6:.0f} at the {LATENCY_QUANTILE:g} quantile, "
+        f"d = {rows_past(median_ns, dt_ns)} rows ({NUM_REQUESTS} requests before the start)"
+    )
+
+
+def measure_latency(
+    client: PolicyClient,
+    welcome: Welcome,
+    observation: Observation,
+    *,
+    sampler: SamplerPart,
+    clock: Clock,
+    say: Say = _nothing,
+) -> LatencyEstimator:
+    """A few latencies, from asking to the first rows; the first of the connection is left out."""
+    say(f"measuring the latency: {NUM_REQUESTS} requests, up to {DEADLINE_NS / NS_PER_S:g} s each")
+    latency, rng = LatencyEstimator(), np.random.default_rng(0)
+    epoch = client.new_epochs()  # so a late answer is nobody's
+    images = {
+        name: Image(t_ns=clock.now_ns(), pixels=rng.integers(0, 256, (*size, 3), dtype=np.uint8))
+        for name, size in welcome.schema.cameras.items()
+    }
+    seen = Observation(
+        state=observation.state,
+        images=images | dict(observation.images),
+        environment_state=observation.environment_state,
+        task=observation.task,
+    )
+    plan = np.zeros((welcome.action_spec.horizon, welcome.action_spec.dim))
+    is_prefixless = isinstance(sampler, PREFIXLESS)
+    for request_id in range(NUM_REQUESTS):
+        request = ChunkRequest(
+            request_id=request_id,
+            epoch=epoch,
+            observation=seen,
+            prev_action_chunk=None if is_prefixless else plan,
+            inference_delay=0 if is_prefixless else 1,
+            sampler=sampler,
+            seed=request_id,
+            deadline_ns=DEADLINE_NS,
+        )
+        asked_ns = clock.now_ns()
+        client.submit(request)
+        arrived_ns = _first_rows_ns(client, plan)
+        latency.add(arrived_ns - asked_ns)
+    return latency
+
+
+def _known_ns(latency: LatencyEstimator) -> int:
+    measured = latency.latency_ns()
+    assert measured is not None
+    return measured
+
+
+def _first_rows_ns(client: PolicyClient, plan: np.ndarray) -> int:
+    """When the first rows came; the answer is taken to its end, and becomes the plan of the next request."""
+    first_ns: int | None = None
+    while True:
+        if not client.wait_for_events(10.0):
+            raise ServerUnavailableError("the server does not answer requests: nothing came for 10 s")
+        for event in client.events():
+            match event:
+                case PartReceived(part=part, arrived_ns=arrived_ns):
+                    first_ns = arrived_ns if first_ns is None else first_ns
+                    plan[part.first_row : part.first_row + len(part.rows)] = part.rows
+                    if part.is_last:
+                        return first_ns
+                case RequestFailed(reason=reason) | ServerLost(reason=reason):
+                    raise _not_measured(reason)
+                case RequestDropped(reason=dropped):
+                    raise _not_measured(f"dropped, {dropped.value}")
+                case RequestExpired():
+                    raise _not_measured("no answer within the deadline")
+
+
+def _not_measured(reason: str) -> ServerUnavailableError:
+    return ServerUnavailableError(f"measuring the latency before the start failed: {reason}")
+
+
+def _probe_sampler(capabilities: Capabilities) -> SamplerPart:
+    """The sampler of the method that a latency of two rows would get: what it costs is what counts."""
+    return choose_method(capabilities, latency_ns=1, dt_ns=1, horizon=64).method.sampler

@@ -1,0 +1,252 @@
+"""What happened in a run: `RunRecord` sums up every tick and splice, and keeps the newest of them.
+
+ticks      1 2 3 ................................. n
+figures    |<------------ of all, in fixed memory ->|
+kept                               |<---- newest --->|     `keep` of them, or all
+"""
+
+from collections import deque
+from dataclasses import asdict
+
+import numpy as np
+
+from robot_runtime.core.executor import Splice, Tick
+from robot_runtime.core.plan.counts import Counts
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.values.action import (
+    NS_PER_S,
+    BasePoseCommand,
+    BaseTwistCommand,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.distribution import Distribution
+from robot_runtime.errors import InvalidValueError
+
+KEPT_TICKS = 15_000
+"""Half a minute at 500 Hz, 10 MB."""
+KEPT_LINES = 1000
+KEPT_REQUESTS = 64
+"""Whose rows are told apart: more than can be under way at once."""
+
+
+class RunRecord:
+    """One run's figures, and its newest ticks, splices and lines, in order."""
+
+    def __init__(self, *, counts: Counts | None = None, keep: int | None = KEPT_TICKS) -> None:
+        """
+        counts: the executor's own, shared with it.
+        keep: how many ticks, and how many splices; None keeps all, for episodes that are looked at whole.
+        """
+        self.counts = Counts() if counts is None else counts
+        self.ticks = deque[Tick](maxlen=keep)
+        self.splices = deque[Splice](maxlen=keep)
+        self.log = deque[tuple[int, str]](maxlen=KEPT_LINES)
+        """What happened, with its time [ns]: changes of mode, server lost and back, answers not used."""
+        self.lateness_ns = Distribution()
+        self.num_skipped = 0
+        """Control deadlines that passed unserved."""
+        self.refused_pictures = self.reused_pictures = 0
+        """Pictures of cameras that were not shown, and requests that showed one again."""
+        self.fault = ""
+        """Why the run ended by itself, or never moved the robot; empty if it was told to end."""
+        self.num_ticks = self.num_splices = 0
+        self.first_splice: Splice | None = None
+        self._start_ns: int | None = None
+        self._held_ns = self._num_clipped = self._num_smoothed = 0
+        self._behind = 0.0
+        self._latency_s, self._jump, self._picture_age_s = Distribution(), Distribution(), Distribution()
+        self._jerk, self._rows = _Jerk(), _RowsSent()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every tick is kept."""
+        return len(self.ticks) == self.num_ticks
+
+    def on_tick(self, tick: Tick, splice: Splice | None) -> None:
+        """Take a tick, and the executor's last splice if it is new."""
+        if splice is not None and (not self.splices or self.splices[-1] is not splice):
+            self._on_splice(splice)
+        if self._start_ns is None:
+            self._start_ns = tick.now_ns
+        elif self.ticks[-1].mode is Mode.HOLD:
+            self._held_ns += tick.now_ns - self.ticks[-1].now_ns
+        self._num_clipped += tick.clip.has("position") or tick.clip.has("velocity")
+        self._num_smoothed += tick.clip.has("acceleration") or tick.clip.has("jerk")
+        self._behind = max(self._behind, tick.clip.distance)
+        if tick.source is not None and tick.row is not None:
+            self._rows.add(tick.source.request_id, tick.row)
+        self._jerk.add(tick)
+        self.num_ticks += 1
+        self.ticks.append(tick)
+
+    def _on_splice(self, splice: Splice) -> None:
+        self._latency_s.add(splice.latency_ns / NS_PER_S)
+        self._picture_age_s.add(splice.picture_age_ns / NS_PER_S)
+        if self.first_splice is None:
+            self.first_splice = splice
+        else:  # the first one starts from rest: there is no plan it could disagree with
+            self._jump.add(splice.seam.jump)
+        self._rows.begin(splice.source.request_id, splice.first_fresh_row)
+        self.num_splices += 1
+        self.splices.append(splice)
+
+    def commands(self) -> np.ndarray:
+        """(T, 1 + D) time [ns] and the numbers of every command that was sent, of the ticks that are kept."""
+        return np.array([[tick.now_ns, *_numbers(tick)] for tick in self.ticks])
+
+    def digest(self) -> str:
+        """A fingerprint of the command log: equal if and only if every bit of it is.
+
+        InvalidValueError: not all ticks are kept.
+        """
+        import hashlib  # a robot does not need it
+
+        if not self.is_whole:
+            raise InvalidValueError(f"of {self.num_ticks} ticks the last {len(self.ticks)} are kept, not all")
+        return hashlib.sha256(self.commands().tobytes()).hexdigest()
+
+    @property
+    def chunks_per_s(self) -> float:
+        """Of those that ran, by the captures they saw; 0 for fewer than two."""
+        if self.first_splice is None or self.num_splices < 2:
+            return 0.0
+        seen_ns = self.splices[-1].source.t_obs_ns - self.first_splice.source.t_obs_ns
+        return (self.num_splices - 1) * NS_PER_S / seen_ns if seen_ns > 0 else 0.0
+
+    def summary(self) -> dict[str, float]:
+        """The figures every method is judged by, besides the task's own score."""
+        duration_ns = self.ticks[-1].now_ns - self._start_ns if self._start_ns is not None else 0
+        return {
+            "duration_s": duration_ns / NS_PER_S,
+            "stalled_s": self._held_ns / NS_PER_S,
+            "num_chunks": float(self.num_splices),
+            "latency_p50_s": self._latency_s.quantile(0.5),
+            "latency_p95_s": self._latency_s.quantile(0.95),
+            "seam_jump_p50": self._jump.quantile(0.5),
+            "seam_jump_max": self._jump.max,
+            "jerk_mean": self._jerk.sizes.mean,
+            "jerk_max": self._jerk.sizes.max,
+            "repeated_rows": float(self._rows.num_repeated),
+            "resent_rows": float(self._rows.num_resent),
+            **{name: float(count) for name, count in asdict(self.counts).items()},
+            "picture_age_p95_s": self._picture_age_s.quantile(0.95),
+            "refused_pictures": float(self.refused_pictures),
+            "reused_pictures": float(self.reused_pictures),
+            "clipped_share": self._num_clipped / max(self.num_ticks, 1),
+            "smoothed_share": self._num_smoothed / max(self.num_ticks, 1),
+            "behind_max": self._behind,
+        }
+
+    def num_resent_rows(self) -> int:
+        """See `_RowsSent`: 0 by construction."""
+        return self._rows.num_resent
+
+    def num_repeated_rows(self) -> int:
+        """See `_RowsSent`: what a naive splice goes back over."""
+        return self._rows.num_repeated
+
+    def rows_sent(self) -> list[tuple[int, int]]:
+        """(request id, row) of every row in the order in which they came due, a row once for each time; of
+        the ticks that are kept."""
+        rows = [
+            (tick.source.request_id, tick.row)
+            for tick in self.ticks
+            if tick.source is not None and tick.row is not None
+        ]
+        return [row for i, row in enumerate(rows) if i == 0 or rows[i - 1] != row]
+
+
+class _RowsSent:
+    """Rows that were sent twice in one sense or another, of the newest `KEPT_REQUESTS` answers."""
+
+    def __init__(self) -> None:
+        self.num_resent = 0
+        """Rows sent again, or after a later row of their chunk: 0 by construction.
+
+        Rows of an older chunk may follow those of a newer one whose further rows are late or lost.
+        """
+        self.num_repeated = 0
+        """Rows sent although the time they were meant for had passed when their chunk entered the plan.
+
+        The robot was moving, so it had already been where they lead: the rows a naive splice goes back over.
+
+            capture            arrival
+               0    1    2    3 |               meant for: rows 0 to 3 are past
+                                0    1    2     sent: all of them, rows 0 to 3 repeat
+        """
+        self._last: tuple[int, int] | None = None
+        self._latest: dict[int, int] = {}
+        self._first_fresh: dict[int, int] = {}
+        self._repeated: dict[int, set[int]] = {}
+
+    def begin(self, request_id: int, first_fresh_row: int) -> None:
+        """An answer enters the plan; rows before that one were meant for times that are past."""
+        for of in (self._latest, self._first_fresh, self._repeated):
+            while len(of) >= KEPT_REQUESTS:
+                del of[next(iter(of))]
+        self._first_fresh[request_id] = first_fresh_row
+
+    def add(self, request_id: int, row: int) -> None:
+        """A tick is on its way to a row; as often as there are ticks."""
+        if self._last == (request_id, row):
+            return
+        self._last = (request_id, row)
+        latest = self._latest.get(request_id, -1)
+        self.num_resent += row <= latest
+        self._latest[request_id] = max(row, latest)
+        if row < self._first_fresh.get(request_id, 0):
+            repeated = self._repeated.setdefault(request_id, set())
+            self.num_repeated += row not in repeated
+            repeated.add(row)
+
+
+class _Jerk:
+    """Third derivative of the commanded arm by divided differences from tick to tick.
+
+    The largest joint's [rad/s^3], or that of the hand's position [m/s^3].
+    """
+
+    def __init__(self) -> None:
+        self.sizes = Distribution()
+        self._kind: type | None = None
+        self._before: list[tuple[float, np.ndarray]] = []
+        """Of the last tick: value, velocity, acceleration, each with the time it is of [s]."""
+
+    def add(self, tick: Tick) -> None:
+        """One more command; without an arm, or with another kind of it, differences begin anew."""
+        match tick.command.arm:
+            case JointCommand(q=values) | PoseCommand(p_BE=values):
+                now = tick.now_ns / NS_PER_S, values
+            case _:
+                self._before = []
+                return
+        if type(tick.command.arm) is not self._kind:
+            self._kind, self._before = type(tick.command.arm), []
+        derivatives = [now]
+        for time_s, value in self._before[:3]:
+            newest_s, newest = derivatives[-1]
+            slope = (newest - value) / (newest_s - time_s)
+            derivatives.append((0.5 * (newest_s + time_s), slope))
+        self._before = derivatives[:3]
+        if len(derivatives) == 4:
+            jerk = derivatives[3][1]
+            is_joints = self._kind is JointCommand
+            self.sizes.add(float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk)))
+
+
+def _numbers(tick: Tick) -> list[float]:
+    out: list[float] = []
+    match tick.command.arm:
+        case JointCommand(q=q):
+            out += q.tolist()
+        case PoseCommand(p_BE=p, quat_BE=quat):
+            out += [*p.tolist(), *quat.tolist()]
+    match tick.command.base:
+        case BasePoseCommand(x_WB=x):
+            out += x.tolist()
+        case BaseTwistCommand(V_WB_B=twist):
+            out += twist.tolist()
+    if tick.command.gripper is not None:
+        out.append(tick.command.gripper.width)
+    return out

@@ -1,0 +1,276 @@
+"""Foreign clients' questions, put to our server: `Asker`, with a bounded number of connections.
+
+A question is whole in itself, so any connection may put it: a client has no place of its own that it could
+keep, and one that comes anew takes none.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Condition
+from typing import Any
+
+import numpy as np
+
+from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionChunk, ActionSpec
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.waypoints import Waypoints
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
+from robot_runtime.keys import RobotKeys
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.server.gateways.key_map import KeyMap
+from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
+
+MAX_ASKING = 16
+"""Questions of one gateway at a time."""
+MAX_MESSAGE = 32 * 1024 * 1024
+"""Bytes of one message of a foreign client."""
+DEADLINE_NS = 10 * NS_PER_S
+_CONNECT_S = 5.0
+_LOOK_S = 0.1
+"""How soon a question notices that the gateway ends."""
+_IDLE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What a gateway knows of a policy."""
+
+    name: str
+    schema: Schema
+    action_spec: ActionSpec
+    """Of the policy's own rows."""
+    sampler: type[SamplerPart]
+    """With which it answers whole chunks."""
+
+    @property
+    def sent_spec(self) -> ActionSpec:
+        """Of the rows that clients get: these projects' robots are told positions as they are to be,
+        whatever the policy's own count from."""
+        return self.action_spec.absolute()
+
+    def sent_rows(self, rows: np.ndarray, seen: RobotState) -> np.ndarray:
+        """A policy's rows (n, D), of what was seen, as `sent_spec` has them; ValueError if it lacks what they
+        count from."""
+        if self.sent_spec == self.action_spec:
+            return rows
+        chunk = ActionChunk(spec=self.action_spec, rows=rows, anchor=seen, request_id=0, epoch=0)
+        return Waypoints.from_chunk(chunk).encode(self.sent_spec, seen)
+
+    @classmethod
+    def of(cls, policy: Policy) -> "Served":
+        """InvalidValueError: the policy answers nobody who knows nothing of chunks."""
+        sampler = next((kind for kind in policy.samplers if kind in PREFIXLESS), None)
+        if sampler is None:
+            raise InvalidValueError(f"policy {policy.name!r} cannot answer other projects' clients")
+        return cls(name=policy.name, schema=policy.schema, action_spec=policy.action_spec, sampler=sampler)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for another process."""
+        return {
+            "name": self.name,
+            "schema": self.schema.to_dict(),
+            "action_spec": self.action_spec.to_dict(),
+            "sampler": self.sampler.__name__,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Served":
+        """Inverse of `to_dict`."""
+        return cls(
+            name=data["name"],
+            schema=Schema.from_dict(data["schema"]),
+            action_spec=ActionSpec.from_dict(data["action_spec"]),
+            sampler=next(kind for kind in PREFIXLESS if kind.__name__ == data["sampler"]),
+        )
+
+
+def refuse_for_all(names: KeyMap | None, policies: Iterable[Served]) -> None:
+    """InvalidValueError: what a file of --names says is for none of the policies; says why of each."""
+    why = []
+    for policy in policies:
+        try:
+            (names or KeyMap()).refuse_misfit(policy.schema, policy.action_spec)
+        except InvalidValueError as error:
+            why.append(f"policy {policy.name!r}: {error}")
+        else:
+            return
+    raise InvalidValueError("the file of --names does not fit " + "; ".join(why))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chunk:
+    """A whole answer."""
+
+    rows: np.ndarray
+    """(H, D), of the policy's `Served.sent_spec`."""
+    timing: dict[str, float]
+    """How long the request waited and inference took [ms]."""
+
+
+@dataclass(eq=False)
+class _Connection:
+    policy: str
+    client: PolicyClient
+    used_s: float
+    num_asked: int = 0
+
+
+class Asker:
+    """Connections to our server, opened when they are needed; any thread may ask."""
+
+    def __init__(self, server: str, *, robot: str, keys: RobotKeys | None = None) -> None:
+        """
+        server: the address of ours. robot: what its connections are called there.
+        keys: for a server that asks for them.
+        """
+        self._server, self._robot, self._keys = server, robot, keys
+        self._free: list[_Connection] = []
+        self._num_open = 0
+        self._changed = Condition()
+        self._is_closing = False
+
+    def ask(self, policy: Served, observation: Observation) -> Chunk:
+        """Wait for the whole chunk.
+
+        ValueError says in words for the client why there is none. RobotRuntimeError: nobody answers.
+        """
+        with self._connection(policy) as connection:
+            for _ in range(2):  # a server that was lost meanwhile is asked once more
+                chunk = self._asked(connection, policy, observation)
+                if chunk is not None:
+                    return replace(chunk, rows=policy.sent_rows(chunk.rows, observation.state))
+                connection.client.wait_until_ready(_CONNECT_S)
+        raise ServerUnavailableError("the policy server is gone")
+
+    def close(self) -> None:
+        """Those who ask are told so; waits a second for them."""
+        with self._changed:
+            self._is_closing = True
+            leaving, self._free = self._free, []
+            self._num_open -= len(leaving)
+        for connection in leaving:
+            connection.client.close()
+        with self._changed:
+            self._changed.wait_for(lambda: self._num_open == 0, 1.0)
+
+    # ---- one question ----------------------------------------------------------------------------
+
+    def _asked(self, connection: _Connection, policy: Served, observation: Observation) -> Chunk | None:
+        connection.num_asked += 1
+        client, number = connection.client, connection.num_asked
+        client.events()
+        client.submit(
+            ChunkRequest(
+                request_id=number,
+                epoch=0,
+                observation=observation,
+                prev_action_chunk=None,
+                inference_delay=0,
+                sampler=policy.sampler(),
+                seed=number,
+                deadline_ns=DEADLINE_NS,
+            )
+        )
+        return self._answer(client, number)
+
+    def _answer(self, client: PolicyClient, number: int) -> Chunk | None:
+        """None: the server was lost."""
+        rows: list[np.ndarray] = []
+        given_up_ns = time.monotonic_ns() + 2 * DEADLINE_NS
+        while time.monotonic_ns() < given_up_ns and not self._is_closing:
+            client.wait_for_events(_LOOK_S)
+            for event in client.events():
+                match event:
+                    case PartReceived(part=part, infer_ns=infer_ns, queue_ns=queue_ns):
+                        if part.request_id != number:
+                            continue
+                        rows.append(part.rows)
+                        if part.is_last:
+                            timing = {"infer_ms": infer_ns / NS_PER_MS, "queue_ms": queue_ns / NS_PER_MS}
+                            return Chunk(rows=np.concatenate(rows), timing=timing)
+                    case RequestFailed(request_id=i, reason=reason) if i == number:
+                        client.wait_for_events(_LOOK_S / 2)  # a loss is told after what it ended
+                        if client.welcome is None:
+                            return None
+                        raise ValueError(reason)
+                    case RequestDropped(request_id=i) | RequestExpired(request_id=i) if i == number:
+                        raise ValueError("the server could not answer in time")
+                    case ServerLost():
+                        return None
+        raise ValueError("the gateway ends" if self._is_closing else "the server could not answer in time")
+
+    # ---- connections -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _connection(self, policy: Served) -> Iterator[_Connection]:
+        """One that nobody else uses meanwhile; ValueError if too many ask."""
+        connection = self._taken(policy) or self._opened(policy)
+        try:
+            yield connection
+        except ValueError:
+            self._give_back(connection)
+            raise
+        except BaseException:
+            self._drop(connection)
+            raise
+        else:
+            self._give_back(connection)
+
+    def _taken(self, policy: Served) -> _Connection | None:
+        """A free one of that policy; None: there is room for a new one."""
+        with self._changed:
+            if self._is_closing:
+                raise ValueError("the gateway ends")
+            mine = next((c for c in reversed(self._free) if c.policy == policy.name), None)
+            if mine is not None:
+                self._free.remove(mine)
+                return mine
+            other = self._free.pop(0) if self._free and self._num_open >= MAX_ASKING else None
+            if other is None and self._num_open >= MAX_ASKING:
+                raise ValueError(f"{MAX_ASKING} clients are being answered already: ask again")
+            self._num_open += other is None
+        if other is not None:
+            other.client.close()
+        return None
+
+    def _opened(self, policy: Served) -> _Connection:
+        client = None
+        try:
+            client = PolicyClient(
+                self._server, schema=policy.schema, robot=self._robot, policy=policy.name, keys=self._keys
+            )
+            client.wait_until_ready(_CONNECT_S)
+            return _Connection(policy.name, client, time.monotonic())
+        except (RobotRuntimeError, OSError, RuntimeError):
+            if client is not None:
+                client.close()
+            self._left()
+            raise
+
+    def _give_back(self, connection: _Connection) -> None:
+        connection.used_s = time.monotonic()
+        with self._changed:
+            if not self._is_closing:
+                self._free.append(connection)
+                oldest_s = connection.used_s - _IDLE_S
+                idle = [c for c in self._free if c.used_s < oldest_s]
+                self._free = [c for c in self._free if c.used_s >= oldest_s]
+            else:
+                idle = [connection]
+        for other in idle:
+            self._drop(other)
+
+    def _drop(self, connection: _Connection) -> None:
+        connection.client.close()
+        self._left()
+
+    def _left(self) -> None:
+        with self._changed:
+            self._num_open -= 1
+            self._changed.notify_all()

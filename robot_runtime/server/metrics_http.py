@@ -1,0 +1,177 @@
+"""A server's account over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs it."""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR, socket
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.server_metrics import Histogram, ServerMetrics
+
+MAX_CONNECTIONS = 64
+"""Beyond that the one that came first goes: who asks gets an answer, however many only listen."""
+_PREFIX = "robot_runtime_"
+_TIMEOUT_S = 5.0
+
+
+class MetricsServer:
+    """Answers from threads of its own; a context manager. Up before the policy is warm, so not ready then."""
+
+    def __init__(self, address: str, accounts: Mapping[str, ServerMetrics]) -> None:
+        """
+        address: HOST:PORT, port 0 takes a free one. InvalidValueError: it cannot be listened on.
+        accounts: by the name of their policy; ready when all of them are.
+        """
+        registry = CollectorRegistry()
+        registry.register(_AccountCollector(accounts))
+        host, _, port = address.rpartition(":")
+
+        class Handler(_Handler):
+            metrics = staticmethod(lambda: generate_latest(registry))
+            is_ready = staticmethod(lambda: bool(accounts) and all(a.is_ready for a in accounts.values()))
+
+        try:
+            if not host:
+                raise ValueError("no host")  # nor all of them by accident
+            self._server = _Server((host.strip("[]"), int(port)), Handler)
+        except (OSError, ValueError, OverflowError) as error:
+            raise InvalidValueError(
+                f"cannot answer HTTP at {address!r}: {error}; expected HOST:PORT, e.g. 127.0.0.1:9090"
+            ) from error
+        name, number = self._server.server_address[:2]
+        self.address = f"{name!s}:{number}"
+        """Where it answers, with the port that was chosen."""
+        self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "MetricsServer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread for each of the newest connections."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[int, socket] = {}  # by its number, the one that came first first
+        self._lock = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[id(request)] = request
+            if len(self._open) > MAX_CONNECTIONS:
+                with suppress(OSError):  # its thread finds that it has ended, and closes it
+                    self._open.pop(next(iter(self._open))).shutdown(SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def close_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(id(request), None)
+            super().close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # nobody wants a trace of every connection that ends
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _TIMEOUT_S  # of a connection that never speaks
+    metrics: staticmethod
+    is_ready: staticmethod
+
+    def do_GET(self) -> None:
+        match self.path:
+            case "/metrics":
+                self._answer(200, self.metrics(), "text/plain; version=0.0.4; charset=utf-8")
+            case "/healthz":
+                self._answer(200, b"alive\n")
+            case "/readyz":
+                is_ready = self.is_ready()
+                self._answer(200 if is_ready else 503, b"ready\n" if is_ready else b"not ready\n")
+            case _:
+                self._answer(404, b"there are /metrics, /healthz and /readyz\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody wants a line for every scrape."""
+
+    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _AccountCollector(Collector):
+    def __init__(self, accounts: Mapping[str, ServerMetrics]) -> None:
+        self._accounts = accounts
+
+    def collect(self) -> Iterator[Metric]:
+        gauges = (
+            ("clients", "Robots that have greeted.", lambda a: a.clients),
+            ("waiting_requests", "Requests that no batch has taken yet.", lambda a: a.waiting),
+            ("ready", "1 while requests are taken.", lambda a: int(a.is_ready)),
+        )
+        counters = (
+            ("rows_sent", "Rows sent to robots.", lambda a: a.rows_sent),
+            ("rows_unwanted", "Rows final when nobody wanted them any more.", lambda a: a.rows_unwanted),
+            ("received_bytes", "Bytes received.", lambda a: a.bytes_received),
+            ("sent_bytes", "Bytes sent.", lambda a: a.bytes_sent),
+        )
+        labelled = (
+            ("requests", "Requests by how they ended.", "outcome", lambda a: a.requests),
+            ("ignored_packets", "Packets that changed nothing.", "cause", lambda a: a.ignored),
+            ("turned_away", "Connections that failed or were cut.", "cause", lambda a: a.turned_away),
+        )
+        histograms = (
+            ("batch_size", "Requests answered together.", lambda a: a.batch_size),
+            ("queue_seconds", "From receipt of a request to inference.", lambda a: a.queue_s),
+            ("first_rows_seconds", "From the start of inference to first rows.", lambda a: a.first_rows_s),
+            ("inference_seconds", "Inference of a batch.", lambda a: a.infer_s),
+        )
+        for name, meaning, value in gauges:
+            yield self._family(GaugeMetricFamily(_PREFIX + name, meaning, labels=["policy"]), value)
+        for name, meaning, value in counters:
+            yield self._family(CounterMetricFamily(_PREFIX + name, meaning, labels=["policy"]), value)
+        for name, meaning, label, values in labelled:
+            family = CounterMetricFamily(_PREFIX + name, meaning, labels=["policy", label])
+            for policy, account in self._accounts.items():
+                for key, count in dict(values(account)).items():
+                    family.add_metric([policy, key], count)
+            yield family
+        for name, meaning, histogram in histograms:
+            yield self._histogram(name, meaning, histogram)
+
+    def _family[F: (GaugeMetricFamily, CounterMetricFamily)](
+        self, family: F, value: Callable[[ServerMetrics], float]
+    ) -> F:
+        for policy, account in self._accounts.items():
+            family.add_metric([policy], value(account))
+        return family
+
+    def _histogram(self, name: str, meaning: str, value: Callable[[ServerMetrics], Histogram]) -> Metric:
+        family = HistogramMetricFamily(_PREFIX + name, meaning, labels=["policy"])
+        for policy, account in self._accounts.items():
+            histogram = value(account)
+            bounds = [*map(str, histogram.bounds), "+Inf"]
+            sums = itertools.accumulate(histogram.counts)
+            family.add_metric([policy], list(zip(bounds, sums, strict=True)), histogram.sum)
+        return family

@@ -1,0 +1,74 @@
+"""What a server has done, counted where it happens: `ServerMetrics`. Written by the network thread."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from robot_runtime.core.values.action import NS_PER_S
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+class Histogram:
+    """How many values came to at most each bound."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        """Values of each bucket by itself; the last is beyond all bounds."""
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+def _seconds() -> Histogram:
+    return Histogram(SECONDS)
+
+
+@dataclass(kw_only=True, eq=False)
+class ServerMetrics:
+    """Everybody else reads; a reader may see a batch half counted."""
+
+    clients: int = 0
+    waiting: int = 0
+    """Requests that no batch has taken yet."""
+    is_ready: bool = False
+    """Takes requests: false before the policy is warm and once the server is on its way out."""
+    requests: Counter[str] = field(default_factory=Counter)
+    """By how they ended: answered, a `DropReason`, or an `ErrorCode`."""
+    ignored: Counter[str] = field(default_factory=Counter)
+    """Packets that changed nothing, by cause."""
+    turned_away: Counter[str] = field(default_factory=Counter)
+    """Connections that failed to greet or were cut, by cause: the whole server's, of its first policy."""
+    batch_size: Histogram = field(default_factory=lambda: Histogram(SIZES))
+    queue_s: Histogram = field(default_factory=_seconds)
+    """From receipt of a request to the start of inference [s]."""
+    first_rows_s: Histogram = field(default_factory=_seconds)
+    """From the start of inference to a request's first rows [s]."""
+    infer_s: Histogram = field(default_factory=_seconds)
+    """Of a batch [s]."""
+    rows_sent: int = 0
+    rows_unwanted: int = 0
+    """Rows that were final when nobody wanted them any more."""
+    bytes_received: int = 0
+    bytes_sent: int = 0
+
+    def batch_started(self, queue_ns: Sequence[int]) -> None:
+        """A batch starts, of requests that have waited so long [ns]."""
+        self.batch_size.add(len(queue_ns))
+        for waited_ns in queue_ns:
+            self.queue_s.add(waited_ns / NS_PER_S)
+
+    def rows_final(self, num_rows: int, *, first_row: int, infer_ns: int, is_wanted: bool) -> None:
+        """Rows of a request are final."""
+        if first_row == 0:
+            self.first_rows_s.add(infer_ns / NS_PER_S)
+        if is_wanted:
+            self.rows_sent += num_rows
+        else:
+            self.rows_unwanted += num_rows

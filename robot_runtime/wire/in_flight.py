@@ -1,0 +1,206 @@
+"""The client's requests: those in flight follow each other, the others wait for their turn.
+
+              submit              credit              last row | dropped | failed | cancelled | expired
+    request ---------> waiting ----------> in flight -------------------------------------------------> over
+                          | one that does not follow it is submitted, cancelled, expired
+                          +----------------------------------------------------------------------------> over
+
+There is credit for the oldest waiting request if it follows all that are in flight and they are fewer than
+MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) goes alone, one that names all goes at once.
+So what is sent is always the newest observation, and nothing is uploaded that will not be used. Of an older
+epoch, from before a reset, no answer is of use: what is open of it gives way at once. A request that ends
+without an answer takes nothing with it: those that follow it go on. Each request ends in exactly one event.
+`_in_flight_if` is the only place that drops answers to requests that are over.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import structs
+
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Welcome
+from robot_runtime.wire.order import follows
+from robot_runtime.wire.reassembly import ChunkReassembler, InconsistentReplyError
+
+Identity = tuple[int, int]
+"""Request id and epoch."""
+
+
+@dataclass(eq=False, slots=True)
+class _Submission:
+    request: ChunkRequest
+    expires_ns: int
+
+    @property
+    def identity(self) -> Identity:
+        return self.request.request_id, self.request.epoch
+
+
+@dataclass(eq=False, slots=True)
+class _InFlight(_Submission):
+    sent_ns: int
+    assembly: ChunkReassembler
+
+
+class InFlightRequests:
+    """Requests of one session; made anew for every `Welcome`."""
+
+    def __init__(
+        self,
+        welcome: Welcome,
+        *,
+        send: Callable[[Message], None],
+        emit: Callable[[Event], None],
+        ignored: Counter[str],
+    ) -> None:
+        self._welcome = welcome
+        self._send = send
+        self._emit = emit
+        self._ignored = ignored
+        self._in_flight: dict[Identity, _InFlight] = {}
+        self._waiting: deque[_Submission] = deque()
+
+    def submit(self, request: ChunkRequest, now_ns: int) -> None:
+        """Send now, or wait for credit in place of older ones that it does not follow."""
+        if any(s.identity == (request.request_id, request.epoch) for s in self._open()):
+            self._emit(_failed(request, "a request of the same id and epoch is still open"))
+            return
+        for sent in [s for s in self._in_flight.values() if s.request.epoch < request.epoch]:
+            self._give_up(sent)
+            self._drop(sent, DropReason.SUPERSEDED)
+        for waiting in list(self._waiting):
+            if not follows(request, waiting.request):
+                self._waiting.remove(waiting)
+                self._drop(waiting, DropReason.SUPERSEDED)
+        self._waiting.append(_Submission(request, now_ns + request.deadline_ns))
+        self._use(now_ns)
+
+    def cancel(self, request_id: int, epoch: int, now_ns: int) -> None:
+        """Give up a request; nothing happens if it is over already."""
+        for submission in [s for s in self._open() if s.identity == (request_id, epoch)]:
+            self._give_up(submission)
+            self._drop(submission, DropReason.CANCELLED)
+        self._use(now_ns)
+
+    def expire(self, now_ns: int) -> None:
+        """Give up what is past its deadline."""
+        for submission in [s for s in self._open() if now_ns >= s.expires_ns]:
+            self._give_up(submission)
+            self._emit(_expired(submission.request))
+        self._use(now_ns)
+
+    def next_timer_ns(self) -> list[int]:
+        """When `expire` wants to be called."""
+        return [s.expires_ns for s in self._open()]
+
+    def receive_rows(self, reply: ChunkReply, now_ns: int) -> None:
+        """Rows of an answer: hand on what is next in order, or fail the request if they contradict it."""
+        submission = self._in_flight_if(reply.part.request_id, reply.part.epoch)
+        if submission is None:
+            return
+        try:
+            ready = submission.assembly.add(reply)
+        except InconsistentReplyError as error:
+            self.fail(*submission.identity, f"the server's answer was dropped: {error}", now_ns)
+            return
+        if not ready:
+            self._ignored["rows that came before or too early"] += 1
+        for r in ready:
+            self._emit(
+                PartReceived(
+                    part=r.part,
+                    queue_ns=r.queue_ns,
+                    infer_ns=r.infer_ns,
+                    sent_ns=submission.sent_ns,
+                    arrived_ns=now_ns,
+                )
+            )
+        if submission.assembly.is_complete:
+            self._return(submission, now_ns)
+
+    def drop(self, request_id: int, epoch: int, reason: DropReason, now_ns: int) -> None:
+        """The server will not answer the request."""
+        submission = self._in_flight_if(request_id, epoch)
+        if submission is None:
+            return
+        if reason is DropReason.DEADLINE:
+            self._emit(_expired(submission.request))  # the same end, whoever's clock was first
+        else:
+            self._drop(submission, reason)
+        self._return(submission, now_ns)
+
+    def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
+        """The server could not answer the request, or not in a way that makes sense."""
+        submission = self._in_flight_if(request_id, epoch)
+        if submission is not None:
+            self._emit(_failed(submission.request, reason))
+            self._return(submission, now_ns)
+
+    def fail_all(self, reason: str) -> None:
+        """The server is gone: everything open has failed."""
+        for submission in self._open():
+            self._emit(_failed(submission.request, reason))
+        self._in_flight.clear()
+        self._waiting.clear()
+
+    def _open(self) -> list[_Submission]:
+        return [*self._in_flight.values(), *self._waiting]
+
+    def _in_flight_if(self, request_id: int, epoch: int) -> _InFlight | None:
+        submission = self._in_flight.get((request_id, epoch))
+        if submission is None:
+            self._ignored["answer to a request that is over"] += 1
+        return submission
+
+    def _give_up(self, submission: _Submission) -> None:
+        if isinstance(submission, _InFlight):
+            del self._in_flight[submission.identity]
+            self._send(Cancel(request_id=submission.request.request_id, epoch=submission.request.epoch))
+        else:
+            self._waiting.remove(submission)
+
+    def _return(self, submission: _InFlight, now_ns: int) -> None:
+        del self._in_flight[submission.identity]
+        self._use(now_ns)
+
+    def _use(self, now_ns: int) -> None:
+        while self._waiting and self._has_credit(self._waiting[0].request):
+            waiting = self._waiting.popleft()
+            request = waiting.request
+            assembly = ChunkReassembler(spec=self._welcome.action_spec, t_obs_ns=request.observation.t_obs_ns)
+            sent = _InFlight(request, waiting.expires_ns, now_ns, assembly)
+            self._in_flight[sent.identity] = sent
+            self._send(self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1)))
+
+    def _has_credit(self, request: ChunkRequest) -> bool:
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            return False
+        return all(follows(request, other.request) for other in self._in_flight.values())
+
+    def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
+        """The request without what the policy does not look at, and with the time that is left."""
+        observation, needed = request.observation, self._welcome.schema
+        if observation.images.keys() - needed.cameras.keys():
+            images = {name: image for name, image in observation.images.items() if name in needed.cameras}
+            observation = structs.replace(observation, images=images)
+        if needed.environment_state_dim == 0 and len(observation.environment_state):
+            observation = structs.replace(observation, environment_state=np.zeros(0))
+        if observation is request.observation and remaining_ns == request.deadline_ns:
+            return request
+        return structs.replace(request, observation=observation, deadline_ns=remaining_ns)
+
+    def _drop(self, submission: _Submission, reason: DropReason) -> None:
+        request_id, epoch = submission.identity
+        self._emit(RequestDropped(request_id=request_id, epoch=epoch, reason=reason))
+
+
+def _failed(request: ChunkRequest, reason: str) -> RequestFailed:
+    return RequestFailed(request_id=request.request_id, epoch=request.epoch, reason=reason)
+
+
+def _expired(request: ChunkRequest) -> RequestExpired:
+    return RequestExpired(request_id=request.request_id, epoch=request.epoch)

@@ -1,0 +1,316 @@
+"""Wire forms: messages with arrays or the runtime's own values in them, as they stand in the header.
+
+A `Form` is built from a message and gives it back; msgspec has checked every type, length and number by then,
+and what is left to check here is what takes two fields. The other messages are their own form.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Union, get_args, get_type_hints
+
+import numpy as np
+from msgspec import Meta, Struct, defstruct
+from msgspec.structs import asdict
+
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.request_parts import RollForward, TrackingLag
+from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.values.action import MAX_HORIZON, NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.transforms import pose_from_numbers, pose_to_numbers
+from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture, WireImage, WireTable
+from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
+from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
+
+MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
+"""How often a server may ask for a sign of life."""
+_MAX_SQUARE_ERROR = 1e-3
+
+
+def _form_of(part: type) -> type[Struct]:
+    """The same fields under the same name, for msgspec to check."""
+    fields = list(get_type_hints(part).items())
+    return defstruct(part.__name__, fields, tag=True, frozen=True, gc=False, forbid_unknown_fields=True)
+
+
+_SAMPLER_FORMS: dict[type, type[Struct]] = {part: _form_of(part) for part in get_args(SamplerPart)}
+_SAMPLER_PARTS = {form: part for part, form in _SAMPLER_FORMS.items()}
+_SAMPLERS_BY_NAME: dict[str, type[SamplerPart]] = {part.__name__: part for part in _SAMPLER_FORMS}
+_ROLL_FORMS: dict[type, type[Struct]] = {part: _form_of(part) for part in get_args(RollForward)}
+_ROLL_PARTS = {form: part for part, form in _ROLL_FORMS.items()}
+
+
+@lru_cache(maxsize=64)
+def _sampler(form: Struct) -> SamplerPart:
+    part: SamplerPart = _SAMPLER_PARTS[type(form)](**asdict(form))
+    return part
+
+
+class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
+    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own."""
+
+    request_id: Int64
+    epoch: Int64
+    seed: Int64
+    deadline_ns: Positive
+    in_flight: tuple[Int64, ...]
+    sampler: Union[*_SAMPLER_FORMS.values()]  # type: ignore[valid-type]
+    prev_action_chunk: WireTable | None
+    inference_delay: Count
+    task: Text
+    t_obs_ns: Int64
+    q: list[Finite]
+    dq: list[Finite]
+    pose_base_end_effector: tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite] | None
+    """Position (3) [m], quaternion (4) wxyz."""
+    gripper_width: Finite | None
+    pose_world_base: tuple[Finite, Finite, Finite] | None
+    twist_base: tuple[Finite, Finite, Finite] | None
+    environment_state: list[Finite]
+    images: list[WireImage]
+
+    @classmethod
+    def of(cls, request: ChunkRequest, arrays: ArrayWriter) -> "WireRequest":
+        observation, state = request.observation, request.observation.state
+        planned = request.prev_action_chunk
+        return cls(
+            request_id=request.request_id,
+            epoch=request.epoch,
+            seed=request.seed,
+            deadline_ns=request.deadline_ns,
+            in_flight=request.in_flight,
+            sampler=_SAMPLER_FORMS[type(request.sampler)](**vars(request.sampler)),
+            prev_action_chunk=None if planned is None else arrays.table(planned),
+            inference_delay=request.inference_delay,
+            task=observation.task,
+            t_obs_ns=state.t_ns,
+            q=state.q.tolist(),
+            dq=state.dq.tolist(),
+            pose_base_end_effector=None if state.X_BE is None else pose_to_numbers(state.X_BE),
+            gripper_width=state.gripper_width,
+            pose_world_base=None if state.x_WB is None else state.x_WB.tolist(),
+            twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
+            environment_state=observation.environment_state.tolist(),
+            images=[arrays.image(name, image) for name, image in observation.images.items()],
+        )
+
+    def message(self, arrays: ArrayReader) -> ChunkRequest:
+        """Without its images, which are `pictures`."""
+        form = self.prev_action_chunk
+        return ChunkRequest(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            observation=self._observation(),
+            prev_action_chunk=None if form is None else arrays.table(form, "prev_action_chunk"),
+            inference_delay=self.inference_delay,
+            sampler=_sampler(self.sampler),
+            seed=self.seed,
+            deadline_ns=self.deadline_ns,
+            in_flight=self._in_flight(),
+        )
+
+    def pictures(self, arrays: ArrayReader) -> tuple[Picture, ...]:
+        """Its images as they came; after `message`, as their frames do."""
+        if len({image.name for image in self.images}) < len(self.images):
+            raise ProtocolError(f"there are two images of one camera, got {[i.name for i in self.images]}")
+        return tuple(arrays.picture(image) for image in self.images)
+
+    def _in_flight(self) -> tuple[int, ...]:
+        ids = self.in_flight
+        if not ids:
+            return ()
+        if len(ids) > MAX_IN_FLIGHT:
+            raise ProtocolError(f"in_flight names at most {MAX_IN_FLIGHT} requests, got {len(ids)}")
+        if any(a >= b for a, b in pairwise((*ids, self.request_id))):
+            raise ProtocolError(
+                f"in_flight must rise and stay below the request's own id {self.request_id}, got {list(ids)}"
+            )
+        return ids
+
+    def _observation(self) -> Observation:
+        pose, n = self.pose_base_end_effector, len(self.q)
+        if n != len(self.dq):
+            raise ProtocolError(f"q and dq must be of one length, got {n} and {len(self.dq)}")
+        if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
+            raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
+        # One array for three: making one costs more than filling it.
+        numbers = _vector([*self.q, *self.dq, *self.environment_state])
+        state = RobotState(
+            t_ns=self.t_obs_ns,
+            q=numbers[:n],
+            dq=numbers[n : 2 * n],
+            X_BE=None if pose is None else pose_from_numbers(pose),
+            gripper_width=self.gripper_width,
+            x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
+            V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
+        )
+        return Observation(state=state, environment_state=numbers[2 * n :], task=self.task)
+
+
+class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkReply"):
+    """A `ChunkReply`."""
+
+    request_id: Int64
+    epoch: Int64
+    t_obs_ns: Int64
+    first_row: Int64
+    rows: WireTable
+    is_last: bool
+    queue_ns: Int64
+    infer_ns: Int64
+
+    @classmethod
+    def of(cls, reply: ChunkReply, arrays: ArrayWriter) -> "WireReply":
+        part = reply.part
+        return cls(
+            request_id=part.request_id,
+            epoch=part.epoch,
+            t_obs_ns=part.t_obs_ns,
+            first_row=part.first_row,
+            rows=arrays.table(part.rows),
+            is_last=part.is_last,
+            queue_ns=reply.queue_ns,
+            infer_ns=reply.infer_ns,
+        )
+
+    def message(self, arrays: ArrayReader) -> ChunkReply:
+        part = ChunkPart(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            t_obs_ns=self.t_obs_ns,
+            first_row=self.first_row,
+            rows=arrays.table(self.rows, "rows"),
+            is_last=self.is_last,
+        )
+        return ChunkReply(part=part, queue_ns=self.queue_ns, infer_ns=self.infer_ns)
+
+
+class WireHello(Fields, frozen=True, kw_only=True, tag="Hello"):
+    """A `Hello`."""
+
+    robot: Text
+    schema: dict[str, Any]
+    policy: Text
+
+    @classmethod
+    def of(cls, hello: Hello, arrays: ArrayWriter) -> "WireHello":
+        return cls(robot=hello.robot, schema=hello.schema.to_dict(), policy=hello.policy)
+
+    def message(self, arrays: ArrayReader) -> Hello:
+        schema = _from_dict(Schema.from_dict, self.schema, "schema")
+        return Hello(robot=self.robot, schema=schema, policy=self.policy)
+
+
+class WireStatistics(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
+    """A policy's `RowStatistics`."""
+
+    mean: WireTable
+    std: WireTable
+    from_measured: bool
+
+    @classmethod
+    def of(cls, statistics: RowStatistics, arrays: ArrayWriter) -> "WireStatistics":
+        return cls(
+            mean=arrays.table(statistics.mean),
+            std=arrays.table(statistics.std),
+            from_measured=statistics.from_measured,
+        )
+
+    def value(self, arrays: ArrayReader, spec: ActionSpec) -> RowStatistics:
+        mean, std = arrays.table(self.mean, "row mean"), arrays.table(self.std, "row deviation")
+        if mean.shape not in ((1, spec.dim), (spec.horizon, spec.dim)):
+            raise ProtocolError(
+                f"statistics of rows have shape {mean.shape}, rows {(spec.horizon, spec.dim)}"
+            )
+        try:
+            return RowStatistics(mean=mean, std=std, from_measured=self.from_measured)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from error
+
+
+class WireWelcome(Fields, frozen=True, kw_only=True, tag="Welcome"):
+    """A `Welcome`."""
+
+    policy: Text
+    schema: dict[str, Any]
+    action_spec: dict[str, Any]
+    tasks: list[Text]
+    samplers: list[Literal[*_SAMPLERS_BY_NAME]]  # type: ignore[valid-type]
+    max_inference_delay: Count
+    recipe: Text
+    roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
+    execution_horizon: Annotated[int, Meta(ge=1, le=MAX_HORIZON)] | None
+    temporal_ensemble: Finite | None
+    row_statistics: WireStatistics | None
+    heartbeat_ns: Annotated[int, Meta(ge=MIN_HEARTBEAT_NS, le=MAX_HEARTBEAT_NS)]
+
+    @classmethod
+    def of(cls, welcome: Welcome, arrays: ArrayWriter) -> "WireWelcome":
+        can, rolled = welcome.capabilities, welcome.capabilities.roll_forward
+        return cls(
+            policy=welcome.policy,
+            schema=welcome.schema.to_dict(),
+            action_spec=welcome.action_spec.to_dict(),
+            tasks=list(welcome.tasks),
+            samplers=[part.__name__ for part in can.samplers],
+            max_inference_delay=can.max_inference_delay,
+            recipe=can.recipe,
+            roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
+            execution_horizon=can.execution_horizon,
+            temporal_ensemble=can.temporal_ensemble,
+            row_statistics=None
+            if can.row_statistics is None
+            else WireStatistics.of(can.row_statistics, arrays),
+            heartbeat_ns=welcome.heartbeat_ns,
+        )
+
+    def message(self, arrays: ArrayReader) -> Welcome:
+        spec = _from_dict(ActionSpec.from_dict, self.action_spec, "action_spec")
+        return Welcome(
+            policy=self.policy,
+            schema=_from_dict(Schema.from_dict, self.schema, "schema"),
+            action_spec=spec,
+            tasks=tuple(self.tasks),
+            capabilities=Capabilities(
+                samplers=tuple(_SAMPLERS_BY_NAME[name] for name in self.samplers),
+                max_inference_delay=self.max_inference_delay,
+                recipe=self.recipe,
+                roll_forward=self._roll_forward(),
+                execution_horizon=self.execution_horizon,
+                temporal_ensemble=self.temporal_ensemble,
+                row_statistics=None
+                if self.row_statistics is None
+                else self.row_statistics.value(arrays, spec),
+            ),
+            heartbeat_ns=self.heartbeat_ns,
+        )
+
+    def _roll_forward(self) -> RollForward | None:
+        if self.roll_forward is None:
+            return None
+        part: RollForward = _ROLL_PARTS[type(self.roll_forward)](**asdict(self.roll_forward))
+        if isinstance(part, TrackingLag) and not 0.0 < part.time_constant_s < math.inf:
+            raise ProtocolError(f"a time constant is positive and finite, got {part.time_constant_s} s")
+        return part
+
+
+Form = WireRequest | WireReply | WireHello | WireWelcome
+
+
+def _vector(numbers: Sequence[float]) -> np.ndarray:
+    vector = np.array(numbers, dtype=np.float64)
+    vector.flags.writeable = False
+    return vector
+
+
+def _from_dict[T](build: Callable[[dict], T], value: dict, name: str) -> T:
+    try:
+        return build(value)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ProtocolError(f"{name} is malformed: {error}") from error

@@ -1,0 +1,1 @@
+"""Demonstrations of the scripted experts."""

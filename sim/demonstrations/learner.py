@@ -1,0 +1,45 @@
+"""A policy as a planner, to be shown what an expert would do where the policy leads."""
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.method.sampler_parts import ClampedPrefix
+from robot_runtime.core.policy import Policy
+from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.core.values.state import Observation
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError
+
+
+class Learner:
+    """Plans as a policy does that goes on from committed rows; the same seed, the same plans in turn."""
+
+    def __init__(self, policy: Policy, *, robot: Schema, seed: int) -> None:
+        """
+        robot: what it is shown.
+        SchemaMismatchError: it needs something else.
+        InvalidValueError: it cannot go on from committed rows.
+        """
+        wrong = mismatches(robot=robot, policy=policy.schema)
+        if wrong:
+            raise SchemaMismatchError(f"policy {policy.name!r} cannot drive this robot: " + "; ".join(wrong))
+        if ClampedPrefix not in policy.samplers:
+            raise InvalidValueError(
+                f"policy {policy.name!r} was not trained to go on from committed rows, and a learner has to "
+                "(recipe prefix, or mixed-schedule)"
+            )
+        self._policy = policy
+        self._rng = np.random.default_rng(seed)
+
+    def plan(
+        self, observation: Observation, committed: Float[np.ndarray, "d D"] | None = None
+    ) -> Float[np.ndarray, "32 D"]:
+        """As `Expert.plan`; more committed rows than it was trained for are planned anew."""
+        d = 0 if committed is None else min(len(committed), self._policy.max_inference_delay)
+        blocks = self._policy.infer(
+            observation,
+            prev_action_chunk=committed,
+            inference_delay=d,
+            sampler=ClampedPrefix(),
+            seed=int(self._rng.integers(2**31)),
+        )
+        return np.concatenate([np.array(rows) for rows in blocks])

@@ -1,0 +1,211 @@
+"""A simulated robot led by rows of numbers, tick by tick and within its limits, as an executor leads it.
+
+    plan, seen from an observation  --- to_world --->  rows that hold whatever the robot does
+                                    <-- from_world --
+
+An arm on a table is led by joint positions, which do not depend on where it looked; of a mobile robot's rows
+the base poses do.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+from msgspec import structs
+
+from robot_runtime.core.plan.limiter import Limiter
+from robot_runtime.core.values.action import (
+    BasePoseCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+    command_at_state,
+)
+from robot_runtime.core.values.state import Image, Observation
+from robot_runtime.core.values.transforms import (
+    compose_planar,
+    interpolate_planar,
+    inverse_planar,
+    quaternion_from_rotation,
+    rotation_from_6d,
+)
+from sim.experts.mobile import MOBILE_SPEC
+from sim.experts.motion import DT_NS
+from sim.scene.clock import SimClock
+from sim.scene.drivers import sim_limits, sim_robot, sim_whole_body
+from sim.scene.task import Scorer
+from sim.scene.world import World
+
+TICK_NS = 10_000_000
+"""Spacing of the interpolated commands [ns]."""
+TICKS_PER_ROW = DT_NS // TICK_NS
+Rows = Float[np.ndarray, "n D"]
+Numbers = Float[np.ndarray, " D"]
+
+
+class RobotRollout(Protocol):
+    """What demonstrations are made with."""
+
+    world: World
+
+    def observe(self) -> tuple[Observation, Observation]:
+        """What the robot observes now, and the same without its tracker's errors."""
+        ...
+
+    def to_world(self, rows: Rows, observation: Observation) -> Rows:
+        """Rows seen from an observation as they are led."""
+        ...
+
+    def from_world(self, rows: Rows, observation: Observation) -> Rows:
+        """Inverse of `to_world`."""
+        ...
+
+    def off_course(
+        self, rows: Rows, drift: Float[np.ndarray, " m"], *, num_rows: int, first: int = 0
+    ) -> Rows:
+        """Led rows, off by `drift` from `num_rows` rows after the row `first` on."""
+        ...
+
+    def between(self, row: Numbers, next_row: Numbers, alpha: float) -> Numbers:
+        """What is commanded on the way from one led row to the next; fingers wait for the next."""
+        ...
+
+    def command(self, numbers: Numbers) -> Command:
+        """A led row as a command."""
+        ...
+
+    def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
+        """Command one tick; returns what the limits have left of it."""
+        ...
+
+
+Cameras = Callable[[World], Mapping[str, Image]]
+"""Takes a picture with every camera, now."""
+
+
+def led_robot(world: World, cameras: Cameras | None = None) -> RobotRollout:
+    """The robot of a world that has just been reset; cameras: what its observations show."""
+    return MobileRollout(world, cameras) if world.has_base else ArmRollout(world, cameras)
+
+
+def _with_pictures(observation: Observation, world: World, cameras: Cameras | None) -> Observation:
+    return observation if cameras is None else structs.replace(observation, images=cameras(world))
+
+
+def execute_row(robot: RobotRollout, scorer: Scorer, row: Numbers, next_row: Numbers) -> None:
+    """Command one row: straight to the next row, gripper held, within limits."""
+    t_obs_ns = robot.world.t_ns
+    for k in range(TICKS_PER_ROW):
+        robot.send(scorer, robot.between(row, next_row, k / TICKS_PER_ROW), t_obs_ns)
+
+
+def _rise(num: int, *, num_rows: int, first: int) -> Float[np.ndarray, " n"]:
+    """Share of an offset that each of `num` rows has: none up to row `first`, all after `num_rows` more."""
+    return np.sin(0.5 * np.pi * np.clip((np.arange(num) - first) / num_rows, 0.0, 1.0)) ** 2
+
+
+class ArmRollout:
+    """The arm on its table; rows are joint positions (7) [rad] and gripper width [m]."""
+
+    def __init__(self, world: World, cameras: Cameras | None = None) -> None:
+        self.world, self._cameras = world, cameras
+        self._limiter = Limiter(sim_limits(has_base=False), period_ns=TICK_NS)
+        self._limiter.reset(self.command(np.array([*world.q, world.gripper_width])), world.t_ns)
+
+    def observe(self) -> tuple[Observation, Observation]:
+        observation = _with_pictures(self.world.observe(), self.world, self._cameras)
+        return observation, observation
+
+    def to_world(self, rows: Rows, observation: Observation) -> Rows:
+        return rows
+
+    def from_world(self, rows: Rows, observation: Observation) -> Rows:
+        return rows
+
+    def off_course(self, rows: Rows, drift: Float[np.ndarray, "3"], *, num_rows: int, first: int = 0) -> Rows:
+        """drift: of the hand, in B [m]."""
+        J = self.world.kinematics.jacobian(rows[first, :7])
+        offset = np.linalg.pinv(J) @ np.concatenate([drift, np.zeros(3)])
+        out = rows.copy()
+        out[:, :7] += np.outer(_rise(len(rows), num_rows=num_rows, first=first), offset)
+        return out
+
+    def between(self, row: Numbers, next_row: Numbers, alpha: float) -> Numbers:
+        return np.array([*((1.0 - alpha) * row[:7] + alpha * next_row[:7]), row[7]])
+
+    def command(self, numbers: Numbers) -> Command:
+        return Command(arm=JointCommand(q=numbers[:7]), gripper=GripperCommand(width=float(numbers[7])))
+
+    def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
+        world = self.world
+        command, _ = self._limiter.limit(self.command(numbers), world.t_ns)
+        assert isinstance(command.arm, JointCommand)
+        assert command.gripper is not None
+        world.set_joint_target(command.arm.q)
+        world.set_gripper_target(command.gripper.width)
+        scorer.on_tick(world.t_ns, world, command, t_obs_ns)
+        world.advance_to(world.t_ns + TICK_NS)
+        return np.array([*command.arm.q, command.gripper.width])
+
+
+class MobileRollout:
+    """Arm and base; rows as in `MOBILE_SPEC`, with the base's poses in odometry's world once they are led."""
+
+    def __init__(self, world: World, cameras: Cameras | None = None) -> None:
+        self.world, self._clock, self._cameras = world, SimClock(), cameras
+        self._clock.sleep_until_ns(world.t_ns)
+        whole_body = sim_whole_body(world)
+        assert whole_body is not None
+        self._robot, self._whole_body = sim_robot(world, self._clock), whole_body
+        self._state = self._robot.read()
+        self._whole_body.reset(self._state.q, world.t_ns)
+        self._limiter = Limiter(sim_limits(has_base=True), period_ns=TICK_NS)
+        here = self._whole_body.resolve(command_at_state(MOBILE_SPEC, self._state), self._state, world.t_ns)
+        self._limiter.reset(here, world.t_ns)
+
+    def observe(self) -> tuple[Observation, Observation]:
+        seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
+        return seen, self.world.observe(self._state, exact=True)
+
+    def to_world(self, rows: Rows, observation: Observation) -> Rows:
+        return self._moved(rows, np.asarray(observation.state.x_WB))
+
+    def from_world(self, rows: Rows, observation: Observation) -> Rows:
+        return self._moved(rows, inverse_planar(np.asarray(observation.state.x_WB)))
+
+    def _moved(self, rows: Rows, x: Float[np.ndarray, "3"]) -> Rows:
+        out = rows.copy()
+        out[:, :3] = [compose_planar(x, row) for row in rows[:, :3]]
+        return out
+
+    def off_course(self, rows: Rows, drift: Float[np.ndarray, "6"], *, num_rows: int, first: int = 0) -> Rows:
+        """drift: of the hand in B [m], then of the base (x, y, yaw) [m, m, rad]."""
+        out, rise = rows.copy(), _rise(len(rows), num_rows=num_rows, first=first)
+        out[:, 3:6] += np.outer(rise, drift[:3])
+        out[:, :3] += np.outer(rise, drift[3:])
+        return out
+
+    def between(self, row: Numbers, next_row: Numbers, alpha: float) -> Numbers:
+        out = (1.0 - alpha) * row + alpha * next_row
+        out[:3], out[12] = interpolate_planar(row[:3], next_row[:3], alpha), row[12]
+        return out
+
+    def command(self, numbers: Numbers) -> Command:
+        R_BE = rotation_from_6d(numbers[6:12])
+        return Command(
+            arm=PoseCommand(p_BE=numbers[3:6], quat_BE=quaternion_from_rotation(R_BE)),
+            base=BasePoseCommand(x_WB=numbers[:3]),
+            gripper=GripperCommand(width=float(numbers[12])),
+        )
+
+    def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
+        now_ns = self.world.t_ns
+        resolved = self._whole_body.resolve(self.command(numbers), self._state, now_ns)
+        sent, _ = self._limiter.limit(resolved, now_ns)
+        self._robot.write(sent)
+        scorer.on_tick(now_ns, self.world, sent, t_obs_ns)
+        self._clock.sleep_until_ns(now_ns + TICK_NS)
+        self._state = self._robot.read()
+        return numbers

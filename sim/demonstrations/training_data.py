@@ -1,0 +1,131 @@
+"""Demonstrations as a network is to learn them: by which labels, and what of the scene it is shown."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from policies.flow.checkpoint import Checkpoint
+from policies.flow.dataset import Demonstration
+from policies.flow.features import FeatureConfig
+from policies.flow.labels import relabelled
+from policies.vision.estimator import Estimator
+from policies.vision.finetune import behind_estimator, estimated_schema, with_errors, with_estimates
+from policies.vision.train import EstimatorTrainConfig, train_estimator
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation
+from robot_runtime.errors import InvalidValueError
+from sim.demonstrations.random_views import random_views
+from sim.experts import action_spec_of
+from sim.experts.mobile import WORLD_SPEC
+from sim.tasks import make_task
+
+HAND_CAMERAS = ("wrist",)
+"""Those that the hand carries; the others are fixed to the base."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingData:
+    """Demonstrations, and what their rows and features are."""
+
+    demonstrations: Sequence[Demonstration]
+    schema: Schema
+    spec: ActionSpec
+    features: FeatureConfig
+    notes: Mapping[str, object] = field(default_factory=dict)
+    """What a checkpoint should say of how it came to them."""
+    init: Checkpoint | None = None
+    """The policy to go on from, told as they are."""
+
+
+def by_labels(
+    task_name: str, demonstrations: Sequence[Demonstration], labels: Literal["base", "world"]
+) -> TrainingData:
+    """The scene as the task's tracker measures it; a mobile robot's rows told in its base or in the world."""
+    task, spec = make_task(task_name), action_spec_of(task_name)
+    schema, in_world = task.schema, labels == "world"
+    if in_world:
+        demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
+        schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
+    points = () if task.observation_noise is None else task.observation_noise.points
+    features = FeatureConfig(points=points, use_world_pose=in_world)
+    return TrainingData(demonstrations=demonstrations, schema=schema, spec=spec, features=features)
+
+
+def learn_to_see(
+    task_name: str,
+    demonstrations: Sequence[Demonstration],
+    config: EstimatorTrainConfig,
+    *,
+    init: Estimator | None = None,
+    num_random_views: int,
+    on_random_view: Callable[[int], None],
+    on_step: Callable[[int, float], None],
+) -> tuple[Estimator, dict[str, float]]:
+    """An estimator trained on demonstrations with pictures of all cameras, of one size; its held-out errors.
+
+    init: one to go on from. num_random_views: see `random_views`; on_random_view is told how many there are.
+    """
+    task = make_task(task_name)
+    sizes = {name: image.pixels.shape for name, image in demonstrations[0].observation.images.items()}
+    cameras = {name: (height, width) for name, (height, width, _) in sizes.items()}
+    demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
+    if num_random_views:
+        drawn = random_views(task_name, demonstrated, num=num_random_views, seed=config.seed, cameras=cameras)
+        for glimpse in drawn:
+            seen.append(glimpse)
+            on_random_view(len(seen))
+    return train_estimator(
+        demonstrated,
+        config,
+        cameras=cameras,
+        on_hand=[name for name in cameras if name in HAND_CAMERAS],
+        points=() if task.observation_noise is None else task.observation_noise.points,
+        points_alike=task.observation_noise is not None and task.observation_noise.points_alike,
+        random_views=seen,
+        init=init,
+        on_step=on_step,
+    )
+
+
+def by_estimates(
+    task_name: str,
+    demonstrations: Sequence[Demonstration],
+    estimator: Estimator,
+    *,
+    more: Sequence[Demonstration] = (),
+    init: Checkpoint | None = None,
+    seed: int,
+) -> TrainingData:
+    """The scene as an estimator sees it.
+
+    demonstrations: with pictures; more: without, see `with_errors`, for which the seed is.
+    init: a policy of the task to go on from, told the scene or behind this estimator.
+    InvalidValueError: the policy is of another task.
+    """
+    task = make_task(task_name)
+    told = with_estimates(demonstrations, estimator)
+    schema = estimated_schema(task.schema, estimator)
+    start = init
+    if init is not None and init.schema.environment_state_dim != schema.environment_state_dim:
+        start = behind_estimator(init, told, schema)
+    if more:
+        recorded, points = [d.observation for d in demonstrations], estimator.network.config.points
+        told += with_errors(more, recorded, [d.observation for d in told], points=points, seed=seed)
+    return TrainingData(
+        demonstrations=told,
+        schema=schema,
+        spec=action_spec_of(task_name),
+        features=FeatureConfig() if start is None else start.feature_config,
+        init=start,
+        notes={"recorded": len(demonstrations)},
+    )
+
+
+def refuse_others(task_name: str, demonstrations: Sequence[Demonstration]) -> None:
+    """InvalidValueError: the demonstrations are of another task."""
+    shown = sorted({d.observation.task for d in demonstrations})
+    if shown != [(instruction := make_task(task_name).instruction)]:
+        raise InvalidValueError(
+            f"the datasets show {', '.join(map(repr, shown))}, {task_name} is {instruction!r}"
+        )

@@ -1,0 +1,1 @@
+"""Episodes under a virtual clock, and what they come to."""

@@ -1,0 +1,193 @@
+"""The server and the network of a virtual run: `DelayedPolicy` holds requests until their answers are due.
+
+Nothing is slept and nothing is computed early. An answer is worked out when the episode's clock reaches the
+first moment at which any of it could arrive, so many episodes can run ahead and be answered in one batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot_runtime.core.method.latency import LatencyEstimator
+from robot_runtime.core.method.overlap import OpenAnswers
+from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule, SamplerPart
+from robot_runtime.core.method.schedule import finish_steps
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import Answer, InferenceRequest, Policy, answers, answers_batches
+from robot_runtime.core.values.action import ActionSpec, ChunkPart
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.robot.probe import NUM_REQUESTS
+from sim.episodes.traces import SLOT_NS, LatencyTrace
+
+SAMPLING_SHARE = 0.5
+"""Share of a delay that the sampler takes; the rest is capture, encoding, network and the image encoder.
+
+    capture                     first call                   last of N calls
+       |------ (1 - share) ---------|------- share -------------|
+                                      1    2    3   ...         N    rows final after call k arrive here
+"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inference:
+    """An answer, and what it cost."""
+
+    answer: Answer
+    num_evaluations: float
+    """Passes of one chunk through the network; 0 for a policy that is a formula."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Waiting:
+    """A request whose answer is not worked out yet."""
+
+    request: ChunkRequest
+    captured_ns: int
+    delay_ns: int
+
+
+class DelayedPolicy:
+    """Delivers answers as late as a trace says; whoever runs the episode works them out when needed."""
+
+    def __init__(
+        self,
+        trace: LatencyTrace,
+        *,
+        spec: ActionSpec,
+        seed: int,
+        sampling_share: float = SAMPLING_SHARE,
+    ) -> None:
+        """spec: of the policy's rows. seed: of the episode; says where in the trace it begins."""
+        if not 0.0 <= sampling_share <= 1.0:
+            raise ValueError(f"the sampler's share of a delay lies in 0..1, got {sampling_share}")
+        self._trace, self._share = trace, sampling_share
+        self._horizon = spec.horizon
+        self._offset_ns = trace.offset_ns(seed)
+        self._open = OpenAnswers(spec)
+        self._waiting: dict[int, _Waiting] = {}
+        self._deadlines: dict[int, int] = {}
+        self._arrivals: list[tuple[int, ChunkPart]] = []
+        self.num_requests = 0
+        self.num_evaluations = 0.0
+        """Network calls for the answers that were needed; a request that is lost costs none."""
+        self.num_failed = 0
+
+    def probed(self, sampler: SamplerPart) -> LatencyEstimator:
+        """What a robot knows of the latency that has asked a few times, one by one, before its start.
+
+        A trace that starts with the episode has nothing before it: then the robot knows nothing.
+        """
+        latency, t_ns = LatencyEstimator(), self._offset_ns
+        if self._trace.starts_with_episode:
+            return latency
+        first = 1.0
+        if isinstance(sampler, HorizonAwareSchedule):
+            first = finish_steps(sampler, horizon=self._horizon)[0] / sampler.num_steps
+        for _ in range(NUM_REQUESTS):
+            delay_ns = self._trace.delay_ns(t_ns)
+            if delay_ns is not None:
+                latency.add(round(delay_ns * (1.0 - self._share + self._share * first)))
+            t_ns -= max(delay_ns or 0, SLOT_NS)
+        return latency
+
+    def submit(self, request: ChunkRequest, now_ns: int) -> None:
+        """Take a request; its delay counts from `now_ns`, when the observation was captured."""
+        self.num_requests += 1
+        self._deadlines[request.request_id] = now_ns + request.deadline_ns
+        delay_ns = self._trace.delay_ns(now_ns + self._offset_ns)
+        if delay_ns is not None:
+            self._waiting[request.request_id] = _Waiting(
+                request=request, captured_ns=now_ns, delay_ns=delay_ns
+            )
+
+    def needed(self, now_ns: int) -> ChunkRequest | None:
+        """A request of whose answer some rows may have arrived by now; None if all those are worked out."""
+        for waiting in self._waiting.values():
+            if waiting.captured_ns + round(waiting.delay_ns * (1.0 - self._share)) <= now_ns:
+                return self._open.shown(waiting.request)
+        return None
+
+    def answer(self, request_id: int, inference: Inference) -> None:
+        """Send an answer on its way."""
+        waiting, first_row = self._waiting.pop(request_id), 0
+        request, answer = waiting.request, inference.answer
+        self._open.add(request, np.concatenate(answer.blocks))
+        self.num_evaluations += inference.num_evaluations
+        # A sampler that stops early has not taken all the calls that the delay is for.
+        num_calls = max(answer.num_calls[-1], request.sampler.num_steps or 0)
+        for i, (rows, calls) in enumerate(zip(answer.blocks, answer.num_calls, strict=True)):
+            part = ChunkPart(
+                request_id=request_id,
+                epoch=request.epoch,
+                t_obs_ns=request.observation.t_obs_ns,
+                first_row=first_row,
+                rows=rows,
+                is_last=i == len(answer.blocks) - 1,
+            )
+            late_ns = round(waiting.delay_ns * (1.0 - self._share + self._share * calls / num_calls))
+            self._arrivals.append((waiting.captured_ns + late_ns, part))
+            first_row += len(rows)
+
+    def receive(self, now_ns: int) -> list[ChunkPart]:
+        """Parts that have arrived by now, in order."""
+        due = [part for t_ns, part in self._arrivals if t_ns <= now_ns]
+        self._arrivals = [arrival for arrival in self._arrivals if arrival[0] > now_ns]
+        for part in due:
+            if part.is_last:
+                self._deadlines.pop(part.request_id, None)
+        return due
+
+    def expired(self, now_ns: int) -> list[int]:
+        """Requests whose deadline has come before all of their answer; the rest of it is thrown away."""
+        out = [request_id for request_id, t_ns in self._deadlines.items() if t_ns <= now_ns]
+        for request_id in out:
+            del self._deadlines[request_id]
+            self._waiting.pop(request_id, None)
+            self._arrivals = [a for a in self._arrivals if a[1].request_id != request_id]
+        self.num_failed += len(out)
+        return out
+
+
+def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Inference]:
+    """The answers to requests of different robots with one sampler part, in one batch if the policy can.
+
+    One that cannot is a formula and makes no network calls: its rows come when a network's would.
+    """
+    if answers_batches(policy):
+        before = policy.num_evaluations
+        arguments = [
+            InferenceRequest(
+                observation=request.observation,
+                prev_action_chunk=request.prev_action_chunk,
+                inference_delay=request.inference_delay,
+                seed=request.seed,
+            )
+            for request in requests
+        ]
+        made = answers(policy, arguments, sampler=requests[0].sampler)
+        cost = (policy.num_evaluations - before) / len(requests)
+        return [Inference(answer=answer, num_evaluations=cost) for answer in made]
+    return [_infer(policy, request) for request in requests]
+
+
+def _infer(policy: Policy, request: ChunkRequest) -> Inference:
+    blocks = policy.infer(
+        request.observation,
+        prev_action_chunk=request.prev_action_chunk,
+        inference_delay=request.inference_delay,
+        sampler=request.sampler,
+        seed=request.seed,
+    )
+    return Inference(answer=_as_sampled(tuple(map(np.array, blocks)), request), num_evaluations=0.0)
+
+
+def _as_sampled(blocks: tuple[Float[np.ndarray, "n D"], ...], request: ChunkRequest) -> Answer:
+    """Rows in the blocks that the request's sampler finishes, each with its network calls."""
+    sampler, d = request.sampler, request.inference_delay
+    if not isinstance(sampler, HorizonAwareSchedule):
+        return Answer(blocks=blocks, num_calls=(sampler.num_steps or 1,) * len(blocks))
+    rows = np.concatenate(blocks)
+    calls = np.maximum(finish_steps(sampler, horizon=len(rows), inference_delay=d), 1)
+    starts = np.flatnonzero(np.diff(calls, prepend=0))
+    return Answer(blocks=tuple(np.split(rows, starts[1:])), num_calls=tuple(calls[starts].tolist()))

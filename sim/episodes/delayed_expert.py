@@ -1,0 +1,94 @@
+"""The physical limit under latency: the scripted expert, told everything the robot knows, late.
+
+At every row the expert gets the newest observation whose answer can be there, and what has been commanded
+since as a commitment; the row of its plan that is due next is executed.
+
+    t_obs                                    now      next row of the plan
+      |------------- delay(t_obs) -----------|          |
+      ●────────●────────●────────●────────●──┼──────────○          ● committed   ○ the expert's choice
+
+It plans at every row whatever the delay, so it is as if any number of requests were under way at once, and no
+policy samples its answer. Its commands pass the robot's limits, as any method's do: a plan that has changed
+asks for a jump, and no joint makes one. What it cannot do, information and robot do not allow to this expert.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.values.state import Observation
+from sim.demonstrations.rollout_robot import TICK_NS, TICKS_PER_ROW, ArmRollout
+from sim.experts import Expert, make_expert
+from sim.experts.motion import HORIZON
+from sim.scene.task import EpisodeScore
+from sim.scene.world import World
+
+DelayTrace = Callable[[int], int]
+"""From the capture of an observation to the arrival of its answer [ns], by time within the episode [ns]."""
+
+
+def constant_delay(delay_ns: int) -> DelayTrace:
+    """The same delay always; ValueError if it is negative."""
+    if delay_ns < 0:
+        raise ValueError(f"a delay is not negative, got {delay_ns} ns")
+    return lambda t_ns: delay_ns
+
+
+def run_delayed_expert(
+    world: World,
+    *,
+    seed: int,
+    delay: DelayTrace,
+    trace: list[np.ndarray] | None = None,
+) -> EpisodeScore:
+    """Score of one episode; the robot stands until the first answer is there.
+
+    trace: gets a snapshot of the world every row, for drawing.
+    """
+    world.reset(seed)
+    expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
+    seen: list[tuple[int, Observation]] = []
+    commanded: list[Float[np.ndarray, " 8"]] = []
+    path = np.tile([*world.q, world.gripper_width], (TICKS_PER_ROW, 1))
+    t_obs_ns: int | None = None
+    robot = ArmRollout(world)
+    while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
+        now = len(commanded)
+        if trace is not None and now % TICKS_PER_ROW == 0:
+            trace.append(world.snapshot())
+        seen.append((world.t_ns + delay(world.t_ns), world.observe()))
+        arrived = [observation for t_ns, observation in seen if t_ns <= world.t_ns]
+        if now % TICKS_PER_ROW == 0 and arrived:
+            t_obs_ns = arrived[-1].t_obs_ns
+            seen = [entry for entry in seen if entry[1].t_obs_ns >= t_obs_ns]
+            path = _next_row(expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS)
+        commanded.append(robot.send(scorer, path[now % TICKS_PER_ROW], t_obs_ns))
+    return scorer.score()
+
+
+def _next_row(
+    expert: Expert,
+    observation: Observation,
+    commanded: list[Float[np.ndarray, " 8"]],
+    num_ticks_ago: int,
+) -> Float[np.ndarray, "n 8"]:
+    """Commands of the ticks of a row, n = `TICKS_PER_ROW`, by a plan from that observation.
+
+    commanded: what was sent at every tick of the episode. Rows that were due before now are committed; the
+    way leads from the last command straight to the first row after them, and on from row to row. Past the
+    last row the robot stands.
+    """
+    d = -(-num_ticks_ago // TICKS_PER_ROW)
+    now = len(commanded)
+    seen = now - num_ticks_ago
+    if d >= HORIZON:
+        return np.tile(commanded[-1], (TICKS_PER_ROW, 1))
+    plan = expert.plan(observation, np.array(commanded[seen::TICKS_PER_ROW]) if d else None)
+    ticks, rows = seen + TICKS_PER_ROW * np.arange(d, HORIZON), plan[d:]
+    if commanded:
+        ticks, rows = np.insert(ticks, 0, now - 1), np.insert(rows, 0, commanded[-1], axis=0)
+    due = now + np.arange(TICKS_PER_ROW)
+    out = np.array([np.interp(due, ticks, column) for column in rows.T]).T
+    out[:, 7] = rows[np.searchsorted(ticks, due, side="right") - 1, 7]
+    return out

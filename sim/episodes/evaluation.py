@@ -1,0 +1,195 @@
+"""Many episodes of one kind: `EvaluationConfig`, and the processes that share them.
+
+A row of the comparison is not always a method of ours: the physical limit and a peer's engine meet the same
+tasks, seeds and traces.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
+from hashlib import sha256
+
+from policies.correction import head_for
+from policies.load import load_policy
+from robot_runtime.core.method.latency import LATENCY_QUANTILE
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan.correction import CorrectionHead
+from robot_runtime.core.policy import Policy
+from sim.episodes.delay import SAMPLING_SHARE
+from sim.episodes.delayed_expert import run_delayed_expert
+from sim.episodes.evaluate import CONTROL_PERIOD_NS, EpisodeResult, Play, play, play_together
+from sim.episodes.traces import LatencyTrace, constant
+from sim.episodes.workers import worker_pool
+from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
+from sim.lab.baselines.lerobot_rtc import Variant, run_peer_episode
+from sim.scene.world import World
+from sim.tasks import make_task
+
+_NEVER_NS = 10**15
+
+
+@dataclass(frozen=True)
+class DelayedExpert:
+    """The scripted expert on late observations, see `sim.episodes.delayed_expert`: no policy, no server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeRobotEngine:
+    """LeRobot's own engine with our policy, see `sim.lab.baselines.lerobot_rtc`."""
+
+    variant: Variant
+
+
+Contestant = Method | DelayedExpert | LeRobotEngine
+"""What runs an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What to run; the same configuration gives the same results, however many processes share the work."""
+
+    policy: str
+    """A shipped policy's name, or a checkpoint folder."""
+    task: str
+    method: Contestant
+    trace: LatencyTrace = field(default_factory=lambda: constant(0.0))
+    """From capture of an observation to the arrival of its answer."""
+    episodes: int = 100
+    first_seed: int = 10_000
+    """Episodes take the seeds from here on; training uses lower ones."""
+    control_period_ns: int = CONTROL_PERIOD_NS
+    sampling_share: float = SAMPLING_SHARE
+    group_size: int = 25
+    """Episodes that are answered together. Batches of another size round differently, in the last bit."""
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it as JSON has it; method and trace in words that tell any two apart."""
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "method": {part: repr(value) for part, value in vars(self.method).items()},
+            "trace": {"name": self.trace.name, "fingerprint": self.trace.fingerprint},
+        }
+
+    def groups(self) -> list[range]:
+        """The seeds of each group."""
+        end = self.first_seed + self.episodes
+        starts = range(self.first_seed, end, self.group_size)
+        return [range(start, min(start + self.group_size, end)) for start in starts]
+
+
+def policy_for(task: str, name: str) -> Policy:
+    """The scripted expert of the task, by the name it goes by, or what `load_policy` knows."""
+    return ExpertPolicy(task) if name == EXPERT_POLICY else load_policy(name)
+
+
+@cache
+def _worker_policy(task: str, name: str) -> Policy:
+    """The worker process's own policy, loaded at its first episode."""
+    policy = policy_for(task, name)
+    _set_up_torch()
+    return policy
+
+
+@cache
+def _worker_head(method: Method, policy: str, task: str) -> CorrectionHead | None:
+    """The worker process's own head, for methods that need one."""
+    return head_for(method, None if policy == EXPERT_POLICY else policy, task=task)
+
+
+def _set_up_torch() -> None:
+    """For a worker process: one thread, as processes share the cores, and the faster products.
+
+    Asked for bfloat16 products, torch goes to oneDNN, which has none for float32 on a core without AMX and
+    takes its own float32 ones: 3.1 ms a chunk instead of 5.0 (batch 24), rows the same to 3e-7 rad.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+
+
+def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
+    """One group of an evaluation, in this process."""
+    match config.method:
+        case Method() as method:
+            return _run_methods_group(config, method, seeds)
+        case DelayedExpert():
+            return list(_run_experts_group(config, seeds))
+        case LeRobotEngine(variant=variant):
+            return [_run_peers_episode(config, variant, seed) for seed in seeds]
+
+
+def try_out(config: EvaluationConfig) -> None:
+    """Begin the first episode, up to its first request: raises what all of them would raise."""
+    if isinstance(config.method, Method):
+        for begun in _plays(config, config.method, config.groups()[0][:1]):
+            next(begun)
+
+
+def _run_methods_group(config: EvaluationConfig, method: Method, seeds: range) -> list[EpisodeResult]:
+    policy = _worker_policy(config.task, config.policy)
+    return [episode.result for episode in play_together(policy, _plays(config, method, seeds))]
+
+
+def _plays(config: EvaluationConfig, method: Method, seeds: range) -> list[Play]:
+    policy = _worker_policy(config.task, config.policy)
+    head = _worker_head(method, config.policy, config.task)
+    return [
+        play(
+            policy,
+            task_name=config.task,
+            method=method,
+            seed=seed,
+            trace=config.trace,
+            control_period_ns=config.control_period_ns,
+            sampling_share=config.sampling_share,
+            correction_head=head,
+        )
+        for seed in seeds
+    ]
+
+
+def _run_experts_group(config: EvaluationConfig, seeds: range) -> Iterator[EpisodeResult]:
+    world = World(make_task(config.task))
+    for seed in seeds:
+        score = run_delayed_expert(world, seed=seed, delay=partial(_experts_delay_ns, config.trace, seed))
+        digest = sha256(repr(score).encode()).hexdigest()
+        yield EpisodeResult(seed=seed, score=score, summary={}, digest=digest)
+
+
+def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
+    delay_ns = trace.delay_ns(t_ns + trace.offset_ns(seed))
+    return _NEVER_NS if delay_ns is None else delay_ns
+
+
+def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) -> EpisodeResult:
+    """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
+    trace = config.trace
+    _set_up_torch()
+    episode = run_peer_episode(
+        config.policy,
+        task_name=config.task,
+        variant=variant,
+        seed=seed,
+        delay_ns=lambda t_ns: trace.delay_ns(t_ns + trace.offset_ns(seed)),
+        expected_delay_ns=trace.quantile_ns(LATENCY_QUANTILE),
+        lost_after_ns=trace.deadline_ns,
+        control_period_ns=config.control_period_ns,
+    )
+    return episode.result
+
+
+def evaluate(
+    config: EvaluationConfig,
+    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+    *,
+    workers: int = 2,
+) -> list[EpisodeResult]:
+    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
+    out: list[EpisodeResult] = []
+    with worker_pool(workers) as pool:
+        for results in pool.imap(partial(run_group, config), config.groups()):
+            out += results
+            for result in results:
+                on_episode(result)
+    return out

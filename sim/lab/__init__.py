@@ -1,0 +1,1 @@
+"""Comparisons of methods and of other people's engines, with their results."""

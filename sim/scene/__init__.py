@@ -1,0 +1,1 @@
+"""One simulated scene: model, world, cameras, drivers."""

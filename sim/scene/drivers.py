@@ -1,0 +1,252 @@
+"""The driver protocols on a simulated `World`: reading makes the world catch up with the clock."""
+
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+
+from drivers.fr3 import FR3_LIMITS
+from robot_runtime.clock import Clock
+from robot_runtime.core.plan.limits import Limits, MotionLimits
+from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
+from robot_runtime.core.robot import ArmState, BaseState
+from robot_runtime.core.values.action import (
+    NS_PER_S,
+    ArmCommand,
+    BaseCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    GripperCommand,
+    JointCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.state import Image
+from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_angle
+from robot_runtime.robot.robot import Robot
+from sim.scene.kinematics import NUM_JOINTS, Q_HOME
+from sim.scene.mobile_base import (
+    ACCELERATION_MAX,
+    POSE_GAIN,
+    SETPOINT_ACCELERATION,
+    SETPOINT_JERK,
+    SETPOINT_SPEED,
+    SPEED_MAX,
+    Odometry,
+    OdometryErrors,
+    twist_towards,
+)
+from sim.scene.model import SERVO_LAG_S
+from sim.scene.render import Renderer
+from sim.scene.task import CAMERA_SIZE
+from sim.scene.world import World
+
+NOISE_FRAMES = 64
+"""After so many pictures a simulated sensor's noise begins anew."""
+
+
+class SimArm:
+    """The FR3; lives in the one thread that steps the world."""
+
+    num_joints = NUM_JOINTS
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self._world, self._clock = world, clock
+
+    def read(self) -> ArmState:
+        """The arm now, that is at most one physics step ago."""
+        now_ns = self._clock.now_ns()
+        self._world.advance_to(now_ns)
+        q = self._world.q
+        return ArmState(t_ns=now_ns, q=q, dq=self._world.dq, X_BE=self._world.kinematics.forward(q))
+
+    def write(self, command: ArmCommand) -> ArmCommand:
+        """Set the servos; a pose out of reach comes back as the pose that is sent instead."""
+        self._world.advance_to(self._clock.now_ns())
+        match command:
+            case JointCommand(q=q):
+                return JointCommand(q=self._world.set_joint_target(q))
+            case PoseCommand():
+                start = self._world.data.ctrl[:NUM_JOINTS]
+                q = self._world.set_joint_target(self._world.kinematics.solve(command.X_BE, start))
+                X_BE = self._world.kinematics.forward(q)
+                return PoseCommand(p_BE=X_BE.translation, quat_BE=quaternion_from_rotation(X_BE.rotation))
+
+    def stop(self) -> None:
+        """Hold the position the arm has now."""
+        self._world.advance_to(self._clock.now_ns())
+        self._world.set_joint_target(self._world.q)
+
+
+class SimGripper:
+    """The two fingers; lives in the thread of the arm."""
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self._world, self._clock = world, clock
+
+    def read(self) -> float:
+        """Distance between the fingers now [m]."""
+        self._world.advance_to(self._clock.now_ns())
+        return self._world.gripper_width
+
+    def write(self, command: GripperCommand) -> GripperCommand:
+        """Close or open towards a width; returns the width the fingers will try to reach."""
+        self._world.advance_to(self._clock.now_ns())
+        return GripperCommand(width=self._world.set_gripper_target(command.width))
+
+    def stop(self) -> None:
+        """Keep the setpoint: an object that is held stays held."""
+
+
+class SimBase:
+    """The mobile base; lives in the thread of the arm.
+
+    Setpoints are kept within the base's limits. A pose setpoint is followed by its own velocity and a share
+    of what is missing by odometry. When no setpoint has come for `watchdog_ns` the base brakes by itself.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        *,
+        errors: OdometryErrors | None = None,
+        watchdog_ns: int = 80_000_000,
+    ) -> None:
+        """errors: of the odometry, drawn from the world's seed; it then counts from where the base stands.
+        None: odometry is the truth.
+        watchdog_ns: 40 ticks at 500 Hz, 8 at 100; a loop of 12 Hz or less never gets its base to drive.
+        """
+        self._world, self._clock, self._watchdog_ns = world, clock, watchdog_ns
+        none = OdometryErrors(scale=0.0, yaw_scale=0.0, noise=0.0)
+        start = None if errors is None else np.zeros(3)
+        self._odometry = Odometry(errors or none, seed=world.seed, x_WB=world.x_WB, start=start)
+        self._twist, self._sent_ns = np.zeros(3), world.t_ns
+        self._target: tuple[int, np.ndarray] | None = None
+
+    def read(self) -> BaseState:
+        """Odometry now."""
+        now_ns = self._clock.now_ns()
+        self._world.advance_to(now_ns)
+        x_WB = self._odometry.update(self._world.x_WB)
+        return BaseState(t_ns=now_ns, x_WB=x_WB, V_WB_B=self._odometry.twist(self._world.V_WB_B))
+
+    def write(self, command: BaseCommand) -> BaseCommand:
+        """Drive; returns the command that is sent: twists within the limits, poses as they came."""
+        now_ns = self._clock.now_ns()
+        self._world.advance_to(now_ns)
+        match command:
+            case BaseTwistCommand(V_WB_B=wanted):
+                self._target = None
+                return BaseTwistCommand(V_WB_B=self._drive(wanted, now_ns))
+            case BasePoseCommand(x_WB=target):
+                measured = self._odometry.update(self._world.x_WB)
+                wanted = twist_towards(target, measured, self._speed_of(target, now_ns), gain=POSE_GAIN)
+                self._drive(wanted, now_ns)
+                return command
+
+    def stop(self) -> None:
+        """Brake to a stand."""
+        self._world.advance_to(self._clock.now_ns())
+        self._twist, self._target = np.zeros(3), None
+        self._world.brake_base()
+
+    def _drive(self, wanted: np.ndarray, now_ns: int) -> np.ndarray:
+        """The twist that the limits leave of the one that is wanted; sent from now on."""
+        since_ns = now_ns - self._sent_ns
+        before = self._twist if since_ns < self._watchdog_ns else np.zeros(3)
+        change = ACCELERATION_MAX * min(since_ns, self._watchdog_ns) / NS_PER_S
+        twist = np.clip(wanted, -SPEED_MAX, SPEED_MAX)
+        self._twist, self._sent_ns = np.clip(twist, before - change, before + change), now_ns
+        self._world.set_base_twist(self._twist, until_ns=now_ns + self._watchdog_ns)
+        return self._twist
+
+    def _speed_of(self, target: np.ndarray, now_ns: int) -> np.ndarray:
+        """Velocity in the world of a pose setpoint, by the one before it."""
+        before, self._target = self._target, (now_ns, target)
+        if before is None or not 0 < now_ns - before[0] < self._watchdog_ns:
+            return np.zeros(3)
+        step = target - before[1]
+        step[2] = wrap_angle(step[2])
+        return step * (NS_PER_S / (now_ns - before[0]))
+
+
+def sim_robot(world: World, clock: Clock) -> Robot:
+    """All drivers of the robot that a world has; odometry errs as `OdometryErrors` has it by default."""
+    base = SimBase(world, clock, errors=OdometryErrors()) if world.has_base else None
+    return Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock), base=base)
+
+
+def sim_limits(*, has_base: bool) -> Limits:
+    """What a simulated robot may be told: the FR3's limits, and those of its base if it has one.
+
+    The base keeps to its own speed and acceleration (`SimBase`), whatever its setpoint does. The setpoint's
+    limits are far wider: plans count from the measured base, and one that was held back here and lags there
+    would be led back again by every chunk.
+    """
+    if not has_base:
+        return FR3_LIMITS
+    base = MotionLimits(speed=SETPOINT_SPEED, acceleration=SETPOINT_ACCELERATION, jerk=SETPOINT_JERK)
+    return replace(FR3_LIMITS, base=base)
+
+
+def sim_whole_body(world: World) -> WholeBody | None:
+    """What resolves the hand against the measured base; None for a robot on a table."""
+    if not world.has_base:
+        return None
+    gains = WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=SERVO_LAG_S)
+    return WholeBody(kinematics=world.kinematics, limits=FR3_LIMITS, gains=gains)
+
+
+class SimCamera:
+    """One camera of the scene at a fixed rate; lives in a thread of its own if you like.
+
+    frame   0        1             2
+    time    start    start+period  start+2*period   ...
+
+    The lowest bit of every pixel is noise: as from a sensor, no picture of a still scene is the one before.
+    A late reader skips frames and never gets a burst. The picture shows what the world last computed; the
+    camera never steps it. The OpenGL context is made by the first `read`, in the thread that reads.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        *,
+        name: str,
+        size: tuple[int, int] = CAMERA_SIZE,
+        rate_hz: float = 20.0,
+    ) -> None:
+        self._world, self._clock = world, clock
+        self.name, self.size = name, size
+        self._camera_id = mujoco.mj_name2id(world.model, mujoco.mjtObj.mjOBJ_CAMERA, name)
+        if self._camera_id < 0:
+            names = [world.model.camera(i).name for i in range(world.model.ncam)]
+            raise ValueError(f"the scene has cameras {', '.join(names)}, not {name!r}")
+        self._period_ns = round(1e9 / rate_hz)
+        self._next_ns = world.t_start_ns
+        self._renderer: Renderer | None = None
+        draws = np.random.default_rng(list(name.encode()))
+        self._noise = draws.integers(0, 2, (size[0], size[1] + NOISE_FRAMES, 3), dtype=np.uint8)
+        self._num_read = 0
+
+    def read(self) -> Image:
+        """Wait until the next frame is due, then draw it; RenderingUnavailableError without OpenGL."""
+        self._clock.sleep_until_ns(self._next_ns)
+        now_ns = self._clock.now_ns()
+        num_late = max(0, (now_ns - self._next_ns) // self._period_ns)
+        self._next_ns += (num_late + 1) * self._period_ns
+        if self._renderer is None:
+            self._renderer = Renderer(self._world.model, size=self.size)
+        pixels = self._renderer.render(self._world.snapshot(), self.name)
+        return Image(t_ns=now_ns, pixels=pixels ^ self._next_noise())
+
+    def _next_noise(self) -> np.ndarray:
+        first, self._num_read = self._num_read % NOISE_FRAMES, self._num_read + 1
+        return self._noise[:, first : first + self.size[1]]
+
+    def close(self) -> None:
+        """Give the OpenGL context back; call it in the thread that read."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None

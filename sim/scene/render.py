@@ -1,0 +1,133 @@
+"""Pictures of a world's snapshots, offscreen by EGL, and videos made of them."""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from robot_runtime.core.values.state import Image
+from robot_runtime.errors import RobotRuntimeError
+from sim.scene.world import World, show_snapshot
+from sim.tasks import make_task
+
+
+class RenderingUnavailableError(RobotRuntimeError):
+    """This machine cannot draw offscreen."""
+
+
+def _make_context(width: int, height: int):
+    """An EGL context, current in this thread.
+
+    Taken from `mujoco.egl` itself: `mujoco.Renderer` chooses its backend from MUJOCO_GL when mujoco is
+    imported, which is too early for a library to have a say.
+    """
+    try:
+        from mujoco.egl import GLContext
+
+        context = GLContext(width, height)
+        context.make_current()
+    except Exception as error:
+        raise RenderingUnavailableError(
+            f"cannot draw offscreen: EGL gave {type(error).__name__}: {error}; "
+            "install libegl1, libgl1, libegl-mesa0 and libgl1-mesa-dri, or run without cameras"
+        ) from error
+    return context
+
+
+class Renderer:
+    """Draws snapshots of one model; belongs to the thread that made it.
+
+    Close it there: one that is left to the garbage collector frees its buffers in whatever OpenGL context
+    is current, and another renderer goes blank.
+
+    No shadows, reflections or multisampling: on a software renderer they cost more than the picture.
+    """
+
+    def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int] = (224, 224)) -> None:
+        self.height, self.width = size
+        self._model = model
+        self._is_closed = False
+        self._data = mujoco.MjData(model)
+        samples = model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight
+        self._gl = _make_context(self.width, self.height)
+        model.vis.quality.offsamples = 0
+        model.vis.global_.offwidth, model.vis.global_.offheight = self.width, self.height
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight = samples
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._scene = mujoco.MjvScene(model, maxgeom=500)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        self._options = mujoco.MjvOption()
+        self._camera = mujoco.MjvCamera()
+        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+
+    def render(self, snapshot: Float[np.ndarray, " P"], camera: str) -> UInt8[np.ndarray, "h w 3"]:
+        """What the named camera sees, RGB with row 0 on top."""
+        show_snapshot(self._model, self._data, snapshot)
+        self._camera.fixedcamid = self._model.camera(camera).id
+        mujoco.mjv_updateScene(
+            self._model,
+            self._data,
+            self._options,
+            None,
+            self._camera,
+            mujoco.mjtCatBit.mjCAT_ALL,
+            self._scene,
+        )
+        self._gl.make_current()
+        viewport = mujoco.MjrRect(0, 0, self.width, self.height)
+        mujoco.mjr_render(viewport, self._scene, self._context)
+        pixels = np.empty((self.height, self.width, 3), dtype=np.uint8)
+        mujoco.mjr_readPixels(pixels, None, viewport, self._context)
+        return np.ascontiguousarray(pixels[::-1])
+
+    def close(self) -> None:
+        """Free the OpenGL context; the renderer is of no use afterwards. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._gl.make_current()
+        self._context.free()
+        self._gl.free()
+
+    def __enter__(self) -> "Renderer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def take_pictures(world: World, cameras: Mapping[str, tuple[int, int]]) -> dict[str, Image]:
+    """What each camera shows now; cameras: (height, width) by name [pixels]. The world's thread calls it."""
+    snapshot = world.snapshot()
+    return {
+        name: Image(t_ns=world.t_ns, pixels=_renderer(world.task.name, size).render(snapshot, name))
+        for name, size in cameras.items()
+    }
+
+
+@cache
+def _renderer(task_name: str, size: tuple[int, int]) -> Renderer:
+    """This process's own for all worlds of a task, which differ in where things are; never closed."""
+    return Renderer(World(make_task(task_name)).model, size=size)
+
+
+def write_video(path: Path, frames: Iterable[UInt8[np.ndarray, "h w 3"]], *, rate_hz: int = 25) -> None:
+    """Write RGB frames with even height and width as an mp4 (h264, or mpeg4 where that is missing)."""
+    import av
+
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    with av.open(str(path), mode="w") as container:
+        stream = container.add_stream(codec, rate=Fraction(rate_hz))
+        assert isinstance(stream, av.VideoStream)
+        stream.pix_fmt = "yuv420p"
+        for i, pixels in enumerate(frames):
+            if i == 0:
+                stream.height, stream.width = pixels.shape[:2]
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
