@@ -25,9 +25,14 @@ def plain(lines: Iterable[Sequence[str]], words: Mapping[str, str] = MappingProx
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """In Markdown; the first column to the left, all others to the right."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
+    """In Markdown; figures to the right, words to the left."""
+    lines = list(lines)
+    rule = ["---:" if all(map(_is_figure, column)) else "---" for column in zip(*lines, strict=True)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+
+
+def _is_figure(cell: str) -> bool:
+    return cell.lstrip("*+-")[:1].isdigit() or cell == NOTHING
 
 
 def share(value: float, interval: Sequence[float] | None = None) -> str:

@@ -74,10 +74,7 @@ def cost(task: str) -> str:
 
 
 def _recipe(row: Row) -> str:
-    """`plain ×3`: of three training seeds."""
-    kinds = {name.rpartition("-")[0] for name in row.recipes}
-    number = len(row.recipes)
-    return ", ".join(sorted(kinds)) + (f" ×{number}" if number > 1 else "")
+    return ", ".join(sorted({name.rpartition("-")[0] for name in row.recipes}))
 
 
 def _mean(value: Estimate | None, digits: int) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import robot_runtime
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MOST_LINES = {"README.md": 200}
@@ -45,3 +47,11 @@ def test_every_file_that_is_named_is_there(page):
         for name in named
         if not name.startswith(made) and not any((folder / name).exists() for folder in folders)
     ] == []
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
+    named = re.findall(
+        r"^\.\. auto\w+:: robot_runtime\.(\w+)|^\.\. data:: robot_runtime\.(\w+)", pages, re.MULTILINE
+    )
+    assert sorted(filter(None, (name for pair in named for name in pair))) == sorted(robot_runtime.__all__)
