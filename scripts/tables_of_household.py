@@ -62,6 +62,12 @@ def vision() -> str:
     return table(["delay", *(f"`{task}`" for task in TASKS), "all four"], lines)
 
 
+def number(task: str, trace: str, *method: str) -> str:
+    """For a sentence: success in per cent; task: one of them, or all."""
+    rows = [row for at, row in _of(" ".join(method), trace).items() if task in (at, "all")]
+    return f"{100 * sum(row.successes for row in rows) / sum(row.episodes for row in rows):.0f}"
+
+
 def success_of(method: str, trace: str) -> str:
     """Over all tasks."""
     return _success(list(_of(method, trace).values()))
