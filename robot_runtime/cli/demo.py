@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from policies.correction import head_for
+from robot_runtime.cli.log_file import WarningSummary, logged_to
 from robot_runtime.cli.options import (
     Maybe,
     MethodName,
@@ -25,7 +26,6 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.run import refuse_fault
-from robot_runtime.cli.run_log import RunLog, logged_to
 from robot_runtime.core.method.capabilities import Capabilities, resolve_method
 from robot_runtime.core.method.choose import DEFAULT, Auto, Default, default_for, method_or_choice
 from robot_runtime.core.method.table import Method
@@ -168,7 +168,7 @@ class Demo:
         """The baseline, and the method that is shown beside it."""
         return self.baseline or SHOWS[self.show].baseline, self.method
 
-    def _run_task(self, task: str, log: RunLog) -> "dict[str, Episode]":
+    def _run_task(self, task: str, log: WarningSummary) -> "dict[str, Episode]":
         """Each method in turn; what is worth knowing of a run stands below its bar."""
         from robot_runtime.server.process import ServerProcess
 
@@ -176,7 +176,7 @@ class Demo:
         with ServerProcess(task, delay_ms=self.delay_ms) as server:
             return dict(self._run(task, name, server.address, log) for name in self._methods)
 
-    def _run(self, task: str, name: str, server: str, log: RunLog) -> "tuple[str, Episode]":
+    def _run(self, task: str, name: str, server: str, log: WarningSummary) -> "tuple[str, Episode]":
         """One run, and what to call it."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
