@@ -41,6 +41,8 @@ NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\
 NUMBERS: Mapping[str, Callable[..., str]] = {
     "lab": tables_of_methods.number,
     "mobile": tables_of_household.number,
+    "times": tables_of_speed.times,
+    "chunks": tables_of_speed.chunks,
 }
 FILE = re.compile(r"(<!-- file: (?P<name>[\w./-]+) -->\n).*?(<!-- end of file -->)", re.DOTALL)
 
