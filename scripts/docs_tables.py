@@ -4,6 +4,8 @@
     ...                         what stands here is written from sim/lab/results
     <!-- end of table -->
 
+    90<!-- lab: strike pipelined-faster 400ms --> % succeed         a number of a sentence
+
     <!-- file: examples/own_robot.py -->
     ...                         and here stands that file, for README.md, which no builder makes
     <!-- end of file -->
@@ -35,6 +37,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **tables_of_readme.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\s+-->")
+NUMBERS: Mapping[str, Callable[..., str]] = {
+    "lab": tables_of_methods.number,
+    "mobile": tables_of_household.number,
+    "times": tables_of_speed.times,
+    "chunks": tables_of_speed.chunks,
+}
 FILE = re.compile(r"(<!-- file: (?P<name>[\w./-]+) -->\n).*?(<!-- end of file -->)", re.DOTALL)
 
 
@@ -65,7 +74,12 @@ def pages() -> list[Path]:
 def written(page: str) -> str:
     """The page with every table as its figures say."""
     page = PLACE.sub(lambda place: f"{place[1]}{_table(place['name'])}\n{place[3]}", page)
+    page = NUMBER.sub(lambda number: f"{_number(number)}{number[0][number[0].index('<') :]}", page)
     return FILE.sub(lambda place: f"{place[1]}{_code(ROOT / place['name'])}\n{place[3]}", page)
+
+
+def _number(found: re.Match[str]) -> str:
+    return NUMBERS[found["source"]](*found["words"].split())
 
 
 def _code(path: Path) -> str:

@@ -5,7 +5,7 @@ from functools import cache, partial
 
 from tables import commands, plain, share, table
 
-from sim.episodes.statistics import wilson_interval
+from robot_runtime.evaluation.statistics import wilson_interval
 from sim.lab.household_page import averages, by_task, label_gains
 from sim.lab.page import RESULTS, read_json
 from sim.lab.scores import Row
@@ -60,6 +60,12 @@ def vision() -> str:
         for delay, found in (("0 ms", _of(VISION, "0ms")), ("300 ms", _of(VISION, "300ms")))
     ]
     return table(["delay", *(f"`{task}`" for task in TASKS), "all four"], lines)
+
+
+def number(task: str, trace: str, *method: str) -> str:
+    """For a sentence: success in per cent; task: one of them, or all."""
+    rows = [row for at, row in _of(" ".join(method), trace).items() if task in (at, "all")]
+    return f"{100 * sum(row.successes for row in rows) / sum(row.episodes for row in rows):.0f}"
 
 
 def success_of(method: str, trace: str) -> str:

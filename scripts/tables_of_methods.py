@@ -39,6 +39,16 @@ def success_of(task: str, method: str, trace: str) -> str:
     return _success(_rows().get((task, method, trace)))
 
 
+def number(task: str, method: str, trace: str, figure: str = "success") -> str:
+    """For a sentence: success in per cent, `done` in seconds, an error in millimetres."""
+    row = _rows()[task, method, trace]
+    if figure == "success":
+        return f"{100 * row.success:.0f}"
+    if figure == "done":
+        return _mean(row.completion, 1)
+    return f"{1e3 * row.figures[figure].mean:.{1 if 'mean' in figure else 0}f}"
+
+
 def _compared(methods: Iterable[str], traces: Iterable[str], tasks: Iterable[str] = TASKS) -> str:
     """A line for each task and delay, a column for each method."""
     methods, found = tuple(methods), _rows()

@@ -194,6 +194,26 @@ def _of_model(model: str, robots: int, of: Mapping[str, dict], before: Mapping[t
     ]
 
 
+def times(path: str, over: str, payload: str, pace: str) -> str:
+    """For a sentence: how many times as long one path of `bench peers` takes as another, p50."""
+    p50 = {
+        row["path"]: row["p50"]
+        for row in result("bench-peers")["rows"]
+        if row["payload"][0] == payload and row["pace"].replace(" ", "") == pace
+    }
+    return f"{p50[path] / p50[over]:.1f}"
+
+
+def chunks(model: str, robots: str, over: str = "") -> str:
+    """Chunks a second with so many robots; over: how many times as many as with so many."""
+    rate = {
+        str(row["robots"]): 1e3 * row["robots"] / row["p50_ms"]
+        for row in result("bench-gpu")["rows"]
+        if row["model"] == model and row["stage"] == "whole chunk"
+    }
+    return f"{rate[robots] / rate[over]:.1f}" if over else f"{rate[robots]:.0f}"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "loop": loop,
     "lateness": lateness,

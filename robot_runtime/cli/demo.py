@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
+from robot_runtime.cli.log_file import WarningSummary, logged_to
 from robot_runtime.cli.options import (
     Maybe,
     MethodName,
@@ -24,7 +25,6 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.run import refuse_fault
-from robot_runtime.cli.run_log import RunLog, logged_to
 from robot_runtime.core.method.capabilities import Capabilities, resolve_method
 from robot_runtime.core.method.choose import DEFAULT, Auto, Default, default_for, method_or_choice
 from robot_runtime.core.method.table import Method
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from robot_runtime.core.executor import Tick
+    from robot_runtime.evaluation.result import Episode
     from robot_runtime.wire.messages import Welcome
-    from sim.episodes.evaluate import Episode
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Demo:
         """The baseline, and the method that is shown beside it."""
         return self.baseline or SHOWS[self.show].baseline, self.method
 
-    def _run_task(self, task: str, log: RunLog) -> "dict[str, Episode]":
+    def _run_task(self, task: str, log: WarningSummary) -> "dict[str, Episode]":
         """Each method in turn; what is worth knowing of a run stands below its bar."""
         from robot_runtime.server.process import ServerProcess
 
@@ -176,7 +176,7 @@ class Demo:
         with ServerProcess(task, delay_ms=self.delay_ms) as server:
             return dict(self._run(task, name, server.address, log) for name in self._methods)
 
-    def _run(self, task: str, name: str, server: str, log: RunLog) -> "tuple[str, Episode]":
+    def _run(self, task: str, name: str, server: str, log: WarningSummary) -> "tuple[str, Episode]":
         """One run, and what to call it."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -283,7 +283,7 @@ def _row(show: _Show, task: str, method: str, episode: "Episode") -> list[str]:
 
 
 def _episode_figures(episode: "Episode") -> dict:
-    from sim.episodes.statistics import summarise
+    from robot_runtime.evaluation.statistics import summarise
 
     figures = summarise([episode.result])
     return {**figures, "completion_s": episode.result.score.completion_s}

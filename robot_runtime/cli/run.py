@@ -32,7 +32,7 @@ from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from robot_runtime.core.executor import Tick
-    from sim.episodes.evaluate import Episode
+    from robot_runtime.evaluation.result import Episode
 
 
 @dataclass(frozen=True, kw_only=True)

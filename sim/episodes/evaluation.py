@@ -17,11 +17,14 @@ from robot_runtime.core.method.latency import LATENCY_QUANTILE
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import CorrectionHead
 from robot_runtime.core.policy import Policy
-from sim.episodes.delay import SAMPLING_SHARE
+from robot_runtime.evaluation.delay import SAMPLING_SHARE
+from robot_runtime.evaluation.loop import Play, play_together
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.traces import LatencyTrace, constant
+from robot_runtime.evaluation.workers import worker_pool
 from sim.episodes.delayed_expert import run_delayed_expert
-from sim.episodes.evaluate import CONTROL_PERIOD_NS, EpisodeResult, Play, play, play_together
-from sim.episodes.traces import LatencyTrace, constant
-from sim.episodes.workers import worker_pool
+from sim.episodes.evaluate import play_task
+from sim.episodes.task_env import CONTROL_PERIOD_NS
 from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
 from sim.scene.world import World
 from sim.tasks import make_task
@@ -138,7 +141,7 @@ def _plays(config: EvaluationConfig, method: Method, seeds: range) -> list[Play]
     policy = _worker_policy(config.task, config.policy)
     head = _worker_head(method, config.policy, config.task)
     return [
-        play(
+        play_task(
             policy,
             task_name=config.task,
             method=method,

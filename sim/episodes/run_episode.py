@@ -15,13 +15,13 @@ from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.values.schema import Schema, check_task
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.probe import choose_for, latency_for, latency_line
 from robot_runtime.robot.runner import RunConfig, Runner
 from robot_runtime.robot.telemetry import KEPT_TICKS
 from robot_runtime.wire.messages import Welcome
-from sim.episodes.evaluate import Episode, EpisodeResult
 from sim.scene.drivers import SimCamera, sim_limits, sim_robot, sim_whole_body
 from sim.scene.task import with_picture_sizes
 from sim.scene.world import World

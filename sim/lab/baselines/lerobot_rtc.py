@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING
 from robot_runtime.core.values.action import NS_PER_S, command_at_state
 from robot_runtime.core.values.schema import mismatches
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
+from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.telemetry import RunRecord
-from sim.episodes.evaluate import CONTROL_PERIOD_NS, Episode, EpisodeResult
+from sim.episodes.task_env import CONTROL_PERIOD_NS
 from sim.lab.baselines.held_target import ZeroOrderHold
 from sim.lab.baselines.lerobot_settings import LeRobotSettings, Variant, settings_of
 from sim.scene.clock import SimClock

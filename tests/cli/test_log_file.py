@@ -2,7 +2,7 @@
 
 import logging
 
-from robot_runtime.cli.run_log import logged_to
+from robot_runtime.cli.log_file import logged_to
 from robot_runtime.robot.notices import Notices
 
 logger = logging.getLogger("robot_runtime.somewhere")

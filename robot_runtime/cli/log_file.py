@@ -10,7 +10,7 @@ _SUM = re.compile(r"(\d+) times: (.*)", re.DOTALL)
 _SO_FAR = re.compile(r" \(\d+ times so far\)$")
 
 
-class RunLog(logging.Handler):
+class WarningSummary(logging.Handler):
     """Keeps the warnings of a run, each kind once."""
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class RunLog(logging.Handler):
 
 
 @contextmanager
-def logged_to(path: Path) -> Iterator[RunLog]:
+def logged_to(path: Path) -> Iterator[WarningSummary]:
     """While it lasts, what this package says goes into a file, and its warnings are kept to be summed up."""
-    logger, log = logging.getLogger("robot_runtime"), RunLog()
+    logger, log = logging.getLogger("robot_runtime"), WarningSummary()
     file = logging.FileHandler(path, mode="w")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handlers, was = (file, log), logger.propagate
