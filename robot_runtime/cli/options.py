@@ -22,7 +22,13 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from robot_runtime.cli.errors import reason
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.transport.address import AddressError, address_to_connect, address_to_listen, host_and_port
+from robot_runtime.transport.address import (
+    AddressError,
+    address_to_connect,
+    address_to_listen,
+    host_and_port,
+    server_and_name,
+)
 
 
 class Rule(ABC):
@@ -194,6 +200,8 @@ NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
 KeptFile = Annotated[Path, Written(is_kept=True)]
 AnyFolder = Annotated[Path, Folder()]
 ServerAddress = Annotated[str, Address(address_to_connect)]
+PolicyAddress = Annotated[str, Address(server_and_name)]
+"""Of a server, or of one of its policies."""
 OwnAddress = Annotated[str, Address(address_to_listen)]
 HostPort = Annotated[str, Address(host_and_port)]
 

@@ -30,8 +30,9 @@ from robot_runtime.core.values.action import (
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
 from robot_runtime.server.process import ServerProcess
 
@@ -165,17 +166,15 @@ def control_loop(endpoint: str, rate_hz: float, seconds: float, *, use_fifo: boo
 
     clock = MonotonicClock()
     setting = RunConfig(
-        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-        limits=FR3_LIMITS,
-        method=method_named("time-aligned"),
+        Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
+        duration_s=seconds,
         clock=clock,
-        observe=lambda state: Observation(state=state),
         control_hz=rate_hz,
         use_fifo=use_fifo,
     )
     with PolicyClient(endpoint, robot="bench", schema=FRANKA) as client:
-        runner = Runner(setting, client, client.wait_until_ready(10.0))
-        record = runner.run(duration_s=seconds)
+        runner = Runner(setting, client, client.wait_until_ready(10.0), method=method_named("time-aligned"))
+        record = runner.run()
     return {
         **{f"p{q}": record.lateness_ns.quantile(q / 100) / 1e6 for q in (50, 95, 99)},
         "n": record.lateness_ns.count,
