@@ -17,6 +17,13 @@ from robot_runtime.errors import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor
 
+METADATA, OLDER_METADATA = "policy.json", "robot_runtime.json"
+"""The file by which a folder of LeRobot's is known."""
+OPENPI = "openpi.json"
+"""The file by which a policy on somebody else's openpi server is known."""
+ESTIMATOR = "estimator.json"
+"""The file by which a policy is known that sees the scene by itself."""
+
 MAX_JSON_BYTES = 4 * 2**20
 MAX_DEPTH = 24
 MAX_TEXT = 4096
@@ -24,6 +31,12 @@ MAX_SIZE, MAX_LAYERS = 65_536, 256
 """Of a network: numbers in a layer, layers."""
 MAX_NUMBER = 1e12
 """Largest number in a file, either sign."""
+
+
+def metadata_file(folder: Path) -> Path:
+    """The file that says what LeRobot's leave open, under its older name if only that is there."""
+    older = folder / OLDER_METADATA
+    return older if older.is_file() and not (folder / METADATA).is_file() else folder / METADATA
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -16,9 +16,17 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.files import number, read_json, refuse_unknown, texts, value_of
+from policies.files import (
+    METADATA,
+    OLDER_METADATA,
+    metadata_file,
+    number,
+    read_json,
+    refuse_unknown,
+    texts,
+    value_of,
+)
 from policies.flow.features import FeatureConfig, state_features
-from policies.load import METADATA, OLDER_METADATA, metadata_file
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.policy_info import PolicyInfo, checked_execution_horizon

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robot_runtime.errors import RobotRuntimeError
-from sim.episodes.evaluate import EpisodeResult
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.workers import worker_pool
 from sim.episodes.evaluation import EvaluationConfig, run_group
-from sim.episodes.workers import worker_pool
 from sim.lab.policies import TrainedPolicy
 from sim.lab.scores import RESULTS_VERSION, CellScore, Row
 
 CONTROL_PERIOD_NS = 10_000_000
-"""Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (sim/README.md)."""
+"""Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (docs/tasks.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

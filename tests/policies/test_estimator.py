@@ -27,7 +27,7 @@ from robot_runtime.core.values.action import ActionSpec, EndEffectorPose, Grippe
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from sim.episodes.delay import answers
+from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
 
 SIZE = (24, 24)

@@ -19,7 +19,7 @@ from robot_runtime.core.method.sampler_parts import (
 )
 from robot_runtime.core.method.schedule import finish_steps
 from robot_runtime.core.policy import ChunkRequest
-from sim.episodes.delay import answers
+from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import SPEC, infer, make_observation, rows_past
 
 

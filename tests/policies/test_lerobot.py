@@ -9,9 +9,10 @@ import pinocchio as pin
 import pytest
 import torch
 
+from policies.files import METADATA
 from policies.flow.features import FeatureConfig
 from policies.lerobot.metadata import PolicyMetadata
-from policies.load import METADATA, load_policy
+from policies.load import load_policy
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
@@ -19,7 +20,7 @@ from robot_runtime.core.values.action import ActionSpec, BasePose, EndEffectorPo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from sim.episodes.delay import answers
+from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")

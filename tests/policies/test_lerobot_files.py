@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from policies.files import METADATA
 from policies.lerobot.files import AFTER, BEFORE, CONFIG, WEIGHTS, checked_config
-from policies.load import METADATA, load_policy
+from policies.load import load_policy
 from robot_runtime.errors import CheckpointError
 from tests.policies.test_lerobot_types import described, save
 

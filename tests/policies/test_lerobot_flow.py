@@ -8,9 +8,10 @@ import pytest
 import torch
 from msgspec import structs
 
+from policies.files import METADATA
 from policies.lerobot.metadata import PolicyMetadata
 from policies.lerobot.random import narrow_pi
-from policies.load import METADATA, load_policy
+from policies.load import load_policy
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -24,7 +25,7 @@ from robot_runtime.core.method.schedule import finish_steps
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from sim.episodes.delay import answers
+from robot_runtime.evaluation.delay import answers
 from tests.policies import tiny_vla
 from tests.policies.tiny_vla import DIM, HORIZON, PADDED, TASK, save_pi, save_smolvla
 

@@ -10,16 +10,17 @@ import pytest
 import torch
 from msgspec import structs
 
+from policies.files import METADATA
 from policies.lerobot.random import NARROW, save_smolvlm
-from policies.load import METADATA, load_policy, local_folder
+from policies.load import load_policy, local_folder
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.evaluation.delay import answers
 from robot_runtime.robot.recorder import Recording
-from sim.episodes.delay import answers
 from tests.policies.tiny_vla import TASK
 
 pytest.importorskip("lerobot", reason="whose policies they are")

@@ -23,7 +23,7 @@ from robot_runtime.core.method.sampler_parts import (
     SamplerPart,
 )
 from robot_runtime.core.policy import ChunkRequest
-from sim.episodes.delay import answers
+from robot_runtime.evaluation.delay import answers
 from tests.policies.test_lerobot_types import described, observation, save
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")

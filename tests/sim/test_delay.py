@@ -14,9 +14,10 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.core.values.state import Observation, RobotState
-from sim.episodes.delay import Answer, DelayedPolicy, Inference, answer_all
-from sim.episodes.evaluate import play, play_together, run_episode
-from sim.episodes.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
+from robot_runtime.evaluation.delay import Answer, DelayedPolicy, answer_all
+from robot_runtime.evaluation.loop import play_together
+from robot_runtime.evaluation.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
+from sim.episodes.evaluate import play_task, run_episode
 from sim.experts import ACTION_SPEC, make_expert
 from sim.scene.world import World
 from sim.tasks import make_task
@@ -56,9 +57,9 @@ def request(request_id: int = 0, *, sampler=None, t_ns: int = 0) -> ChunkRequest
     )
 
 
-def inference(*num_calls: int) -> Inference:
+def inference(*num_calls: int) -> Answer:
     blocks = tuple(np.zeros((2, 8)) for _ in num_calls)
-    return Inference(answer=Answer(blocks=blocks, num_calls=num_calls), num_evaluations=float(num_calls[-1]))
+    return Answer(blocks=blocks, num_calls=num_calls, num_evaluations=float(num_calls[-1]))
 
 
 def arrivals_ms(server: DelayedPolicy, until_ms: int = 2_000) -> list[tuple[int, int]]:
@@ -148,7 +149,7 @@ def test_episodes_side_by_side_come_out_as_one_by_one(method):
         ).result.digest  # fmt: skip
 
     plays = [
-        play(
+        play_task(
             policy, task_name="track", method=method_named(method), seed=seed, trace=trace,
             control_period_ns=10 * NS_PER_MS,
         )
@@ -164,9 +165,9 @@ def test_the_rows_of_a_formula_come_when_those_of_a_network_would():
         request(), observation=seen, inference_delay=3, prev_action_chunk=np.zeros((32, 8))
     )
     (made,) = answer_all(ExpertPolicy("track"), [structs.replace(asked, sampler=sampler)])
-    calls = np.repeat(made.answer.num_calls, [len(block) for block in made.answer.blocks])
+    calls = np.repeat(made.num_calls, [len(block) for block in made.blocks])
     assert calls[3:].tolist() == finish_steps(sampler, horizon=32, inference_delay=3)[3:].tolist()
     assert calls[0] == 1
     (whole,) = answer_all(ExpertPolicy("track"), [asked])
-    assert len(whole.answer.blocks) == 1
-    np.testing.assert_array_equal(whole.answer.rows, made.answer.rows)
+    assert len(whole.blocks) == 1
+    np.testing.assert_array_equal(whole.rows, made.rows)

@@ -28,11 +28,7 @@ def test_policies_are_found_where_they_are_or_named_with_the_command_that_makes_
 
     def found(recipe: str, seed: int, *, stand_in: bool = False) -> str:
         policy = find_policy(tmp_path, "track", recipe, seed, stand_in=stand_in)
-        return (
-            str(policy)
-            if isinstance(policy, MissingPolicy)
-            else f"{policy.info.capabilities.recipe}-{policy.training_seed}"
-        )
+        return str(policy) if isinstance(policy, MissingPolicy) else f"{policy.recipe}-{policy.training_seed}"
 
     assert found("plain", 1) == found("plain", 1, stand_in=True) == "plain-1"
     assert found("plain", 2, stand_in=True) == "prefix-2"

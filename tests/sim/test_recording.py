@@ -82,7 +82,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
     training = json.loads((folder / "config.json").read_text())["training"]
     assert (training["init"], training["recorded"]) == ("fetch", num_frames)
     seeing, told = load(folder), load("fetch")
-    assert seeing.schema.environment_state_dim == 40
+    assert seeing.info.schema.environment_state_dim == 40
     for one, other in zip(seeing.model.blocks.parameters(), told.model.blocks.parameters(), strict=True):
         assert float((one - other).abs().max()) < 0.05  # after one step
 
@@ -97,7 +97,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_tea
     again = [*command, "--init", str(one), "--output", str(two)]
     assert main([*again, "--random-views", "10"]) == 1
     assert (
-        "keeps its eyes, which look at no --random-views without --estimator-steps" in capfd.readouterr().err
+        "keeps its encoder, which sees no --random-views without --estimator-steps" in capfd.readouterr().err
     )
     assert main(again) == 0
     eyes = [(folder / "estimator.safetensors").read_bytes() for folder in (one, two)]
@@ -161,8 +161,8 @@ def test_a_policy_that_is_told_the_scene_learns_where_it_led_itself_without_pict
     num = len(load_dataset(own)), len(load_demonstrations(tmp_path / "more.npz"))
     assert f"1 steps on {sum(num)} samples" in capfd.readouterr().out
     learned, start = load(output), load("fetch")
-    assert learned.schema == start.schema
-    assert not learned.schema.cameras
+    assert learned.info.schema == start.info.schema
+    assert not learned.info.schema.cameras
     assert np.array_equal(learned.features.mean, start.features.mean)
 
 

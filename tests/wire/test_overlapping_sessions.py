@@ -11,6 +11,7 @@ from session_pair import (
     DIM,
     SPEC,
     make_request,
+    make_schema,
     make_welcome,
     ready_pair,
     rows_of,
@@ -18,7 +19,7 @@ from session_pair import (
     start_next,
 )
 
-from robot_runtime.core.method.overlap import OpenAnswers
+from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
 from robot_runtime.core.values.state import Image, Observation, RobotState
@@ -203,7 +204,7 @@ def test_answers_are_forgotten_when_they_cannot_be_wanted(between):
             epoch = 1
         case "greets again":
             server.sessions[b"a"] += 10
-            server.say(b"a", Hello(robot="r", schema=make_welcome().info.schema))
+            server.say(b"a", Hello(robot="r", schema=make_schema()))
         case "follows nothing":
             server.ask(b"a", 6)
             server.answer(server.start())

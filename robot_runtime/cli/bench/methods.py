@@ -12,7 +12,7 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from sim.episodes.traces import LatencyTrace
+    from robot_runtime.evaluation.traces import LatencyTrace
     from sim.lab.cells import Cell
     from sim.lab.policies import MissingPolicy, TrainedPolicy
     from sim.lab.scores import Row
@@ -79,7 +79,7 @@ class BenchMethods(Comparison):
         return (QUICK_EPISODES if self.quick else FULL_EPISODES) if self.episodes is None else self.episodes
 
     def _traces(self) -> "list[LatencyTrace]":
-        from sim.episodes.traces import constant, find_trace
+        from robot_runtime.evaluation.traces import constant, find_trace
 
         named = (QUICK_TRACES if self.quick else FULL_TRACES) if self.traces is None else self.traces
         return [*(constant(delay_ms) for delay_ms in self._delays), *(find_trace(name) for name in named)]
@@ -151,19 +151,16 @@ class BenchMethods(Comparison):
         write_html(self.output / "lab.html", rows, picture=picture, notes=left_out)
         self._print(rows)
         print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
-        if self.write_readme:
-            self._write_readme(rows, figures)
+        if self.write_results:
+            self._write_results(rows, figures)
 
-    def _write_readme(self, rows: "list[Row]", figures: str) -> None:
-        import sim
-        from sim.lab.page import markdown, write_readme
+    def _write_results(self, rows: "list[Row]", figures: str) -> None:
+        from sim.lab.page import RESULTS
         from sim.lab.plots import draw_success
 
-        folder = Path(sim.__file__).parent
-        write_readme(folder / "README.md", markdown(rows))
-        (folder / "lab" / "results" / "lab.json").write_text(figures)
-        draw_success(rows, folder / "lab" / "results" / "lab.png")
-        print(f"tables: {folder / 'README.md'}")
+        (RESULTS / "lab.json").write_text(figures)
+        draw_success(rows, RESULTS / "lab.png")
+        print(f"results: {RESULTS / 'lab.json'}")
 
     def _print(self, rows: "list[Row]") -> None:
         from rich.console import Console

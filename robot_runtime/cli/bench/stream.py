@@ -102,14 +102,13 @@ class BenchStream:
         """The policy, which can be asked what will be; InvalidValueError and others say why it cannot."""
         from policies.flow.policy import FlowPolicy
         from policies.load import load_policy
-        from sim.episodes.evaluate import check_fit
-        from sim.tasks import make_task
+        from robot_runtime.evaluation.loop import check_fit
+        from sim.episodes.task_env import TaskEnv
 
-        task = make_task(self.task)
         policy = load_policy(self.policy)
         if not isinstance(policy, FlowPolicy):
             raise InvalidValueError(f"policy {self.policy!r} has no network of ours, which streams its rows")
-        check_fit(policy, task)
+        check_fit(policy, TaskEnv(self.task).info)
         resolve_method(METHODS["faster"], policy.info.capabilities, policy=policy.info.name)
         if self.inference_delay >= policy.info.action_spec.horizon:
             raise InvalidValueError(
