@@ -1,8 +1,10 @@
 """The seam to hardware, and the same seam to simulation: `Arm`, `Gripper`, `MobileBase`, `Camera`.
 
-A driver is owned by one thread. `read` gives the newest measurement and never waits longer than one device
-cycle (a camera waits for its next frame); `write` returns what was really sent, after the device's own
-limits; `stop` makes the device safe and may be called twice. Time is the clock the driver was built with.
+A driver is any object with these members; it need not derive from anything. It is owned by one thread. `read`
+gives the newest measurement and never waits longer than one device cycle (a camera waits for its next frame);
+`write` returns what was really sent, after the device's own limits, or None for what it was given; `stop`
+makes the device safe and may be called twice. Times are of the machine's monotonic clock,
+`time.monotonic_ns()`.
 """
 
 from dataclasses import dataclass
@@ -25,8 +27,9 @@ class ArmState:
     """(N,) [rad]"""
     dq: Float[np.ndarray, " N"]
     """(N,) [rad/s]"""
-    X_BE: pin.SE3
-    """End effector in the mobile base, or in the arm mount where there is no mobile base."""
+    X_BE: pin.SE3 | None = None
+    """End effector in the mobile base, or in the arm mount where there is no mobile base. None: it is not
+    measured; policies that speak of the hand need it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +52,7 @@ class Arm(Protocol):
 
     def read(self) -> ArmState: ...
 
-    def write(self, command: ArmCommand) -> ArmCommand: ...
+    def write(self, command: ArmCommand) -> ArmCommand | None: ...
 
     def stop(self) -> None: ...
 
@@ -62,7 +65,7 @@ class Gripper(Protocol):
         """Distance between the fingers [m]."""
         ...
 
-    def write(self, command: GripperCommand) -> GripperCommand: ...
+    def write(self, command: GripperCommand) -> GripperCommand | None: ...
 
     def stop(self) -> None: ...
 
@@ -73,7 +76,7 @@ class MobileBase(Protocol):
 
     def read(self) -> BaseState: ...
 
-    def write(self, command: BaseCommand) -> BaseCommand: ...
+    def write(self, command: BaseCommand) -> BaseCommand | None: ...
 
     def stop(self) -> None: ...
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from robot_runtime.core.method.latency import LatencyEstimator
-from robot_runtime.core.method.overlap import OpenAnswers
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import finish_steps
+from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.policy import Answer, InferenceRequest, Policy, answers, answers_batches
 from robot_runtime.core.values.action import ActionSpec, ChunkPart

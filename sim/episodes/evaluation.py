@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from policies.correction import head_for
 from policies.load import load_policy
@@ -25,9 +26,11 @@ from sim.episodes.delayed_expert import run_delayed_expert
 from sim.episodes.evaluate import play_task
 from sim.episodes.task_env import CONTROL_PERIOD_NS
 from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
-from sim.lab.baselines.lerobot_rtc import Variant, run_peer_episode
 from sim.scene.world import World
 from sim.tasks import make_task
+
+if TYPE_CHECKING:
+    from sim.lab.baselines.lerobot_settings import Variant
 
 _NEVER_NS = 10**15
 
@@ -41,7 +44,7 @@ class DelayedExpert:
 class LeRobotEngine:
     """LeRobot's own engine with our policy, see `sim.lab.baselines.lerobot_rtc`."""
 
-    variant: Variant
+    variant: "Variant"
 
 
 Contestant = Method | DelayedExpert | LeRobotEngine
@@ -165,8 +168,10 @@ def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
     return _NEVER_NS if delay_ns is None else delay_ns
 
 
-def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) -> EpisodeResult:
+def _run_peers_episode(config: EvaluationConfig, variant: "Variant", seed: int) -> EpisodeResult:
     """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
+    from sim.lab.baselines.lerobot_rtc import run_peer_episode
+
     trace = config.trace
     _set_up_torch()
     episode = run_peer_episode(
