@@ -19,7 +19,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
-from jaxtyping import Float
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
@@ -29,6 +28,7 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.openpi import pack, unpack

@@ -66,7 +66,7 @@ def welcome_with(changes: dict) -> Answer:
             {"info": {"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}},
             "1 to 128 joints",
         ),
-        ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "its chunks have"),
+        ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
         ({"info": {"schema": toy_schema().to_dict() | {"num_joints": 3}}}, "the policy needs 3"),
         ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
         ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.real_time
 METHOD = replace(
     METHODS["committed-prefix"], request=PreviousChunk(when=FixedExecutionHorizon(rows=1, max_in_flight=8))
 )
-DT_NS = ContinuingPolicy().action_spec.dt_ns
+DT_NS = ContinuingPolicy().info.action_spec.dt_ns
 
 
 class NotedClient(PolicyClient):
