@@ -1,16 +1,20 @@
 """The loop that a user owns: however she leaves it, the robot comes to rest and its drivers are stopped."""
 
+import inspect
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
 import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
-from policies.scripted import SinePolicy
+from policies.scripted import FRANKA, HoldPolicy, SinePolicy
+from robot_runtime.cli.run import Run
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Phase
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.values.action import JointCommand
+from robot_runtime.core.values.action import EndEffectorPose, GripperWidth, JointCommand
 from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
 from tests.process.toy import serving
 
@@ -187,6 +191,25 @@ def test_parts_that_the_policy_does_not_have_are_named(address):
     robot = rr.Robot(arm=NotedArm(clock=MonotonicClock()), limits=FR3_LIMITS)
     with pytest.raises(SchemaMismatchError, match="gripper: the robot has False, the policy needs True"):
         rr.run(robot, policy=address, duration_s=1.0)
+
+
+def test_a_policy_that_moves_the_hand_asks_for_a_hand_pose_and_one_of_joints_does_not(address):
+    actions = (EndEffectorPose(), GripperWidth())
+    policy = HoldPolicy(replace(FRANKA, action_fields=actions))
+    robot = replace(robot_with(), actions=actions)
+    with (
+        serving(policy, heartbeat_ns=PATIENT_NS) as server,
+        pytest.raises(SchemaMismatchError, match="the policy moves the hand, but the state has no X_BE"),
+    ):
+        rr.run(robot, policy=server.address, duration_s=1.0)
+
+
+def test_the_options_of_a_run_are_those_of_a_session_and_declared_once():
+    options = list(inspect.signature(rr.run).parameters)
+    assert options == list(inspect.signature(rr.Session).parameters)
+    assert options == [field.name for field in fields(rr.RunConfig)]
+    typed = {field.name for field in fields(Run)} - {"correction", "picture_size", "json"}
+    assert typed <= set(options)
 
 
 @pytest.mark.parametrize(
