@@ -4,7 +4,7 @@ from pathlib import Path
 
 from policies.files import ESTIMATOR, OPENPI, SIDECAR, read_json
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
-from policies.shipped import find_checkpoint, shipped_checkpoints
+from policies.shipped import find_checkpoint, refuse_left_out, shipped_checkpoints
 from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
@@ -82,6 +82,7 @@ def load_policy(
         return SinePolicy(schema)
     name = str(local_folder(name))
     if name not in shipped_checkpoints() and not Path(name).is_dir():
+        refuse_left_out(name)
         raise UnknownNameError("policy or checkpoint folder", name, policy_names())
     if (Path(name) / OPENPI).is_file():
         from policies.openpi import OpenpiPolicy

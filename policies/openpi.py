@@ -19,7 +19,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
-from jaxtyping import Float
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
@@ -27,6 +26,7 @@ from policies.files import OPENPI, read_json, refuse_unknown, texts, value_of
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.key_map import KeyMap

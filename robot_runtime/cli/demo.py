@@ -123,7 +123,7 @@ class Demo:
 
     def main(self) -> int:
         need("av", "matplotlib", "torch")
-        show, tasks = SHOWS[self.show], self.tasks or SHOWS[self.show].tasks
+        show, tasks = SHOWS[self.show], self.tasks or _shipped_tasks(self.show)
         self._check(tasks)
         output = self.output or Path("outputs/demo" if self.show == "table" else f"outputs/demo-{self.show}")
         check_option("--output", OutputFolder, output)
@@ -244,6 +244,16 @@ class Demo:
             media=media,
         )
         print(f"page:     {page}")
+
+
+def _shipped_tasks(show: str) -> tuple[str, ...]:
+    """What is shown if nothing else is asked for; an installed wheel has not the weights of all."""
+    from policies.shipped import shipped_checkpoints
+
+    tasks = SHOWS[show].tasks
+    if left_out := sorted(set(tasks) - set(shipped_checkpoints())):
+        print(f"{', '.join(left_out)}: left out, the weights are in the repository only")
+    return tuple(task for task in tasks if task not in left_out)
 
 
 def _label(name: str, method: Method | Auto | Default, capabilities: Capabilities) -> str:
