@@ -6,7 +6,7 @@ with Session(robot, policy="tcp://gpu:5757", task="fold the towel") as session: 
                                                     comes to rest, drivers stopped, whatever happened
 """
 
-import logging
+import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -29,8 +29,6 @@ from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.transport.address import server_and_name
 from robot_runtime.wire.messages import Welcome
-
-logger = logging.getLogger(__name__)
 
 
 class Session(RunConfig):
@@ -158,14 +156,17 @@ def _run[**P](session: Callable[P, Session]) -> Callable[P, RunRecord]:
                 pass
         return running.record
 
+    run.__doc__, run.__module__, run.__qualname__ = _RUN, __name__, "run"
+    signature = inspect.signature(session).replace(return_annotation=RunRecord)
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
 
 
-run = _run(Session)
-run.__doc__ = """Run a robot until `duration_s` is over, or it cannot go on; takes what `Session` takes.
+_RUN = """Run a robot until `duration_s` is over, or it cannot go on; takes what `Session` takes.
 
 Returns what happened: `RunRecord.fault` says why a run ended by itself or the robot never moved.
 """
+run = _run(Session)
 
 
 def _check_fit(welcome: Welcome, observation: Observation) -> None:
