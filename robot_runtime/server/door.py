@@ -1,6 +1,6 @@
 """What a policy has to be before a server opens its address for it: `checked_welcome`."""
 
-from robot_runtime.core.policy import Policy, policy_problems
+from robot_runtime.core.policy import Policy, checked_policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import PolicyError
@@ -16,9 +16,7 @@ MAX_NUMBERS = 1024
 
 def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
     """What robots are told of a policy; PolicyError if it could not be served, whatever they asked."""
-    if problems := policy_problems(policy):
-        raise PolicyError(f"{type(policy).__name__} is no policy: " + "; ".join(problems))
-    info = policy.info
+    info = checked_policy(policy).info
     _check(info, "chunks of so many rows", info.action_spec.horizon, 1, MAX_HORIZON)
     _check(info, "rows of so many numbers", info.action_spec.dim, 1, MAX_NUMBERS)
     _check_schema(info, info.schema)

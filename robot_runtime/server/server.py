@@ -10,11 +10,12 @@ ends the thread.
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from robot_runtime.clock import Clock, MonotonicClock
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy import Policy, checked_policy
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 from robot_runtime.keys import ServerKeys
@@ -66,7 +67,7 @@ class PolicyServer:
         keys, is_open: see `listen`.
         accounts: gets what each policy's service has done, by the policy's name.
         """
-        several = policies if isinstance(policies, Sequence) else [policies]
+        several = [checked_policy(p) for p in (policies if isinstance(policies, Sequence) else [policies])]
         names = [policy.info.name for policy in several]
         if not names or len(set(names)) < len(names):
             raise InvalidValueError(f"a server needs policies of different names, got {names}")
@@ -257,6 +258,26 @@ class PolicyServer:
                     continue
                 service.account.bytes_sent += sum(map(len, frames))
                 self._transport.send(peer, frames)
+
+
+def serve(
+    policies: Policy | Sequence[Policy],
+    address: str = DEFAULT_ADDRESS,
+    *,
+    say: Callable[[str], None] = print,
+    **options: Any,
+) -> None:
+    """Serve until Ctrl-C, then tell the robots goodbye.
+
+    options: of `PolicyServer`, which raises. say: gets the address once the policies are warm.
+    """
+    with PolicyServer(policies, address, **options) as server:
+        say(f"ready: {server.address}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            server.stop()
+            server.serve_forever()  # no further than its goodbyes
 
 
 def _header_of(frames: list[Buffer]) -> Sealed | ProtocolError:
