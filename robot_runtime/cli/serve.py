@@ -39,11 +39,12 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.signals import Ended, exit_code, own_handler
-from robot_runtime.core.policy import Policy, checked_policy
+from robot_runtime.core.policy import Policy
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.door import checked_policy
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics

@@ -6,7 +6,6 @@ A plain function from an observation to rows becomes one by `policy`:
     def mine(observation: Observation) -> np.ndarray: ...  # (H, D)
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
@@ -128,46 +127,3 @@ class _FunctionPolicy:
                 f"its function returned {shape}; expected an array of shape {(spec.horizon, spec.dim)}"
             )
         yield np.asarray(rows)
-
-
-def checked_policy(candidate: object) -> Policy:
-    """The object, if it is a policy; PolicyError says all that it lacks."""
-    if problems := policy_problems(candidate):
-        raise PolicyError(f"{_named(candidate)} is no policy: " + "; ".join(problems))
-    assert isinstance(candidate, Policy)
-    return candidate
-
-
-def _named(candidate: object) -> str:
-    return str(getattr(candidate, "__name__", type(candidate).__name__))
-
-
-def _takes_one(function: Callable[..., object]) -> bool:
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin's is not known
-        return True
-    return True
-
-
-def policy_problems(candidate: object) -> list[str]:
-    """What keeps an object from being a `Policy`, a sentence each; none if it is one."""
-    if isinstance(candidate, type):
-        return [f"it is the class {candidate.__name__}, expected an object: {candidate.__name__}(...)"]
-    if inspect.isroutine(candidate):
-        return ["it is a plain function: put @policy(PolicyInfo(name=..., action_spec=...)) above it"]
-    out = []
-    info, infer = getattr(candidate, "info", None), getattr(candidate, "infer", None)
-    if info is None:
-        out.append("it has no `info`: a PolicyInfo with its name and action_spec")
-    elif not isinstance(info, PolicyInfo):
-        out.append(f"its `info` is {type(info).__name__}; expected a PolicyInfo")
-    if infer is None:
-        out.append("it has no `infer(request)`, which gives blocks of rows")
-    elif not callable(infer):
-        out.append(f"its `infer` is {type(infer).__name__}; expected a method infer(request)")
-    elif not _takes_one(infer):
-        out.append(f"its `infer` has to be called as infer(request), it is infer{inspect.signature(infer)}")
-    return out

@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Any
 
 from robot_runtime.clock import Clock, MonotonicClock
-from robot_runtime.core.policy import Policy, checked_policy
+from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 from robot_runtime.keys import ServerKeys
 from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.door import checked_policy
 from robot_runtime.server.engine import CLOSE_S
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.service import Service
