@@ -83,7 +83,9 @@ def _number(found: re.Match[str]) -> str:
 
 
 def _code(path: Path) -> str:
-    return f"```python\n{path.read_text().rstrip()}\n```"
+    """A file without its first docstring, whose commands stand beside it."""
+    text = re.sub(r'\A""".*?"""\n+', "", path.read_text(), flags=re.DOTALL)
+    return f"```python\n{text.rstrip()}\n```"
 
 
 def _table(name: str) -> str:
