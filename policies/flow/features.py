@@ -16,9 +16,18 @@ from itertools import accumulate, pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.values.row_statistics import p_WE, world_base
+from robot_runtime.core.values.row_statistics import measured_hand, p_WE, world_base
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation, RobotState, readonly
+from robot_runtime.core.values.state import (
+    ARM,
+    BASE,
+    GRIPPER,
+    ArmState,
+    GripperState,
+    Observation,
+    RobotState,
+    readonly,
+)
 from robot_runtime.core.values.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
@@ -48,7 +57,8 @@ class FeatureConfig:
 def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig
 ) -> Float[np.ndarray, " F"]:
-    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene.
+    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene;
+    each of all parts in the schema's order.
 
     Where a mobile base is in the world is left out, for its rows count from there, unless it is asked for:
     then x, y, cos yaw, sin yaw and the hand's position there come after the twist. Points seen from the hand
@@ -57,34 +67,53 @@ def state_features(
     ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
     """
     state, environment = observation.state, observation.environment_state
-    if state.q.shape != (schema.num_joints,):
-        raise ValueError(f"the policy needs {schema.num_joints} joints, the state has {state.q.size}")
+    arms = {name: state.parts.get(name) for name in schema.arms}
+    for name, arm in arms.items():
+        n, has = schema.arms[name].num_joints, arm.q.size if isinstance(arm, ArmState) else 0
+        if n != has:
+            raise ValueError(f"the policy needs {n} joints{_of(name, ARM)}, the state has {has}")
     if environment.shape != (schema.environment_state_dim,):
         raise ValueError(
             f"the policy needs an environment state of {schema.environment_state_dim} numbers, "
             f"the observation has {environment.size}"
         )
-    parts = [state.q]
-    if schema.has_gripper:
-        if state.gripper_width is None:
-            raise ValueError("the policy needs gripper_width, the state has none")
-        parts.append(np.array([state.gripper_width]))
+    parts = [state.arm(name).q for name in arms]
+    for name in schema.grippers:
+        gripper = state.parts.get(name)
+        if not isinstance(gripper, GripperState):
+            raise ValueError(f"the policy needs gripper_width{_of(name, GRIPPER)}, the state has none")
+        parts.append(np.array([gripper.width]))
     if config.use_hand_pose:
-        if state.X_BE is None:
-            raise ValueError("the policy needs the hand pose X_BE, the state has none")
-        parts += [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
+        for name in arms:
+            if schema.arms[name].has_hand:
+                X_BE = measured_hand(state, name)
+                parts += [X_BE.translation, rotation_to_6d(X_BE.rotation)]
     if config.use_joint_velocity:
-        parts.append(state.dq)
-    if schema.has_base:
-        if state.V_WB_B is None:
-            raise ValueError("the policy needs the base's twist V_WB_B, the state has none")
-        parts.append(state.V_WB_B)
+        parts += [state.arm(name).dq for name in arms]
+    for name in schema.bases:
+        twist = state.base(name).V_WB_B
+        if twist is None:
+            raise ValueError(f"the policy needs the base's twist V_WB_B{_of(name, BASE)}, the state has none")
+        parts.append(twist)
         if config.use_world_pose:
             parts.append(_world_pose(state))
+    parts += [_quantity(state, name, size) for name, size in schema.measured.items()]
     features = np.concatenate([*parts, *points_from_hand(state, environment, config.points), environment])
     if not np.isfinite(features).all():
         raise ValueError("the observation holds NaN or infinite numbers")
     return features
+
+
+def _of(part: str, usual: str) -> str:
+    return "" if part == usual else f" of {part}"
+
+
+def _quantity(state: RobotState, name: str, size: int) -> np.ndarray:
+    values = state.measured.get(name)
+    if values is None or values.shape != (size,):
+        has = "none" if values is None else f"shape {values.shape}"
+        raise ValueError(f"the policy needs {size} numbers {name}, the state has {has}")
+    return values
 
 
 def points_from_hand(

@@ -16,7 +16,7 @@ from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 9
+VERSION = 10
 """Both sides must speak the same one; there is no negotiation."""
 
 

@@ -5,12 +5,13 @@ and what is left to check here is what takes two fields. The other messages are 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Union, get_args
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
@@ -18,9 +19,20 @@ from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo, form_of
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart
+from robot_runtime.core.values.fields import MAX_NAME
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import (
+    ARM,
+    BASE,
+    GRIPPER,
+    ArmState,
+    BaseState,
+    GripperState,
+    Observation,
+    PartState,
+    RobotState,
+)
 from robot_runtime.core.values.transforms import pose_from_numbers, pose_to_numbers
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture, WireImage, WireTable
 from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
@@ -30,6 +42,9 @@ from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
 MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
 """How often a server may ask for a sign of life."""
 _MAX_SQUARE_ERROR = 1e-3
+_Pose = tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite]
+"""Position (3) [m], quaternion (4) wxyz."""
+_PartName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 _SAMPLER_FORMS: dict[type, type[Struct]] = {part: form_of(part) for part in get_args(SamplerPart)}
@@ -42,8 +57,36 @@ def _sampler(form: Struct) -> SamplerPart:
     return part
 
 
-class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
-    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own."""
+class WireArm(Struct, frozen=True, gc=False, array_like=True, tag="arm", forbid_unknown_fields=True):
+    """An `ArmState`."""
+
+    q: list[Finite]
+    dq: list[Finite]
+    pose: _Pose | None
+
+
+class WireGripper(Struct, frozen=True, gc=False, array_like=True, tag="gripper", forbid_unknown_fields=True):
+    """A `GripperState`."""
+
+    width: Finite
+
+
+class WireBase(Struct, frozen=True, gc=False, array_like=True, tag="base", forbid_unknown_fields=True):
+    """A `BaseState`."""
+
+    pose: tuple[Finite, Finite, Finite] | None
+    twist: tuple[Finite, Finite, Finite] | None
+
+
+WirePart = WireArm | WireGripper | WireBase
+
+
+class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest", omit_defaults=True):
+    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own.
+
+    The parts "arm", "gripper" and "base" are fields of their own: they cost least that way, and most robots
+    have no others.
+    """
 
     request_id: Int64
     epoch: Int64
@@ -57,13 +100,16 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
     t_obs_ns: Int64
     q: list[Finite]
     dq: list[Finite]
-    pose_base_end_effector: tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite] | None
+    pose_base_end_effector: _Pose | None
     """Position (3) [m], quaternion (4) wxyz."""
     gripper_width: Finite | None
     pose_world_base: tuple[Finite, Finite, Finite] | None
     twist_base: tuple[Finite, Finite, Finite] | None
     environment_state: list[Finite]
     images: list[WireImage]
+    parts: dict[_PartName, WirePart] = field(default_factory=dict)
+    """All other parts of the robot."""
+    measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: ChunkRequest, arrays: ArrayWriter) -> "WireRequest":
@@ -88,6 +134,8 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
             environment_state=observation.environment_state.tolist(),
             images=[arrays.image(name, image) for name, image in observation.images.items()],
+            parts={name: _wire_part(part) for name, part in state.parts.items() if name not in _OWN_FIELDS},
+            measured={name: numbers.tolist() for name, numbers in state.measured.items()},
         )
 
     def message(self, arrays: ArrayReader) -> ChunkRequest:
@@ -127,8 +175,7 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
         pose, n = self.pose_base_end_effector, len(self.q)
         if n != len(self.dq):
             raise ProtocolError(f"q and dq must be of one length, got {n} and {len(self.dq)}")
-        if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
-            raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
+        _check_quaternion(pose)
         # One array for three: making one costs more than filling it.
         numbers = _vector([*self.q, *self.dq, *self.environment_state])
         state = RobotState(
@@ -140,7 +187,47 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
             V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
         )
+        if self.parts or self.measured:
+            state = replace(
+                state,
+                parts={**state.parts, **{name: _part(part) for name, part in self.parts.items()}},
+                measured={name: _vector(values) for name, values in self.measured.items()},
+            )
         return Observation(state=state, environment_state=numbers[2 * n :], task=self.task)
+
+
+_OWN_FIELDS = (ARM, GRIPPER, BASE)
+
+
+def _wire_part(part: PartState) -> WirePart:
+    match part:
+        case ArmState(q=q, dq=dq, X_BE=X_BE):
+            return WireArm(q.tolist(), dq.tolist(), None if X_BE is None else pose_to_numbers(X_BE))
+        case GripperState(width=width):
+            return WireGripper(width)
+        case BaseState(x_WB=x_WB, V_WB_B=twist):
+            pose, turn = (None if v is None else tuple(v.tolist()) for v in (x_WB, twist))
+            return WireBase(pose, turn)
+
+
+def _part(form: WirePart) -> PartState:
+    match form:
+        case WireArm(q=q, dq=dq, pose=pose):
+            _check_quaternion(pose)
+            return ArmState(
+                q=_vector(q), dq=_vector(dq), X_BE=None if pose is None else pose_from_numbers(pose)
+            )
+        case WireGripper(width=width):
+            return GripperState(width=width)
+        case WireBase(pose=pose, twist=twist):
+            return BaseState(
+                x_WB=None if pose is None else _vector(pose), V_WB_B=None if twist is None else _vector(twist)
+            )
+
+
+def _check_quaternion(pose: Sequence[float] | None) -> None:
+    if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
+        raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
 
 
 class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkReply"):
