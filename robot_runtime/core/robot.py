@@ -5,44 +5,18 @@ cycle (a camera waits for its next frame); `write` returns what was really sent,
 limits; `stop` makes the device safe and may be called twice. Time is the clock the driver was built with.
 """
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import pinocchio as pin
+from robot_runtime.core.values.command import ArmCommand, BaseCommand, GripperCommand
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Image
 
-from robot_runtime.core.values.action import ArmCommand, BaseCommand, GripperCommand
-from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import Image
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ArmState:
-    """One measurement of an arm."""
-
-    t_ns: int
-    q: Float[np.ndarray, " N"]
-    """(N,) [rad]"""
-    dq: Float[np.ndarray, " N"]
-    """(N,) [rad/s]"""
-    X_BE: pin.SE3
-    """End effector in the mobile base, or in the arm mount where there is no mobile base."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BaseState:
-    """One measurement of a mobile base."""
-
-    t_ns: int
-    x_WB: Float[np.ndarray, "3"]
-    """(x, y, yaw) in the odometry frame [m, m, rad]."""
-    V_WB_B: Float[np.ndarray, "3"]
-    """(vx, vy, wz) expressed in B [m/s, m/s, rad/s]."""
+__all__ = ["Arm", "ArmState", "BaseState", "Camera", "Gripper", "GripperState", "MobileBase"]
 
 
 @runtime_checkable
 class Arm(Protocol):
-    """A serial arm that follows joint or hand setpoints."""
+    """A serial arm that follows joint or hand setpoints; or another group of joints (head, lift, hand), which
+    has no hand to set."""
 
     @property
     def num_joints(self) -> int: ...

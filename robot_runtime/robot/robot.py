@@ -1,53 +1,82 @@
 """A robot is the drivers it has: `Robot` reads them into one state and writes one command to all of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from types import MappingProxyType
 
 from robot_runtime.core.robot import Arm, Gripper, MobileBase
-from robot_runtime.core.values.action import Command
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.command import Command, PartCommand
+from robot_runtime.core.values.fields import check_part
+from robot_runtime.core.values.state import (
+    ARM,
+    BASE,
+    GRIPPER,
+    ArmState,
+    BaseState,
+    GripperState,
+    PartState,
+    RobotState,
+)
+from robot_runtime.errors import InvalidValueError
+
+Driver = Arm | Gripper | MobileBase
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Robot:
-    """Arm, gripper and mobile base, each optional; owned by the control thread."""
+    """Named parts, each with its driver; owned by the control thread.
 
-    arm: Arm | None = None
-    gripper: Gripper | None = None
-    base: MobileBase | None = None
+    Robot(arm=MyArm(), gripper=MyGripper())
+    Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase())
+    """
+
+    parts: Mapping[str, Driver]
+
+    def __init__(self, parts: Mapping[str, Driver] | None = None, **named: Driver | None) -> None:
+        """InvalidValueError: a part has a name that is none."""
+        mine = {} if parts is None else dict(parts)
+        mine |= {name: driver for name, driver in named.items() if driver is not None}
+        for name in mine:
+            check_part(name)
+        self.__dict__["parts"] = MappingProxyType(mine)
+
+    @property
+    def arm(self) -> Arm | None:
+        return self.parts.get(ARM)  # type: ignore[return-value]
+
+    @property
+    def gripper(self) -> Gripper | None:
+        return self.parts.get(GRIPPER)  # type: ignore[return-value]
+
+    @property
+    def base(self) -> MobileBase | None:
+        return self.parts.get(BASE)  # type: ignore[return-value]
 
     def read(self) -> RobotState:
         """The state now; stamped with the oldest of its measurements."""
-        arm = None if self.arm is None else self.arm.read()
-        base = None if self.base is None else self.base.read()
-        times = [part.t_ns for part in (arm, base) if part is not None]
+        states: dict[str, PartState] = {}
+        times: list[int] = []
+        for name, driver in self.parts.items():
+            measured = driver.read()
+            if isinstance(measured, ArmState | BaseState | GripperState):
+                states[name] = measured
+                if measured.t_ns is not None:
+                    times.append(measured.t_ns)
+            else:
+                states[name] = GripperState(width=measured)
         if not times:
-            raise ValueError("a robot needs an arm or a mobile base")
-        return RobotState(
-            t_ns=min(times),
-            t_newest_ns=max(times),
-            q=np.zeros(0) if arm is None else arm.q,
-            dq=np.zeros(0) if arm is None else arm.dq,
-            X_BE=None if arm is None else arm.X_BE,
-            gripper_width=None if self.gripper is None else self.gripper.read(),
-            x_WB=None if base is None else base.x_WB,
-            V_WB_B=None if base is None else base.V_WB_B,
-        )
+            raise InvalidValueError("a robot needs an arm or a mobile base whose measurements have a time")
+        return RobotState(t_ns=min(times), t_newest_ns=max(times), parts=states)
 
     def write(self, command: Command) -> Command:
         """Send the command to every part it speaks of; returns what the drivers really sent."""
-        arm, gripper, base = command.arm, command.gripper, command.base
-        if arm is not None and self.arm is not None:
-            arm = self.arm.write(arm)
-        if gripper is not None and self.gripper is not None:
-            gripper = self.gripper.write(gripper)
-        if base is not None and self.base is not None:
-            base = self.base.write(base)
-        return Command(arm=arm, gripper=gripper, base=base)
+        sent: dict[str, PartCommand] = {}
+        for name, told in command.parts.items():
+            driver = self.parts.get(name)
+            sent[name] = told if driver is None else driver.write(told)  # type: ignore[arg-type]
+        return Command(sent)
 
     def stop(self) -> None:
-        """Make every part safe."""
-        for part in (self.base, self.arm, self.gripper):
-            if part is not None:
-                part.stop()
+        """Make every part safe, the base first."""
+        for _, driver in sorted(self.parts.items(), key=lambda each: each[0] != BASE):
+            driver.stop()

@@ -1,6 +1,7 @@
 """What numbers are is known by their names in the dataset; what contradicts them is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_a_gripper_closes_where_its_convention_says(act: Path, tmp_path: Path, c
     assert [sidecar.gripper_action.ours(x) for x in (closed, opened)] == pytest.approx([0.0, 0.08])
     policy = load_policy(act)
     seen = observation(policy, 1)
-    seen = structs.replace(seen, state=structs.replace(seen.state, gripper_width=0.08))
+    seen = structs.replace(seen, state=replace(seen.state, gripper_width=0.08))
     assert policy._sidecar.seen([seen])["observation.state"][0, 2].item() == pytest.approx(opened)
     (rows,) = policy.infer(seen, sampler=ConstantSchedule(), seed=0)
     theirs = policy.predict([seen], [0])[0]

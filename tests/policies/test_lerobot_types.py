@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -239,9 +240,9 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
     (rows,) = load_policy(checkpoint).infer(seen, sampler=ConstantSchedule(), seed=0)
     assert rows.shape == (6, 3)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        sidecar.seen([structs.replace(seen, state=structs.replace(state, q=np.array([np.nan, 0.0])))])
+        sidecar.seen([structs.replace(seen, state=replace(state, q=np.array([np.nan, 0.0])))])
     with pytest.raises(ValueError, match="the policy needs hand_x, hand_y"):
-        sidecar.seen([structs.replace(seen, state=structs.replace(state, X_BE=None))])
+        sidecar.seen([structs.replace(seen, state=replace(state, X_BE=None))])
 
 
 def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):
