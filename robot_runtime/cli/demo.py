@@ -1,5 +1,7 @@
 """`robot-runtime demo`: the same policy run in two ways, in real time, side by side."""
 
+import logging
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from policies.correction import head_for
+from robot_runtime.cli.log_file import WarningSummary, logged_to
 from robot_runtime.cli.options import (
     Maybe,
     MethodName,
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from robot_runtime.core.executor import Tick
+    from robot_runtime.wire.messages import Welcome
     from sim.episodes.evaluate import Episode
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +51,8 @@ class _Show:
     duration_s: float
     insets: tuple[str, ...]
     """Cameras whose views go into the video's corner."""
-    columns: Mapping[str, tuple[tuple[str, ...], str, int]]
-    """Title: names of the figures, their unit, digits."""
+    columns: Mapping[str, tuple[tuple[str, ...], int]]
+    """Title with its unit: names of the figures, digits."""
     sentence: str
 
 
@@ -58,10 +64,10 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
             duration_s=20.0,
             insets=(),
             columns={
-                "completion": (("completion_s",), "s", 1),
-                "stalled": (("stalled_s",), "s", 1),
-                "reaction p50 / p95": (("reaction_p50_s", "reaction_p95_s"), "s", 2),
-                "seam jump": (("seam_jump_max",), "rad", 3),
+                "done [s]": (("completion_s",), 1),
+                "stalled [s]": (("stalled_s",), 1),
+                "reaction p50 / p95 [s]": (("reaction_p50_s", "reaction_p95_s"), 2),
+                "seam jump [rad]": (("seam_jump_max",), 3),
             },
             sentence=(
                 "Run synchronously, the robot stands still while it waits; run asynchronously, it goes on."
@@ -73,14 +79,14 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
             duration_s=40.0,
             insets=("chest", "wrist"),
             columns={
-                "completion": (("completion_s",), "s", 1),
-                "base led back": (("led_backward_m",), "m", 2),
-                "stages": (("stage",), "", 0),
-                "stalled": (("stalled_s",), "s", 1),
+                "done [s]": (("completion_s",), 1),
+                "backtracking [m]": (("led_backward_m",), 2),
+                "stages": (("stage",), 0),
+                "stalled [s]": (("stalled_s",), 1),
             },
             sentence=(
                 "While the policy thinks, the base drives past the first waypoints of its plan. Begun at "
-                "row 0, the plan leads the robot back; ours goes on from where the robot is."
+                "row 0, the plan drives the robot back; ours goes on from where the robot is."
             ),
         ),
     }
@@ -123,16 +129,19 @@ class Demo:
         output = self.output or Path("outputs/demo" if self.show == "table" else f"outputs/demo-{self.show}")
         check_option("--output", OutputFolder, output)
         output.mkdir(parents=True, exist_ok=True)
-        episodes = {task: self._run_task(task) for task in tasks}
+        with logged_to(output / "log.txt") as log:
+            episodes = {task: self._run_task(task, log) for task in tasks}
         table = [["task", "method", "success", *show.columns]]
         for task, by_method in episodes.items():
             table += [_row(show, task, name, episode) for name, episode in by_method.items()]
+        print(f"\n{textwrap.fill(show.sentence, 80)}\n")
         _print_table(table)
         media = [item for task in tasks for item in self._draw(output, task, episodes[task])]
-        self._write_page(output, table, media)
+        print(f"log:      {output / 'log.txt'}")
         if self.json is not None:
             keep_text(self.json, result_json(_figures(episodes), seeds=[self.seed]))
-            print(f"figures: {self.json}")
+            print(f"figures:  {self.json}")
+        self._write_page(output, table, media)
         for task, by_method in episodes.items():
             for name, episode in by_method.items():
                 refuse_fault(episode, run=f"{task}, {name}")
@@ -159,39 +168,42 @@ class Demo:
         """The baseline, and the method that is shown beside it."""
         return self.baseline or SHOWS[self.show].baseline, self.method
 
-    def _run_task(self, task: str) -> "dict[str, Episode]":
+    def _run_task(self, task: str, log: WarningSummary) -> "dict[str, Episode]":
+        """Each method in turn; what is worth knowing of a run stands below its bar."""
+        from robot_runtime.server.process import ServerProcess
+
+        print(f"{task}: each answer of the server comes {self.delay_ms:g} ms late", flush=True)
+        with ServerProcess(task, delay_ms=self.delay_ms) as server:
+            return dict(self._run(task, name, server.address, log) for name in self._methods)
+
+    def _run(self, task: str, name: str, server: str, log: WarningSummary) -> "tuple[str, Episode]":
+        """One run, and what to call it."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        from robot_runtime.server.process import ServerProcess
         from sim.episodes.report import SNAPSHOT_PERIOD_NS
         from sim.episodes.run_episode import RealTimeConfig, run_real_time
 
-        out, duration_s = {}, self.duration_s or SHOWS[self.show].duration_s
-        print(f"{task}: starting the server, +{self.delay_ms:g} ms per answer")
-        with ServerProcess(task, delay_ms=self.delay_ms) as server:
-            for name in self._methods:
-                method, labels = method_or_choice(name), list[str]()
-                config = RealTimeConfig(
-                    task=task,
-                    method=method,
-                    server=server.address,
-                    seed=self.seed,
-                    duration_s=duration_s,
-                    snapshot_period_ns=SNAPSHOT_PERIOD_NS,
-                    keep_ticks=None,
-                )
-                columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-                with Progress(*columns, refresh_per_second=2) as progress:
-                    bar = progress.add_task(f"  {name}", total=duration_s)
-                    watch = _ProgressWatch(progress, bar)
-                    episode = run_real_time(
-                        config,
-                        on_ready=lambda welcome: labels.append(_label(name, method, welcome.capabilities)),  # noqa: B023
-                        on_tick=watch.on_tick,
-                        on_measured=lambda line: progress.print(f"  {line}"),
-                    )
-                out[labels[-1]] = episode
-        return out
+        method, duration_s = method_or_choice(name), self.duration_s or SHOWS[self.show].duration_s
+        config = RealTimeConfig(
+            task=task,
+            method=method,
+            server=server,
+            seed=self.seed,
+            duration_s=duration_s,
+            snapshot_period_ns=SNAPSHOT_PERIOD_NS,
+            keep_ticks=None,
+        )
+        columns = (TextColumn("  {task.description:<24}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, refresh_per_second=2) as progress:
+            watch = _ProgressWatch(progress, progress.add_task(name, total=duration_s))
+
+            def on_ready(welcome: "Welcome") -> None:
+                watch.name(_label(name, method, welcome.capabilities))
+
+            episode = run_real_time(config, on_ready=on_ready, on_tick=watch.on_tick, on_measured=logger.info)
+        for line in log.take():
+            print(textwrap.fill(line, 80, initial_indent="    ", subsequent_indent="    "))
+        return watch.label, episode
 
     def _draw(self, output: Path, task: str, episodes: "dict[str, Episode]") -> list[tuple[str, str]]:
         """Videos and pictures of one task, as (file name, caption)."""
@@ -206,7 +218,7 @@ class Demo:
             write_side_by_side(video, task, episodes, insets=SHOWS[self.show].insets)
             left, right = episodes
             media.append((video.name, f"{task}: {left} on the left, {right} on the right."))
-            print(f"video: {video}")
+            print(f"video:    {video}")
         except RenderingUnavailableError as error:
             print(f"no video: {error}")
         picture = output / f"{task}-timeline.png"
@@ -230,7 +242,7 @@ class Demo:
             table=table,
             media=media,
         )
-        print(f"page: {page}")
+        print(f"page:     {page}")
 
 
 def _label(name: str, method: Method | Auto | Default, capabilities: Capabilities) -> str:
@@ -239,14 +251,21 @@ def _label(name: str, method: Method | Auto | Default, capabilities: Capabilitie
 
 
 class _ProgressWatch:
-    """Moves a progress bar with the robot's time, twice a second."""
+    """Names a progress bar, and moves it with the robot's time, twice a second."""
 
     def __init__(self, progress: "Progress", bar: "TaskID") -> None:
         self._progress, self._bar = progress, bar
         self._start_ns: int | None = None
         self._next_ns = 0
+        self.label = ""
+
+    def name(self, label: str) -> None:
+        """What the run is called, as the server's policy is known."""
+        self.label = label
+        self._progress.update(self._bar, description=label)
 
     def on_tick(self, tick: "Tick") -> None:
+        """Called in the control loop."""
         if self._start_ns is None:
             self._start_ns = tick.now_ns
         if tick.now_ns >= self._next_ns:
@@ -257,10 +276,9 @@ class _ProgressWatch:
 def _row(show: _Show, task: str, method: str, episode: "Episode") -> list[str]:
     figures = _episode_figures(episode)
     out = [task, method, "yes" if figures["success"] else "no"]
-    for names, unit, digits in show.columns.values():
+    for names, digits in show.columns.values():
         values = [figures.get(name) for name in names]
-        shown = [f"{value:.{digits}f} {unit}".strip() for value in values if value is not None]
-        out.append(" / ".join(shown) or "-")
+        out.append(" / ".join(f"{value:.{digits}f}" for value in values if value is not None) or "–")
     return out
 
 
@@ -282,14 +300,18 @@ def _figures(episodes: "dict[str, dict[str, Episode]]") -> dict:
 
 
 def _print_table(table: list[list[str]]) -> None:
+    """In 80 columns: a head is broken to the width of what stands below it."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     head, *rows = table
-    out = Table(*head, box=SIMPLE_HEAD, pad_edge=False)  # 80 columns hold the names so
-    for column in out.columns[:2]:
-        column.no_wrap = True
+    out = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for i, (title, *cells) in enumerate(zip(head, *rows, strict=True)):
+        width = max(len(text) for text in (*cells, *title.split()))
+        name = textwrap.fill(title, width, break_long_words=False)
+        out.add_column(Text(name), no_wrap=True, justify="left" if i < 2 else "right")
     for row in rows:
         out.add_row(*row)
     Console().print(out)

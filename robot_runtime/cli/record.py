@@ -20,7 +20,7 @@ _POLICY = (
 class Record:
     """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset.
 
-    For training a policy that sees, with `train --dataset` or with LeRobot. The expert is disturbed, so that
+    For training a vision policy, with `train --dataset` or with LeRobot. The expert is disturbed, so that
     the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
     they show where that policy leads itself, and what the expert would do there. Finished episodes outlive
     whatever ends the command; --resume goes on after them.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 RecipeName = Literal["plain", "prefix", "offset", "masked", "lambda-mask", "mixed-schedule", "residual"]
 SEEING_STEPS = 4000
-"""Gradient steps from a policy that is told the scene to one that sees it."""
+"""Gradient steps from a state-based policy to a vision policy."""
 MOBILE_STEPS = 8000
 """Gradient steps of a policy for a mobile robot, LeRobot's too: drawer and fetch are learned better than in
 4000."""
@@ -71,8 +71,8 @@ class Train:
     """What actions of a mobile robot refer to. base: the hand in the base, and the base from where it stands.
     world: both in the world."""
     init: Maybe[str] = None
-    """Policy to start from: a folder, or the name of a shipped one. With --dataset either one that is told
-    the scene, so that the task need not be learned from pictures, or one that sees."""
+    """Policy to start from: a folder, or the name of a shipped one. With --dataset either a
+    state-based one, so that the task need not be learned from pictures, or a vision policy."""
     execution_horizon: Maybe[Rows] = None
     """Rows after which the policy is best asked again, kept in the checkpoint; as the method has it if not
     given."""
@@ -80,7 +80,7 @@ class Train:
     """Decides demonstrations, initial weights and everything that is drawn in training."""
     episodes: Maybe[Count] = None
     """Demonstrated episodes per task; the task's own number if not given. With --dataset these are added
-    without pictures, none if not given: their scenes are told with the errors that recorded ones show."""
+    without pictures, none if not given: their scene states get errors like those of recorded ones."""
     steps: Maybe[Steps] = None
     """Gradient steps; as the training code has it if not given, and so are the next three."""
     batch_size: Maybe[Annotated[int, Within(1, 65_536)]] = None
@@ -95,14 +95,14 @@ class Train:
     threads: Processes = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
     dataset: Several[InputFolder] = ()
-    """LeRobot datasets made by `record`. From those with pictures a policy learns to see the scene by itself,
-    from those without to be told it."""
+    """LeRobot datasets made by `record`. Those with pictures make a vision policy, those without
+    a state-based one."""
     random_views: Maybe[AnyCount] = None
-    """With --dataset: number of pictures of scenes drawn anew with the robot anywhere, so that its place
-    tells nothing of where things are; 20,000 for a mobile robot and 0 otherwise if not given."""
+    """With --dataset: number of randomized views: pictures of new scenes with the robot anywhere, so that
+    its place says nothing of where things are; 20,000 for a mobile robot and 0 otherwise if not given."""
     estimator_steps: Maybe[AnyCount] = None
-    """With --dataset: gradient steps of the network that tells the scene from pictures. If the policy to
-    start from sees already, that network learns on for so long, and stays as it is if not given."""
+    """With --dataset: gradient steps of the encoder, which estimates the scene from pictures. That of a
+    vision policy to start from is trained on for so long, and stays as it is if not given."""
     demonstrations: Maybe[KeptFile] = None
     """An .npz file to take the demonstrations from, or to keep them in if it is not there yet."""
     json: Maybe[OutputFile] = None

@@ -124,7 +124,7 @@ def _estimator(
         start = Estimator.load(folder)
         if options.estimator_steps is None and options.random_views is not None:
             raise InvalidValueError(
-                f"{options.init} keeps its eyes, which look at no --random-views without --estimator-steps"
+                f"{options.init} keeps its encoder, which sees no --random-views without --estimator-steps"
             )
         if options.estimator_steps is None:
             keys = [k for k in init.training if k == "glimpses" or k.startswith("estimator_")]

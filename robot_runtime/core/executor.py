@@ -68,6 +68,8 @@ class Tick:
     """Answer the motion comes from."""
     row: int | None
     clip: Clip
+    sent: Command | None = None
+    """What the drivers made of the command, within their own limits; None: it has not been sent yet."""
 
     @property
     def age_ns(self) -> int | None:

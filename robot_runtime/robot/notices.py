@@ -1,6 +1,10 @@
 """What is worth a line in a run's log but happens again and again: `Notices`, one line for each kind."""
 
+import logging
 from collections.abc import Callable
+
+from robot_runtime.clock import Clock
+from robot_runtime.robot.telemetry import RunRecord
 
 MAX_KINDS = 100
 """Texts of a server are kinds, too: one that never says the same twice is kept to so many."""
@@ -42,3 +46,16 @@ class Notices:
         for kind, count in self.counts.items():
             if count > 1:
                 self._say(f"{count} times: {kind}", self._routine[kind])
+
+
+class RunLog:
+    """The lines of a run: into its record, and into Python's log."""
+
+    def __init__(self, record: RunRecord, clock: Clock, logger: logging.Logger) -> None:
+        self._record, self._clock, self._logger = record, clock, logger
+        self.notices = Notices(lambda text, is_routine: self.say(text, is_routine=is_routine))
+
+    def say(self, text: str, *, is_routine: bool = True) -> None:
+        """One line, with its time; a warning unless it is routine."""
+        self._record.log.append((self._clock.now_ns(), text))
+        self._logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)

@@ -17,6 +17,7 @@ from robot_runtime.core.values.action import (
     NS_PER_S,
     BasePoseCommand,
     BaseTwistCommand,
+    Command,
     JointCommand,
     PoseCommand,
 )
@@ -92,11 +93,16 @@ class RunRecord:
         self.splices.append(splice)
 
     def commands(self) -> np.ndarray:
-        """(T, 1 + D) time [ns] and the numbers of every command that was sent, of the ticks that are kept."""
-        return np.array([[tick.now_ns, *_numbers(tick)] for tick in self.ticks])
+        """(T, 1 + D) time [ns] and the numbers of every command the drivers were given, of the ticks that are
+        kept."""
+        return np.array([[tick.now_ns, *_numbers(tick.command)] for tick in self.ticks])
+
+    def sent(self) -> np.ndarray:
+        """As `commands`, but what the drivers really sent, within their own limits."""
+        return np.array([[tick.now_ns, *_numbers(tick.sent or tick.command)] for tick in self.ticks])
 
     def digest(self) -> str:
-        """A fingerprint of the command log: equal if and only if every bit of it is.
+        """A fingerprint of `commands`: equal if and only if every bit of them is.
 
         InvalidValueError: not all ticks are kept.
         """
@@ -235,18 +241,18 @@ class _Jerk:
             self.sizes.add(float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk)))
 
 
-def _numbers(tick: Tick) -> list[float]:
+def _numbers(command: Command) -> list[float]:
     out: list[float] = []
-    match tick.command.arm:
+    match command.arm:
         case JointCommand(q=q):
             out += q.tolist()
         case PoseCommand(p_BE=p, quat_BE=quat):
             out += [*p.tolist(), *quat.tolist()]
-    match tick.command.base:
+    match command.base:
         case BasePoseCommand(x_WB=x):
             out += x.tolist()
         case BaseTwistCommand(V_WB_B=twist):
             out += twist.tolist()
-    if tick.command.gripper is not None:
-        out.append(tick.command.gripper.width)
+    if command.gripper is not None:
+        out.append(command.gripper.width)
     return out

@@ -23,6 +23,7 @@ from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import check_task, mismatches
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.robot.control import ControlStep
 from robot_runtime.robot.telemetry import RunRecord
 from sim.episodes.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
 from sim.episodes.traces import LatencyTrace, constant
@@ -180,22 +181,18 @@ def play(
         row_statistics=can.row_statistics,
     )
     record = RunRecord(counts=executor.counts, keep=None)
+    link = VirtualLink(executor, server, world, policy.schema.cameras)
+    step = ControlStep(executor, robot, link, record)
     scorer, snapshots, informed = task.make_scorer(world), [], ObservationAge(policy.action_spec.dt_ns)
-    executor.reset(robot.read(), clock.now_ns())
+    step.begin(clock.now_ns())
     for now_ns in range(0, round(task.episode_s * NS_PER_S), control_period_ns):
         clock.sleep_until_ns(now_ns)
-        state = robot.read()
-        yield from _take_answers(server, executor, now_ns)
-        if executor.wants_request(now_ns):
-            request = executor.make_request(_seen(world, state, policy.schema.cameras))
+        yield from _answered(server, now_ns)
+        step.look(now_ns)
+        yield from _answered(server, now_ns)  # one without delay
+        tick = step.act(now_ns)
+        for request in link.asked():
             informed.asked(request)
-            server.submit(request, now_ns)
-            yield from _take_answers(server, executor, now_ns)
-        if executor.wants_correction(now_ns):
-            executor.correct(world.observe(state), now_ns)
-        tick = executor.tick(state, now_ns)
-        robot.write(tick.command)
-        record.on_tick(tick, executor.last_splice)
         scorer.on_tick(now_ns, world, tick.command, informed.t_obs_ns(tick, executor.last_splice))
         if snapshot_period_ns is not None and now_ns % snapshot_period_ns == 0:
             snapshots.append(world.snapshot())
@@ -208,23 +205,57 @@ def play(
     )
 
 
-def _seen(world: World, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
-    """What the robot observes now, with the pictures that the policy looks at."""
-    observation = world.observe(state)
-    if not cameras:
-        return observation
-    return structs.replace(observation, images=take_pictures(world, cameras))
+class VirtualLink:
+    """What a control step asks: a virtual server, shown what the world has to see."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        server: DelayedPolicy,
+        world: World,
+        cameras: Mapping[str, tuple[int, int]],
+    ) -> None:
+        """cameras: those that the policy looks at, with the sizes of their pictures."""
+        self._executor, self._server, self._world, self._cameras = executor, server, world, cameras
+        self._asked: list[ChunkRequest] = []
+
+    def take(self, now_ns: int) -> None:
+        """Answers that have arrived, and requests that have waited for too long."""
+        for part in self._server.receive(now_ns):
+            self._executor.on_part(part, now_ns)
+        for request_id in self._server.expired(now_ns):
+            self._executor.on_request_failed(request_id)
+
+    def can_ask(self, now_ns: int) -> bool:
+        return True
+
+    def observe(self, state: RobotState) -> Observation:
+        """What the robot observes now, with the pictures that the policy looks at."""
+        observation = self._world.observe(state)
+        if not self._cameras:
+            return observation
+        return structs.replace(observation, images=take_pictures(self._world, self._cameras))
+
+    def observe_scene(self, state: RobotState) -> Observation:
+        return self._world.observe(state)
+
+    def send(self, request: ChunkRequest, now_ns: int) -> None:
+        self._asked.append(request)
+        self._server.submit(request, now_ns)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def asked(self) -> list[ChunkRequest]:
+        """The requests since the last call."""
+        out, self._asked = self._asked, []
+        return out
 
 
-def _take_answers(
-    server: DelayedPolicy, executor: Executor, now_ns: int
-) -> Generator[ChunkRequest, Inference, None]:
+def _answered(server: DelayedPolicy, now_ns: int) -> Generator[ChunkRequest, Inference, None]:
+    """Have the answers worked out that arrive by now."""
     while (request := server.needed(now_ns)) is not None:
         server.answer(request.request_id, (yield request))
-    for part in server.receive(now_ns):
-        executor.on_part(part, now_ns)
-    for request_id in server.expired(now_ns):
-        executor.on_request_failed(request_id)
 
 
 def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:

@@ -28,7 +28,7 @@ def write_side_by_side(
 ) -> None:
     """Both runs in one mp4, each with its name, its clock and a red bar while the robot is held.
 
-    Of a mobile robot, also how far its base has been led back so far. insets: cameras whose views go into
+    Of a mobile robot, also how far its base has been driven back so far. insets: cameras whose views go into
     the corner. RenderingUnavailableError where this machine cannot draw.
     """
     model = World(make_task(task_name)).model
@@ -48,7 +48,7 @@ def _frames(
             if isinstance(tick.command.base, BasePoseCommand):
                 travel.on_tick(tick.now_ns, tick.command.base.x_WB)
         done, is_mobile = now + 1, isinstance(ticks[now].command.base, BasePoseCommand)
-        text = f"   led back {travel.metres():.2f} m" if is_mobile else ""
+        text = f"   backtracking {travel.metres():.2f} m" if is_mobile else ""
         pixels = renderer.render(snapshot, "overview").copy()
         for k, camera in enumerate(insets):
             _put_inset(pixels, small.render(snapshot, camera), k, camera)

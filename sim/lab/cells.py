@@ -17,7 +17,7 @@ from sim.lab.policies import TrainedPolicy
 from sim.lab.scores import RESULTS_VERSION, CellScore, Row
 
 CONTROL_PERIOD_NS = 10_000_000
-"""Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (sim/README.md)."""
+"""Ticks of the lab: five physics steps; 2 ms gives the same figures within their noise (docs/tasks.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The mobile comparison as a table and a plot: success, how far the base is led back, how long it takes."""
+"""The mobile comparison as a table and a plot: success, backtracking, how long it takes."""
 
 from collections.abc import Collection, Sequence
 from itertools import chain
@@ -11,8 +11,6 @@ from sim.episodes.statistics import difference_interval, wilson_interval
 from sim.lab.household import LABELS, NETWORKS, SPLICES, VARIANTS
 from sim.lab.scores import Row
 
-BEGIN = "<!-- mobile: begin, written by robot-runtime bench household -->"
-END = "<!-- mobile: end -->"
 COLOURS = {
     "naive": "#b0413e",
     "time-aligned": "#d98c3f",
@@ -31,7 +29,7 @@ def averages(rows: Sequence[Row]) -> list[list[str]]:
     tasks; head first."""
     traces = _by_delay(rows)
     tasks = sorted({row.task for row in rows})
-    led = [f"led back at {trace} [m]" for trace in traces]
+    led = [f"backtracking at {trace} [m]" for trace in traces]
     done = [f"done at {trace} [s]" for trace in traces]
     out = [["policy", "labels", "splice", *traces, *led, *done]]
     for method in _methods(rows):
@@ -127,28 +125,6 @@ def _completion(rows: Sequence[Row], num_tasks: int) -> str:
     return "–" if len(values) < num_tasks else f"{np.mean(values):.1f}"
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The tables, as `sim/README.md` has them."""
-    commands = "\n".join(dict.fromkeys(row.command for row in rows))
-    delays = " / ".join(_by_delay(rows))
-    gains = (
-        f"The base's labels over the world's [points of success at {delays}], bold where the 95 % interval "
-        "of the difference (Newcombe's) leaves out zero, as one in 20 would by chance:"
-    )
-    parts = [f"```bash\n{commands}\n```", "All tasks:", _table(averages(rows))]
-    if len(lines := label_gains(rows)) > 1:
-        parts += [gains, _table(lines)]
-    for task in sorted({row.task for row in rows}):
-        parts += [f"`{task}`:", _table(by_task(rows, task))]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    head, *body = lines
-    out = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in out)
-
-
 def points(line: Sequence[Row], tasks: Sequence[str]) -> dict[float, list[Row]]:
     """The rows at each delay [ms] at which all tasks have been run: a curve over some here and others there
     would show the tasks and not the delay."""
@@ -158,7 +134,7 @@ def points(line: Sequence[Row], tasks: Sequence[str]) -> dict[float, list[Row]]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Two plots for each policy and its labels: success over delay, and how far the base is led back."""
+    """Two plots for each policy and its labels: success over delay, and how far the base is driven back."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -187,7 +163,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for success, led in zip(axes[::2, 0], axes[1::2, 0], strict=True):
         success.set_ylabel("success [%]")
         success.set_ylim(-4, 104)
-        led.set_ylabel("base led back [m]")
+        led.set_ylabel("backtracking [m]")
     by_name = {name: h for a in axes.flat for h, name in zip(*a.get_legend_handles_labels(), strict=True)}
     ncols = min(across + 1, 3)
     figure.legend(

@@ -1,4 +1,4 @@
-"""The comparison as text: its JSON, the tables of `sim/README.md`, and a page that needs no other file."""
+"""The comparison as text: its JSON, its tables, and a page that needs no other file."""
 
 import base64
 import html
@@ -20,13 +20,14 @@ FIGURES = (
     ("seam jump p50 [rad]", "seam_jump_p50", 3),
     ("jerk [rad/s³]", "jerk_mean", 0),
     ("requests/s", "requests_per_s", 2),
-    ("calls/s", "evaluations_per_s", 1),
+    ("NFE/s", "evaluations_per_s", 1),
 )
-"""(head, name, digits) of means over episodes; a call is one pass of one chunk through the network."""
+"""(head, name, digits) of means over episodes; NFE: evaluations of the network, passes of one chunk."""
 LADDER = ("naive", "time-aligned", "committed-prefix", "faster", "pipelined-prefix", "pipelined-faster")
 """From what costs least to the default, each with one thing more than one before it."""
-GAIN_CAPTION = "Success, network calls per second, and points gained over `naive` for ten calls a second more"
-BEGIN, END = "<!-- lab: begin, written by robot-runtime bench methods -->", "<!-- lab: end -->"
+GAIN_CAPTION = "Success, NFE per second, and points gained over `naive` for ten more a second"
+RESULTS = Path(__file__).parent / "results"
+"""Figures that the pages of `docs/results` show."""
 
 
 def to_json(rows: Sequence[Row]) -> str:
@@ -84,7 +85,7 @@ def table(rows: Sequence[Row], task: str) -> list[list[str]]:
 
 
 def gain_table(rows: Sequence[Row]) -> list[list[str]]:
-    """What network calls buy at the reference delay, head first; a task per line, where it has a `naive` row.
+    """What evaluations buy at the reference delay, head first; a task per line, where it has a `naive` row.
 
     A cell is the success, the calls per second of robot time and, where these are a twentieth more than
     naive's, the percentage points gained over naive per ten calls more.
@@ -104,7 +105,7 @@ def _gain(row: Row | None, naive: Row) -> str:
     calls, fewest = (each.figures.get("evaluations_per_s") for each in (row, naive))
     if calls is None or fewest is None:
         return f"{row.success:.0%}"
-    shown, more = f"{row.success:.0%}, {calls.mean:.0f} calls/s", calls.mean - fewest.mean
+    shown, more = f"{row.success:.0%}, {calls.mean:.0f} NFE/s", calls.mean - fewest.mean
     if more <= 0.05 * fewest.mean:
         return shown
     return f"{shown}: {1e3 * (row.success - naive.success) / more:+.0f}"
@@ -132,41 +133,6 @@ def _shown(value: Estimate | None, digits: int) -> str:
     return "–" if value is None else f"{value.mean:.{digits}f}"
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The tables of all tasks, for `sim/README.md`."""
-    lines = ["```bash", *dict.fromkeys(row.command for row in rows), "```"]
-    for task in dict.fromkeys(row.task for row in rows):
-        head, *body = table(rows, task)
-        episodes = sorted({row.episodes for row in rows if row.task == task})
-        shown = str(episodes[0]) if len(episodes) == 1 else f"{episodes[0]} to {episodes[-1]}"
-        lines += [
-            "",
-            f"### {task}",
-            "",
-            f"{shown} episodes in each place; success with its 95 % interval.",
-            "",
-        ]
-        lines += _markdown_table(head, body)
-    head, *body = gain_table(rows)
-    if body:
-        lines += ["", "### What network calls buy", "", f"{GAIN_CAPTION}.", "", *_markdown_table(head, body)]
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_table(head: list[str], body: Sequence[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
-
-
-def write_readme(path: Path, text: str, *, begin: str = BEGIN, end: str = END) -> None:
-    """Put the tables between the two marks of a file, and leave the rest of it as people wrote it."""
-    old = path.read_text() if path.exists() else f"# The latency lab\n\n{begin}\n{end}\n"
-    if begin not in old or end not in old:
-        old = old.rstrip("\n") + f"\n\n{begin}\n{end}\n"
-    before, rest = old.split(begin, 1)
-    after = rest.split(end, 1)[1]
-    path.write_text(f"{before}{begin}\n{text}{end}{after}")
-
-
 def _html_table(lines: Sequence[list[str]]) -> str:
     rows = "".join(
         "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line) + "</tr>"
@@ -183,7 +149,7 @@ def write_html(path: Path, rows: Sequence[Row], *, picture: Path, notes: Sequenc
     for task in dict.fromkeys(row.task for row in rows):
         parts.append(f"<h2>{html.escape(task)}</h2>{_html_table(table(rows, task))}")
     if len(gains := gain_table(rows)) > 1:
-        parts.append(f"<h2>What network calls buy</h2><p>{html.escape(GAIN_CAPTION)}</p>{_html_table(gains)}")
+        parts.append(f"<h2>What evaluations buy</h2><p>{html.escape(GAIN_CAPTION)}</p>{_html_table(gains)}")
     if notes:
         items = "".join(f"<li><code>{html.escape(note)}</code></li>" for note in notes)
         parts.append(f"<h2>Left out</h2><ul>{items}</ul>")

@@ -17,7 +17,12 @@ def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
     assert list(figures) == ["synchronous", "pipelined-faster"]
     for method in ("synchronous", "pipelined-faster"):
         assert figures[method]["figures"]["num_chunks"] >= 1
-    assert "stalled" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "stalled" in said.out
+    assert said.out.splitlines()[-1] == f"page:     {tmp_path / 'index.html'}"
+    assert max(len(line) for line in said.out.splitlines() if str(tmp_path) not in line) <= 80
+    assert "HOLD -> RUN" not in said.out + said.err
+    assert "HOLD -> RUN" in (tmp_path / "log.txt").read_text()
     page = (tmp_path / "index.html").read_text()
     assert "100 ms of injected latency" in page
     assert "reaction p50 / p95" in page
@@ -29,7 +34,7 @@ def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
     assert (tmp_path / "track.mp4").stat().st_size > 10_000
 
 
-def test_the_mobile_demo_tells_how_far_the_base_is_led_back(tmp_path):
+def test_the_mobile_demo_tells_how_far_the_base_is_driven_back(tmp_path):
     figures_path = tmp_path / "figures.json"
     options = ["--tasks", "wipe", "--duration-s", "2", "--json", str(figures_path)]
     assert main(["demo", "mobile", *options, "--output", str(tmp_path)]) == 0
@@ -37,7 +42,7 @@ def test_the_mobile_demo_tells_how_far_the_base_is_led_back(tmp_path):
     assert list(figures) == ["naive", "pipelined-prefix"]
     for method in figures.values():
         assert method["figures"]["led_backward_m"] >= 0.0
-    assert "base led back" in (tmp_path / "index.html").read_text()
+    assert "backtracking [m]" in (tmp_path / "index.html").read_text()
 
 
 def test_what_cannot_be_shown_is_refused_before_anything_starts(tmp_path, capsys):

@@ -18,9 +18,10 @@ from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.link import SERVER_BACK, SERVER_LOST
 from robot_runtime.robot.probe import latency_for
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import SERVER_BACK, SERVER_LOST, RunConfig, Runner
+from robot_runtime.robot.runner import RunConfig, Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 

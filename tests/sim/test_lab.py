@@ -16,7 +16,7 @@ from sim.episodes.evaluation import EvaluationConfig
 from sim.episodes.traces import constant, find_trace, spikes
 from sim.lab import cells as lab
 from sim.lab.cells import Cell, ResultsFile, rows_of, run_cells
-from sim.lab.page import BEGIN, END, gain_table, markdown, read_json, table, to_json, write_readme
+from sim.lab.page import gain_table, read_json, table, to_json
 from sim.lab.plots import draw_page, draw_success
 from sim.lab.policies import TrainedPolicy
 from sim.lab.scores import CellScore, Estimate, Moments, beside, with_other_seeds
@@ -187,7 +187,6 @@ def test_rows_of_an_earlier_run_stand_beside_new_ones_but_never_in_their_place()
         ("naive", "spikes", "older"),
         ("committed-prefix", "spikes", "older"),
     ]
-    assert markdown(beside(newer, older)).startswith("```bash\nolder\nnewer\n```\n")
 
 
 @pytest.mark.parametrize("recipes", [("plain-0", "plain-1"), ("plain-2",)])
@@ -232,22 +231,9 @@ def test_calls_are_worth_the_points_that_they_gain_over_naive():
     head, line = gain_table([few, many])
     cells = dict(zip(head, line, strict=True))
     assert cells["task"] == "track, 400ms"
-    assert cells["naive"] == "25%, 20 calls/s"
-    assert cells["faster"] == "75%, 40 calls/s: +25"
+    assert cells["naive"] == "25%, 20 NFE/s"
+    assert cells["faster"] == "75%, 40 NFE/s: +25"
     assert cells["committed-prefix"] == "–"
-
-
-def test_the_readme_keeps_what_people_wrote(tmp_path):
-    path = tmp_path / "README.md"
-    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_readme(path, markdown(rows()))
-    text = path.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "old" not in text
-    assert "| naive |" in text
-    write_readme(path, markdown(rows()))
-    assert path.read_text() == text
 
 
 def test_every_method_has_a_look_of_its_own(tmp_path):

@@ -94,7 +94,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_does_with_the_same_eyes_or_tea
     again = [*command, "--init", str(one), "--output", str(two)]
     assert main([*again, "--random-views", "10"]) == 1
     assert (
-        "keeps its eyes, which look at no --random-views without --estimator-steps" in capfd.readouterr().err
+        "keeps its encoder, which sees no --random-views without --estimator-steps" in capfd.readouterr().err
     )
     assert main(again) == 0
     eyes = [(folder / "estimator.safetensors").read_bytes() for folder in (one, two)]

@@ -23,7 +23,7 @@ from robot_runtime.cli.bench.wire import BenchWire
 class Bench:
     """Measure the speed of one part on this machine, against something else in the same run.
 
-    For whoever doubts a figure of the README, or wants it for another machine.
+    For whoever doubts a figure of `docs/results`, or wants it for another machine.
     """
 
     what: (

@@ -37,8 +37,9 @@ class Comparison(ABC):
     """Only say what would be run, and which policies are missing."""
     keep: Maybe[InputFile] = None
     """JSON file of an earlier run: places of the comparison that are only there are shown from it."""
-    write_readme: bool = False
-    """Also put the tables into `sim/README.md`, and figures and a plot into `sim/lab/results`."""
+    write_results: bool = False
+    """Also put figures and a plot into `sim/lab/results`, from which `python scripts/docs_tables.py` writes
+    the tables of `docs/results`."""
 
     @property
     @abstractmethod

@@ -22,8 +22,9 @@ from robot_runtime.core.values.action import JointCommand
 from robot_runtime.core.values.state import Observation
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.link import SERVER_BACK, SERVER_LOST
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import SERVER_BACK, SERVER_LOST, RunConfig, Runner
+from robot_runtime.robot.runner import RunConfig, Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.server.process import ServerProcess
 

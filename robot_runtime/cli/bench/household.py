@@ -102,13 +102,13 @@ class BenchHousehold(Comparison):
         from rich.console import Console
         from rich.table import Table
 
-        from sim.lab.household_page import BEGIN, END, averages, draw, markdown
-        from sim.lab.page import to_json, write_readme
+        from sim.lab.household_page import averages, draw
+        from sim.lab.page import RESULTS, to_json
 
         (self.output / "mobile.json").write_text(to_json(rows))
         draw(rows, self.output / "mobile.png")
         head, *body = averages(rows)
-        shown = Table(title="All household tasks: success (95 % intervals: README)")
+        shown = Table(title="All household tasks: success (95 % intervals are in the figures)")
         num_columns = 3 + len({row.trace for row in rows})
         for name in head[:num_columns]:
             shown.add_column(name, no_wrap=True)
@@ -116,10 +116,7 @@ class BenchHousehold(Comparison):
             shown.add_row(*(cell.partition(" (")[0] for cell in line[:num_columns]))
         Console().print(shown)
         print(f"figures: {self.output / 'mobile.json'}, picture: {self.output / 'mobile.png'}")
-        if self.write_readme:
-            import sim
-
-            folder = Path(sim.__file__).parent
-            write_readme(folder / "README.md", markdown(rows), begin=BEGIN, end=END)
-            (folder / "lab" / "results" / "mobile.json").write_text(to_json(rows))
-            draw(rows, folder / "lab" / "results" / "mobile.png")
+        if self.write_results:
+            (RESULTS / "mobile.json").write_text(to_json(rows))
+            draw(rows, RESULTS / "mobile.png")
+            print(f"results: {RESULTS / 'mobile.json'}")

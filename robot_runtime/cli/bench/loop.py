@@ -175,7 +175,7 @@ def control_loop(endpoint: str, rate_hz: float, seconds: float, *, use_fifo: boo
         "n": record.lateness_ns.count,
         "skipped": record.num_skipped,
         "chunks": record.num_splices,
-        "arrival_to_executor_p95": runner.arrival_to_executor_ns.quantile(0.95) / 1e6,
+        "arrival_to_executor_p95": runner.link.arrival_to_executor_ns.quantile(0.95) / 1e6,
     }
 
 

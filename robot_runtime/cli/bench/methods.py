@@ -151,19 +151,16 @@ class BenchMethods(Comparison):
         write_html(self.output / "lab.html", rows, picture=picture, notes=left_out)
         self._print(rows)
         print(f"page: {self.output / 'lab.html'}, picture: {picture}, figures: {self.output / 'lab.json'}")
-        if self.write_readme:
-            self._write_readme(rows, figures)
+        if self.write_results:
+            self._write_results(rows, figures)
 
-    def _write_readme(self, rows: "list[Row]", figures: str) -> None:
-        import sim
-        from sim.lab.page import markdown, write_readme
+    def _write_results(self, rows: "list[Row]", figures: str) -> None:
+        from sim.lab.page import RESULTS
         from sim.lab.plots import draw_success
 
-        folder = Path(sim.__file__).parent
-        write_readme(folder / "README.md", markdown(rows))
-        (folder / "lab" / "results" / "lab.json").write_text(figures)
-        draw_success(rows, folder / "lab" / "results" / "lab.png")
-        print(f"tables: {folder / 'README.md'}")
+        (RESULTS / "lab.json").write_text(figures)
+        draw_success(rows, RESULTS / "lab.png")
+        print(f"results: {RESULTS / 'lab.json'}")
 
     def _print(self, rows: "list[Row]") -> None:
         from rich.console import Console

@@ -13,7 +13,11 @@ from robot_runtime.server.gateways.key_map import KeyMap
 from tests.cli.options_of import options
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "SECURITY.md", "sim/README.md", "robot_runtime/server/README.md")
+PAGES = tuple(
+    str(path.relative_to(ROOT))
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    if "_build" not in path.parts
+)
 COMMANDS = ("demo", "serve", "run", "eval", "train", "record", "describe", "keys", "bench")
 
 
@@ -51,13 +55,26 @@ def test_every_option_that_is_shown_is_one_of_its_command(page):
 
 
 def test_the_pages_show_commands():
-    assert [len(found) > 10 for found in shown("README.md")] == [True, True]
+    whole, parts = zip(*(shown(page) for page in PAGES), strict=True)
+    assert sum(map(len, whole)) > 50
+    assert sum(map(len, parts)) >= 4
 
 
-def test_every_file_of_names_that_is_shown_is_one(tmp_path):
-    found = re.findall(r'`(\{"convention".*?\})`', (ROOT / "README.md").read_text())
-    assert len(found) >= 2
-    for i, text in enumerate(found):
+@pytest.mark.parametrize("page", PAGES)
+def test_every_benchmark_that_is_named_is_there(page):
+    known = {option.command[1] for option in options() if option.command[0] == "bench"}
+    named = re.findall(r"(?:robot-runtime |`)bench ([a-z]+)", (ROOT / page).read_text())
+    assert set(named) <= known
+
+
+def test_every_key_map_that_is_shown_is_one(tmp_path):
+    blocks = [
+        text
+        for page in PAGES
+        for text in re.findall(r"```json\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    ]
+    assert len(blocks) >= 2
+    for i, text in enumerate(blocks):
         path = tmp_path / f"{i}.json"
         path.write_text(text)
         KeyMap.load(path)

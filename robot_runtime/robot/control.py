@@ -1,0 +1,115 @@
+"""One control step, the same under the real clock and the virtual one.
+
+    look   read ─► take answers ─► ask                         the link: a server over a network,
+    act    take answers ─► correct ─► tick ─► write ─► record            or a virtual one
+
+A request is made before the tick, so an answer that takes no time runs at the tick that asked for it. What
+was asked leaves the control thread after the command (`Link.flush`): who sends it would be in its way.
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.values.action import Command
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.robot.telemetry import RunRecord
+
+
+class Body(Protocol):
+    """What is measured and moved: a `Robot`, or a simulator's."""
+
+    def read(self) -> RobotState: ...
+
+    def write(self, command: Command) -> Command:
+        """Returns what was really sent."""
+        ...
+
+
+class Link(Protocol):
+    """Whoever is asked, and what is shown to it."""
+
+    def take(self, now_ns: int) -> None:
+        """Hand the executor what has come."""
+        ...
+
+    def can_ask(self, now_ns: int) -> bool:
+        """Whether somebody is there to be asked, and all that is to be shown."""
+        ...
+
+    def observe(self, state: RobotState) -> Observation:
+        """What a policy is asked with, pictures included."""
+        ...
+
+    def observe_scene(self, state: RobotState) -> Observation:
+        """The same without pictures, for a correction on the robot."""
+        ...
+
+    def send(self, request: ChunkRequest, now_ns: int) -> None:
+        """Take a request made now."""
+        ...
+
+    def flush(self) -> None:
+        """Let it go: the command of this step is on its way."""
+        ...
+
+
+class ControlStep:
+    """Executor, robot and link, stepped; one thread owns it."""
+
+    def __init__(
+        self, executor: Executor, robot: Body, link: Link, record: RunRecord, *, keeps_errors: bool = False
+    ) -> None:
+        """keeps_errors: one of the link stays in `error`, and nothing is asked any more: the robot comes to
+        rest first. Otherwise it goes out at once, as those of the robot do."""
+        self.executor, self.record = executor, record
+        self.error: BaseException | None = None
+        self._robot, self._link, self._keeps_errors = robot, link, keeps_errors
+        self._state: RobotState | None = None
+
+    def begin(self, now_ns: int) -> None:
+        """Stand where the robot is."""
+        self.executor.reset(self._robot.read(), now_ns)
+
+    def look(self, now_ns: int) -> None:
+        """Measure, take what has come, and ask if it is time to."""
+        self._state = self._robot.read()
+        self._guarded(self._ask, self._state, now_ns)
+
+    def act(self, now_ns: int) -> Tick:
+        """Command the robot: the tick, with what the drivers really sent."""
+        assert self._state is not None
+        self._guarded(self._correct, self._state, now_ns)
+        tick = self.executor.tick(self._state, now_ns)
+        tick = replace(tick, sent=self._robot.write(tick.command))
+        self._guarded(self._flush, self._state, now_ns)
+        self.record.on_tick(tick, self.executor.last_splice)
+        return tick
+
+    def _ask(self, state: RobotState, now_ns: int) -> None:
+        self._link.take(now_ns)
+        if self._link.can_ask(now_ns) and self.executor.wants_request(now_ns):
+            self._link.send(self.executor.make_request(self._link.observe(state)), now_ns)
+
+    def _correct(self, state: RobotState, now_ns: int) -> None:
+        self._link.take(now_ns)
+        if self.executor.wants_correction(now_ns):
+            self.executor.correct(self._link.observe_scene(state), now_ns)
+
+    def _flush(self, state: RobotState, now_ns: int) -> None:
+        self._link.flush()
+
+    def _guarded(self, part: "_Part", state: RobotState, now_ns: int) -> None:
+        if self.error is not None:
+            return
+        try:
+            part(state, now_ns)
+        except BaseException as error:  # Ctrl-C and exit() too: the robot moves
+            if not self._keeps_errors:
+                raise
+            self.error = error
+
+
+class _Part(Protocol):
+    def __call__(self, state: RobotState, now_ns: int) -> None: ...

@@ -1,0 +1,187 @@
+"""The real link of a control step: the server behind a `PolicyClient`, and the cameras that it is shown.
+
+It says in the run's log what is wrong with either, and whether the run cannot go on.
+"""
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from robot_runtime.core.camera_watch import CameraFault
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.distribution import Distribution
+from robot_runtime.robot.cameras import CAMERAS_BACK, Cameras
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.notices import RunLog
+from robot_runtime.robot.telemetry import RunRecord
+from robot_runtime.wire.events import (
+    Event,
+    PartReceived,
+    RequestDropped,
+    RequestExpired,
+    RequestFailed,
+    ServerLost,
+    ServerReady,
+    ServerRefused,
+)
+from robot_runtime.wire.messages import DropReason, Welcome
+
+SERVER_LOST, SERVER_BACK = "server lost", "server is back"
+"""How the entries of the run's log begin."""
+FROZEN_HINT = " (if it is a simulated camera without noise: CameraLimits(has_noise=False))"
+
+
+class ServerLink:
+    """Asks one server for one run; the control thread owns it."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        client: PolicyClient,
+        welcome: Welcome,
+        cameras: Cameras,
+        observe: Callable[[RobotState], Observation],
+        record: RunRecord,
+        log: RunLog,
+    ) -> None:
+        """
+        observe: adds task text and scene quantities to a state; pictures are added here.
+        """
+        self.executor, self.record = executor, record
+        self.fault = ""
+        """Why the run cannot go on; empty while it can."""
+        self.arrival_to_executor_ns = Distribution()
+        self._client, self._welcome, self._cameras = client, welcome, cameras
+        self._observe, self._log = observe, log
+        self._blind: dict[str, CameraFault] = {}
+        self._images: dict[str, Image] | None = None
+        self._request: ChunkRequest | None = None
+        self._is_connected = True
+
+    def take(self, now_ns: int) -> None:
+        """Hand what the network thread has received to the executor."""
+        for event in self._client.events():
+            self._take(event, now_ns)
+
+    def can_ask(self, now_ns: int) -> bool:
+        """Whether the server is there, and all cameras have a picture for it."""
+        self._images = self._newest_images(now_ns)
+        return self._images is not None and self._is_connected
+
+    def observe(self, state: RobotState) -> Observation:
+        """What the newest pictures and the state show."""
+        images = self._images or {}
+        for name in self._cameras.show(images):
+            self.record.reused_pictures += 1
+            slow = f"camera {name} is slower than it is asked: a request shows a picture again"
+            self._log.notices.note(slow, slow)
+        return structs.replace(self._observe(state), images=images)
+
+    def observe_scene(self, state: RobotState) -> Observation:
+        return self._observe(state)
+
+    def send(self, request: ChunkRequest, now_ns: int) -> None:
+        """Keep it until the command is out: the thread that encodes it needs the interpreter too."""
+        self._request = request
+        self.say_what_was_otherwise()
+
+    def flush(self) -> None:
+        """Leave it to the network thread."""
+        if self._request is not None:
+            request, self._request = self._request, None
+            self._client.submit(request)
+
+    def say_what_was_otherwise(self) -> None:
+        """What did not go as the method says, the first time and every tenfold of it."""
+        for sentence, count in self.executor.counts.fallbacks().items():
+            self._log.notices.counted(sentence, count, sentence)
+
+    def _newest_images(self, now_ns: int) -> dict[str, Image] | None:
+        """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
+        images, blind = self._cameras.newest(now_ns)
+        for name, fault, count in self._cameras.newly_refused():
+            text = f"camera {name} {fault.value}"
+            self._log.notices.counted(text, count, text)
+        self.record.refused_pictures = self._cameras.num_refused
+        if blind != self._blind:
+            for name in blind.keys() - self._blind.keys():
+                hint = FROZEN_HINT if blind[name] is CameraFault.FROZEN else ""
+                text = f"camera {name} {blind[name].value}: nothing is asked"
+                self._log.notices.note(text, text + hint)
+            if not blind:
+                self._log.notices.note(CAMERAS_BACK, CAMERAS_BACK, is_routine=True)
+            self._blind = blind
+        return None if blind else images
+
+    def _take(self, event: Event, now_ns: int) -> None:
+        match event:
+            case PartReceived():
+                outcome = self.executor.on_part(event.part, now_ns, server_ns=event.queue_ns + event.infer_ns)
+                self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
+                self._say_if_unused(event.part.request_id, outcome)
+            case RequestDropped() | RequestExpired() | RequestFailed():
+                self._log.notices.note(
+                    f"no answer: {_reason(event)}", f"no answer: {event}", is_routine=_is_replaced(event)
+                )
+                self.executor.on_request_failed(event.request_id)
+            case ServerLost():
+                self._log.say(f"{SERVER_LOST}: {event.reason}; the plan runs to its end", is_routine=False)
+                self._is_connected = False
+                self.executor.on_server_lost()
+            case ServerReady():
+                self._on_ready(event.welcome)
+            case ServerRefused():
+                self._cannot_go_on(f"the server refuses this robot: {event.reason}")
+
+    def _say_if_unused(self, request_id: int, outcome: PartOutcome) -> None:
+        """One line for an answer of which nothing runs. One that is late while the robot follows another is
+        only counted: the robot lacks nothing."""
+        match outcome:
+            case PartOutcome.RUNS | PartOutcome.WAITS:
+                return
+            case PartOutcome.LATE if self.executor.mode is Mode.RUN:
+                return
+        self._log.notices.note(
+            f"an answer was not used: {outcome.value}",
+            f"answer {request_id} not used: {outcome.value}",
+            is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.VOID, PartOutcome.STOPPED),
+        )
+
+    def _on_ready(self, came: Welcome) -> None:
+        """A server is there, at the start or again: the same policy goes on, another one cannot."""
+        began = self._welcome
+        for what in ("policy", "tasks", "schema", "action_spec", "capabilities"):
+            if (new := getattr(came, what)) != (old := getattr(began, what)):
+                self._cannot_go_on(
+                    f"the server came back with policy {came.policy!r} ({began.policy!r} before): its {what} "
+                    f"is {new!r:.500}, this run began with {old!r:.500}"
+                )
+                return
+        if not self._is_connected:
+            self._log.say(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
+        self._is_connected, self.fault = True, ""
+
+    def _cannot_go_on(self, why: str) -> None:
+        """Nothing is asked any more: the plan runs to its end, the robot holds, and the run ends."""
+        self._is_connected, self.fault = False, why
+        self.executor.on_server_lost()
+        self._log.say(f"{why}; the plan runs to its end, then the run ends", is_routine=False)
+
+
+def _reason(event: RequestDropped | RequestExpired | RequestFailed) -> str:
+    """What requests that end so have in common."""
+    match event:
+        case RequestDropped(reason=dropped):
+            return f"dropped, {dropped.value}"
+        case RequestFailed(reason=reason):
+            return reason.partition(":")[0]  # what follows is this one's own
+    return "none within its deadline"
+
+
+def _is_replaced(event: RequestDropped | RequestExpired | RequestFailed) -> bool:
+    """Whether a newer request took its place."""
+    return isinstance(event, RequestDropped) and event.reason is DropReason.SUPERSEDED

@@ -1,0 +1,96 @@
+"""Write the tables of README.md and docs/ from the files that hold the figures.
+
+    <!-- table: loop -->
+    ...                         what stands here is written from sim/lab/results
+    <!-- end of table -->
+
+    90<!-- lab: strike pipelined-faster 400ms --> % succeed         a number of a sentence
+
+    <!-- file: examples/own_robot.py -->
+    ...                         and here stands that file, for README.md, which no builder makes
+    <!-- end of file -->
+
+`--check` writes nothing, and fails if a page is not what its figures say.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tables_of_household
+import tables_of_methods
+import tables_of_readme
+import tables_of_robustness
+import tables_of_speed
+from tables import ROOT
+
+from robot_runtime.cli.script import run_script
+from robot_runtime.errors import UnknownNameError
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    **tables_of_speed.TABLES,
+    **tables_of_methods.TABLES,
+    **tables_of_household.TABLES,
+    **tables_of_robustness.TABLES,
+    **tables_of_readme.TABLES,
+}
+PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\s+-->")
+NUMBERS: Mapping[str, Callable[..., str]] = {
+    "lab": tables_of_methods.number,
+    "mobile": tables_of_household.number,
+    "times": tables_of_speed.times,
+    "chunks": tables_of_speed.chunks,
+}
+FILE = re.compile(r"(<!-- file: (?P<name>[\w./-]+) -->\n).*?(<!-- end of file -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    """Write the tables of the pages from the files that hold the figures."""
+
+    check: bool = False
+    """Write nothing; exit code 1 if a page is not what its figures say."""
+
+
+def main(args: Args) -> int:
+    stale = [path for path in pages() if written(old := path.read_text()) != old]
+    for path in stale:
+        if not args.check:
+            path.write_text(written(path.read_text()))
+        print(f"{'stale' if args.check else 'written'}: {path.relative_to(ROOT)}")
+    if args.check and stale:
+        print("run `python scripts/docs_tables.py`", file=sys.stderr)
+        return 1
+    return 0
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def written(page: str) -> str:
+    """The page with every table as its figures say."""
+    page = PLACE.sub(lambda place: f"{place[1]}{_table(place['name'])}\n{place[3]}", page)
+    page = NUMBER.sub(lambda number: f"{_number(number)}{number[0][number[0].index('<') :]}", page)
+    return FILE.sub(lambda place: f"{place[1]}{_code(ROOT / place['name'])}\n{place[3]}", page)
+
+
+def _number(found: re.Match[str]) -> str:
+    return NUMBERS[found["source"]](*found["words"].split())
+
+
+def _code(path: Path) -> str:
+    return f"```python\n{path.read_text().rstrip()}\n```"
+
+
+def _table(name: str) -> str:
+    if name not in TABLES:
+        raise UnknownNameError("table", name, TABLES)
+    return TABLES[name]()
+
+
+if __name__ == "__main__":
+    run_script(Args, main, description=__doc__)
