@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Annotated
 
@@ -276,7 +276,7 @@ def _robots_of(policy: Policy, num_robots: int, *, deadline_ns: int) -> Iterator
     rng = np.random.default_rng(0)
     nothing = zero_observation(policy.schema, next(iter(policy.tasks), ""))
     for seed in range(num_robots):
-        state = replace(nothing.state, q=rng.uniform(-1.0, 1.0, len(nothing.state.q)))
+        state = nothing.state.replace(q=rng.uniform(-1.0, 1.0, len(nothing.state.q)))
         scene = rng.uniform(-0.3, 0.3, policy.schema.environment_state_dim)
         observation = structs.replace(nothing, state=state, environment_state=scene)
         rows = policy.infer(observation, sampler=ConstantSchedule(), seed=seed)

@@ -16,8 +16,8 @@ rest, `coast` later than it was due.
           └──────────┼────────────┼────┼── t
                    t_n-2        t_n-1  t_n-1 + coast
 
-Twists of a base and velocities of joints are not places: the last one is reached when it is due, then fades to
-zero within the coast.
+Twists of a base and velocities of joints are not places: the last one is reached when it is due, then fades
+to zero within the coast.
 """
 
 from bisect import bisect_right
@@ -86,7 +86,7 @@ class Curve:
         times_ns: Sequence[int],
         known: Mapping[int, Rates],
     ) -> None:
-        """One track for all quantities that pass at the same times: a handful of numbers cost what one does."""
+        """One track for all quantities that pass at the same times: many numbers cost what one does."""
         columns, start = [], 0
         for what, values in values_of.items():
             columns.append((what, slice(start, start + values.shape[1])))
@@ -130,7 +130,7 @@ class Curve:
 
     def rates(self, t_ns: int) -> Rates:
         """How fast what is commanded changes at a time."""
-        out = {}
+        out: dict[Quantity, np.ndarray] = {}
         for columns, track in self._tracks:
             numbers = track.rate(t_ns)
             out |= {what: numbers[own] for what, own in columns}

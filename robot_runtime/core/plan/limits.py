@@ -188,8 +188,8 @@ class Limits:
     def __init__(
         self, parts: Mapping[str, PartLimits] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
     ) -> None:
-        """of_default_parts: fields of `JointLimits` for "arm"; `gripper_min`, `gripper_max` and `gripper`, its
-        motion; `base`, its motion. They change what `parts` says.
+        """of_default_parts: fields of `JointLimits` for "arm"; `gripper_min`, `gripper_max` and `gripper`,
+        its motion; `base`, its motion. They change what `parts` says.
 
         InvalidValueError: a limit makes no sense.
         """
@@ -197,6 +197,10 @@ class Limits:
         if of_default_parts:
             _set_default_parts(mine, of_default_parts)
         self.__dict__["parts"] = MappingProxyType(mine)
+
+    def replace(self, **of_default_parts: Unpack[_OfDefaultParts]) -> "Limits":
+        """The limits with others for the default parts, named as in the constructor."""
+        return Limits(self.parts, **of_default_parts)
 
     def arm(self, part: str = ARM) -> JointLimits:
         """Of joints; InvalidValueError: none are declared for that part."""
@@ -239,6 +243,18 @@ class Limits:
         """Of the distance of the fingers of "gripper"."""
         limits = self.parts.get(GRIPPER)
         return limits.motion if isinstance(limits, GripperLimits) else None
+
+    @property
+    def gripper_min(self) -> float:
+        """[m]"""
+        limits = self.parts.get(GRIPPER)
+        return limits.low if isinstance(limits, GripperLimits) else 0.0
+
+    @property
+    def gripper_max(self) -> float:
+        """[m]"""
+        limits = self.parts.get(GRIPPER)
+        return limits.high if isinstance(limits, GripperLimits) else 0.0
 
     @property
     def base(self) -> MotionLimits | None:

@@ -144,7 +144,7 @@ class ActionSpec:
         return replace(self, fields=tuple(map(absolute, self.fields)))
 
     def with_gripper_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> "ActionSpec":
-        """The same columns; shares of an opening stand for these widths, smallest and largest, by part [m]."""
+        """The same columns; shares of an opening stand for these widths, smallest and largest [m]."""
         fields = tuple(
             replace(f, low=ranges[f.part][0], high=ranges[f.part][1])
             if isinstance(f, GripperFraction) and f.part in ranges

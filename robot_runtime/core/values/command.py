@@ -97,7 +97,7 @@ class Command:
     def __init__(
         self, parts: Mapping[str, PartCommand] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
     ) -> None:
-        """of_default_parts: `arm`, `gripper`, `base`, in place of what `parts` says; None leaves one alone."""
+        """of_default_parts: `arm`, `gripper`, `base`, in place of what `parts` says; None: left alone."""
         if of_default_parts:
             mine = {} if parts is None else dict(parts)
             for name, command in of_default_parts.items():

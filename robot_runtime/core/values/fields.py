@@ -8,9 +8,9 @@ Every column has a name, `part.quantity`; two sides are matched by these names, 
 `alignment`).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any
 
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.errors import InvalidValueError
@@ -30,11 +30,16 @@ class Reference(Enum):
     """The row before it; row 0 counts from the value at the observation."""
 
 
+def _always(*names: str) -> Any:
+    """Columns whose names the kind decides."""
+    return field(default=names, init=False, repr=False, compare=False)
+
+
 class _Field:
     """What all kinds share."""
 
     part: str
-    names: Any
+    names: tuple[str, ...]
 
     @property
     def dim(self) -> int:
@@ -87,7 +92,7 @@ class EndEffectorPose(_Field):
 
     reference: Reference = Reference.ABSOLUTE
     part: str = ARM
-    names: ClassVar = ("x", "y", "z", "r1", "r2", "r3", "r4", "r5", "r6")
+    names: tuple[str, ...] = _always("x", "y", "z", "r1", "r2", "r3", "r4", "r5", "r6")
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -104,7 +109,7 @@ class WorldEndEffectorPose(_Field):
     part: str = ARM
     base: str = BASE
     """The part that carries the arm."""
-    names: ClassVar = EndEffectorPose.names
+    names: tuple[str, ...] = _always("x", "y", "z", "r1", "r2", "r3", "r4", "r5", "r6")
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -116,7 +121,7 @@ class GripperWidth(_Field):
     """Distance between the fingers: 1 column [m], held from row to row and never interpolated."""
 
     part: str = GRIPPER
-    names: ClassVar = ("width",)
+    names: tuple[str, ...] = _always("width")
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -143,7 +148,7 @@ class GripperFraction(_Field):
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
 
     @property
-    def names(self) -> tuple[str]:  # type: ignore[override]
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("opening",) if self.one_is_open else ("closing",)
 
     def width(self, share: Any) -> Any:
@@ -163,7 +168,7 @@ class BasePose(_Field):
 
     reference: Reference = Reference.ABSOLUTE
     part: str = BASE
-    names: ClassVar = ("x", "y", "yaw")
+    names: tuple[str, ...] = _always("x", "y", "yaw")
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -174,7 +179,7 @@ class BaseTwist(_Field):
     """Velocity of the mobile base expressed in B: 3 columns (vx, vy, wz) [m/s, m/s, rad/s]."""
 
     part: str = BASE
-    names: ClassVar = ("vx", "vy", "wz")
+    names: tuple[str, ...] = _always("vx", "vy", "wz")
 
     def __post_init__(self) -> None:
         check_part(self.part)
@@ -199,7 +204,7 @@ class Numbers(_Field):
         rest = tuple(map(float, self.at_rest)) or (0.0,) * len(self.names)
         if len(rest) != len(self.names) or not self.scale > 0.0:
             raise InvalidValueError(
-                f"{len(self.names)} numbers rest at as many and have a scale above 0, got {rest}, {self.scale}"
+                f"{len(self.names)} numbers rest at as many, on a scale above 0, got {rest}, {self.scale}"
             )
         object.__setattr__(self, "at_rest", rest)
 
@@ -236,7 +241,7 @@ def fields_to_dicts(action_fields: tuple[ActionField, ...]) -> list[dict]:
         entry: dict = {"kind": _KIND_NAMES[type(f)], "dim": f.dim}
         for each in fields(f):
             value = getattr(f, each.name)
-            if each.name == "num_joints":
+            if each.name == "num_joints" or not each.init:
                 continue
             if each.name == "names" and not isinstance(f, Numbers) and value == joint_names(f.dim):
                 continue
@@ -261,7 +266,7 @@ def _field_from_dict(entry: dict) -> ActionField:
     if kind is None:
         raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
     dim = whole(entry["dim"], "dim")
-    known = {each.name for each in fields(kind)} - {"num_joints"}
+    known = {each.name for each in fields(kind) if each.init} - {"num_joints"}
     given = {name: value for name, value in entry.items() if name not in ("kind", "dim")}
     if unknown := given.keys() - known:
         raise ValueError(f"{entry['kind']} has no {', '.join(sorted(map(str, unknown)))}")

@@ -49,14 +49,14 @@ class ArmSchema:
 class GripperSchema:
     """A gripper, whose width is measured."""
 
-    names: ClassVar = ("width",)
+    names: ClassVar[tuple[str, ...]] = ("width",)
 
 
 @dataclass(frozen=True)
 class BaseSchema:
     """A mobile base, whose pose and twist are measured."""
 
-    names: ClassVar = ("x", "y", "yaw")
+    names: ClassVar[tuple[str, ...]] = ("x", "y", "yaw")
 
 
 PartSchema = ArmSchema | GripperSchema | BaseSchema
@@ -100,7 +100,7 @@ class Schema:
         cameras: Mapping[str, tuple[int, int]] | None = None,
         **of_default_parts: Unpack[_OfDefaultParts],
     ) -> None:
-        """of_default_parts: `num_joints` of "arm", `has_gripper` and `has_base`, in place of what `parts` says.
+        """of_default_parts: `num_joints` of "arm", `has_gripper`, `has_base`, in place of what `parts` says.
 
         InvalidValueError: more of something than any robot has, or a name that is none.
         """
@@ -306,10 +306,10 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
         out.append(f"actions: the robot has {have}, the policy needs {need}{_differences(ours, theirs)}")
     for name in dict.fromkeys([*policy.parts, *robot.parts]):
         out += _part_differs(name, robot.parts.get(name), policy.parts.get(name))
-    for name, size in policy.measured.items():
-        if robot.measured.get(name) != size:
+    for name, num in policy.measured.items():
+        if robot.measured.get(name) != num:
             have = ", ".join(f"{n} ({k})" for n, k in robot.measured.items()) or "none"
-            out.append(f"measured: the policy needs {size} numbers {name}, the robot has {have}")
+            out.append(f"measured: the policy needs {num} numbers {name}, the robot has {have}")
     scene, needed = robot.environment_state_dim, policy.environment_state_dim
     if needed and scene != needed:
         out.append(f"environment state size: the robot has {scene}, the policy needs {needed}")
@@ -325,10 +325,11 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
 def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema | None) -> list[str]:
     """What of one part's measurements does not agree."""
     if not (isinstance(robot, ArmSchema) and isinstance(policy, ArmSchema)):
-        ours, theirs = (part and _WORDS[type(part)] for part in (robot, policy))
-        if ours == theirs:
+        if type(robot) is type(policy):
             return []
-        return [f"{name}: the robot has {ours or 'no such part'}, the policy needs {theirs or 'none'}"]
+        have = "no such part" if robot is None else _WORDS[type(robot)]
+        need = "none" if policy is None else _WORDS[type(policy)]
+        return [f"{name}: the robot has {have}, the policy needs {need}"]
     out = []
     if sorted(robot.names) != sorted(policy.names):
         ours, theirs = ([f"{name}.{joint}" for joint in part.names] for part in (robot, policy))

@@ -146,8 +146,8 @@ class RobotState:
         t_newest_ns: int | None = None,
         **of_default_parts: Unpack[_OfDefaultParts],
     ) -> None:
-        """of_default_parts: `q`, `dq`, `X_BE` of the part "arm", `gripper_width` of "gripper", `x_WB`, `V_WB_B`
-        of "base", in place of what `parts` says; None takes a quantity away."""
+        """of_default_parts: `q`, `dq`, `X_BE` of the part "arm", `gripper_width` of "gripper", `x_WB` and
+        `V_WB_B` of "base", in place of what `parts` says; None takes a quantity away."""
         mine = {} if parts is None else dict(parts)
         if of_default_parts:
             _set_default_parts(mine, of_default_parts)
@@ -221,6 +221,18 @@ class RobotState:
             parts={**self.parts, **parts},
             measured=self.measured,
             t_newest_ns=self.t_newest_ns,
+        )
+
+    def replace(
+        self, *, t_ns: int | None = None, **of_default_parts: Unpack[_OfDefaultParts]
+    ) -> "RobotState":
+        """The state with other quantities of its default parts, named as in the constructor."""
+        return RobotState(
+            t_ns=self.t_ns if t_ns is None else t_ns,
+            parts=self.parts,
+            measured=self.measured,
+            t_newest_ns=self.t_newest_ns,
+            **of_default_parts,
         )
 
     def _has(self) -> str:

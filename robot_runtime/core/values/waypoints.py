@@ -86,14 +86,14 @@ class Waypoints:
         rows_of: Mapping[Quantity, np.ndarray] | None = None,
         **of_default_parts: Unpack[_OfDefaultParts],
     ) -> None:
-        """of_default_parts: `q`, `p_BE`, `quat_BE` of "arm", `gripper` (widths), `x_WB`, `V_WB_B` of "base"."""
+        """of_default_parts: `q`, `p_BE`, `quat_BE` of "arm", `gripper` (widths), `x_WB`, `V_WB_B`."""
         mine = {} if rows_of is None else dict(rows_of)
         for name, values in of_default_parts.items():
             quantity = _DEFAULT_QUANTITIES[name]
             if values is None:
                 mine.pop(quantity, None)
             else:
-                mine[quantity] = values  # type: ignore[assignment]
+                mine[quantity] = values
         self.__dict__["rows_of"] = MappingProxyType(mine)
 
     @property
