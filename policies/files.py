@@ -17,6 +17,13 @@ from robot_runtime.errors import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor
 
+SIDECAR = "robot_runtime.json"
+"""The file by which a folder of LeRobot's is known."""
+OPENPI = "openpi.json"
+"""The file by which a policy on somebody else's openpi server is known."""
+ESTIMATOR = "estimator.json"
+"""The file by which a policy is known that sees the scene by itself."""
+
 MAX_JSON_BYTES = 4 * 2**20
 MAX_DEPTH = 24
 MAX_TEXT = 4096

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from policies.files import read_json
+from policies.files import ESTIMATOR, OPENPI, SIDECAR, read_json
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import find_checkpoint, shipped_checkpoints
 from robot_runtime.core.policy import Policy
@@ -10,16 +10,10 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
 
 SCRIPTED = ("hold", "sine")
-SIDECAR = "robot_runtime.json"
-"""The file by which a folder of LeRobot's is known."""
-OPENPI = "openpi.json"
-"""The file by which a policy on somebody else's openpi server is known."""
 HUB = "hf://"
 """How the name of a folder on the hub begins."""
 DOWNLOADED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md")
 """What is fetched of such a folder: nothing that could be code or a pickle."""
-ESTIMATOR = "estimator.json"
-"""The file by which a policy is known that sees the scene by itself."""
 
 
 def local_folder(name: str) -> Path:

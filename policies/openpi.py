@@ -23,8 +23,7 @@ from jaxtyping import Float
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
-from policies.files import read_json, refuse_unknown, texts, value_of
-from policies.load import OPENPI
+from policies.files import OPENPI, read_json, refuse_unknown, texts, value_of
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema

@@ -9,58 +9,72 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from robot_runtime.core.executor import Executor, Tick
     from robot_runtime.core.method.table import METHODS, Method, method_named
-    from robot_runtime.core.plan.limits import Limits
-    from robot_runtime.core.plan.timeline import ChunkTimeline
-    from robot_runtime.core.values.action import ActionChunk, ActionSpec, Command
+    from robot_runtime.core.plan.limits import Limits, MotionLimits
+    from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase
+    from robot_runtime.core.values.action import ActionChunk, ActionSpec, Command, JointCommand
     from robot_runtime.core.values.schema import Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
-    from robot_runtime.core.values.waypoints import Waypoints
     from robot_runtime.robot.client import PolicyClient
+    from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
-    from robot_runtime.robot.runner import RunConfig, Runner
+    from robot_runtime.robot.run import Session, run
 
 _MODULE_OF = {
     "METHODS": "core.method.table",
     "ActionChunk": "core.values.action",
     "ActionSpec": "core.values.action",
-    "ChunkTimeline": "core.plan.timeline",
+    "Arm": "core.robot",
+    "ArmState": "core.robot",
+    "BaseState": "core.robot",
+    "Camera": "core.robot",
     "Command": "core.values.action",
     "Executor": "core.executor",
+    "Gripper": "core.robot",
     "Image": "core.values.state",
+    "JointCommand": "core.values.action",
     "Limits": "core.plan.limits",
     "Method": "core.method.table",
+    "MobileBase": "core.robot",
+    "MotionLimits": "core.plan.limits",
     "Observation": "core.values.state",
     "PolicyClient": "robot.client",
     "Robot": "robot.robot",
     "RobotState": "core.values.state",
-    "Runner": "robot.runner",
+    "RunConfig": "robot.config",
     "Schema": "core.values.schema",
-    "RunConfig": "robot.runner",
+    "Session": "robot.run",
     "Tick": "core.executor",
-    "Waypoints": "core.values.waypoints",
     "method_named": "core.method.table",
+    "run": "robot.run",
 }
 
 __all__ = [
     "METHODS",
     "ActionChunk",
     "ActionSpec",
-    "ChunkTimeline",
+    "Arm",
+    "ArmState",
+    "BaseState",
+    "Camera",
     "Command",
     "Executor",
+    "Gripper",
     "Image",
+    "JointCommand",
     "Limits",
     "Method",
+    "MobileBase",
+    "MotionLimits",
     "Observation",
     "PolicyClient",
     "Robot",
     "RobotState",
     "RunConfig",
-    "Runner",
     "Schema",
+    "Session",
     "Tick",
-    "Waypoints",
     "method_named",
+    "run",
 ]
 
 

@@ -35,6 +35,10 @@ class SchemaMismatchError(RobotRuntimeError):
     """Robot and policy do not speak of the same cameras, state or actions; names both sides."""
 
 
+class DriverError(RobotRuntimeError):
+    """A part of a robot that is not what it has to be, or gave what is no measurement; names it."""
+
+
 class RobotStoppedError(RobotRuntimeError):
     """The robot went to STOP on its own, could not go on, or never moved; says why."""
 

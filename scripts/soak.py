@@ -25,10 +25,10 @@ from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.table import METHODS, method_named
 from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
-from robot_runtime.core.values.state import Observation
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode, read_header
 from robot_runtime.wire.events import Event, ServerReady
@@ -124,15 +124,13 @@ def main(args: Args) -> int:
     while not any(isinstance(event, ServerReady) for event in client.events()):
         clock.sleep_until_ns(clock.now_ns() + NS_PER_S // 100)
     setting = RunConfig(
-        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-        limits=FR3_LIMITS,
-        method=method_named(args.method),
+        Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
+        duration_s=args.minutes * 60,
         clock=clock,
-        observe=lambda state: Observation(state=state),
         control_hz=args.control_hz,
         use_fifo=False,
     )
-    runner = Runner(setting, cast(PolicyClient, client), welcome)
+    runner = Runner(setting, cast(PolicyClient, client), welcome, method=method_named(args.method))
     duration_ns = round(args.minutes * 60 * NS_PER_S)
     sizes, next_ns, start = list[float](), 0, time.monotonic()
 
@@ -143,7 +141,7 @@ def main(args: Args) -> int:
             sizes.append(resident_mb())
             print(f"{tick.now_ns / 60e9:6.1f} min  {sizes[-1]:7.1f} MB", flush=True)
 
-    record = runner.run(duration_s=duration_ns / NS_PER_S, on_tick=look)
+    record = runner.run(on_tick=look)
     grown = max(sizes[2:]) - sizes[2]
     moving = 1.0 - record.summary()["stalled_s"] / record.summary()["duration_s"]
     print(

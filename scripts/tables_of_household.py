@@ -5,7 +5,7 @@ from functools import cache, partial
 
 from tables import commands, plain, share, table
 
-from sim.episodes.statistics import wilson_interval
+from robot_runtime.evaluation.statistics import wilson_interval
 from sim.lab.household_page import averages, by_task, label_gains
 from sim.lab.page import RESULTS, read_json
 from sim.lab.scores import Row

@@ -21,7 +21,7 @@ from typing import Literal
 from policies.flow.checkpoint import load, write_card
 from robot_runtime.cli.options import Some
 from robot_runtime.cli.script import run_script
-from sim.episodes.statistics import wilson_interval
+from robot_runtime.evaluation.statistics import wilson_interval
 from sim.lab.household import SEEING_EPISODES, SEEING_SUFFIX, SHIPPED_MOBILE, SHIPPED_SEEING
 from sim.lab.policies import PREFIX, SHIPPED
 from sim.tasks import HOUSEHOLD_TASKS, TABLE_TASKS

@@ -1,29 +1,19 @@
-"""Arrows point inward, the robot side is light, and nothing is unsafe to read."""
+"""The robot side is light, and nothing is unsafe to read. Who may import whom: test_arrows.py."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.source_tree import ROOT, imports
+
 DATA_MODULES = {
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "itertools",
     "math", "struct", "sys", "types", "typing",
 }  # fmt: skip
 LIBRARIES = {"numpy", "pinocchio", "msgspec", "jaxtyping", "ruckig"}
 OURS = {"robot_runtime.core", "robot_runtime.wire", "robot_runtime.errors"}
-
-
-def imports(path: Path) -> set[str]:
-    out = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            out |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            out.add(node.module or "")
-    return out
 
 
 def sources(*folders: str) -> list[Path]:

@@ -9,12 +9,11 @@ from safetensors.torch import save_file
 from torch import Tensor, from_numpy
 
 from policies.budget import Budget
-from policies.files import read_json, read_tensors, refuse_oversized, texts, value_of, whole_number
+from policies.files import ESTIMATOR, read_json, read_tensors, refuse_oversized, texts, value_of, whole_number
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
 from policies.flow.support import MAX_STEPS
-from policies.load import ESTIMATOR
 from policies.shipped import find_checkpoint
 from robot_runtime.core.policy import checked_execution_horizon
 from robot_runtime.core.values.action import ActionSpec

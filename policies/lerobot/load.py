@@ -10,11 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from policies.budget import Budget
-from policies.files import read_json, read_tensors, refuse_unfinite
+from policies.files import SIDECAR, read_json, read_tensors, refuse_unfinite
 from policies.lerobot.fields import FIELDS, refuse_unhonoured
 from policies.lerobot.files import BEFORE, CONFIG, WEIGHTS, camera_names, checked_config, local_model
 from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
-from policies.load import SIDECAR
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
 from robot_runtime.server.engine import zero_observation
 

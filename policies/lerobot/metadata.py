@@ -16,9 +16,8 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.files import number, read_json, refuse_unknown, texts, value_of, whole_number
+from policies.files import SIDECAR, number, read_json, refuse_unknown, texts, value_of, whole_number
 from policies.flow.features import FeatureConfig, state_features
-from policies.load import SIDECAR
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.policy import checked_execution_horizon
 from robot_runtime.core.values.action import (

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from policies.files import SIDECAR
 from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.flow.transfers import pinned_batch
 from policies.lerobot.load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
 from policies.lerobot.metadata import ACTION, Columns, PolicyMetadata
-from policies.load import SIDECAR
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,

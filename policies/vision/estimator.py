@@ -27,9 +27,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from policies.budget import Budget
-from policies.files import read_json, read_tensors, refuse_oversized, value_of
+from policies.files import ESTIMATOR, read_json, read_tensors, refuse_oversized, value_of
 from policies.flow.features import NEAR, Normaliser, points_from_hand
-from policies.load import ESTIMATOR
 from policies.vision.network import EstimatorConfig, SceneEstimator
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from policies.correction import head_for
 from robot_runtime.cli.log_file import WarningSummary, logged_to
 from robot_runtime.cli.options import (
     Maybe,
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from robot_runtime.core.executor import Tick
+    from robot_runtime.evaluation.result import Episode
     from robot_runtime.wire.messages import Welcome
-    from sim.episodes.evaluate import Episode
 
 logger = logging.getLogger(__name__)
 
@@ -144,11 +143,12 @@ class Demo:
         self._write_page(output, table, media)
         for task, by_method in episodes.items():
             for name, episode in by_method.items():
-                refuse_fault(episode, run=f"{task}, {name}")
+                refuse_fault(episode.record, run=f"{task}, {name}")
         return 0
 
     def _check(self, tasks: Sequence[str]) -> None:
         """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
+        from policies.correction import head_for
         from policies.load import load_policy
         from robot_runtime.core.policy import capabilities_of
         from sim.tasks import make_task
@@ -181,18 +181,9 @@ class Demo:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         from sim.episodes.report import SNAPSHOT_PERIOD_NS
-        from sim.episodes.run_episode import RealTimeConfig, run_real_time
+        from sim.episodes.run_episode import run_real_time
 
         method, duration_s = method_or_choice(name), self.duration_s or SHOWS[self.show].duration_s
-        config = RealTimeConfig(
-            task=task,
-            method=method,
-            server=server,
-            seed=self.seed,
-            duration_s=duration_s,
-            snapshot_period_ns=SNAPSHOT_PERIOD_NS,
-            keep_ticks=None,
-        )
         columns = (TextColumn("  {task.description:<24}"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, refresh_per_second=2) as progress:
             watch = _ProgressWatch(progress, progress.add_task(name, total=duration_s))
@@ -200,7 +191,17 @@ class Demo:
             def on_ready(welcome: "Welcome") -> None:
                 watch.name(_label(name, method, welcome.capabilities))
 
-            episode = run_real_time(config, on_ready=on_ready, on_tick=watch.on_tick, on_measured=logger.info)
+            episode = run_real_time(
+                task,
+                policy=server,
+                method=method,
+                seed=self.seed,
+                duration_s=duration_s,
+                snapshot_period_ns=SNAPSHOT_PERIOD_NS,
+                keep_ticks=None,
+                on_ready=on_ready,
+                on_tick=watch.on_tick,
+            )
         for line in log.take():
             print(textwrap.fill(line, 80, initial_indent="    ", subsequent_indent="    "))
         return watch.label, episode
@@ -283,7 +284,7 @@ def _row(show: _Show, task: str, method: str, episode: "Episode") -> list[str]:
 
 
 def _episode_figures(episode: "Episode") -> dict:
-    from sim.episodes.statistics import summarise
+    from robot_runtime.evaluation.statistics import summarise
 
     figures = summarise([episode.result])
     return {**figures, "completion_s": episode.result.score.completion_s}

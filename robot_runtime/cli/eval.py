@@ -37,9 +37,9 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.results import keep, keep_text
 
 if TYPE_CHECKING:
-    from sim.episodes.evaluate import EpisodeResult
+    from robot_runtime.evaluation.result import EpisodeResult
+    from robot_runtime.evaluation.traces import LatencyTrace
     from sim.episodes.evaluation import EvaluationConfig
-    from sim.episodes.traces import LatencyTrace
 
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
@@ -82,10 +82,10 @@ class Eval:
     """Write a picture of the results to this file; its ending says the format: .png, .svg, .pdf."""
 
     def main(self) -> int:
-        from sim.episodes.delay import SAMPLING_SHARE
+        from robot_runtime.evaluation.delay import SAMPLING_SHARE
+        from robot_runtime.evaluation.statistics import summarise, to_json, what_was_otherwise
+        from robot_runtime.evaluation.traces import constant, find_trace
         from sim.episodes.evaluation import EvaluationConfig, try_out
-        from sim.episodes.statistics import summarise, to_json, what_was_otherwise
-        from sim.episodes.traces import constant, find_trace
         from sim.tasks import make_task
 
         make_task(self.task)
@@ -112,10 +112,10 @@ class Eval:
         for sentence in what_was_otherwise(results, control_period_ns=config.control_period_ns):
             print(sentence)
         if self.json is not None:
-            keep_text(self.json, to_json(config, results))
+            keep_text(self.json, to_json(config.as_dict(), results))
             print(f"results: {self.json}")
         if self.plot is not None:
-            from sim.episodes.plots import plot_evaluation
+            from robot_runtime.evaluation.plots import plot_evaluation
 
             keep(self.plot, lambda path: plot_evaluation(results, title=self._title(), path=path))
             print(f"picture: {self.plot}")

@@ -19,11 +19,16 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from policies.load import policy_names
 from robot_runtime.cli.errors import reason
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.transport.address import AddressError, address_to_connect, address_to_listen, host_and_port
+from robot_runtime.transport.address import (
+    AddressError,
+    address_to_connect,
+    address_to_listen,
+    host_and_port,
+    server_and_name,
+)
 
 
 class Rule(ABC):
@@ -167,7 +172,9 @@ MethodName = Annotated[
         f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
     ),
 ]
-SHIPPED = f"Shipped are {', '.join(policy_names())}."
+SHIPPED_POLICIES = ("hold", "sine", *_TASKS, *(f"{task}-seeing" for task in _TASKS[4:]))
+"""What `policies.load` knows by name, without loading it for a page of help."""
+SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
 
 Count = Annotated[int, Within(1, 1_000_000)]
 AnyCount = Annotated[int, Within(0, 1_000_000)]
@@ -193,6 +200,8 @@ NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
 KeptFile = Annotated[Path, Written(is_kept=True)]
 AnyFolder = Annotated[Path, Folder()]
 ServerAddress = Annotated[str, Address(address_to_connect)]
+PolicyAddress = Annotated[str, Address(server_and_name)]
+"""Of a server, or of one of its policies."""
 OwnAddress = Annotated[str, Address(address_to_listen)]
 HostPort = Annotated[str, Address(host_and_port)]
 

@@ -113,7 +113,7 @@ def _estimator(
 
     That one is kept as it is if no number of steps is given.
     """
-    from policies.load import ESTIMATOR
+    from policies.files import ESTIMATOR
     from policies.shipped import find_checkpoint
     from policies.vision.estimator import Estimator
     from policies.vision.train import EstimatorTrainConfig

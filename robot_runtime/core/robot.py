@@ -1,8 +1,10 @@
 """The seam to hardware, and the same seam to simulation: `Arm`, `Gripper`, `MobileBase`, `Camera`.
 
-A driver is owned by one thread. `read` gives the newest measurement and never waits longer than one device
-cycle (a camera waits for its next frame); `write` returns what was really sent, after the device's own
-limits; `stop` makes the device safe and may be called twice. Time is the clock the driver was built with.
+A driver is any object with these members; it need not derive from anything. It is owned by one thread. `read`
+gives the newest measurement and never waits longer than one device cycle (a camera waits for its next frame);
+`write` returns what was really sent, after the device's own limits, or None for what it was given; `stop`
+makes the device safe and may be called twice. Times are of the machine's monotonic clock,
+`time.monotonic_ns()`.
 """
 
 from typing import Protocol, runtime_checkable
@@ -15,15 +17,14 @@ __all__ = ["Arm", "ArmState", "BaseState", "Camera", "Gripper", "GripperState", 
 
 @runtime_checkable
 class Arm(Protocol):
-    """A serial arm that follows joint or hand setpoints; or another group of joints (head, lift, hand), which
-    has no hand to set."""
+    """A serial arm that follows joint or hand setpoints; or any other group of joints (head, lift, hand)."""
 
     @property
     def num_joints(self) -> int: ...
 
     def read(self) -> ArmState: ...
 
-    def write(self, command: ArmCommand) -> ArmCommand: ...
+    def write(self, command: ArmCommand) -> ArmCommand | None: ...
 
     def stop(self) -> None: ...
 
@@ -32,11 +33,11 @@ class Arm(Protocol):
 class Gripper(Protocol):
     """A parallel gripper commanded by width."""
 
-    def read(self) -> float:
+    def read(self) -> float | GripperState:
         """Distance between the fingers [m]."""
         ...
 
-    def write(self, command: GripperCommand) -> GripperCommand: ...
+    def write(self, command: GripperCommand) -> GripperCommand | None: ...
 
     def stop(self) -> None: ...
 
@@ -47,7 +48,7 @@ class MobileBase(Protocol):
 
     def read(self) -> BaseState: ...
 
-    def write(self, command: BaseCommand) -> BaseCommand: ...
+    def write(self, command: BaseCommand) -> BaseCommand | None: ...
 
     def stop(self) -> None: ...
 

@@ -16,7 +16,7 @@ from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.distribution import Distribution
 from robot_runtime.robot.cameras import CAMERAS_BACK, Cameras
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.robot.notices import RunLog
+from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import (
     Event,
@@ -46,7 +46,7 @@ class ServerLink:
         cameras: Cameras,
         observe: Callable[[RobotState], Observation],
         record: RunRecord,
-        log: RunLog,
+        log: Logbook,
     ) -> None:
         """
         observe: adds task text and scene quantities to a state; pictures are added here.

@@ -48,7 +48,7 @@ class Notices:
                 self._say(f"{count} times: {kind}", self._routine[kind])
 
 
-class RunLog:
+class Logbook:
     """The lines of a run: into its record, and into Python's log."""
 
     def __init__(self, record: RunRecord, clock: Clock, logger: logging.Logger) -> None:

@@ -3,80 +3,206 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from robot_runtime.core.robot import Arm, Gripper, MobileBase
-from robot_runtime.core.values.command import Command, PartCommand
+import numpy as np
+
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, Limits
+from robot_runtime.core.plan.predict import HandPose
+from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, GripperState, MobileBase
+from robot_runtime.core.values.action import ActionField, BaseTwist, Command, GripperWidth, JointPosition
+from robot_runtime.core.values.command import PartCommand
 from robot_runtime.core.values.fields import check_part
-from robot_runtime.core.values.state import (
-    ARM,
-    BASE,
-    GRIPPER,
-    ArmState,
-    BaseState,
-    GripperState,
-    PartState,
-    RobotState,
-)
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, PartState, RobotState
+from robot_runtime.errors import DriverError
 
 Driver = Arm | Gripper | MobileBase
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class Robot:
-    """Named parts, each with its driver; owned by the control thread.
+    """Named parts, each with its driver, and cameras, and what they may be told; owned by the control thread,
+    all but the cameras.
 
-    Robot(arm=MyArm(), gripper=MyGripper())
-    Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase())
+        Robot(arm=MyArm(), gripper=MyGripper(), limits=limits)
+        Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase(), limits=limits)
     """
 
     parts: Mapping[str, Driver]
+    """Name -> arm or other group of joints, gripper or mobile base."""
+    cameras: Mapping[str, Camera]
+    """Name, as policies know it -> camera; each is read in a thread of its own."""
+    limits: Limits | None
+    """What its parts may be told; nothing moves without."""
+    actions: tuple[ActionField, ...]
+    """What commands it takes; empty: positions of its joints, grippers' widths, bases' twists."""
+    hand_pose: HandPose | Mapping[str, HandPose] | None
+    """Forward kinematics of "arm", or by part, for methods that roll a plan of joints forward."""
+    whole_body: WholeBody | Mapping[str, WholeBody] | None
+    """Resolves hand poses against the measured base; None leaves them to the arms' drivers."""
 
-    def __init__(self, parts: Mapping[str, Driver] | None = None, **named: Driver | None) -> None:
-        """InvalidValueError: a part has a name that is none."""
+    def __init__(
+        self,
+        parts: Mapping[str, Any] | None = None,
+        *,
+        cameras: Mapping[str, Camera] | None = None,
+        limits: Limits | None = None,
+        actions: tuple[ActionField, ...] = (),
+        hand_pose: HandPose | Mapping[str, HandPose] | None = None,
+        whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
+        **named: Any,
+    ) -> None:
+        """named: further parts, as in `parts`; None: it has no such part.
+
+        InvalidValueError: a part's name is none.
+        """
         mine = {} if parts is None else dict(parts)
         mine |= {name: driver for name, driver in named.items() if driver is not None}
         for name in mine:
             check_part(name)
-        self.__dict__["parts"] = MappingProxyType(mine)
+        own = self.__dict__
+        own["parts"], own["cameras"] = MappingProxyType(mine), {} if cameras is None else cameras
+        own["limits"], own["actions"], own["hand_pose"] = limits, actions, hand_pose
+        own["whole_body"] = whole_body
 
     @property
     def arm(self) -> Arm | None:
+        """The part of that name."""
         return self.parts.get(ARM)  # type: ignore[return-value]
 
     @property
     def gripper(self) -> Gripper | None:
+        """The part of that name."""
         return self.parts.get(GRIPPER)  # type: ignore[return-value]
 
     @property
     def base(self) -> MobileBase | None:
+        """The part of that name."""
         return self.parts.get(BASE)  # type: ignore[return-value]
 
+    def kind(self, part: str) -> str:
+        """What it is: "arm" if it has joints, else "gripper" or "base" by its limits, or by its name."""
+        limits = None if self.limits is None else self.limits.parts.get(part)
+        if part == ARM or hasattr(self.parts[part], "num_joints"):
+            return ARM
+        if isinstance(limits, BaseLimits):
+            return BASE
+        if isinstance(limits, GripperLimits):
+            return GRIPPER
+        return BASE if part.endswith(BASE) else GRIPPER if part.endswith(GRIPPER) else ARM
+
+    def schema(self, *, environment_state_dim: int = 0) -> Schema:
+        """What it offers a policy. environment_state_dim: scene quantities that come with its states."""
+        parts: dict[str, PartSchema] = {}
+        fields: list[ActionField] = []
+        told = {f.part: f for f in self.actions}
+        for name, driver in self.parts.items():
+            match self.kind(name):
+                case "arm":
+                    num_joints = driver.num_joints  # type: ignore[union-attr]
+                    names = (
+                        getattr(told.get(name), "names", ())
+                        if isinstance(told.get(name), JointPosition)
+                        else ()
+                    )
+                    parts[name] = ArmSchema(num_joints, names)
+                    fields.append(JointPosition(num_joints, part=name))
+                case "gripper":
+                    parts[name] = GripperSchema()
+                    fields.append(GripperWidth(name))
+                case "base":
+                    parts[name] = BaseSchema()
+                    fields.append(BaseTwist(name))
+        return Schema(
+            action_fields=self.actions or tuple(fields),
+            parts=parts,
+            environment_state_dim=environment_state_dim,
+            cameras={name: (camera.size[0], camera.size[1]) for name, camera in self.cameras.items()},
+        )
+
     def read(self) -> RobotState:
-        """The state now; stamped with the oldest of its measurements."""
+        """The state now; stamped with the oldest of its measurements. DriverError: a part gave none."""
         states: dict[str, PartState] = {}
         times: list[int] = []
-        for name, driver in self.parts.items():
-            measured = driver.read()
-            if isinstance(measured, ArmState | BaseState | GripperState):
-                states[name] = measured
-                if measured.t_ns is not None:
+        try:
+            for name, driver in self.parts.items():
+                measured: Any = driver.read()
+                if (fault := part_fault(self.kind(name), measured, driver)) is not None:
+                    raise DriverError(f"{name}.{fault}")
+                if not isinstance(measured, ArmState | BaseState | GripperState):
+                    measured = GripperState(width=measured)
+                elif measured.t_ns is not None:
                     times.append(measured.t_ns)
-            else:
-                states[name] = GripperState(width=measured)
-        if not times:
-            raise InvalidValueError("a robot needs an arm or a mobile base whose measurements have a time")
-        return RobotState(t_ns=min(times), t_newest_ns=max(times), parts=states)
+                states[name] = measured
+            if not times:
+                raise DriverError("a robot needs an arm or a mobile base")
+            return RobotState(t_ns=min(times), t_newest_ns=max(times), parts=states)
+        except ValueError as error:
+            raise DriverError(f"what the robot's drivers read is no state: {error}") from error
 
     def write(self, command: Command) -> Command:
         """Send the command to every part it speaks of; returns what the drivers really sent."""
         sent: dict[str, PartCommand] = {}
         for name, told in command.parts.items():
-            driver = self.parts.get(name)
-            sent[name] = told if driver is None else driver.write(told)  # type: ignore[arg-type]
+            driver: Any = self.parts.get(name)
+            sent[name] = told if driver is None else _sent(name, told, driver.write(told))
         return Command(sent)
 
     def stop(self) -> None:
-        """Make every part safe, the base first."""
-        for _, driver in sorted(self.parts.items(), key=lambda each: each[0] != BASE):
-            driver.stop()
+        """Make every part safe, the base first; one that fails keeps none of the others from it."""
+        errors = []
+        for _, driver in sorted(self.parts.items(), key=lambda each: self.kind(each[0]) != BASE):
+            try:
+                driver.stop()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def part_fault(kind: str, state: object, driver: object) -> str | None:
+    """What is wrong with what a driver's `read` returned; None if nothing is."""
+    match kind:
+        case "arm":
+            return arm_fault(state, getattr(driver, "num_joints", 0))
+        case "base":
+            return base_fault(state)
+    return None
+
+
+def arm_fault(state: object, num_joints: int) -> str | None:
+    """What is wrong with what an arm's `read` returned; None if nothing is."""
+    if not isinstance(state, ArmState):
+        return f"read() returned {_kind(state)}, expected ArmState(t_ns=..., q=..., dq=...)"
+    return _shapes_fault({"q": state.q, "dq": state.dq}, num_joints, "one number for each of its num_joints")
+
+
+def base_fault(state: object) -> str | None:
+    """What is wrong with what a base's `read` returned; None if nothing is."""
+    if not isinstance(state, BaseState):
+        return f"read() returned {_kind(state)}, expected BaseState(t_ns=..., x_WB=..., V_WB_B=...)"
+    return _shapes_fault({"x_WB": state.x_WB, "V_WB_B": state.V_WB_B}, 3, "x, y and yaw")
+
+
+def _shapes_fault(arrays: Mapping[str, object], size: int, meaning: str) -> str | None:
+    for name, value in arrays.items():
+        shape = np.asarray(value).shape
+        if shape != (size,):
+            return f"read() gave {name} of shape {shape}, expected ({size},), {meaning}"
+    return None
+
+
+def _sent[T](part: str, asked: T, sent: T | None) -> T:
+    if sent is None:
+        return asked
+    if type(sent) is not type(asked):
+        raise DriverError(
+            f"{part}.write() returned {_kind(sent)}, expected what was really sent, {_kind(asked)}, or None"
+        )
+    return sent
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -14,65 +14,29 @@ comes to rest and the loop ends. Nothing that network, server, cameras or callba
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from robot_runtime.clock import Clock
-from robot_runtime.core.camera_watch import CameraLimits
 from robot_runtime.core.executor import Executor, Tick
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.plan.correction import ResidualHead
-from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.plan.whole_body import WholeBody
-from robot_runtime.core.robot import Camera
 from robot_runtime.core.safety import Cause, Mode
-from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.values.action import NS_PER_S
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.cameras import camera_threads, needed_cameras
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.control import ControlStep
 from robot_runtime.robot.link import ServerLink
-from robot_runtime.robot.notices import RunLog
-from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
-from robot_runtime.robot.telemetry import KEPT_TICKS, RunRecord
+from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RunConfig:
-    """What stays the same for a run: the robot, how it is told to move, and what it is asked to do."""
-
-    robot: Robot
-    limits: Limits
-    method: Method
-    clock: Clock
-    observe: Callable[[RobotState], Observation]
-    """Adds task text and scene quantities to a state; images are added by the runner."""
-    cameras: Mapping[str, Camera] = field(default_factory=dict)
-    hand_pose: HandPose | None = None
-    """The robot's forward kinematics, for methods that roll a plan of joints forward."""
-    correction_head: ResidualHead | None = None
-    """For methods that correct rows on the robot; it sees what `observe` makes of a state, no images."""
-    whole_body: WholeBody | None = None
-    """Resolves hand poses against the measured base; None leaves them to the arm's driver."""
-    state_limits: StateLimits = field(default_factory=StateLimits)
-    """What of the measured state is taken for a fault."""
-    camera_limits: CameraLimits = field(default_factory=CameraLimits)
-    """What of the pictures is."""
-    control_hz: float = 500.0
-    seed: int = 0
-    use_fifo: bool = True
-    """Ask for SCHED_FIFO; without it, or if it is not allowed, the ordinary scheduler has to do."""
 
 
 class Runner:
@@ -80,45 +44,48 @@ class Runner:
 
     def __init__(
         self,
-        setting: RunConfig,
+        config: RunConfig,
         client: PolicyClient,
         welcome: Welcome,
         *,
+        method: Method,
         latency: LatencyEstimator | None = None,
-        keep_ticks: int | None = KEPT_TICKS,
     ) -> None:
         """
+        method: the one that runs, whatever the config says.
         latency: measured over this connection (`probe.latency_for`), so that the first request knows it; None
             learns it on the way.
-        keep_ticks: how many of the newest ticks the record keeps; None keeps all of a short run.
-        InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk.
+        InvalidValueError: the policy does not support the method, or its numbers do not fit the chunk; the
+            robot has no limits, or the policy commands a part that has none.
         """
-        self._setting, self._client, self._welcome = setting, client, welcome
-        can = welcome.capabilities
+        self._config, self._client, self.welcome = config, client, welcome
+        robot, can = config.robot, welcome.capabilities
+        if robot.limits is None:
+            raise InvalidValueError("a robot without limits cannot be run: Robot(limits=...)")
         self.executor = Executor(
             action_spec=welcome.action_spec,
-            method=resolve_method(setting.method, can, policy=welcome.policy),
-            max_inference_delay=can.trained_delay(setting.method),
-            limits=setting.limits,
-            control_period_ns=round(NS_PER_S / setting.control_hz),
-            state_limits=setting.state_limits,
-            seed=setting.seed,
-            hand_pose=setting.hand_pose,
-            correction_head=setting.correction_head,
-            whole_body=setting.whole_body,
+            method=resolve_method(method, can, policy=welcome.policy),
+            max_inference_delay=can.trained_delay(method),
+            limits=robot.limits,
+            control_period_ns=round(NS_PER_S / config.control_hz),
+            state_limits=config.state_limits,
+            seed=config.seed,
+            hand_pose=robot.hand_pose,
+            correction_head=config.correction_head,
+            whole_body=robot.whole_body,
             latency=latency,
             row_statistics=can.row_statistics,
         )
         self.executor.epoch = client.new_epochs()
-        self.record = RunRecord(counts=self.executor.counts, keep=keep_ticks)
-        self._log = RunLog(self.record, setting.clock, logger)
+        self.record = RunRecord(counts=self.executor.counts, keep=config.keep_ticks)
+        self._log = Logbook(self.record, config.clock, logger)
         self._mode = self.executor.mode
+        self._end_ns: int | None = None
         self._stands = self._is_broken = self._is_error_said = False
 
     def run(
         self,
         *,
-        duration_s: float,
         on_tick: Callable[[Tick], None] = lambda tick: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> RunRecord:
@@ -127,7 +94,7 @@ class Runner:
         A run that cannot go on ends by itself, `RunRecord.fault` says why. An error of a callback goes out
         once the robot stands.
         """
-        self.begin(duration_s=duration_s, should_stop=should_stop)
+        self.begin(should_stop=should_stop)
         with self:
             while (tick := self.tick()) is not None:
                 on_tick(tick)
@@ -135,30 +102,32 @@ class Runner:
                     self.stop()
         return self.record
 
-    def begin(self, *, duration_s: float, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def begin(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Wait for the cameras' first pictures, become the control thread, and stand where the robot is.
 
         should_stop: whether to wait no more. SchemaMismatchError: the policy needs another camera.
         """
-        setting = self._setting
-        needed = needed_cameras(setting.cameras, self._welcome.schema.cameras)
+        config, robot = self._config, self._config.robot
+        needed = needed_cameras(robot.cameras, self.welcome.schema.cameras)
         with ExitStack() as opened:
-            cameras = opened.enter_context(camera_threads(needed, setting.clock, setting.camera_limits))
+            cameras = opened.enter_context(camera_threads(needed, config.clock, config.camera_limits))
             cameras.await_first(should_stop)
             line = opened.enter_context(
-                real_time_thread(use_fifo=setting.use_fifo, helpers=[self._client.thread_id])
+                real_time_thread(use_fifo=config.use_fifo, helpers=[self._client.thread_id])
             )
             logger.info("%s", line)
-            opened.callback(setting.robot.stop)
-            setting.robot.read()  # a simulated one has to catch up with the clock first
-            now_ns = setting.clock.now_ns()
+            opened.callback(robot.stop)
+            robot.read()  # a simulated one has to catch up with the clock first
+            now_ns = config.clock.now_ns()
             self.link = ServerLink(
-                self.executor, self._client, self._welcome, cameras, setting.observe, self.record, self._log
+                self.executor, self._client, self.welcome, cameras, config.observation, self.record, self._log
             )
-            self._step = ControlStep(self.executor, setting.robot, self.link, self.record, keeps_errors=True)
+            self._step = ControlStep(self.executor, robot, self.link, self.record, keeps_errors=True)
             self._step.begin(now_ns)
-            self._mode, self._end_ns = self.executor.mode, now_ns + round(duration_s * NS_PER_S)
-            self._pacer = Pacer(setting.clock, period_ns=round(NS_PER_S / setting.control_hz))
+            self._mode = self.executor.mode
+            if config.duration_s is not None:
+                self._end_ns = now_ns + round(config.duration_s * NS_PER_S)
+            self._pacer = Pacer(config.clock, period_ns=round(NS_PER_S / config.control_hz))
             self._opened = opened.pop_all()
 
     def tick(self) -> Tick | None:
@@ -167,7 +136,7 @@ class Runner:
             return None
         beat = self._pacer.wait()
         now_ns = beat.now_ns
-        if now_ns >= self._end_ns or self._is_over():
+        if (self._end_ns is not None and now_ns >= self._end_ns) or self._is_over():
             self.executor.stop()
         try:
             self._step.look(now_ns)

@@ -99,6 +99,17 @@ def address_to_connect(address: str) -> str:
     return out
 
 
+def server_and_name(address: str) -> tuple[str, str]:
+    """A server's address, and the name of one of its policies behind a slash, empty if there is none.
+
+    tcp://HOST:PORT/NAME and HOST:PORT/NAME; a file's address (ipc) has no names. AddressError.
+    """
+    if _with_scheme(address).startswith(_FILE):
+        return address_to_connect(address), ""
+    server, _, name = _with_scheme(address).removeprefix("tcp://").partition("/")
+    return address_to_connect(server), name
+
+
 def host_and_port(text: str) -> tuple[str, str]:
     """Of HOST:PORT; host and port may be *, a host of IPv6 stands in brackets. AddressError."""
     if (problem := _problem(text)) is not None:

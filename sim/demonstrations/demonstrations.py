@@ -12,6 +12,7 @@ import numpy as np
 
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.evaluation.workers import worker_pool
 from sim.demonstrations.perturbations import (
     LEARNER_SHARE,
     Demonstration,
@@ -20,7 +21,6 @@ from sim.demonstrations.perturbations import (
     run_segment,
 )
 from sim.demonstrations.rollout_robot import Cameras, execute_row, led_robot
-from sim.episodes.workers import worker_pool
 from sim.experts import Expert, make_expert
 from sim.experts.motion import DT_NS
 from sim.scene.task import EpisodeScore

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from policies.correction import head_for
 from policies.load import load_policy
@@ -16,15 +17,20 @@ from robot_runtime.core.method.latency import LATENCY_QUANTILE
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import CorrectionHead
 from robot_runtime.core.policy import Policy
-from sim.episodes.delay import SAMPLING_SHARE
+from robot_runtime.evaluation.delay import SAMPLING_SHARE
+from robot_runtime.evaluation.loop import Play, play_together
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.traces import LatencyTrace, constant
+from robot_runtime.evaluation.workers import worker_pool
 from sim.episodes.delayed_expert import run_delayed_expert
-from sim.episodes.evaluate import CONTROL_PERIOD_NS, EpisodeResult, Play, play, play_together
-from sim.episodes.traces import LatencyTrace, constant
-from sim.episodes.workers import worker_pool
+from sim.episodes.evaluate import play_task
+from sim.episodes.task_env import CONTROL_PERIOD_NS
 from sim.experts.policy import EXPERT_POLICY, ExpertPolicy
-from sim.lab.baselines.lerobot_rtc import Variant, run_peer_episode
 from sim.scene.world import World
 from sim.tasks import make_task
+
+if TYPE_CHECKING:
+    from sim.lab.baselines.lerobot_settings import Variant
 
 _NEVER_NS = 10**15
 
@@ -38,7 +44,7 @@ class DelayedExpert:
 class LeRobotEngine:
     """LeRobot's own engine with our policy, see `sim.lab.baselines.lerobot_rtc`."""
 
-    variant: Variant
+    variant: "Variant"
 
 
 Contestant = Method | DelayedExpert | LeRobotEngine
@@ -135,7 +141,7 @@ def _plays(config: EvaluationConfig, method: Method, seeds: range) -> list[Play]
     policy = _worker_policy(config.task, config.policy)
     head = _worker_head(method, config.policy, config.task)
     return [
-        play(
+        play_task(
             policy,
             task_name=config.task,
             method=method,
@@ -162,8 +168,10 @@ def _experts_delay_ns(trace: LatencyTrace, seed: int, t_ns: int) -> int:
     return _NEVER_NS if delay_ns is None else delay_ns
 
 
-def _run_peers_episode(config: EvaluationConfig, variant: Variant, seed: int) -> EpisodeResult:
+def _run_peers_episode(config: EvaluationConfig, variant: "Variant", seed: int) -> EpisodeResult:
     """The peer is set up for the delay that somebody measured before: the same quantile that we go by."""
+    from sim.lab.baselines.lerobot_rtc import run_peer_episode
+
     trace = config.trace
     _set_up_torch()
     episode = run_peer_episode(

@@ -1,4 +1,4 @@
-"""Pictures of runs: how an evaluation went, and the life of every chunk."""
+"""Pictures of runs: the life of every chunk."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,44 +14,11 @@ from matplotlib.ticker import MaxNLocator
 
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_S, BasePoseCommand
+from robot_runtime.evaluation.plots import HELD, RUNS
+from robot_runtime.evaluation.result import Episode
 from robot_runtime.robot.telemetry import RunRecord
-from sim.episodes.evaluate import Episode, EpisodeResult
-from sim.episodes.statistics import wilson_interval
 
-WAIT, RUNS, UNUSED, HELD = "#f2b134", "#2a6f97", "#cfe1ec", "#d1495b"
-
-
-def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> None:
-    """Success with its interval, then the spread of every figure that differs between episodes."""
-    figures = {}
-    for key in sorted({key for result in results for key in {**result.score.metrics, **result.summary}}):
-        values = np.array([{**r.score.metrics, **r.summary}.get(key, np.nan) for r in results])
-        if np.nanmax(values) > np.nanmin(values):
-            figures[key] = values
-    num_columns = 4
-    num_rows = -(-(len(figures) + 1) // num_columns)
-    fig, axes = plt.subplots(
-        num_rows, num_columns, figsize=(3.4 * num_columns, 2.6 * num_rows), squeeze=False
-    )
-    fig.suptitle(title)
-    won = sum(result.score.success for result in results)
-    low, high = wilson_interval(won, len(results))
-    rate = won / len(results)
-    first = axes.flat[0]
-    first.bar([0], [rate], color=RUNS, width=0.5)
-    first.errorbar([0], [rate], yerr=[[rate - low], [high - rate]], color="black", capsize=6)
-    first.set(ylim=(0, 1.05), xticks=[], title=f"success {won} of {len(results)}")
-    succeeded = np.array([result.score.success for result in results])
-    for ax, (key, values) in zip(axes.flat[1:], figures.items(), strict=False):
-        bins = np.linspace(np.nanmin(values), np.nanmax(values), 16)
-        ax.hist([values[succeeded], values[~succeeded]], bins=bins, stacked=True, color=[RUNS, HELD])
-        ax.set_title(key, fontsize=9)
-    for ax in axes.flat[1 + len(figures) :]:
-        ax.axis("off")
-    fig.text(0.99, 0.01, "blue: episodes that succeeded, red: that did not", ha="right", fontsize=8)
-    fig.tight_layout()
-    fig.savefig(path, dpi=110)
-    plt.close(fig)
+WAIT, UNUSED = "#f2b134", "#cfe1ec"
 
 
 def plot_chunk_timelines(

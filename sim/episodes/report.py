@@ -10,7 +10,7 @@ from PIL import ImageDraw, ImageFont
 
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_S, BasePoseCommand
-from sim.episodes.evaluate import Episode
+from robot_runtime.evaluation.result import Episode
 from sim.scene.render import Renderer, write_video
 from sim.scene.world import World
 from sim.tasks import make_task

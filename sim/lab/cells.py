@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robot_runtime.errors import RobotRuntimeError
-from sim.episodes.evaluate import EpisodeResult
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.workers import worker_pool
 from sim.episodes.evaluation import EvaluationConfig, run_group
-from sim.episodes.workers import worker_pool
 from sim.lab.policies import TrainedPolicy
 from sim.lab.scores import RESULTS_VERSION, CellScore, Row
 

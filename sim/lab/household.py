@@ -23,8 +23,8 @@ from robot_runtime.core.method.request_parts import PlainObservation
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.method.splice_parts import CrossFade, StateMatched
 from robot_runtime.core.method.table import METHODS, Method, method_named
+from robot_runtime.evaluation.traces import LatencyTrace
 from sim.episodes.evaluation import EvaluationConfig
-from sim.episodes.traces import LatencyTrace
 from sim.experts.motion import HORIZON
 from sim.lab.cells import CONTROL_PERIOD_NS, Cell
 from sim.lab.policies import TrainedPolicy, trained_policy

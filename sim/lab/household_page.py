@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.episodes.statistics import difference_interval, wilson_interval
+from robot_runtime.evaluation.statistics import difference_interval, wilson_interval
 from sim.lab.household import LABELS, NETWORKS, SPLICES, VARIANTS
 from sim.lab.scores import Row
 

@@ -9,7 +9,7 @@ from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.errors import UnknownNameError
 from sim.episodes.evaluation import Contestant, DelayedExpert, LeRobotEngine
 from sim.lab.baselines.lerobot_import import lerobot_problem
-from sim.lab.baselines.lerobot_rtc import Variant
+from sim.lab.baselines.lerobot_settings import Variant
 
 EXPERT = "delayed-expert"
 """The physical limit."""

@@ -17,9 +17,10 @@ from functools import cache, partial
 from policies.scripted import HoldPolicy
 from robot_runtime.core.method.table import Method, method_named
 from robot_runtime.core.values.action import NS_PER_S
-from sim.episodes.evaluate import play, play_together
-from sim.episodes.traces import find_trace
-from sim.episodes.workers import worker_pool
+from robot_runtime.evaluation.loop import play_together
+from robot_runtime.evaluation.traces import find_trace
+from robot_runtime.evaluation.workers import worker_pool
+from sim.episodes.evaluate import play_task
 from sim.lab.reaction_bound import Reaction
 from sim.lab.scores import Moments
 from sim.scene.world import World
@@ -141,7 +142,7 @@ def run_one(case: Case, seed: int) -> Episode:
     world.reset(seed)
     changes = task.change_times_ns(round(task.episode_s * NS_PER_S))
     policy = HoldPolicy(task.schema, horizon=case.chunks.horizon, dt_ns=case.chunks.dt_ns)
-    episode = play(
+    episode = play_task(
         policy,
         task_name=task.name,
         method=case.parts(),

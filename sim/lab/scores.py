@@ -10,8 +10,8 @@ from hashlib import sha256
 
 import numpy as np
 
-from sim.episodes.evaluate import EpisodeResult
-from sim.episodes.statistics import Z_95, wilson_interval
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.statistics import Z_95, wilson_interval
 from sim.lab.reaction_bound import Reaction
 
 RESULTS_VERSION = 3

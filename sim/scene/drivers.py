@@ -1,5 +1,7 @@
 """The driver protocols on a simulated `World`: reading makes the world catch up with the clock."""
 
+from collections.abc import Mapping
+
 import mujoco
 import numpy as np
 
@@ -171,10 +173,23 @@ class SimBase:
         return step * (NS_PER_S / (now_ns - before[0]))
 
 
-def sim_robot(world: World, clock: Clock) -> Robot:
-    """All drivers of the robot that a world has; odometry errs as `OdometryErrors` has it by default."""
+def sim_robot(world: World, clock: Clock, *, cameras: Mapping[str, tuple[int, int]] | None = None) -> Robot:
+    """The robot that a world has; odometry errs as `OdometryErrors` has it by default.
+
+    cameras: names and sizes of those that it is to have; none if not given.
+    """
     base = SimBase(world, clock, errors=OdometryErrors()) if world.has_base else None
-    return Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock), base=base)
+    sizes = cameras or {}
+    return Robot(
+        arm=SimArm(world, clock),
+        gripper=SimGripper(world, clock),
+        base=base,
+        cameras={name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()},
+        limits=sim_limits(has_base=world.has_base),
+        actions=world.task.schema.action_fields,
+        hand_pose=world.kinematics.forward,
+        whole_body=sim_whole_body(world),
+    )
 
 
 def sim_limits(*, has_base: bool) -> Limits:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from policies.flow.features import slices_of_points
+from robot_runtime.core.env import EpisodeScore
 from robot_runtime.core.values.action import Command, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 
@@ -37,19 +38,6 @@ def with_picture_sizes(schema: Schema, sizes: Mapping[str, tuple[int, int]]) -> 
     """The same robot with the cameras that are named here at those sizes: simulated ones have any."""
     cameras = {name: sizes.get(name, size) for name, size in schema.cameras.items()}
     return replace(schema, cameras=cameras)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeScore:
-    """How one episode went."""
-
-    success: bool
-    completion_s: float | None
-    """From the start of the episode to the task done [s]; None if it was not done, or has no end."""
-    metrics: dict[str, float]
-    """Task-specific figures; each name carries its unit."""
-    reactions_s: tuple[float, ...] = ()
-    """Time from each unforeseen change to the first command that had seen it [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import tyro
 from policies.load import policy_names
 from robot_runtime.cli import main
 from robot_runtime.cli.commands import Subcommand
-from robot_runtime.cli.options import TaskName, check, registry
+from robot_runtime.cli.options import SHIPPED_POLICIES, TaskName, check, registry
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from sim.tasks import TASKS
@@ -102,6 +102,7 @@ def test_help_names_the_methods_tasks_and_policies(capsys, monkeypatch):
             main([command, "--help"])
         assert set(re.findall(r"[\w-]+", capsys.readouterr().out)) >= set(policy_names()), command
     assert set(get_args(TaskName)) == set(TASKS)
+    assert set(SHIPPED_POLICIES) == set(policy_names())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from robot_runtime.core.method.choose import DEFAULTS
-from robot_runtime.core.method.overlap import OpenAnswers
 from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PreviousChunk
 from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.safety import Mode
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.core.method.latency import LatencyEstimator
@@ -20,10 +20,12 @@ from robot_runtime.core.method.request_parts import (
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.method.splice_parts import NotBeforePlanned, TimeAligned
 from robot_runtime.core.method.table import METHODS, Method, method_named
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 MS = 1_000_000
+SLOW_TICK = 10 * MS
 
 
 def with_request(part, sampler=None, splice=None) -> Method:
@@ -233,12 +235,80 @@ def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
     assert first_wish(robot, now + TICK) == now + 2 * DT
 
 
-@pytest.mark.parametrize(("latency_ns", "rows"), [(0, 4), (DT // 2, 4), (2 * DT, 2)])
-def test_answers_that_go_on_from_the_measured_speed_are_asked_for_less_often(latency_ns, rows):
-    when = FixedExecutionHorizon(rows=2, rows_from_measured=4, max_in_flight=8)
-    robot, now = moving(PreviousChunk(when=when), latency_ns=latency_ns, answers=4)
+@pytest.mark.parametrize(
+    ("latency_ns", "trained", "rows"),
+    [(0, None, 4), (DT // 2, None, 4), (2 * DT, None, 2), (0, 1, 4), (0, 2, 2), (DT // 2, 6, 2)],
+)
+def test_answers_that_go_on_from_the_measured_speed_are_asked_for_less_often(latency_ns, trained, rows):
+    part = PreviousChunk(when=FixedExecutionHorizon(rows=2, rows_from_measured=4, max_in_flight=8))
+    robot, now = moving(part, latency_ns=latency_ns, answers=4, max_inference_delay=trained)
     first = robot.make_request(observation_at(first_wish(robot, now))).observation.t_obs_ns
     assert first_wish(robot, first + TICK) == first + rows * DT
+
+
+@given(latency_ns=st.integers(0, 3 * DT), trained=st.none() | st.integers(1, 7), rows=st.integers(1, 3))
+def test_a_robot_in_motion_commits_two_rows_to_a_policy_that_was_trained_for_them(latency_ns, trained, rows):
+    part = PreviousChunk(when=FixedExecutionHorizon(rows=rows))
+    robot, now = moving(part, latency_ns=latency_ns, answers=3, max_inference_delay=trained)
+    request = robot.make_request(observation_at(first_wish(robot, now)))
+    measured = -(-latency_ns // DT)
+    most = 7 if trained is None else trained
+    least = 0 if trained in (None, 1) else 2
+    assert request.inference_delay == min(max(measured, least), most)
+    assert len(request.prev_action_chunk) >= request.inference_delay
+
+
+def test_a_robot_that_stands_or_whose_plan_ends_commits_nothing_that_its_answers_leave_time_for():
+    robot, _ = moving(PreviousChunk(), answers=3, max_inference_delay=4)
+    end = robot.timeline.end_ns
+    for t_obs, d in ((end - DT, 2), (end - DT + 1, 0), (end + 20 * DT, 0)):
+        assert robot.make_request(observation_at(t_obs)).inference_delay == d
+    robot, now = moving(PreviousChunk(inference_delay=1), answers=3, max_inference_delay=4)
+    assert robot.make_request(observation_at(now)).inference_delay == 1
+
+
+def distance_led(rows, lag_ns, latency_ns):
+    """How far a policy leads a robot in 4 s that lags so far behind its commands [rad].
+
+    It wants 1 rad/s and speeds up by 0.2 rad/s a row, from the speed that it is told: of two committed rows,
+    or else the measured one.
+    """
+    method = with_request(PreviousChunk(when=FixedExecutionHorizon(rows=rows)), ClampedPrefix())
+    robot = executor(method, max_inference_delay=6, control_period_ns=SLOW_TICK)
+    robot.reset(state_at(0), 0)
+    q, dq, answers = 0.0, 0.0, {}
+    for now in range(0, 80 * DT, SLOW_TICK):
+        if robot.wants_request(now):
+            request = robot.make_request(observation_at(now, q=(q, -q)))
+            answers[now + latency_ns] = answer(request, continued(request, q, dq))
+        if now in answers:
+            robot.on_part(answers[now], now)
+        dq = (robot.tick(state_at(now, q=(q, -q)), now).command.arm.q[0] - q) / lag_ns * NS_PER_S
+        q += dq * SLOW_TICK / NS_PER_S
+    return q
+
+
+def continued(request, q, dq):
+    """The policy's rows."""
+    d = request.inference_delay
+    told = [q] if d == 0 else list(request.prev_action_chunk[:d, 0])
+    speed = (told[1] - told[0]) / DT * NS_PER_S if d >= 2 else dq
+    while len(told) < SPEC.horizon:
+        speed = min(speed + 0.2, 1.0)
+        told.append(told[-1] + speed * DT / NS_PER_S)
+    return np.column_stack([told, -np.array(told), np.full(SPEC.horizon, 0.08)])
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.integers(2, 4),
+    lag_ns=st.integers(DT // 2, 3 * DT),
+    ticks_late=st.integers(0, 2 * DT // SLOW_TICK),
+)
+def test_an_early_answer_leads_a_robot_that_lags_behind_as_far_as_one_two_rows_late(rows, lag_ns, ticks_late):
+    late = distance_led(rows, lag_ns, 2 * DT)
+    assert late > 2.5
+    assert distance_led(rows, lag_ns, ticks_late * SLOW_TICK) > 0.97 * late
 
 
 def test_a_horizon_that_the_user_names_holds_at_any_latency():

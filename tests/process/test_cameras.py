@@ -20,8 +20,9 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.robot.cameras import CAMERAS_BACK
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.server.process import ServerProcess
 from sim.scene.drivers import SimArm, SimCamera, SimGripper
@@ -157,12 +158,11 @@ def run_with(
     """What happened on an ideal robot with one camera, and what the policy was shown."""
     schema = replace(FRANKA, cameras={"wrist": SIZE})
     setting = RunConfig(
-        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-        limits=FR3_LIMITS,
-        method=method_named("time-aligned"),
+        Robot(
+            arm=IdealArm(clock=clock), gripper=IdealGripper(), cameras={"wrist": camera}, limits=FR3_LIMITS
+        ),
+        duration_s=duration_s,
         clock=clock,
-        observe=lambda state: Observation(state=state),
-        cameras={"wrist": camera},
         camera_limits=limits or CameraLimits(),
     )
     policy = WatchingPolicy(schema)
@@ -170,8 +170,8 @@ def run_with(
         serving(policy, heartbeat_ns=PATIENT_NS) as server,
         PolicyClient(server.address, schema=schema) as client,
     ):
-        runner = Runner(setting, client, client.wait_until_ready(10.0))
-        record = runner.run(duration_s=duration_s)
+        welcome = client.wait_until_ready(10.0)
+        record = Runner(setting, client, welcome, method=method_named("time-aligned")).run()
     return record, policy.seen
 
 
@@ -299,18 +299,22 @@ def test_a_policy_is_shown_fresh_frames_of_the_cameras_it_needs_and_no_others(jp
     policy = WatchingPolicy(replace(offered, cameras={"wrist": SIZE}))
     cameras = {name: SimCamera(world, clock, name=name, size=SIZE) for name in offered.cameras}
     setting = RunConfig(
-        robot=Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock)),
-        limits=FR3_LIMITS,
-        method=method_named("time-aligned"),
+        Robot(
+            arm=SimArm(world, clock),
+            gripper=SimGripper(world, clock),
+            cameras=cameras,
+            limits=FR3_LIMITS,
+        ),
+        duration_s=1.5,
         clock=clock,
         observe=lambda state: Observation(state=state, environment_state=task.environment_state(world)),
-        cameras=cameras,
     )
     with (
         serving(policy, heartbeat_ns=PATIENT_NS) as server,
         PolicyClient(server.address, schema=offered, jpeg_quality=jpeg_quality) as client,
     ):
-        record = Runner(setting, client, client.wait_until_ready(10.0)).run(duration_s=1.5)
+        welcome = client.wait_until_ready(10.0)
+        record = Runner(setting, client, welcome, method=method_named("time-aligned")).run()
     assert any(tick.mode is Mode.RUN for tick in record.ticks), record.log
     assert len(policy.seen) >= 5
     for observation in policy.seen:

@@ -20,8 +20,9 @@ from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Observation
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 
 pytestmark = pytest.mark.real_time
 
@@ -55,14 +56,14 @@ class OtherTaskSinePolicy(SinePolicy):
 def runner_for(client, **overrides):
     clock = MonotonicClock()
     fields = {
-        "robot": Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-        "limits": FR3_LIMITS,
-        "method": method_named("time-aligned"),
+        "robot": Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
+        "duration_s": LONG_S,
         "clock": clock,
-        "observe": lambda state: Observation(state=state),
         "control_hz": 100.0,
+        "keep_ticks": None,
     }
-    return Runner(RunConfig(**(fields | overrides)), client, client.wait_until_ready(10.0), keep_ticks=None)
+    config, method = RunConfig(**(fields | overrides)), method_named("time-aligned")
+    return Runner(config, client, client.wait_until_ready(10.0), method=method)
 
 
 def speeds(record):
@@ -98,9 +99,7 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robo
     servers = beside.submit(serve_one_after_the_other)
     with PolicyClient(addresses.get(timeout=LONG_S), schema=FRANKA) as client:
         runner = runner_for(client)
-        record = runner.run(
-            duration_s=LONG_S, on_tick=lambda tick: moving.set() if runner.record.num_ticks == 100 else None
-        )
+        record = runner.run(on_tick=lambda tick: moving.set() if runner.record.num_ticks == 100 else None)
     over.set()
     servers.result()
     assert "came back with policy" in record.fault
@@ -137,7 +136,7 @@ def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where, kind):
         ours = {where: callbacks[where]}
         runner = runner_for(client, **(ours if where == "observe" else {}))
         with pytest.raises(kind, match="mine"):
-            runner.run(duration_s=LONG_S, **({} if where == "observe" else ours))
+            runner.run(**({} if where == "observe" else ours))
     assert_rests_at_the_end(runner.record)
     assert calls > 0
     assert any(f"comes to rest: {kind.__name__}: mine" in text for _, text in runner.record.log)
@@ -151,7 +150,7 @@ def test_a_robot_that_never_moved_says_why():
             return super().infer(observation, **question)
 
     with served(SilentPolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
-        record = runner_for(client).run(duration_s=0.5)
+        record = runner_for(client, duration_s=0.5).run()
     assert record.fault.startswith("the robot did not move: the run ended ")
     assert "after the robot had first asked, before the answer came" in record.fault
     assert record.summary()["stalled_s"] > 0.3

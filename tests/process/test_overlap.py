@@ -18,10 +18,11 @@ from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.link import SERVER_BACK, SERVER_LOST
 from robot_runtime.robot.probe import latency_for
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 
@@ -62,18 +63,16 @@ class NotedClient(PolicyClient):
         return out
 
 
-def setting(clock: MonotonicClock) -> RunConfig:
+def setting(clock: MonotonicClock, duration_s: float) -> RunConfig:
     return RunConfig(
-        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-        limits=FR3_LIMITS,
-        method=METHOD,
+        Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
+        duration_s=duration_s,
         clock=clock,
-        observe=lambda state: Observation(state=state),
     )
 
 
 def rest_state(clock: MonotonicClock) -> RobotState:
-    return setting(clock).robot.read()
+    return setting(clock, 1.0).robot.read()
 
 
 def errors_against_commands(client: NotedClient, record: RunRecord) -> tuple[np.ndarray, np.ndarray]:
@@ -103,8 +102,8 @@ def test_a_slow_server_answers_every_row_and_its_policy_is_shown_what_the_robot_
     with NotedClient(server.address, schema=FRANKA) as client:
         welcome = client.wait_until_ready(20.0)
         latency = latency_for(METHOD, client, welcome, Observation(state=rest_state(clock)), clock)
-        runner = Runner(setting(clock), client, welcome, latency=latency)
-        record = runner.run(duration_s=4.0)
+        runner = Runner(setting(clock, 4.0), client, welcome, method=METHOD, latency=latency)
+        record = runner.run()
     assert max(len(request.in_flight) for request in client.asked) >= 2
     assert len(record.splices) > 30  # one at a time it could not be more than 20; measured: 112
     shown, asked = errors_against_commands(client, record)
@@ -126,10 +125,10 @@ def test_a_server_killed_with_several_requests_in_flight_fails_each_once_and_the
     with NotedClient(server.address, schema=FRANKA) as client:
         welcome = client.wait_until_ready(20.0)
         latency = latency_for(METHOD, client, welcome, Observation(state=rest_state(clock)), clock)
-        runner = Runner(setting(clock), client, welcome, latency=latency)
+        runner = Runner(setting(clock, 60.0), client, welcome, method=METHOD, latency=latency)
         with ThreadPoolExecutor(1) as beside:
             interference = beside.submit(interfere)
-            record = runner.run(duration_s=60.0, should_stop=interference.done)
+            record = runner.run(should_stop=interference.done)
         interference.result()
     lost_ns = next(t for t, text in record.log if text.startswith(SERVER_LOST))
     back_ns = next(t for t, text in record.log if text.startswith(SERVER_BACK))

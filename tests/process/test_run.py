@@ -18,14 +18,15 @@ from robot_runtime.cli.bench.faults import kill_and_restart
 from robot_runtime.cli.bench.loop import random_head
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.choose import DEFAULTS
-from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.method.table import method_named
 from robot_runtime.core.values.state import Observation
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.probe import latency_for
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 from robot_runtime.server.process import ServerProcess
-from sim.episodes.run_episode import RealTimeConfig, run_real_time
+from sim.episodes.run_episode import run_real_time
 
 pytestmark = pytest.mark.real_time
 
@@ -75,14 +76,12 @@ def test_the_control_loop_shows_a_correction_head_every_row_a_fresh_observation(
     with ServerProcess("sine") as server, PolicyClient(server.address, robot="test", schema=FRANKA) as client:
         welcome, clock = client.wait_until_ready(10.0), MonotonicClock()
         setting = RunConfig(
-            robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-            limits=FR3_LIMITS,
-            method=method_named("a2c2"),
+            Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
+            duration_s=2.0,
             clock=clock,
-            observe=lambda state: Observation(state=state),
             correction_head=random_head(welcome.action_spec, num_scene=0),
         )
-        record = Runner(setting, client, welcome).run(duration_s=2.0)
+        record = Runner(setting, client, welcome, method=method_named("a2c2")).run()
     assert 20 <= record.counts.corrected_rows <= 60  # 40 rows, and once more at each splice between rows
     assert record.counts.corrections_skipped == 0
     assert record.num_resent_rows() == 0
@@ -264,16 +263,14 @@ def test_a_checkpoint_without_weights_says_which_file_is_missing(tmp_path, capsy
 
 def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_measured():
     with ServerProcess("strike", delay_ms=150) as server:
-        config = RealTimeConfig(task="strike", method=METHODS[DEFAULTS[0][0]], server=server.address)
-        result = run_real_time(config).result
+        result = run_real_time("strike", method=DEFAULTS[0][0], policy=server.address).result
     assert result.score.reactions_s
     assert max(result.score.reactions_s) < result.summary["duration_s"]
 
 
 def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
     with ServerProcess("strike", delay_ms=150) as server:
-        config = RealTimeConfig(task="strike", method=METHODS[DEFAULTS[0][0]], server=server.address)
-        log = run_real_time(config).record.log
+        log = run_real_time("strike", method=DEFAULTS[0][0], policy=server.address).record.log
     unused = [text for _, text in log if "not used: the robot is stopped" in text]
     assert unused
     assert len(unused) == len(set(unused))

@@ -13,9 +13,10 @@ from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.policy import Answer
 from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.core.values.state import Observation, RobotState
-from sim.episodes.delay import DelayedPolicy, Inference, answer_all
-from sim.episodes.evaluate import play, play_together, run_episode
-from sim.episodes.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
+from robot_runtime.evaluation.delay import DelayedPolicy, Inference, answer_all
+from robot_runtime.evaluation.loop import play_together
+from robot_runtime.evaluation.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
+from sim.episodes.evaluate import play_task, run_episode
 from sim.experts import ACTION_SPEC, make_expert
 from sim.scene.world import World
 from sim.tasks import make_task
@@ -150,7 +151,7 @@ def test_episodes_side_by_side_come_out_as_one_by_one(method):
         ).result.digest  # fmt: skip
 
     plays = [
-        play(
+        play_task(
             policy, task_name="track", method=method_named(method), seed=seed, trace=trace,
             control_period_ns=10 * NS_PER_MS,
         )

@@ -13,9 +13,11 @@ from robot_runtime.core.plan.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError, SchemaMismatchError, UnknownNameError
-from sim.episodes.evaluate import EpisodeResult, ObservationAge, run_episode
+from robot_runtime.evaluation.observation_age import ObservationAge
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.statistics import difference_interval, summarise, wilson_interval
+from sim.episodes.evaluate import run_episode
 from sim.episodes.evaluation import EvaluationConfig, run_group
-from sim.episodes.statistics import difference_interval, summarise, wilson_interval
 from sim.experts import ACTION_SPEC, make_expert
 from sim.experts.policy import ExpertPolicy
 from sim.scene.render import Renderer, RenderingUnavailableError

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from robot_runtime.cli import main
 from robot_runtime.core.method.table import METHODS, method_named
-from sim.episodes.evaluate import EpisodeResult
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.traces import constant, find_trace, spikes
 from sim.episodes.evaluation import EvaluationConfig
-from sim.episodes.traces import constant, find_trace, spikes
 from sim.lab import cells as lab
 from sim.lab.cells import Cell, ResultsFile, rows_of, run_cells
 from sim.lab.page import gain_table, read_json, table, to_json

@@ -9,7 +9,7 @@ from policies.load import load_policy
 from robot_runtime.cli import main
 from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.core.policy import capabilities_of
-from sim.episodes.traces import constant
+from robot_runtime.evaluation.traces import constant
 from sim.lab.household import (
     SPLICES,
     VARIANTS,

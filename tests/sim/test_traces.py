@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.errors import InvalidValueError, UnknownNameError
-from sim.episodes.traces import (
+from robot_runtime.evaluation.traces import (
     LOST,
     SLOT_NS,
     LatencyTrace,

@@ -19,7 +19,7 @@ from session_pair import (
     start_next,
 )
 
-from robot_runtime.core.method.overlap import OpenAnswers
+from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
 from robot_runtime.core.values.state import Image, Observation, RobotState

@@ -100,7 +100,7 @@ class BenchCameras:
 
 def our_round(address: str, seed: int, control_hz: float) -> Round:
     """An episode of the real loop; RobotStoppedError if the robot did not move, or stopped by itself."""
-    from sim.episodes.run_episode import RealTimeConfig, run_real_time
+    from sim.episodes.run_episode import run_real_time
 
     lengths_ns: list[int] = []
 
@@ -108,10 +108,11 @@ def our_round(address: str, seed: int, control_hz: float) -> Round:
         lengths_ns.append(time.monotonic_ns() - tick.now_ns)
 
     method = Default(execution_horizon=ROWS_TO_ASK)
-    config = RealTimeConfig(task=TASK, method=method, server=address, seed=seed, control_hz=control_hz)
-    episode = run_real_time(config, on_tick=note)
-    refuse_fault(episode)
-    figures = loop_figures(episode)
+    episode = run_real_time(
+        TASK, method=method, policy=address, seed=seed, control_hz=control_hz, on_tick=note
+    )
+    refuse_fault(episode.record)
+    figures = loop_figures(episode.record)
     return Round(
         loop="ours",
         ticks=int(figures["ticks"]),

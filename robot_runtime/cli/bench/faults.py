@@ -10,21 +10,18 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from drivers.fr3 import FR3_LIMITS
-from drivers.ideal import IdealArm, IdealGripper
-from policies.scripted import FRANKA
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import JointCommand
-from robot_runtime.core.values.state import Observation
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.link import SERVER_BACK, SERVER_LOST
 from robot_runtime.robot.robot import Robot
-from robot_runtime.robot.runner import RunConfig, Runner
+from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.server.process import ServerProcess
 
@@ -64,6 +61,10 @@ class BenchFaults:
 
 def kill_and_restart() -> dict[str, float]:
     """One round; what it took, in the units of `TARGETS`."""
+    from drivers.fr3 import FR3_LIMITS
+    from drivers.ideal import IdealArm, IdealGripper
+    from policies.scripted import FRANKA
+
     clock = MonotonicClock()
     times: dict[str, int] = {}
     server = ServerProcess("sine")
@@ -78,17 +79,16 @@ def kill_and_restart() -> dict[str, float]:
             time.sleep(AFTER_S)
 
     setting = RunConfig(
-        robot=Robot(arm=IdealArm(clock=clock), gripper=IdealGripper()),
-        limits=FR3_LIMITS,
-        method=method_named("time-aligned"),
+        Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
+        duration_s=60.0,
+        keep_ticks=None,
         clock=clock,
-        observe=lambda state: Observation(state=state),
     )
     with PolicyClient(server.address, robot="bench", schema=FRANKA) as client:
-        runner = Runner(setting, client, client.wait_until_ready(10.0), keep_ticks=None)
+        runner = Runner(setting, client, client.wait_until_ready(10.0), method=method_named("time-aligned"))
         with ThreadPoolExecutor(1) as beside:
             interference = beside.submit(interfere)
-            record = runner.run(duration_s=60.0, should_stop=interference.done)
+            record = runner.run(should_stop=interference.done)
         interference.result()  # a server that does not come back is said, not found out
     server.close()
     return _figures(record, times, dt_ns=runner.executor.action_spec.dt_ns)

@@ -74,7 +74,7 @@ class BenchHousehold(Comparison):
                 raise UnknownNameError("splice of the comparison", splice, known)
 
     def _cells(self) -> "tuple[list[Cell], list[Trainable]]":
-        from sim.episodes.traces import constant
+        from robot_runtime.evaluation.traces import constant
         from sim.lab.household import MissingMobilePolicy, can_exist, find_mobile_policy, mobile_cells
         from sim.tasks import HOUSEHOLD_TASKS
 

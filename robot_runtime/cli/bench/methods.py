@@ -12,7 +12,7 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from sim.episodes.traces import LatencyTrace
+    from robot_runtime.evaluation.traces import LatencyTrace
     from sim.lab.cells import Cell
     from sim.lab.policies import MissingPolicy, TrainedPolicy
     from sim.lab.scores import Row
@@ -79,7 +79,7 @@ class BenchMethods(Comparison):
         return (QUICK_EPISODES if self.quick else FULL_EPISODES) if self.episodes is None else self.episodes
 
     def _traces(self) -> "list[LatencyTrace]":
-        from sim.episodes.traces import constant, find_trace
+        from robot_runtime.evaluation.traces import constant, find_trace
 
         named = (QUICK_TRACES if self.quick else FULL_TRACES) if self.traces is None else self.traces
         return [*(constant(delay_ms) for delay_ms in self._delays), *(find_trace(name) for name in named)]

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from policies.scripted import HoldPolicy
 from robot_runtime.cli.bench.wire_floor import ANY_PORT, server_process
 from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.serve import tune_process
@@ -77,7 +76,7 @@ class BenchRobots:
         return 0
 
     def _loop(self, name: str, max_batch: int) -> "LoopRow":
-        policy = SleepingPolicy()
+        policy = sleeping_policy()
         robots = [Robot(zero_observation(policy.schema, ""), deadline_ns=5 * NS_PER_S) for _ in range(2)]
         with server_process(_serve_sleeping, max_batch) as address, ExitStack() as stack:
             for robot in robots:
@@ -231,22 +230,28 @@ class Robot:
         self.ends[how] += 1
 
 
-class SleepingPolicy(HoldPolicy):
-    """Takes 100 ms for any batch, as a GPU with room does."""
+def sleeping_policy() -> Policy:
+    """One that takes 100 ms for any batch, as a GPU with room does."""
+    from policies.scripted import HoldPolicy
 
-    def infer(self, observation: Observation, **arguments) -> Iterator[np.ndarray]:
-        time.sleep(LOOP_POLICY_MS / 1000)
-        return super().infer(observation, **arguments)
+    class SleepingPolicy(HoldPolicy):
+        def infer(self, observation: Observation, **arguments) -> Iterator[np.ndarray]:
+            time.sleep(LOOP_POLICY_MS / 1000)
+            return super().infer(observation, **arguments)
 
-    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
-        time.sleep(LOOP_POLICY_MS / 1000)
-        answers = (super(SleepingPolicy, self).infer(**vars(r), sampler=sampler) for r in requests)
-        return iter([NewRows(num_calls=1, rows=[np.concatenate(list(rows)) for rows in answers])])
+        def infer_batch(
+            self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart
+        ) -> Iterator[NewRows]:
+            time.sleep(LOOP_POLICY_MS / 1000)
+            answers = (super(SleepingPolicy, self).infer(**vars(r), sampler=sampler) for r in requests)
+            return iter([NewRows(num_calls=1, rows=[np.concatenate(list(rows)) for rows in answers])])
+
+    return SleepingPolicy()
 
 
 def _serve_sleeping(pipe: Connection, max_batch: int) -> None:
     tune_process()
-    with PolicyServer(SleepingPolicy(), ANY_PORT, max_batch=max_batch) as server:
+    with PolicyServer(sleeping_policy(), ANY_PORT, max_batch=max_batch) as server:
         pipe.send(server.address)
         server.serve_forever()
 

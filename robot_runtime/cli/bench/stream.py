@@ -103,14 +103,13 @@ class BenchStream:
         from policies.flow.policy import FlowPolicy
         from policies.load import load_policy
         from robot_runtime.core.policy import capabilities_of
-        from sim.episodes.evaluate import check_fit
-        from sim.tasks import make_task
+        from robot_runtime.evaluation.loop import check_fit
+        from sim.episodes.task_env import TaskEnv
 
-        task = make_task(self.task)
         policy = load_policy(self.policy)
         if not isinstance(policy, FlowPolicy):
             raise InvalidValueError(f"policy {self.policy!r} has no network of ours, which streams its rows")
-        check_fit(policy, task)
+        check_fit(policy, TaskEnv(self.task).info)
         resolve_method(METHODS["faster"], capabilities_of(policy), policy=policy.name)
         if self.inference_delay >= policy.action_spec.horizon:
             raise InvalidValueError(

@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from policies.scripted import InstantPolicy
 from robot_runtime.cli.bench.wire_floor import (
     ANY_PORT,
     RoundTrip,
@@ -112,6 +111,8 @@ def observation_of(size: tuple[int, int], t_ns: int) -> Observation:
 
 
 def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
+    from policies.scripted import InstantPolicy
+
     tune_process()
     with PolicyServer(InstantPolicy(_schema(size), SPEC), ANY_PORT) as server:
         pipe.send(server.address)

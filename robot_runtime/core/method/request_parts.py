@@ -18,10 +18,10 @@ class FixedExecutionHorizon:
     rows: int = 4
     """Rows from one observation to the next, s; more if the answer takes longer."""
     rows_from_measured: int | None = None
-    """s of a request that tells committed rows while d < 2; None makes no difference. Fewer than two of them
-    do not say how fast the robot is led, so the answer goes on from the measured speed, which lags behind,
-    and every answer loses that lag anew: without latency the `drawer` expert takes 20.9 s asked every 2 rows
-    and 16.7 s every 4 (medians of four episodes)."""
+    """s of a request with fewer than two committed rows; None makes no difference. So few do not say how fast
+    the robot is led, so the answer goes on from the measured speed, which lags behind, and every answer loses
+    that lag anew. Without latency the `drawer` policy under `pipelined-rtc` takes 16.9 s asked every 2 rows
+    and 15.2 s every 4 (medians of eight episodes)."""
     max_in_flight: int = 1
     """Requests under way at a time. With more than one, s may be smaller than the rows an answer takes; each
     request names those it follows, and the server shows the policy the rows that they will have changed
@@ -72,7 +72,11 @@ class PreviousChunk:
 
     when: When = FixedExecutionHorizon()
     inference_delay: int | None = None
-    """Committed rows, d; None takes the measured latency, rounded up to rows."""
+    """Committed rows, d; None takes the measured latency, rounded up to rows.
+
+    A robot in motion commits at least two of them to a policy that was trained for so many: they say how fast
+    it is led. Where answers come sooner this costs up to two rows of reaction, and the `wipe` policy without
+    latency takes 15.6 s with it and 20.6 s without."""
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ class Schema:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """What the places that are measured are called: `left_arm.joint_3`, `gripper.width`, `base.yaw`, ..."""
+        """What the places that are measured are called: `left_arm.joint_3`, `gripper.width`, ..."""
         return tuple(f"{name}.{column}" for name, part in self.parts.items() for column in part.names)
 
     def to_dict(self) -> dict:

@@ -62,8 +62,6 @@ class ArmState(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         force_setattr(self, "q", readonly(self.q))
         force_setattr(self, "dq", readonly(self.dq))
-        if self.q.shape != self.dq.shape or self.q.ndim != 1:
-            raise ValueError(f"q and dq must both be (N,), got {self.q.shape} and {self.dq.shape}")
         if self.X_BE is not None:
             force_setattr(self, "X_BE", self.X_BE.copy())
         if type(self.t_ns) not in (int, NoneType):
@@ -95,9 +93,9 @@ class BaseState(Struct, frozen=True, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         if self.x_WB is not None:
-            force_setattr(self, "x_WB", _planar(self.x_WB, "x_WB"))
+            force_setattr(self, "x_WB", readonly(self.x_WB))
         if self.V_WB_B is not None:
-            force_setattr(self, "V_WB_B", _planar(self.V_WB_B, "V_WB_B"))
+            force_setattr(self, "V_WB_B", readonly(self.V_WB_B))
         if type(self.t_ns) not in (int, NoneType):
             force_setattr(self, "t_ns", _whole_ns(self.t_ns))
 
@@ -151,6 +149,8 @@ class RobotState:
         mine = {} if parts is None else dict(parts)
         if of_default_parts:
             _set_default_parts(mine, of_default_parts)
+        for part in mine.values():
+            _check_shapes(part)
         own = self.__dict__
         own["t_ns"] = t_ns if type(t_ns) is int else _whole_ns(t_ns)
         own["parts"] = MappingProxyType(mine)
@@ -290,11 +290,16 @@ def _readonly_each(measured: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
     return MappingProxyType({name: readonly(value) for name, value in measured.items()})
 
 
-def _planar(value: object, name: str) -> np.ndarray:
-    out = readonly(value)
-    if out.shape != (3,):
-        raise ValueError(f"{name} must be (3,), got {out.shape}")
-    return out
+def _check_shapes(part: PartState) -> None:
+    match part:
+        case ArmState():
+            if part.q.shape != part.dq.shape or part.q.ndim != 1:
+                raise ValueError(f"q and dq must both be (N,), got {part.q.shape} and {part.dq.shape}")
+        case BaseState():
+            for name in ("x_WB", "V_WB_B"):
+                value = getattr(part, name)
+                if value is not None and value.shape != (3,):
+                    raise ValueError(f"{name} must be (3,), got {value.shape}")
 
 
 def _width(width: object) -> float:

@@ -25,7 +25,7 @@ from sim.lab.baselines.lerobot_policy import (
     make_rtc_config,
     observation_frame,
 )
-from sim.lab.baselines.lerobot_rtc import LeRobotSettings
+from sim.lab.baselines.lerobot_settings import LeRobotSettings
 from sim.lab.baselines.virtual_time import LockstepTime, replaced_time
 
 

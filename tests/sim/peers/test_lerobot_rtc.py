@@ -12,7 +12,8 @@ from policies.flow.policy import FlowPolicy
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.safety import Mode
 from sim.lab.baselines.lerobot_import import lerobot_problem
-from sim.lab.baselines.lerobot_rtc import LeRobotSettings, Variant, run_peer_episode
+from sim.lab.baselines.lerobot_rtc import run_peer_episode
+from sim.lab.baselines.lerobot_settings import LeRobotSettings, Variant
 from sim.lab.baselines.virtual_time import LockstepTime
 from sim.scene.world import World
 from sim.tasks import make_task

@@ -3,7 +3,8 @@
 import pytest
 
 from robot_runtime.errors import InvalidValueError
-from sim.lab.baselines.lerobot_rtc import LeRobotSettings, Variant, run_peer_episode, settings_of
+from sim.lab.baselines.lerobot_rtc import run_peer_episode
+from sim.lab.baselines.lerobot_settings import LeRobotSettings, Variant, settings_of
 
 
 def test_the_default_threshold_is_the_same_share_of_a_shorter_chunk():

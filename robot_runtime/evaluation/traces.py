@@ -16,9 +16,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
 
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
+from robot_runtime.core.values.shapes import Int
 from robot_runtime.core.values.state import readonly
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 

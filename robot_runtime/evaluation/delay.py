@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from robot_runtime.core.method.latency import LatencyEstimator
-from robot_runtime.core.method.overlap import OpenAnswers
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import finish_steps
+from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.plan.request_planner import ChunkRequest
 from robot_runtime.core.policy import Answer, InferenceRequest, Policy, answers, answers_batches
 from robot_runtime.core.values.action import ActionSpec, ChunkPart
 from robot_runtime.core.values.shapes import Float
+from robot_runtime.evaluation.traces import SLOT_NS, LatencyTrace
 from robot_runtime.robot.probe import NUM_REQUESTS
-from sim.episodes.traces import SLOT_NS, LatencyTrace
 
 SAMPLING_SHARE = 0.5
 """Share of a delay that the sampler takes; the rest is capture, encoding, network and the image encoder.

@@ -1,14 +1,14 @@
 """What the episodes of an evaluation come to, and how sure that is."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 
 import numpy as np
 
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.limiter import ClipTally
+from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.results import result_json
-from sim.episodes.evaluate import EpisodeResult
-from sim.episodes.evaluation import EvaluationConfig
 
 Z_95 = 1.96
 """Half width of a 95 % interval of a normal variable, in standard deviations."""
@@ -66,10 +66,10 @@ def what_was_otherwise(results: list[EpisodeResult], *, control_period_ns: int) 
     return [*clips.sentences(), *times]
 
 
-def to_json(config: EvaluationConfig, results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
+def to_json(config: Mapping[str, object], results: list[EpisodeResult], *, with_episodes: bool = True) -> str:
     """How it was made, configuration, summary, failed seeds, and every episode if wanted, as text."""
     data: dict[str, object] = {
-        "config": config.as_dict(),
+        "config": dict(config),
         "summary": summarise(results),
         "failed_seeds": [result.seed for result in results if not result.score.success],
     }

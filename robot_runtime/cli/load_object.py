@@ -1,0 +1,138 @@
+"""A user's own object, named on a command line: `load_object`.
+
+    my_robot.py:robot          of a file; its folder is searched for what it imports
+    my_package.robots:robot    of a module, of this folder or installed
+    my_robot                   an entry point that an installed package declares in the group
+
+What fails in the user's own code is shown as Python would: with its own traceback.
+"""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
+
+FORMS = "path/to/file.py:object, package.module:object, or the name of an entry point"
+
+
+class UserCodeError(RobotRuntimeError):
+    """Code that a user named has failed; holds its own traceback."""
+
+    def __init__(self, text: str, error: BaseException) -> None:
+        lines = traceback.format_exception(type(error), error, _of_user(error.__traceback__), chain=True)
+        super().__init__(f"{text} failed:\n{''.join(lines).rstrip()}")
+
+
+def load_object(text: str, *, group: str, what: str) -> object:
+    """The object that the text names.
+
+    group: of the entry points, as `robot_runtime.robots`. what: to call it in errors, as "robot".
+    InvalidValueError: it names no object. UnknownNameError: there is none of that name. UserCodeError: the
+    file, the module or the entry point does not import.
+    """
+    place, colon, name = text.rpartition(":")
+    if not colon:
+        return _entry_point(text, group=group, what=what)
+    if not place or not name.isidentifier():
+        raise InvalidValueError(f"a {what} is named as {FORMS}; got {text!r}")
+    module = _file(Path(place), what) if place.endswith(".py") else _module(place, what)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        has = [key for key in vars(module) if not key.startswith("_")]
+        raise UnknownNameError(f"object of {place}", name, has) from None
+
+
+def load_made(text: str, *, group: str, what: str, is_one: Callable[[object], bool]) -> object:
+    """As `load_object`, of which a function without arguments may make it. UserCodeError: that failed.
+
+    is_one: whether an object is what is looked for; InvalidValueError if it is not.
+    """
+    found = load_object(text, group=group, what=what)
+    if is_one(found):
+        return found
+    if not callable(found):
+        raise InvalidValueError(f"{text} is no {what} but a {type(found).__name__}")
+    try:
+        made = found()
+    except RobotRuntimeError:
+        raise
+    except Exception as error:
+        raise UserCodeError(f"{text}()", error) from None
+    if not is_one(made):
+        raise InvalidValueError(f"{text}() made no {what} but a {type(made).__name__}")
+    return made
+
+
+def _entry_point(name: str, *, group: str, what: str) -> object:
+    if name.endswith(".py"):
+        raise InvalidValueError(f"{name} names a file; name the {what} in it too, as {name}:{what}")
+    found = entry_points(group=group)
+    if name not in found.names:
+        valid = ", ".join(sorted(found.names)) or "none is installed"
+        raise InvalidValueError(
+            f"unknown {what} {name!r}: a {what} is named as {FORMS} of the group {group} ({valid})"
+        )
+    try:
+        return found[name].load()
+    except Exception as error:
+        raise UserCodeError(f"the entry point {name!r} of {group}", error) from None
+
+
+def _file(path: Path, what: str) -> ModuleType:
+    if not path.is_file():
+        raise InvalidValueError(f"a {what} is looked for in {path}, and there is no such file")
+    path = path.resolve()
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    if known is not None or not name.isidentifier() or name in sys.stdlib_module_names:
+        name = f"user_{name}"  # another module has that name
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, Exception):
+            raise
+        raise UserCodeError(str(path), error) from None
+    return module
+
+
+def _module(name: str, what: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise InvalidValueError(
+                f"a {what} is looked for in the module {name}, and there is no module {error.name}, neither "
+                "in this folder nor installed"
+            ) from None
+        raise UserCodeError(f"import {name}", error) from None
+    except Exception as error:
+        raise UserCodeError(f"import {name}", error) from None
+
+
+def _of_user(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames that led to the user's code."""
+    while trace is not None:
+        of = trace.tb_frame.f_globals.get("__name__", "")
+        if of != __name__ and not of.startswith(("importlib", "_frozen_importlib")):
+            break
+        trace = trace.tb_next
+    return trace

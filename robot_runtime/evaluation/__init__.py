@@ -1,0 +1,1 @@
+"""Episodes of any `Env` under a virtual clock: latency traces, the loop, results and their statistics."""

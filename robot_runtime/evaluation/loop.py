@@ -1,0 +1,181 @@
+"""The same executor under the virtual clock: one thread, seeded, bit-identical from run to run.
+
+Latency is not slept: a request made at t is answered at t + delay of the simulated time, however long the
+policy really took.
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import replace
+
+from robot_runtime.core.env import EnvInfo, RobotEnv
+from robot_runtime.core.executor import Executor
+from robot_runtime.core.method.capabilities import resolve_method
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan.correction import ResidualHead
+from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import Policy, capabilities_of
+from robot_runtime.core.values.schema import check_task, mismatches
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.evaluation.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
+from robot_runtime.evaluation.observation_age import ObservationAge
+from robot_runtime.evaluation.result import Episode, EpisodeResult
+from robot_runtime.evaluation.traces import LatencyTrace
+from robot_runtime.robot.control import ControlStep
+from robot_runtime.robot.telemetry import RunRecord
+
+Play = Generator[ChunkRequest, Inference, Episode]
+"""An episode under way: gives the request whose answer it cannot go on without, and takes that answer."""
+
+
+def check_fit(policy: Policy, info: EnvInfo) -> None:
+    """SchemaMismatchError: the policy is for another robot than the env's. InvalidValueError: it does not
+    know the task."""
+    offered = info.schema
+    if info.has_any_picture_size:
+        cameras = {name: policy.schema.cameras.get(name, size) for name, size in offered.cameras.items()}
+        offered = replace(offered, cameras=cameras)
+    wrong = mismatches(robot=offered, policy=policy.schema)
+    if wrong:
+        raise SchemaMismatchError(f"policy {policy.name!r} cannot do {info.name!r}: " + "; ".join(wrong))
+    check_task(info.task, policy=policy.name, tasks=policy.tasks)
+
+
+def play(
+    policy: Policy,
+    env: RobotEnv,
+    *,
+    method: Method,
+    seed: int,
+    trace: LatencyTrace,
+    sampling_share: float = SAMPLING_SHARE,
+    correction_head: ResidualHead | None = None,
+) -> Play:
+    """One episode to its end.
+
+    Before anything moves: SchemaMismatchError if policy and env do not fit, InvalidValueError if policy and
+    task or method do not.
+
+    correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
+    """
+    info = env.info
+    check_fit(policy, info)
+    env.reset(seed)
+    server = DelayedPolicy(trace, spec=policy.action_spec, seed=seed, sampling_share=sampling_share)
+    executor = _executor(policy, info, method, server, seed, trace.deadline_ns, correction_head)
+    record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(policy.action_spec.dt_ns)
+    link = VirtualLink(executor, server, env, policy.schema.cameras)
+    step = ControlStep(executor, env, link, record)
+    step.begin(0)
+    for now_ns in range(0, info.episode_ns, info.control_period_ns):
+        yield from _answered(server, now_ns)
+        step.look(now_ns)
+        yield from _answered(server, now_ns)  # one without delay
+        tick = step.act(now_ns)
+        for request in link.asked():
+            age.asked(request)
+        if env.advance(tick.command, age.t_obs_ns(tick, executor.last_splice)):
+            break
+    result = EpisodeResult.of(seed, env.score(), record, clips=executor.clips, server=server)
+    return Episode(result=result, record=record)
+
+
+class VirtualLink:
+    """What a control step asks: a virtual server, shown what the env has to see."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        server: DelayedPolicy,
+        env: RobotEnv,
+        cameras: Mapping[str, tuple[int, int]],
+    ) -> None:
+        """cameras: those that the policy looks at, with the sizes of their pictures."""
+        self._executor, self._server, self._env, self._cameras = executor, server, env, cameras
+        self._asked: list[ChunkRequest] = []
+
+    def take(self, now_ns: int) -> None:
+        """Answers that have arrived, and requests that have waited for too long."""
+        for part in self._server.receive(now_ns):
+            self._executor.on_part(part, now_ns)
+        for request_id in self._server.expired(now_ns):
+            self._executor.on_request_failed(request_id)
+
+    def can_ask(self, now_ns: int) -> bool:
+        return True
+
+    def observe(self, state: RobotState) -> Observation:
+        """What the env shows now, with the pictures that the policy looks at."""
+        return self._env.observe(state, self._cameras)
+
+    def observe_scene(self, state: RobotState) -> Observation:
+        return self._env.observe(state, {})
+
+    def send(self, request: ChunkRequest, now_ns: int) -> None:
+        self._asked.append(request)
+        self._server.submit(request, now_ns)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def asked(self) -> list[ChunkRequest]:
+        """The requests since the last call."""
+        out, self._asked = self._asked, []
+        return out
+
+
+def _executor(
+    policy: Policy,
+    info: EnvInfo,
+    method: Method,
+    server: DelayedPolicy,
+    seed: int,
+    deadline_ns: int,
+    correction_head: ResidualHead | None,
+) -> Executor:
+    can = capabilities_of(policy)
+    return Executor(
+        action_spec=policy.action_spec,
+        method=resolve_method(method, can, policy=policy.name),
+        limits=info.limits,
+        control_period_ns=info.control_period_ns,
+        seed=seed,
+        request_deadline_ns=deadline_ns,
+        max_inference_delay=can.trained_delay(method),
+        hand_pose=info.hand_pose,
+        correction_head=correction_head,
+        whole_body=info.whole_body,
+        latency=server.probed(method.sampler),
+        row_statistics=can.row_statistics,
+    )
+
+
+def _answered(server: DelayedPolicy, now_ns: int) -> Generator[ChunkRequest, Inference, None]:
+    """Have the answers worked out that arrive by now."""
+    while (request := server.needed(now_ns)) is not None:
+        server.answer(request.request_id, (yield request))
+
+
+def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:
+    """Run episodes side by side and answer, again and again, all that wait in one batch; results in order.
+
+    Which requests share a batch follows from the episodes alone, so the same group gives the same results.
+    """
+    episodes: dict[int, Episode] = {}
+    waiting: dict[int, tuple[Play, ChunkRequest]] = {}
+
+    def go_on(i: int, episode: Play, answer: Inference | None) -> None:
+        try:
+            waiting[i] = episode, next(episode) if answer is None else episode.send(answer)
+        except StopIteration as end:
+            waiting.pop(i, None)
+            episodes[i] = end.value
+
+    for i, episode in enumerate(plays):
+        go_on(i, episode, None)
+    while waiting:
+        asked = list(waiting.items())
+        answers = answer_all(policy, [request for _, (_, request) in asked])
+        for (i, (episode, _)), answer in zip(asked, answers, strict=True):
+            go_on(i, episode, answer)
+    return [episodes[i] for i in sorted(episodes)]

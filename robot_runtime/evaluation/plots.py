@@ -1,0 +1,48 @@
+"""A picture of how an evaluation went."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.statistics import wilson_interval
+
+RUNS, HELD = "#2a6f97", "#d1495b"
+
+
+def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> None:
+    """Success with its interval, then the spread of every figure that differs between episodes."""
+    figures = {}
+    for key in sorted({key for result in results for key in {**result.score.metrics, **result.summary}}):
+        values = np.array([{**r.score.metrics, **r.summary}.get(key, np.nan) for r in results])
+        if np.nanmax(values) > np.nanmin(values):
+            figures[key] = values
+    num_columns = 4
+    num_rows = -(-(len(figures) + 1) // num_columns)
+    fig, axes = plt.subplots(
+        num_rows, num_columns, figsize=(3.4 * num_columns, 2.6 * num_rows), squeeze=False
+    )
+    fig.suptitle(title)
+    won = sum(result.score.success for result in results)
+    low, high = wilson_interval(won, len(results))
+    rate = won / len(results)
+    first = axes.flat[0]
+    first.bar([0], [rate], color=RUNS, width=0.5)
+    first.errorbar([0], [rate], yerr=[[rate - low], [high - rate]], color="black", capsize=6)
+    first.set(ylim=(0, 1.05), xticks=[], title=f"success {won} of {len(results)}")
+    succeeded = np.array([result.score.success for result in results])
+    for ax, (key, values) in zip(axes.flat[1:], figures.items(), strict=False):
+        bins = np.linspace(np.nanmin(values), np.nanmax(values), 16)
+        ax.hist([values[succeeded], values[~succeeded]], bins=bins, stacked=True, color=[RUNS, HELD])
+        ax.set_title(key, fontsize=9)
+    for ax in axes.flat[1 + len(figures) :]:
+        ax.axis("off")
+    fig.text(0.99, 0.01, "blue: episodes that succeeded, red: that did not", ha="right", fontsize=8)
+    fig.tight_layout()
+    fig.savefig(path, dpi=110)
+    plt.close(fig)

@@ -1,0 +1,175 @@
+"""A robot looked at before it is run: every member of every driver that is missing, in one sentence each."""
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from robot_runtime.clock import Clock
+from robot_runtime.core.plan.limits import JointLimits
+from robot_runtime.core.robot import ArmState, BaseState, GripperState
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.errors import DriverError
+from robot_runtime.robot.robot import Robot, part_fault
+
+STRANGE_NS = NS_PER_S
+"""A stamp that is this far from the clock is of another clock [ns]."""
+_STOP = "makes the device safe, and may be called twice"
+_MEMBERS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "arm": {
+        "num_joints": ("", "the number of its joints"),
+        "read": ("()", "returns an ArmState, measured now"),
+        "write": ("(command)", "sends a JointCommand, or a PoseCommand"),
+        "stop": ("()", _STOP),
+    },
+    "gripper": {
+        "read": ("()", "returns the distance between the fingers [m]"),
+        "write": ("(command)", "sends a GripperCommand"),
+        "stop": ("()", _STOP),
+    },
+    "base": {
+        "read": ("()", "returns a BaseState, measured now"),
+        "write": ("(command)", "sends a BaseTwistCommand, or a BasePoseCommand"),
+        "stop": ("()", _STOP),
+    },
+    "camera": {
+        "size": ("", "(height, width) of its pictures [pixels]"),
+        "read": ("()", "waits for the next frame and returns an Image"),
+        "close": ("()", "gives the device back"),
+    },
+}
+"""Part -> member -> (what it takes, what it is for); members that take nothing are values."""
+
+
+def check_robot(robot: object, clock: Clock) -> RobotState:
+    """Whether its drivers are what `robot_runtime.core.robot` says; returns the first state they read.
+
+    DriverError: a sentence for everything that is missing or mis-shaped.
+    """
+    if not isinstance(robot, Robot):
+        raise DriverError(f"expected a robot_runtime.Robot, got a {type(robot).__name__}")
+    wrong = [*_wrong_parts(robot), *_wrong_limits(robot)]
+    if not wrong:
+        wrong = list(_wrong_reads(robot, clock))
+    if wrong:
+        raise DriverError("\n  ".join(["this robot cannot be run:", *wrong]))
+    return robot.read()
+
+
+def _wrong_parts(robot: Robot) -> Iterator[str]:
+    kinds = {name: robot.kind(name) for name in robot.parts}
+    if not {"arm", "base"} & {*kinds.values()}:
+        yield "it has neither arm nor mobile base: Robot(arm=...)"
+    for name, part in robot.parts.items():
+        yield from _wrong_members(name, part, _MEMBERS[kinds[name]])
+    for name, camera in robot.cameras.items():
+        yield from _wrong_members(f"camera {name!r}", camera, _MEMBERS["camera"])
+
+
+def _wrong_members(name: str, part: object, members: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    if isinstance(part, type):
+        yield f"{name} is the class {part.__name__}, expected an object: {part.__name__}(...)"
+        return
+    kind = type(part).__name__
+    for member, (takes, what) in members.items():
+        if not hasattr(part, member):
+            yield f"{name} ({kind}) has no {member}{takes}: {what}"
+            continue
+        value = getattr(part, member)
+        if not takes:
+            yield from _wrong_value(name, member, value)
+        elif not callable(value):
+            yield f"{name}.{member} is a {type(value).__name__}, expected a method {member}{takes}: {what}"
+        elif not _takes(value, takes):
+            has = f"{member}{inspect.signature(value)}"
+            yield f"{name}.{member} has to be called as {member}{takes}, it is {has}"
+
+
+def _wrong_value(name: str, member: str, value: object) -> Iterator[str]:
+    match member:
+        case "num_joints" if not _is_count(value):
+            yield f"{name}.num_joints is {value!r:.50}, expected a whole number above 0"
+        case "size" if not _is_size(value):
+            yield f"{name}.size is {value!r:.50}, expected (height, width) in pixels"
+
+
+def _wrong_limits(robot: Robot) -> Iterator[str]:
+    if robot.limits is None:
+        yield "it has no limits: Robot(limits=Limits(q_min=..., q_max=..., dq_max=..., ...))"
+        return
+    for name, part in robot.parts.items():
+        limits = robot.limits.parts.get(name)
+        if robot.kind(name) == "arm" and _is_count(n := getattr(part, "num_joints", None)):
+            has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
+            if has != n:
+                yield f"limits are for {has} joints, its {name} has {n}"
+
+
+def _wrong_reads(robot: Robot, clock: Clock) -> Iterator[str]:
+    for name, driver in robot.parts.items():
+        kind = robot.kind(name)
+        try:
+            state: object = driver.read()
+        except ValueError as error:
+            yield f"{name}.read() failed: {error}"
+            continue
+        if (fault := part_fault(kind, state, driver)) is not None:
+            yield f"{name}.{fault}"
+            continue
+        match state:
+            case ArmState():
+                yield from _wrong_numbers(name, {"q": state.q, "dq": state.dq})
+                yield from _wrong_stamp(name, state.t_ns, clock)
+            case BaseState():
+                yield from _wrong_numbers(name, {"x_WB": state.x_WB, "V_WB_B": state.V_WB_B})
+                yield from _wrong_stamp(name, state.t_ns, clock)
+            case GripperState(width=width):
+                yield from _wrong_numbers(name, {"width": width})
+            case width if np.asarray(width).shape != () or not _is_finite(width):
+                yield f"{name}.read() returned {width!r:.50}, expected the distance between the fingers [m]"
+
+
+def _wrong_numbers(name: str, arrays: Mapping[str, object]) -> Iterator[str]:
+    for array, value in arrays.items():
+        if not _is_finite(value):
+            yield f"{name}.read() gave {array} = {value!r:.80}, expected finite numbers"
+
+
+def _wrong_stamp(name: str, t_ns: object, clock: Clock) -> Iterator[str]:
+    if not isinstance(t_ns, int | np.integer) or isinstance(t_ns, bool):
+        yield f"{name}.read() gave t_ns = {t_ns!r:.50}, expected whole nanoseconds: time.monotonic_ns()"
+    elif abs(int(t_ns) - (now_ns := clock.now_ns())) > STRANGE_NS:
+        yield (
+            f"{name}.read() is stamped {int(t_ns) / NS_PER_S:.3f} s and the robot's clock reads "
+            f"{now_ns / NS_PER_S:.3f} s: stamps are times of this machine's time.monotonic_ns()"
+        )
+
+
+def _takes(method: object, takes: str) -> bool:
+    try:
+        signature = inspect.signature(method)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return True  # one of C: not to be looked into
+    try:
+        signature.bind(*([None] * takes.count("command")))
+    except TypeError:
+        return False
+    return True
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) > 0
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_count, value))
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        numbers = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        return False
+    return all(map(math.isfinite, numbers.ravel().tolist()))

@@ -1,0 +1,211 @@
+"""The loop that a user owns: however she leaves it, the robot comes to rest and its drivers are stopped."""
+
+import numpy as np
+import pytest
+
+import robot_runtime as rr
+from drivers.fr3 import FR3_LIMITS
+from drivers.ideal import IdealArm, IdealGripper
+from policies.scripted import SinePolicy
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.executor import Phase
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.values.action import JointCommand
+from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
+from tests.process.toy import serving
+
+pytestmark = pytest.mark.real_time
+
+PATIENT_NS = 2_000_000_000
+
+
+class NotedArm(IdealArm):
+    """Knows when it was stopped, and by what it was moved before."""
+
+    moved_last = 0.0
+    num_stops = 0
+
+    def write(self, command):
+        self.moved_last = float(np.abs(command.q - self.q).max())
+        return super().write(command)
+
+    def stop(self):
+        self.num_stops += 1
+
+
+class CoarseArm(NotedArm):
+    """Its hardware knows steps of 0.01 rad, and it says so."""
+
+    def write(self, command):
+        return super().write(JointCommand(q=command.q.round(2)))
+
+
+class BreakingArm(NotedArm):
+    """Its cable comes out."""
+
+    reads = 0
+
+    def read(self):
+        self.reads += 1
+        if self.reads > 100:
+            raise OSError("the cable is out")
+        return super().read()
+
+
+class NotedGripper(IdealGripper):
+    num_stops = 0
+
+    def stop(self):
+        self.num_stops += 1
+
+
+class FussyPolicy(SinePolicy):
+    tasks = ("swing",)
+
+
+@pytest.fixture(scope="module")
+def address():
+    with serving(SinePolicy(amplitude=0.3), heartbeat_ns=PATIENT_NS) as server:
+        yield server.address
+
+
+def robot_with(arm_class=NotedArm) -> rr.Robot:
+    return rr.Robot(arm=arm_class(clock=MonotonicClock()), gripper=NotedGripper(), limits=FR3_LIMITS)
+
+
+def assert_rests(robot: rr.Robot, record):
+    assert record.ticks[-1].mode is Mode.STOP
+    assert record.ticks[-1].phase is Phase.REST
+    assert robot.arm.moved_last < 1e-5
+    assert robot.arm.num_stops >= 1
+
+
+def test_each_step_of_the_loop_is_a_control_tick_and_it_ends_at_rest(address):
+    robot = robot_with()
+    with rr.Session(robot, policy=address, control_hz=200.0, duration_s=1.0) as session:
+        ticks = list(session)
+    assert 150 <= len(ticks) <= 260
+    assert ticks == list(session.record.ticks)
+    assert any(tick.mode is Mode.RUN for tick in ticks)
+    assert session.record.fault == ""
+    assert_rests(robot, session.record)
+
+
+def test_run_is_that_loop(address):
+    robot = robot_with()
+    record = rr.run(
+        robot, policy=address, task="swing", method="time-aligned", control_hz=200.0, duration_s=0.6
+    )
+    assert record.num_splices >= 1
+    assert_rests(robot, record)
+
+
+def test_a_loop_that_is_left_in_mid_motion_brings_the_robot_to_rest(address):
+    robot = robot_with()
+    with rr.Session(robot, policy=address, control_hz=200.0) as session:
+        for tick in session:
+            if tick.mode is Mode.RUN and session.record.num_ticks > 100:
+                break
+        assert robot.arm.moved_last > 0.0
+    assert_rests(robot, session.record)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_an_error_of_the_user_goes_out_once_the_robot_stands(address, kind):
+    robot = robot_with()
+    session = rr.Session(robot, policy=address, control_hz=200.0)
+
+    def drive():
+        with session:
+            for _ in session:
+                if session.record.num_ticks > 100:
+                    raise kind("mine")
+
+    with pytest.raises(kind, match="mine"):
+        drive()
+    assert_rests(robot, session.record)
+    assert any(f"comes to rest: {kind.__name__}: mine" in text for _, text in session.record.log)
+
+
+def test_an_error_of_a_driver_goes_out_at_once_and_all_drivers_are_stopped(address):
+    robot = robot_with(BreakingArm)
+    session = rr.Session(robot, policy=address, control_hz=200.0)
+    with pytest.raises(OSError, match="the cable is out"), session:
+        list(session)
+    assert robot.arm.reads == 101
+    assert robot.arm.num_stops >= 1
+    assert robot.gripper.num_stops >= 1
+
+
+def test_what_the_drivers_made_of_a_command_is_kept_beside_what_was_asked(address):
+    record = rr.run(robot_with(CoarseArm), policy=address, control_hz=200.0, duration_s=1.0, keep_ticks=None)
+    asked, sent = record.commands(), record.sent()
+    assert asked.shape == sent.shape
+    assert np.array_equal(sent[:, 1:8], asked[:, 1:8].round(2))
+    assert not np.array_equal(sent[:, 1:8], asked[:, 1:8])
+    assert np.array_equal(sent[:, [0, 8]], asked[:, [0, 8]])
+
+
+def test_a_session_that_is_told_to_stop_goes_on_until_the_robot_stands(address):
+    robot = robot_with()
+    with rr.Session(robot, policy=address, control_hz=200.0) as session:
+        for _ in session:
+            if session.record.num_ticks == 120:
+                session.stop()
+    assert session.record.num_ticks > 120
+    assert_rests(robot, session.record)
+
+
+def test_a_session_is_entered_first_and_run_once(address):
+    session = rr.Session(robot_with(), policy=address, control_hz=200.0, duration_s=0.1)
+    with pytest.raises(RuntimeError, match="is entered first"):
+        iter(session)
+    with session:
+        for _ in session:
+            pass
+        with pytest.raises(RuntimeError, match="one run"):
+            iter(session)
+
+
+def test_a_session_that_is_never_iterated_over_moves_nothing(address):
+    robot = robot_with()
+    with rr.Session(robot, policy=address) as session:
+        assert session.welcome.policy == "sine"
+    assert robot.arm.moved_last == 0.0
+
+
+def test_a_policy_is_named_behind_its_address_and_the_task_has_to_be_one_of_its_own():
+    with serving(FussyPolicy(), heartbeat_ns=PATIENT_NS) as server:
+        bare = server.address.removeprefix("tcp://")
+        record = rr.run(robot_with(), policy=f"{bare}/sine", task="swing", duration_s=0.3)
+        assert record.fault == ""
+        with pytest.raises(InvalidValueError, match="does not know the task 'jump'; valid: 'swing'"):
+            rr.run(robot_with(), policy=server.address, task="jump", duration_s=0.3)
+
+
+def test_parts_that_the_policy_does_not_have_are_named(address):
+    robot = rr.Robot(arm=NotedArm(clock=MonotonicClock()), limits=FR3_LIMITS)
+    with pytest.raises(
+        SchemaMismatchError,
+        match="missing: gripper.width; gripper: the robot has no such part, the policy needs a gripper",
+    ):
+        rr.run(robot, policy=address, duration_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"control_hz": 0.0}, "control_hz takes a number above 0"),
+        ({"control_hz": float("nan")}, "control_hz takes a number above 0"),
+        ({"duration_s": -1.0}, "duration_s takes a number above 0, or None"),
+        ({"method": "magic"}, "unknown method 'magic'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_anything_is_connected(options, words):
+    with pytest.raises(Exception, match=words):
+        rr.Session(robot_with(), policy="tcp://127.0.0.1:1", **options)
+
+
+def test_what_is_no_robot_is_refused():
+    with pytest.raises(DriverError, match=r"expected a robot_runtime\.Robot, got a dict"):
+        rr.run({"arm": 1}, policy="tcp://127.0.0.1:1")

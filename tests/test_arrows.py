@@ -1,0 +1,147 @@
+"""Arrows point inward, none lead round in a circle, and every module can be the first to be imported."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import MODULES, PACKAGES, ROOT, arrows, circles, others_packages
+
+KNOWS: dict[str, set[str]] = {
+    "robot_runtime": set(),
+    "drivers": {"robot_runtime"},
+    "calibration": {"robot_runtime"},
+    "policies": {"robot_runtime"},
+    "sim": {"robot_runtime", "drivers", "policies", "calibration"},
+}
+"""Besides itself. The commands, `robot_runtime.cli`, load what they are asked for; see below."""
+ROOMS = ("core", "wire", "transport", "robot", "server", "cli")
+FLOORS = {"values": 0, "method": 1, "policy": 2, "robot": 2, "plan": 3}
+"""Of `robot_runtime.core`, from the ground up; everything else in it stands on top."""
+TOP_FLOOR = 4
+
+
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def is_command(module: str) -> bool:
+    return module == "robot_runtime.cli" or module.startswith("robot_runtime.cli.")
+
+
+def floor_of(module: str) -> int:
+    """Within core; -1 for what is not in it."""
+    parts = module.split(".")
+    if parts[:2] != ["robot_runtime", "core"]:
+        return -1
+    return FLOORS.get(parts[2], TOP_FLOOR) if len(parts) > 2 else 0
+
+
+ALL_ARROWS = [(name, to) for name, others in arrows(in_functions=True).items() for to in sorted(others)]
+
+
+def test_packages_know_only_those_that_lie_further_in():
+    wrong = [
+        (name, to)
+        for name, to in ALL_ARROWS
+        if package_of(to) not in KNOWS[package_of(name)] | {package_of(name)} and not is_command(name)
+    ]
+    assert not wrong
+
+
+def test_commands_load_policies_drivers_and_simulators_only_when_they_are_asked_for():
+    at_once = arrows(in_functions=False)
+    commands = filter(is_command, MODULES)
+    assert not [(c, to) for c in commands for to in at_once[c] if package_of(to) != "robot_runtime"]
+
+
+def test_nothing_imports_the_commands_but_the_commands():
+    assert not [(name, to) for name, to in ALL_ARROWS if is_command(to) and not is_command(name)]
+
+
+def test_core_is_built_floor_upon_floor():
+    assert not [(name, to) for name, to in ALL_ARROWS if -1 < floor_of(name) < floor_of(to)]
+
+
+def test_the_simulator_does_not_know_the_comparisons_made_with_it():
+    def is_lab(module: str) -> bool:
+        return module.startswith("sim.lab")
+
+    at_once = arrows(in_functions=False)
+    inside = [name for name in MODULES if package_of(name) == "sim" and not is_lab(name)]
+    assert not [(name, to) for name in inside for to in at_once[name] if is_lab(to)]
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_from_within_functions():
+    assert not circles(arrows(in_functions=True))
+
+
+EXTRAS = (
+    "torch", "safetensors", "jaxtyping", "mujoco", "franky_sim", "av", "matplotlib", "PIL", "grpc", "cv2",
+    "websockets", "lerobot", "transformers", "huggingface_hub",
+)  # fmt: skip
+NEED_GATEWAYS = {"robot_runtime.server.gateways.lerobot", "robot_runtime.server.gateways.openpi"}
+"""The extra of that name: they serve clients of other projects."""
+NOT_HERE = {"sim.lab.baselines.wire_openpi"}
+"""It runs in an environment of its own: openpi's client wants another numpy."""
+
+
+def failures_alone(modules: list[str], *, blocked: tuple[str, ...] = ()) -> dict[str, str]:
+    """Of modules of ours, each of which is the first of ours that its process imports."""
+    preload = others_packages(modules) - {"jaxtyping"}  # core looks whether that has been imported before it
+    orders = json.dumps({"modules": modules, "preload": sorted(preload), "blocked": blocked})
+    command = [sys.executable, "-P", str(ROOT / "tests" / "import_alone.py")]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    out = subprocess.run(command, input=orders, capture_output=True, text=True, env=env)
+    assert out.returncode == 0, out.stderr
+    return json.loads(out.stdout)
+
+
+def modules_of(*packages: str) -> list[str]:
+    names = [name for name in MODULES if package_of(name) in packages and not name.endswith(".__main__")]
+    return sorted(set(names) - NOT_HERE)
+
+
+def test_every_module_of_the_runtime_can_be_the_first_and_needs_no_extra():
+    modules = sorted(set(modules_of("robot_runtime")) - NEED_GATEWAYS)
+    assert failures_alone(modules, blocked=EXTRAS) == {}
+    assert failures_alone(sorted(NEED_GATEWAYS)) == {}
+
+
+def test_every_module_around_the_runtime_can_be_the_first():
+    assert failures_alone(modules_of(*PACKAGES[1:])) == {}
+
+
+@pytest.fixture(scope="module")
+def folder_with_the_same_names(tmp_path_factory) -> Path:
+    """A project of somebody who has packages called drivers, policies and sim, and no idea that we have."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in PACKAGES[1:]:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(f"raise RuntimeError('the {name} of the user')")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-c", "import robot_runtime; [getattr(robot_runtime, name) for name in robot_runtime.__all__]"),
+        ("-c", "import robot_runtime.server.server, robot_runtime.robot.runner, robot_runtime.cli.commands"),
+        ("-m", "robot_runtime.cli", "--help"),
+        ("-m", "robot_runtime.cli", "serve", "--help"),
+        ("-m", "robot_runtime.cli", "eval", "--task", "track", "--policy", "sine", "--episodes", "1"),
+        (str(Path(sys.executable).with_name("robot-runtime")), "--help"),
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(str(Path(sys.executable).parent), ""),
+)
+def test_a_users_packages_of_the_same_names_break_nothing(arguments, folder_with_the_same_names):
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    if arguments[0] == "-c":  # the working folder comes before everything else
+        env["PYTHONPATH"] = os.pathsep.join((str(folder_with_the_same_names), str(ROOT)))
+    out = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=folder_with_the_same_names, env=env
+    )
+    assert out.returncode == 0, out.stderr
