@@ -158,12 +158,17 @@ Several = Annotated[
 Some = Annotated[tuple[T, ...], Filled()]
 """One or more."""
 
-TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
-"""The first four are for the arm on a table, the others for the mobile robot."""
+TaskName = Literal[
+    "track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe", "handover"
+]
+"""The first four are for the arm on a table, the next four for the mobile robot, the last for two arms."""
 _TASKS = get_args(TaskName)
 Task = Annotated[
     str,
-    arg(help=f"What the robot does. On a table: {', '.join(_TASKS[:4])}. Mobile: {', '.join(_TASKS[4:])}."),
+    arg(
+        help=f"What the robot does. On a table: {', '.join(_TASKS[:4])}. Mobile: {', '.join(_TASKS[4:8])}. "
+        f"Two arms: {', '.join(_TASKS[8:])}."
+    ),
 ]
 MethodName = Annotated[
     str,

@@ -175,7 +175,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
     [
         (
             ["eval", "--task", "juggle"],
-            "unknown task 'juggle'; valid: clear, conveyor, drawer, fetch, pick_place, strike, track, wipe",
+            "unknown task 'juggle'; valid: clear, conveyor, drawer, fetch, handover, pick_place, strike, ",
         ),
         (
             ["bench", "methods", "--tasks", "fetch"],
