@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import pinocchio as pin
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.robot import ArmState
@@ -15,14 +14,14 @@ Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
 
 @dataclass(kw_only=True, eq=False)
 class IdealArm:
-    """Seven joints that are where they were told to be, and a hand that nobody looks at."""
+    """Seven joints that are where they were told to be."""
 
     clock: Clock
     q: np.ndarray = field(default_factory=lambda: Q_HOME)
     num_joints: int = 7
 
     def read(self) -> ArmState:
-        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(7), X_BE=pin.SE3.Identity())
+        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(7))
 
     def write(self, command: ArmCommand) -> ArmCommand:
         if isinstance(command, JointCommand):

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from policies.files import ESTIMATOR, OPENPI, SIDECAR, read_json
+from policies.files import ESTIMATOR, OPENPI, metadata_file, read_json
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
-from policies.shipped import find_checkpoint, shipped_checkpoints
+from policies.shipped import find_checkpoint, refuse_left_out, shipped_checkpoints
 from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError, UnknownNameError
@@ -82,13 +82,14 @@ def load_policy(
         return SinePolicy(schema)
     name = str(local_folder(name))
     if name not in shipped_checkpoints() and not Path(name).is_dir():
+        refuse_left_out(name)
         raise UnknownNameError("policy or checkpoint folder", name, policy_names())
     if (Path(name) / OPENPI).is_file():
         from policies.openpi import OpenpiPolicy
 
         return OpenpiPolicy.load(Path(name), hosts=hosts)
     check_device(device)
-    if (Path(name) / SIDECAR).is_file():
+    if metadata_file(Path(name)).is_file():
         from policies.lerobot.policy import load_lerobot
 
         return load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)

@@ -83,9 +83,9 @@ def _number(found: re.Match[str]) -> str:
 
 
 def _code(path: Path) -> str:
-    """A file without its first docstring (its commands stand beside it) and without double empty lines."""
+    """A file without its first docstring, whose commands stand beside it."""
     text = re.sub(r'\A""".*?"""\n+', "", path.read_text(), flags=re.DOTALL)
-    return "```python\n" + re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n```"
+    return f"```python\n{text.rstrip()}\n```"
 
 
 def _table(name: str) -> str:

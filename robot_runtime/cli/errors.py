@@ -39,6 +39,8 @@ def sentence(error: BaseException) -> str | None:
                 f"this command needs {module}, which is not installed: "
                 f"pip install 'robot-runtime[{extra}]', or add --extra {extra} to uv run"
             )
+        case ModuleNotFoundError(name="sim.lab"):
+            return "comparisons are not part of the installed package: run this in a clone of the repository"
         case _:
             return None
 

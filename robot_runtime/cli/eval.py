@@ -132,11 +132,10 @@ class Eval:
         method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
         if isinstance(method, Method):
             return method
-        from robot_runtime.core.policy import capabilities_of
         from sim.episodes.evaluation import policy_for
 
         policy = policy_for(self.task, self._policy_name())
-        capabilities = capabilities_of(policy)
+        capabilities = policy.info.capabilities
         match method:
             case Default():
                 choice = default_for(method, capabilities)
@@ -144,8 +143,8 @@ class Eval:
                 choice = choose_method(
                     capabilities,
                     latency_ns=trace.quantile_ns(LATENCY_QUANTILE),
-                    dt_ns=policy.action_spec.dt_ns,
-                    horizon=policy.action_spec.horizon,
+                    dt_ns=policy.info.action_spec.dt_ns,
+                    horizon=policy.info.action_spec.horizon,
                     execution_horizon=method.execution_horizon,
                 )
         print(choice)

@@ -55,10 +55,7 @@ class MobileBase(Protocol):
 
 @runtime_checkable
 class Camera(Protocol):
-    """A colour camera."""
-
-    @property
-    def name(self) -> str: ...
+    """A colour camera; `Robot.cameras` names it."""
 
     @property
     def size(self) -> tuple[int, int]:

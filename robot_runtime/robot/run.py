@@ -6,7 +6,7 @@ with Session(robot, policy="tcp://gpu:5757", task="fold the towel") as session: 
                                                     comes to rest, drivers stopped, whatever happened
 """
 
-import logging
+import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -29,8 +29,6 @@ from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.transport.address import server_and_name
 from robot_runtime.wire.messages import Welcome
-
-logger = logging.getLogger(__name__)
 
 
 class Session(RunConfig):
@@ -69,7 +67,7 @@ class Session(RunConfig):
         with ExitStack() as opened:
             opened.enter_context(client)
             welcome = client.wait_until_ready(self.connect_timeout_s)
-            self.say(f"connected: policy {welcome.policy!r} at {address}")
+            self.say(f"connected: policy {welcome.info.name!r} at {address}")
             _check_fit(welcome, observation)
             method, latency = self._measured(client, welcome, observation)
             self._runner = Runner(self, client, welcome, method=method, latency=latency)
@@ -140,12 +138,12 @@ class Session(RunConfig):
             self.say(str(choice))
             return choice.method, latency
         if isinstance(method, Default):
-            choice = default_for(method, welcome.capabilities)
+            choice = default_for(method, welcome.info.capabilities)
             self.say(str(choice))
             method = choice.method
         measured = latency_for(method, client, welcome, observation, self.clock, say=self.say)
         if measured is not None:
-            self.say(latency_line(measured, welcome.action_spec.dt_ns))
+            self.say(latency_line(measured, welcome.info.action_spec.dt_ns))
         return method, measured
 
 
@@ -158,22 +156,25 @@ def _run[**P](session: Callable[P, Session]) -> Callable[P, RunRecord]:
                 pass
         return running.record
 
+    run.__doc__, run.__module__, run.__qualname__ = _RUN, __name__, "run"
+    signature = inspect.signature(session).replace(return_annotation=RunRecord)
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
 
 
-run = _run(Session)
-run.__doc__ = """Run a robot until `duration_s` is over, or it cannot go on; takes what `Session` takes.
+_RUN = """Run a robot until `duration_s` is over, or it cannot go on; takes what `Session` takes.
 
 Returns what happened: `RunRecord.fault` says why a run ended by itself or the robot never moved.
 """
+run = _run(Session)
 
 
 def _check_fit(welcome: Welcome, observation: Observation) -> None:
     """Whether the policy knows the task, and the state has what its commands count from."""
-    check_task(observation.task, policy=welcome.policy, tasks=welcome.tasks)
+    check_task(observation.task, policy=welcome.info.name, tasks=welcome.info.tasks)
     try:
-        command_at_state(welcome.action_spec, observation.state)
+        command_at_state(welcome.info.action_spec, observation.state)
     except ValueError as error:
         raise SchemaMismatchError(
-            f"policy {welcome.policy!r} cannot drive this robot: {error} (ArmState(X_BE=...))"
+            f"policy {welcome.info.name!r} cannot drive this robot: {error} (ArmState(X_BE=...))"
         ) from error

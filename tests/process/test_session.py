@@ -1,16 +1,21 @@
 """The loop that a user owns: however she leaves it, the robot comes to rest and its drivers are stopped."""
 
+import inspect
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
 import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
-from policies.scripted import SinePolicy
+from policies.scripted import FRANKA, HoldPolicy, SinePolicy
+from robot_runtime.cli.run import Run
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Phase
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.values.action import JointCommand
+from robot_runtime.core.values.action import BaseTwist, EndEffectorPose, GripperWidth, JointCommand
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
 from tests.process.toy import serving
 
@@ -170,7 +175,7 @@ def test_a_session_is_entered_first_and_run_once(address):
 def test_a_session_that_is_never_iterated_over_moves_nothing(address):
     robot = robot_with()
     with rr.Session(robot, policy=address) as session:
-        assert session.welcome.policy == "sine"
+        assert session.welcome.info.name == "sine"
     assert robot.arm.moved_last == 0.0
 
 
@@ -187,9 +192,61 @@ def test_parts_that_the_policy_does_not_have_are_named(address):
     robot = rr.Robot(arm=NotedArm(clock=MonotonicClock()), limits=FR3_LIMITS)
     with pytest.raises(
         SchemaMismatchError,
-        match="missing: gripper.width; gripper: the robot has no such part, the policy needs a gripper",
+        match=r"missing: gripper\.width; gripper: the robot has no such part, the policy needs a gripper",
     ):
         rr.run(robot, policy=address, duration_s=1.0)
+
+
+def test_a_policy_that_moves_the_hand_asks_for_a_hand_pose_and_one_of_joints_does_not(address):
+    actions = (EndEffectorPose(), GripperWidth())
+    policy = HoldPolicy(replace(FRANKA, action_fields=actions))
+    robot = replace(robot_with(), actions=actions)
+    with (
+        serving(policy, heartbeat_ns=PATIENT_NS) as server,
+        pytest.raises(SchemaMismatchError, match="the policy moves the hand, but the state has no X_BE"),
+    ):
+        rr.run(robot, policy=server.address, duration_s=1.0)
+
+
+class IdealBase:
+    """Drives as it is told to."""
+
+    twist, num_stops = np.zeros(3), 0
+
+    def read(self):
+        return rr.BaseState(t_ns=MonotonicClock().now_ns(), x_WB=np.zeros(3), V_WB_B=self.twist)
+
+    def write(self, command):
+        self.twist = command.V_WB_B
+
+    def stop(self):
+        self.twist, self.num_stops = np.zeros(3), self.num_stops + 1
+
+
+def test_a_robot_may_be_a_base_alone():
+    policy = HoldPolicy(Schema(action_fields=(BaseTwist(),), num_joints=0, has_gripper=False, has_base=True))
+    none, three = np.zeros(0), np.ones(3)
+    limits = rr.Limits(
+        q_min=none,
+        q_max=none,
+        dq_max=none,
+        ddq_max=none,
+        dddq_max=none,
+        base=rr.MotionLimits(speed=three, acceleration=three, jerk=10 * three),
+    )
+    robot = rr.Robot(base=IdealBase(), limits=limits)
+    with serving(policy, heartbeat_ns=PATIENT_NS) as server:
+        record = rr.run(robot, policy=server.address, control_hz=200.0, duration_s=0.5)
+    assert record.fault == ""
+    assert robot.base.num_stops >= 1
+
+
+def test_the_options_of_a_run_are_those_of_a_session_and_declared_once():
+    options = list(inspect.signature(rr.run).parameters)
+    assert options == list(inspect.signature(rr.Session).parameters)
+    assert options == [field.name for field in fields(rr.RunConfig)]
+    typed = {field.name for field in fields(Run)} - {"correction", "picture_size", "json"}
+    assert typed <= set(options)
 
 
 @pytest.mark.parametrize(

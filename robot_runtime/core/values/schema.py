@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, TypedDict, Unpack
 
+from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.fields import (
     MAX_JOINTS,
     MAX_PARTS,
@@ -93,7 +94,7 @@ class Schema:
     def __init__(
         self,
         *,
-        action_fields: tuple[ActionField, ...],
+        action_fields: tuple[ActionField, ...] = (),
         parts: Mapping[str, PartSchema] | None = None,
         measured: Mapping[str, int] | None = None,
         environment_state_dim: int = 0,
@@ -178,6 +179,40 @@ class Schema:
     def state_names(self) -> tuple[str, ...]:
         """What the places that are measured are called: `left_arm.joint_3`, `gripper.width`, ..."""
         return tuple(f"{name}.{column}" for name, part in self.parts.items() for column in part.names)
+
+    @classmethod
+    def of(
+        cls,
+        spec: ActionSpec,
+        *,
+        cameras: Mapping[str, tuple[int, int]] | None = None,
+        environment_state_dim: int = 0,
+    ) -> "Schema":
+        """Of a policy that needs no other parts than those that its rows move.
+
+        cameras: name -> (height, width) of the pictures it looks at [pixels].
+        InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
+        """
+        parts: dict[str, PartSchema] = {}
+        for f in spec.fields:
+            match f:
+                case JointPosition() | JointVelocity():
+                    parts[f.part] = ArmSchema(f.dim, f.names, has_hand=False)
+                case GripperWidth() | GripperFraction():
+                    parts[f.part] = GripperSchema()
+                case BasePose() | BaseTwist():
+                    parts[f.part] = BaseSchema()
+                case EndEffectorPose() | WorldEndEffectorPose():
+                    raise InvalidValueError(
+                        "a policy that moves the hand says how many joints the arm has: "
+                        "schema=Schema(num_joints=...)"
+                    )
+        return cls(
+            action_fields=spec.fields,
+            parts=parts,
+            environment_state_dim=environment_state_dim,
+            cameras=cameras,
+        )
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
