@@ -236,7 +236,7 @@ def _at_rest(f: ActionField, state: RobotState) -> PartCommand:
         case EndEffectorPose() | WorldEndEffectorPose():
             X_BE = state.hand(f.part)
             if X_BE is None:
-                raise ValueError(f"the policy moves the hand of {f.part!r}, but the state has no X_BE")
+                raise ValueError(f"the policy moves the hand, but the state has no X_BE of {f.part!r}")
             quat_BE = quaternion_from_rotation(X_BE.rotation)
             return PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE)
         case GripperWidth() | GripperFraction():
