@@ -7,7 +7,6 @@ from policies.flow.dataset import make_dataset
 from policies.flow.demonstrations import load_demonstrations, save_demonstrations
 from policies.flow.features import state_features
 from robot_runtime.core.method.choose import Default, default_for
-from robot_runtime.core.policy import capabilities_of
 from robot_runtime.core.robot import Arm, Gripper
 from robot_runtime.core.values.action import Command, GripperCommand, JointCommand
 from robot_runtime.core.values.state import ArmState, GripperState
@@ -223,7 +222,7 @@ def test_a_network_is_shown_both_arms_in_the_order_of_the_schema(world, demonstr
 @pytest.mark.parametrize("delay_ms", [0, 300])
 def test_the_expert_passes_the_cube_on_through_executor_limits_and_delay(delay_ms):
     policy = ExpertPolicy("handover")
-    method = default_for(Default(), capabilities_of(policy)).method
+    method = default_for(Default(), policy.info.capabilities).method
     episode = run_episode(
         policy,
         task_name="handover",
