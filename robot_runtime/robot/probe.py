@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from msgspec import structs
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.method.capabilities import Capabilities, resolve_method
@@ -17,11 +18,11 @@ from robot_runtime.core.method.request_parts import Synchronous
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
-from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Welcome
 
 NUM_REQUESTS = 8
@@ -121,7 +122,7 @@ def measure_latency(
         request = ChunkRequest(
             request_id=request_id,
             epoch=epoch,
-            observation=seen,
+            observation=_looking_back(seen, welcome.info, clock.now_ns()),
             prev_action_chunk=None if is_prefixless else plan,
             inference_delay=0 if is_prefixless else 1,
             sampler=sampler,
@@ -129,10 +130,20 @@ def measure_latency(
             deadline_ns=DEADLINE_NS,
         )
         asked_ns = clock.now_ns()
-        client.submit(request)
-        arrived_ns = _first_rows_ns(client, plan)
+        arrived_ns = _first_rows_ns(client, request, plan)
         latency.add(arrived_ns - asked_ns)
     return latency
+
+
+def _looking_back(seen: Observation, info: PolicyInfo, now_ns: int) -> Observation:
+    """As many frames as the policy looks at, with pictures that no request has shown: all are sent."""
+    if info.n_obs_steps == 1:
+        return seen
+    frames = []
+    for t_ns in range(now_ns, now_ns + info.n_obs_steps):
+        images = {name: Image(t_ns=t_ns, pixels=image.pixels) for name, image in seen.images.items()}
+        frames.append(structs.replace(seen, images=images))
+    return structs.replace(frames[-1], history=tuple(frames[:-1]))
 
 
 def _known_ns(latency: LatencyEstimator) -> int:
@@ -141,29 +152,17 @@ def _known_ns(latency: LatencyEstimator) -> int:
     return measured
 
 
-def _first_rows_ns(client: PolicyClient, plan: np.ndarray) -> int:
+def _first_rows_ns(client: PolicyClient, request: ChunkRequest, plan: np.ndarray) -> int:
     """When the first rows came; the answer is taken to its end, and becomes the plan of the next request."""
     first_ns: int | None = None
-    while True:
-        if not client.wait_for_events(10.0):
-            raise ServerUnavailableError("the server does not answer requests: nothing came for 10 s")
-        for event in client.events():
-            match event:
-                case PartReceived(part=part, arrived_ns=arrived_ns):
-                    first_ns = arrived_ns if first_ns is None else first_ns
-                    plan[part.first_row : part.first_row + len(part.rows)] = part.rows
-                    if part.is_last:
-                        return first_ns
-                case RequestFailed(reason=reason) | ServerLost(reason=reason):
-                    raise _not_measured(reason)
-                case RequestDropped(reason=dropped):
-                    raise _not_measured(f"dropped, {dropped.value}")
-                case RequestExpired():
-                    raise _not_measured("no answer within the deadline")
-
-
-def _not_measured(reason: str) -> ServerUnavailableError:
-    return ServerUnavailableError(f"measuring the latency before the start failed: {reason}")
+    try:
+        for event in client.parts(request):
+            first_ns = event.arrived_ns if first_ns is None else first_ns
+            plan[event.part.first_row : event.part.first_row + len(event.part.rows)] = event.part.rows
+    except (ServerUnavailableError, InvalidValueError) as error:
+        raise ServerUnavailableError(f"measuring the latency before the start failed: {error}") from error
+    assert first_ns is not None
+    return first_ns
 
 
 def _probe_sampler(capabilities: Capabilities) -> SamplerPart:

@@ -41,6 +41,7 @@ from enum import Enum
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.fields import MAX_REASON, printable
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
@@ -228,6 +229,8 @@ class ClientSession:
                 credit.drop(request_id, epoch, reason, now_ns)
             case ErrorReply(code=ErrorCode.HELLO_FIRST):
                 self._lose("the server does not know this session: it has restarted", now_ns)
+            case ErrorReply(code=ErrorCode.PICTURES_LOST, request_id=int(request_id), epoch=int(epoch)):
+                credit.send_whole(request_id, epoch, now_ns)
             case ErrorReply(request_id=int(request_id), epoch=int(epoch)):
                 said = f"{message.code.value}: {printable(message.message)}"
                 credit.fail(request_id, epoch, said, now_ns)
@@ -322,5 +325,5 @@ class ClientSession:
         slowest_ns = max(self._heartbeat_ns, MAX_PACE_NS)
         return min(max(self._heartbeat_ns, (self._round_trip.mean_ns or 0) // 4), slowest_ns)
 
-    def _send(self, message: Message) -> None:
-        self._outbox.append(Packet(self._client_id, self.session_id, message))
+    def _send(self, message: Message, sent: SentImages | None = None) -> None:
+        self._outbox.append(Packet(self._client_id, self.session_id, message, sent))
