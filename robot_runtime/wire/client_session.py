@@ -93,8 +93,6 @@ class ClientSession:
         """
         self.state = ClientState.DISCONNECTED
         self.session_id = 0
-        self.round_trip_ns: int | None = None
-        """Of the last answered heartbeat [ns]."""
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
         self._client_id = client_id
@@ -223,8 +221,7 @@ class ClientSession:
             case HeartbeatReply(t_ns=t_ns) if t_ns in self._beats:
                 while self._beats and self._beats[0] <= t_ns:
                     self._beats.popleft()
-                self.round_trip_ns = max(now_ns - t_ns, 0)
-                self._round_trip.add(self.round_trip_ns)
+                self._round_trip.add(max(now_ns - t_ns, 0))
             case Dropped(request_id=request_id, epoch=epoch, reason=reason):
                 credit.drop(request_id, epoch, reason, now_ns)
             case ErrorReply(code=ErrorCode.HELLO_FIRST):

@@ -28,7 +28,6 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Welcome
-from robot_runtime.wire.order import follows
 from robot_runtime.wire.reassembly import ChunkReassembler, InconsistentReplyError
 
 Identity = tuple[int, int]
@@ -85,7 +84,7 @@ class InFlightRequests:
             self._give_up(sent)
             self._drop(sent, DropReason.SUPERSEDED)
         for waiting in list(self._waiting):
-            if not follows(request, waiting.request):
+            if not request.follows(waiting.request):
                 self._waiting.remove(waiting)
                 self._drop(waiting, DropReason.SUPERSEDED)
         self._waiting.append(_Submission(request, now_ns + request.deadline_ns))
@@ -211,7 +210,7 @@ class InFlightRequests:
     def _has_credit(self, request: ChunkRequest) -> bool:
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             return False
-        return all(follows(request, other.request) for other in self._in_flight.values())
+        return all(request.follows(other.request) for other in self._in_flight.values())
 
     def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
         """The request without what the policy does not look at, and with the time that is left."""

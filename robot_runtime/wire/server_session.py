@@ -79,7 +79,6 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.order import follows
 from robot_runtime.wire.payloads import WireHello, WireRequest
 from robot_runtime.wire.request_queue import QueuedRequest, RequestQueue
 from robot_runtime.wire.sent_answers import SentAnswers
@@ -247,7 +246,7 @@ class ServerSession:
 
     def _may_start(self, job: QueuedRequest) -> bool:
         running = self._running.get(job.peer)
-        return running is None or not follows(job.request, running[0].request)
+        return running is None or not job.request.follows(running[0].request)
 
     def is_wanted(self, job: QueuedRequest) -> bool:
         """False once a running job was cancelled, replaced, is too late, or its client is gone."""
