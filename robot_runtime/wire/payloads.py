@@ -5,14 +5,13 @@ and what is left to check here is what takes two fields. The other messages are 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Union, get_args
 
 import numpy as np
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
@@ -81,7 +80,40 @@ class WireBase(Struct, frozen=True, gc=False, array_like=True, tag="base", forbi
 WirePart = WireArm | WireGripper | WireBase
 
 
-class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest", omit_defaults=True):
+class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """What was seen before the observation that is asked with; fields as in `WireRequest`."""
+
+    t_obs_ns: Int64
+    q: list[Finite]
+    dq: list[Finite]
+    pose_base_end_effector: _Pose | None
+    gripper_width: Finite | None
+    pose_world_base: tuple[Finite, Finite, Finite] | None
+    twist_base: tuple[Finite, Finite, Finite] | None
+    environment_state: list[Finite]
+    images: list[WireImage]
+    parts: dict[_PartName, WirePart] = field(default_factory=dict)
+    measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, seen: Observation, arrays: ArrayWriter) -> "WireObservation":
+        state = seen.state
+        return cls(
+            state.t_ns,
+            state.q.tolist(),
+            state.dq.tolist(),
+            None if state.X_BE is None else pose_to_numbers(state.X_BE),
+            state.gripper_width,
+            None if state.x_WB is None else state.x_WB.tolist(),
+            None if state.V_WB_B is None else state.V_WB_B.tolist(),
+            seen.environment_state.tolist(),
+            [arrays.image(name, image) for name, image in seen.images.items()],
+            _further(state),
+            {name: numbers.tolist() for name, numbers in state.measured.items()},
+        )
+
+
+class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="ChunkRequest"):
     """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own.
 
     The parts "arm", "gripper" and "base" are fields of their own: they cost least that way, and most robots
@@ -107,6 +139,8 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest", omit_de
     twist_base: tuple[Finite, Finite, Finite] | None
     environment_state: list[Finite]
     images: list[WireImage]
+    history: tuple[WireObservation, ...] = ()
+    """Oldest first; not there if the policy does not look back."""
     parts: dict[_PartName, WirePart] = field(default_factory=dict)
     """All other parts of the robot."""
     measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
@@ -134,8 +168,9 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest", omit_de
             twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
             environment_state=observation.environment_state.tolist(),
             images=[arrays.image(name, image) for name, image in observation.images.items()],
-            parts={name: _wire_part(part) for name, part in state.parts.items() if name not in _OWN_FIELDS},
+            parts=_further(state),
             measured={name: numbers.tolist() for name, numbers in state.measured.items()},
+            history=tuple(WireObservation.of(seen, arrays) for seen in observation.history),
         )
 
     def message(self, arrays: ArrayReader) -> ChunkRequest:
@@ -155,9 +190,10 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest", omit_de
 
     def pictures(self, arrays: ArrayReader) -> tuple[Picture, ...]:
         """Its images as they came; after `message`, as their frames do."""
-        if len({image.name for image in self.images}) < len(self.images):
-            raise ProtocolError(f"there are two images of one camera, got {[i.name for i in self.images]}")
-        return tuple(arrays.picture(image) for image in self.images)
+        out = [arrays.picture(image) for image in _different(self.images)]
+        for frame, seen in enumerate(self.history, 1):
+            out += [arrays.picture(image, frame) for image in _different(seen.images)]
+        return tuple(out)
 
     def _in_flight(self) -> tuple[int, ...]:
         ids = self.in_flight
@@ -172,31 +208,50 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest", omit_de
         return ids
 
     def _observation(self) -> Observation:
-        pose, n = self.pose_base_end_effector, len(self.q)
-        if n != len(self.dq):
-            raise ProtocolError(f"q and dq must be of one length, got {n} and {len(self.dq)}")
-        _check_quaternion(pose)
-        # One array for three: making one costs more than filling it.
-        numbers = _vector([*self.q, *self.dq, *self.environment_state])
+        seen = _observation_of(self, self.task)
+        if not self.history:
+            return seen
+        return replace(seen, history=tuple(_observation_of(form, self.task) for form in self.history))
+
+
+def _observation_of(form: WireRequest | WireObservation, task: str) -> Observation:
+    """Without images and history."""
+    pose, n = form.pose_base_end_effector, len(form.q)
+    if n != len(form.dq):
+        raise ProtocolError(f"q and dq must be of one length, got {n} and {len(form.dq)}")
+    _check_quaternion(pose)
+    # One array for three: making one costs more than filling it.
+    numbers = _vector([*form.q, *form.dq, *form.environment_state])
+    state = RobotState(
+        t_ns=form.t_obs_ns,
+        q=numbers[:n],
+        dq=numbers[n : 2 * n],
+        X_BE=None if pose is None else pose_from_numbers(pose),
+        gripper_width=form.gripper_width,
+        x_WB=None if form.pose_world_base is None else _vector(form.pose_world_base),
+        V_WB_B=None if form.twist_base is None else _vector(form.twist_base),
+    )
+    if form.parts or form.measured:
         state = RobotState(
-            t_ns=self.t_obs_ns,
-            q=numbers[:n],
-            dq=numbers[n : 2 * n],
-            X_BE=None if pose is None else pose_from_numbers(pose),
-            gripper_width=self.gripper_width,
-            x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
-            V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
+            t_ns=form.t_obs_ns,
+            parts={**state.parts, **{name: _part(part) for name, part in form.parts.items()}},
+            measured={name: _vector(values) for name, values in form.measured.items()},
         )
-        if self.parts or self.measured:
-            state = replace(
-                state,
-                parts={**state.parts, **{name: _part(part) for name, part in self.parts.items()}},
-                measured={name: _vector(values) for name, values in self.measured.items()},
-            )
-        return Observation(state=state, environment_state=numbers[2 * n :], task=self.task)
+    return Observation(state=state, environment_state=numbers[2 * n :], task=task)
+
+
+def _different(images: list[WireImage]) -> list[WireImage]:
+    if len({image.name for image in images}) < len(images):
+        raise ProtocolError(f"there are two images of one camera, got {[i.name for i in images]}")
+    return images
 
 
 _OWN_FIELDS = (ARM, GRIPPER, BASE)
+
+
+def _further(state: RobotState) -> dict[str, WirePart]:
+    """Parts that are no fields of their own."""
+    return {name: _wire_part(part) for name, part in state.parts.items() if name not in _OWN_FIELDS}
 
 
 def _wire_part(part: PartState) -> WirePart:

@@ -190,8 +190,16 @@ def test_as_many_rows_are_run_as_lerobots_own_loop_runs(tmp_path: Path, monkeypa
     assert (policy.info.action_spec.horizon, policy.info.capabilities.execution_horizon) == (6, 4)
 
 
-def test_a_policy_that_looks_at_several_observations_is_refused_with_the_reason(tmp_path: Path, monkeypatch):
-    monkeypatch.setitem(types.CONFIGS, "diffusion", types.CONFIGS["diffusion"] | {"n_obs_steps": 2})
+def test_a_policy_that_looks_at_several_observations_says_so(tmp_path: Path):
     folder = types.save("diffusion", tmp_path / "diffusion")
-    with pytest.raises(CheckpointError, match="n_obs_steps = 2 cannot be run, only 1"):
-        described(folder)
+    info = described(folder).info
+    assert (info.n_obs_steps, info.obs_spacing_ns) == (2, info.action_spec.dt_ns)
+    assert load_policy(folder).info.n_obs_steps == 2
+
+
+def test_a_file_that_says_another_number_of_observations_is_refused(tmp_path: Path):
+    folder = types.save("diffusion", tmp_path / "diffusion")
+    sidecar = described(folder)
+    replace(sidecar, info=replace(sidecar.info, n_obs_steps=3)).save(folder)
+    with pytest.raises(CheckpointError, match="observations that it looks at: 3; the policy has 2"):
+        load_policy(folder)

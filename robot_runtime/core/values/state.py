@@ -338,12 +338,14 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     images              camera name -> frame, each with its time    (h, w, 3) uint8
     environment_state   scene quantities where there are no images  (K,), task's own units
     task                what to do                                  text
+    history             what was seen before, oldest first          see `frames`
     """
 
     state: RobotState
     images: Mapping[str, Image] = field(default_factory=dict)
     environment_state: Float[np.ndarray, " K"] = _NO_NUMBERS
     task: str = ""
+    history: tuple["Observation", ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "images", MappingProxyType(dict(self.images)))
@@ -358,3 +360,10 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     def t_oldest_ns(self) -> int:
         """Capture time of its oldest part, state or picture [ns]; delay counts from it."""
         return min([self.state.t_ns, *(image.t_ns for image in self.images.values())])
+
+    def frames(self, n_obs_steps: int) -> "tuple[Observation, ...]":
+        """The newest n_obs_steps, oldest first, this one last; where there are fewer, the oldest again."""
+        if n_obs_steps == 1:
+            return (self,)
+        known = (*self.history[1 - n_obs_steps :], self)
+        return (known[0],) * (n_obs_steps - len(known)) + known
