@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from robot_runtime.core.env import Env, EnvInfo, EnvStep
     from robot_runtime.core.executor import Executor, Tick
     from robot_runtime.core.method.table import METHODS, Method, method_named
     from robot_runtime.core.plan.limits import Limits, MotionLimits
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from robot_runtime.core.values.action import ActionChunk, ActionSpec, Command, JointCommand
     from robot_runtime.core.values.schema import Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
+    from robot_runtime.core.values.waypoints import Waypoints
+    from robot_runtime.evaluation.evaluate import evaluate
     from robot_runtime.robot.client import PolicyClient
     from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
@@ -28,6 +31,9 @@ _MODULE_OF = {
     "BaseState": "core.robot",
     "Camera": "core.robot",
     "Command": "core.values.action",
+    "Env": "core.env",
+    "EnvInfo": "core.env",
+    "EnvStep": "core.env",
     "Executor": "core.executor",
     "Gripper": "core.robot",
     "Image": "core.values.state",
@@ -44,6 +50,8 @@ _MODULE_OF = {
     "Schema": "core.values.schema",
     "Session": "robot.run",
     "Tick": "core.executor",
+    "Waypoints": "core.values.waypoints",
+    "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
     "run": "robot.run",
 }
@@ -57,6 +65,9 @@ __all__ = [
     "BaseState",
     "Camera",
     "Command",
+    "Env",
+    "EnvInfo",
+    "EnvStep",
     "Executor",
     "Gripper",
     "Image",
@@ -73,6 +84,8 @@ __all__ = [
     "Schema",
     "Session",
     "Tick",
+    "Waypoints",
+    "evaluate",
     "method_named",
     "run",
 ]

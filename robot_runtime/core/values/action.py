@@ -16,6 +16,46 @@ from robot_runtime.core.values.transforms import (
 )
 from robot_runtime.errors import InvalidValueError
 
+__all__ = [
+    "MAX_DT_NS",
+    "MAX_HORIZON",
+    "MAX_JOINTS",
+    "MAX_NUMBER",
+    "NS_PER_MS",
+    "NS_PER_S",
+    "ActionChunk",
+    "ActionField",
+    "ActionSpec",
+    "ArmCommand",
+    "BaseCommand",
+    "BasePose",
+    "BasePoseCommand",
+    "BaseTwist",
+    "BaseTwistCommand",
+    "ChunkPart",
+    "Command",
+    "EndEffectorPose",
+    "GripperCommand",
+    "GripperFraction",
+    "GripperWidth",
+    "JointCommand",
+    "JointPosition",
+    "JointVelocity",
+    "JointVelocityCommand",
+    "Numbers",
+    "NumbersCommand",
+    "PartCommand",
+    "PoseCommand",
+    "Reference",
+    "RowTiming",
+    "WorldEndEffectorPose",
+    "command_at_state",
+    "fields_from_dicts",
+    "fields_to_dicts",
+    "scales_of",
+    "whole",
+]
+
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 MAX_JOINTS, MAX_HORIZON, MAX_DT_NS = 128, 4096, 60 * NS_PER_S
@@ -102,6 +142,19 @@ MAX_NUMBER = 1e9
 """Rows hold metres, radians and their rates: anything larger is no action, and would overflow further on."""
 
 
+class RowTiming(Enum):
+    """What a row means in time. In both, row k is for t_k = t_0 + k dt.
+
+    REACHED   the place to be at t_k: between two rows the robot is on its way, and the last is come to
+              with the motion dying away
+    SENT      the command sent at t_k, as by LeRobot, ACT and every Gymnasium loop: it stands until t_k+1,
+              the last one too, and the first is sent at once
+    """
+
+    REACHED = "reached"
+    SENT = "sent"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
     """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
@@ -111,8 +164,13 @@ class ActionSpec:
     """Rows in a chunk, H."""
     dt_ns: int
     """Time from row to row [ns]."""
+    timing: RowTiming = None  # type: ignore[assignment]
+    """What a row means in time; if not given, SENT for held numbers alone, REACHED for all others."""
 
     def __post_init__(self) -> None:
+        if self.timing is None:
+            is_sent = all(isinstance(f, Numbers) and f.is_held for f in self.fields)
+            object.__setattr__(self, "timing", RowTiming.SENT if is_sent else RowTiming.REACHED)
         if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
             raise InvalidValueError(
                 f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
@@ -156,7 +214,9 @@ class ActionSpec:
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
-        return {"fields": fields_to_dicts(self.fields), "horizon": self.horizon, "dt_ns": self.dt_ns}
+        data = {"fields": fields_to_dicts(self.fields), "horizon": self.horizon, "dt_ns": self.dt_ns}
+        usual = replace(self, timing=None)
+        return data if self.timing is usual.timing else {**data, "timing": self.timing.value}
 
     @classmethod
     def from_dict(cls, data: dict) -> "ActionSpec":
@@ -165,6 +225,7 @@ class ActionSpec:
             fields=fields_from_dicts(data["fields"]),
             horizon=whole(data["horizon"], "horizon"),
             dt_ns=whole(data["dt_ns"], "dt_ns"),
+            timing=RowTiming(data["timing"]) if "timing" in data else None,  # type: ignore[arg-type]
         )
 
 

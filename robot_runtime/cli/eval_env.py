@@ -1,0 +1,115 @@
+"""What `robot-runtime eval --env` runs: an env and a policy by their names, in several processes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+from policies.load import load_policy
+from robot_runtime.cli.load_object import load_made, load_object
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.policy import Policy
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.evaluation.evaluate import Evaluation, evaluate, is_env
+from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
+from robot_runtime.evaluation.loop import play
+from robot_runtime.evaluation.result import EpisodeResult
+from robot_runtime.evaluation.stepped_env import as_robot_env
+from robot_runtime.evaluation.traces import LatencyTrace
+from robot_runtime.evaluation.workers import worker_pool
+
+GYMNASIUM, LEROBOT = "gymnasium:", "lerobot:"
+GROUP_SIZE = 5
+"""Episodes that one process takes at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvEvaluation:
+    """What to run; the same gives the same results, however many processes share the work."""
+
+    env: str
+    """gymnasium:ID, lerobot:TYPE, or as `load_object` takes it."""
+    env_file: Path | None
+    """What an environment of Gymnasium's does not say itself, or is told."""
+    policy: str
+    """As `load_object` takes it, a name, or a folder."""
+    method: Method
+    trace: LatencyTrace
+    sampling_share: float
+    seeds: range
+
+    def run(self) -> Evaluation:
+        """All of it, in this process."""
+        return evaluate(
+            named_policy(self.policy),
+            env_or_maker(self.env, self.env_file),
+            method=self.method,
+            trace=self.trace,
+            seeds=self.seeds,
+            sampling_share=self.sampling_share,
+        )
+
+    def try_out(self) -> None:
+        """Begin the first episode, up to its first request: raises what all of them would raise."""
+        found = env_or_maker(self.env, self.env_file)
+        env = as_robot_env(found() if callable(found) and not is_env(found) else found)
+        next(
+            play(named_policy(self.policy), env, method=self.method, seed=self.seeds.start, trace=self.trace)
+        )
+
+    def groups(self) -> list["EnvEvaluation"]:
+        """The same in parts."""
+        starts = range(self.seeds.start, self.seeds.stop, GROUP_SIZE)
+        return [
+            replace(self, seeds=range(start, min(start + GROUP_SIZE, self.seeds.stop))) for start in starts
+        ]
+
+
+def run_env(
+    config: EnvEvaluation, on_episode: Callable[[EpisodeResult], None], *, workers: int
+) -> Evaluation:
+    """Run all episodes, in seed order; `on_episode` hears of each as its group ends."""
+    out = []
+    with worker_pool(workers) as pool:
+        for done in pool.imap(EnvEvaluation.run, config.groups()):
+            out.append(done)
+            for result in done.episodes:
+                on_episode(result)
+    described = {
+        **out[0].config,
+        "env": config.env,
+        "policy": config.policy,
+        "first_seed": config.seeds.start,
+        "episodes": len(config.seeds),
+    }
+    return Evaluation(config=described, episodes=[result for done in out for result in done.episodes])
+
+
+@cache
+def named_policy(text: str) -> Policy:
+    """The user's own, or what `load_policy` knows."""
+    if ":" not in text or text.startswith("hf://"):
+        return load_policy(text)
+    found = load_made(text, group="robot_runtime.policies", what="policy", is_one=_is_policy)
+    assert isinstance(found, Policy)
+    return found
+
+
+def _is_policy(found: object) -> bool:
+    return not isinstance(found, type) and isinstance(found, Policy)
+
+
+@cache
+def env_or_maker(text: str, settings_file: Path | None) -> object:
+    """An env, or a function without arguments that makes one. InvalidValueError: there is no such thing."""
+    settings = None if settings_file is None else GymnasiumSettings.load(settings_file)
+    if text.startswith(GYMNASIUM):
+        return partial(make_gymnasium, text.removeprefix(GYMNASIUM), settings)
+    if text.startswith(LEROBOT):
+        return partial(make_lerobot, text.removeprefix(LEROBOT), settings)
+    if settings is not None:
+        raise InvalidValueError(f"--env-file is for Gymnasium's and LeRobot's environments, not for {text}")
+    found = load_object(text, group="robot_runtime.envs", what="env")
+    if not is_env(found) and not callable(found):
+        as_robot_env(found)  # says what it lacks
+    return found

@@ -1,0 +1,123 @@
+"""An env of the user's: stepped, checked, and told bit for bit what its own loop would tell it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robot_runtime import evaluate
+from robot_runtime.core.env import EnvInfo, EnvStep
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.values.action import RowTiming
+from robot_runtime.errors import EnvError, InvalidValueError, SchemaMismatchError
+from tests.evaluation.points import HORIZON, NumbersPolicy, Point, goal_policy, point_info, whole_chunks
+
+ROOT = Path(__file__).parent.parent.parent
+PLAIN = [
+    name for name in sorted(METHODS) if goal_policy().samplers[0] is type(METHODS[name].sampler)
+    and "vlash" not in name and name != "a2c2"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_without_latency_whole_chunks_are_sent_as_a_gymnasium_loop_sends_them_to_the_last_bit(is_held):
+    info = point_info(is_held=is_held)
+    policy = goal_policy(is_held=is_held, timing=RowTiming.SENT)
+    ours, theirs = Point(info), Point(info)
+    evaluate(policy, ours, method="synchronous", seeds=[5])
+    assert np.array_equal(ours.told, whole_chunks(theirs, policy, seed=5))
+
+
+def test_asked_at_every_row_without_latency_it_sends_the_first_row_of_each_chunk():
+    policy, ours, theirs = goal_policy(), Point(), Point()
+    evaluate(policy, ours, method="time-aligned", execution_horizon=1, seeds=[5])
+    step = theirs.reset(5)
+    for told in ours.told:
+        expected = policy.rows(np.asarray(step.state))[0]
+        assert np.array_equal(told, expected)
+        step = theirs.step(expected)
+
+
+def test_latency_costs_the_steps_it_would_have_cost():
+    env = Point()
+    evaluate(goal_policy(), env, method="synchronous", trace=300.0, seeds=[5])
+    start = env.told[0]
+    assert all(np.array_equal(told, start) for told in env.told[:3])
+    assert not np.array_equal(env.told[3], start)
+
+
+def test_before_the_first_answer_a_place_is_held_where_it_was_measured():
+    env = Point()
+    evaluate(goal_policy(), env, trace=300.0, seeds=[5])
+    at = Point().reset(5).state[:2]
+    assert np.array_equal(env.told[0], at)
+
+
+@pytest.mark.parametrize("method", PLAIN)
+def test_every_plain_method_runs_and_the_same_seeds_give_the_same_actions(method):
+    done = [evaluate(goal_policy(), Point, method=method, trace="spikes", seeds=range(3)) for _ in range(2)]
+    assert [e.digest for e in done[0].episodes] == [e.digest for e in done[1].episodes]
+    assert len({e.digest for e in done[0].episodes}) == 3
+
+
+def test_a_goal_is_reached_and_told_with_its_figures():
+    done = evaluate(goal_policy(), Point(), method=method_named("synchronous"), trace=100.0, seeds=range(4))
+    assert done.success == 1.0
+    assert 0.0 < done.summary()["completion_s_median"] < 5.0
+    assert '"env": "point"' in done.to_json()
+
+
+def test_actions_beyond_the_range_are_clipped_to_it():
+    fields = goal_policy().action_spec.fields
+    wild = NumbersPolicy(lambda s: np.full((HORIZON, 2), 7.0), fields, num_state=4)
+    env = Point()
+    evaluate(wild, env, method="synchronous", seeds=[1])
+    assert np.abs(env.told).max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (EnvStep(state=[0.0, 0.0, np.nan, 0.0]), "step 1: its state is not finite: goal_x"),
+        (
+            EnvStep(state=[0.0, 0.0]),
+            r"step 1: its state has shape \(2,\), expected \(4,\): x, y",
+        ),
+        ([0.0, 0.0, 0.0, 0.0], "step 1: expected an EnvStep, got list"),
+    ],
+)
+def test_what_an_env_did_not_declare_is_named(shown, words):
+    env = Point()
+    env.step = lambda action: shown
+    with pytest.raises(EnvError, match=words):
+        evaluate(goal_policy(), env, method="synchronous", seeds=[1])
+
+
+def test_what_is_no_env_is_told_what_it_lacks():
+    with pytest.raises(InvalidValueError, match="int lacks info, reset, step"):
+        evaluate(goal_policy(), 3, seeds=[1])
+
+
+def test_a_policy_with_other_columns_is_refused():
+    other = NumbersPolicy(lambda s: np.zeros((HORIZON, 2)), goal_policy().action_spec.fields[:1], num_state=6)
+    with pytest.raises(SchemaMismatchError, match="environment state"):
+        evaluate(other, Point(), seeds=[1])
+
+
+def test_a_negative_delay_and_an_env_without_time_are_refused():
+    with pytest.raises(InvalidValueError, match="not negative"):
+        evaluate(goal_policy(), Point(), trace=-1.0)
+    with pytest.raises(InvalidValueError, match=r"0\.0 Hz"):
+        EnvInfo.of_numbers("x", actions=("a",), low=0.0, high=1.0, control_hz=0.0, max_steps=5)
+
+
+def test_evaluate_needs_neither_mujoco_nor_torch():
+    code = (
+        "import sys; from robot_runtime import evaluate; from tests.evaluation.points import Point, policy;"
+        "evaluate(policy, Point(), seeds=[1]);"
+        "print([m for m in ('mujoco', 'torch', 'gymnasium', 'franky_sim', 'sim') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
