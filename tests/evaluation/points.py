@@ -1,5 +1,7 @@
 """A point that is led to a goal, as an env, and policies for it."""
 
+import time
+
 import numpy as np
 
 from robot_runtime.core.env import EnvInfo, EnvStep
@@ -65,11 +67,15 @@ class NumbersPolicy:
         yield self.rows(observation.environment_state)
 
 
-def goal_policy(*, is_held: bool = True, **spec) -> NumbersPolicy:
-    """Straight to the goal, with a wobble that no two rows share."""
+def goal_policy(*, is_held: bool = True, pause_s: float = 0.0, **spec) -> NumbersPolicy:
+    """Straight to the goal, with a wobble that no two rows share.
+
+    pause_s: how long it takes on the wall clock.
+    """
     fields = (Numbers(names=("x", "y"), is_held=is_held),)
 
     def rows(s):
+        time.sleep(pause_s)
         wobble = 0.01 * np.sin(9.0 * s[0] + np.arange(HORIZON))[:, None]
         return s[:2] + np.linspace(0.3, 1.0, HORIZON)[:, None] * (s[2:] - s[:2]) + wobble
 

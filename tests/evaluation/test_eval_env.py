@@ -21,7 +21,8 @@ def run(tmp_path, *options: str, policy: str = f"{EXAMPLE}:policy") -> subproces
 
 def test_the_example_is_short_and_is_evaluated_under_latency(tmp_path):
     assert len(EXAMPLE.read_text().splitlines()) <= 30
-    out = run(tmp_path, "--env", f"{EXAMPLE}:Point", "--delay-ms", "200", "--json", "out.json", "--workers", "1")
+    late = ["--delay-ms", "200", "--workers", "1"]
+    out = run(tmp_path, "--env", f"{EXAMPLE}:Point", *late, "--json", "out.json")
     assert out.returncode == 0, out.stderr
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["summary"]["success"] == 1.0

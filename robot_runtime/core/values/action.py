@@ -164,13 +164,12 @@ class ActionSpec:
     """Rows in a chunk, H."""
     dt_ns: int
     """Time from row to row [ns]."""
-    timing: RowTiming = None  # type: ignore[assignment]
+    timing: RowTiming | None = None
     """What a row means in time; if not given, SENT for held numbers alone, REACHED for all others."""
 
     def __post_init__(self) -> None:
         if self.timing is None:
-            is_sent = all(isinstance(f, Numbers) and f.is_held for f in self.fields)
-            object.__setattr__(self, "timing", RowTiming.SENT if is_sent else RowTiming.REACHED)
+            object.__setattr__(self, "timing", _usual_timing(self.fields))
         if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
             raise InvalidValueError(
                 f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
@@ -214,9 +213,10 @@ class ActionSpec:
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
-        data = {"fields": fields_to_dicts(self.fields), "horizon": self.horizon, "dt_ns": self.dt_ns}
-        usual = replace(self, timing=None)
-        return data if self.timing is usual.timing else {**data, "timing": self.timing.value}
+        data: dict = {"fields": fields_to_dicts(self.fields), "horizon": self.horizon, "dt_ns": self.dt_ns}
+        if self.timing is not None and self.timing is not _usual_timing(self.fields):
+            data["timing"] = self.timing.value
+        return data
 
     @classmethod
     def from_dict(cls, data: dict) -> "ActionSpec":
@@ -225,47 +225,13 @@ class ActionSpec:
             fields=fields_from_dicts(data["fields"]),
             horizon=whole(data["horizon"], "horizon"),
             dt_ns=whole(data["dt_ns"], "dt_ns"),
-            timing=RowTiming(data["timing"]) if "timing" in data else None,  # type: ignore[arg-type]
+            timing=RowTiming(data["timing"]) if "timing" in data else None,
         )
 
 
-def fields_to_dicts(fields: tuple[ActionField, ...]) -> list[dict]:
-    """Action fields as plain values."""
-    out = []
-    for f in fields:
-        entry: dict = {"kind": _KIND_NAMES[type(f)], "dim": f.dim}
-        if isinstance(f, JointPosition | EndEffectorPose | BasePose):
-            entry["reference"] = f.reference.value
-        out.append(entry)
-    return out
-
-
-def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
-    """Inverse of `fields_to_dicts`; ValueError, KeyError or TypeError on anything else."""
-    fields: list[ActionField] = []
-    for entry in entries:
-        kind = _FIELD_KINDS.get(entry["kind"])
-        if kind is None:
-            raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
-        dim = whole(entry["dim"], "dim")
-        if kind is JointPosition:
-            if not 1 <= dim <= MAX_JOINTS:
-                raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {dim}")
-            fields.append(JointPosition(dim, Reference(entry["reference"])))
-        elif "reference" in entry:
-            fields.append(kind(Reference(entry["reference"])))
-        else:
-            fields.append(kind())
-        if fields[-1].dim != dim:
-            raise ValueError(f"{entry['kind']} has {fields[-1].dim} columns, got {dim}")
-    return tuple(fields)
-
-
-def whole(value: object, name: str) -> int:
-    """A whole number out of a file or from a peer; ValueError: it is none."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} is a whole number, got {value!r:.100}")
-    return value
+def _usual_timing(fields: tuple[ActionField, ...]) -> RowTiming:
+    is_sent = all(isinstance(f, Numbers) and f.is_held for f in fields)
+    return RowTiming.SENT if is_sent else RowTiming.REACHED
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
