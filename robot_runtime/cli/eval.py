@@ -32,6 +32,7 @@ from robot_runtime.core.method.choose import (
 )
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep, keep_text
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
+    "With --env also your own, as path/to/file.py:object, or a server's address, asked in lock-step. "
     "If not given, the one shipped for the task, or its expert where there is none."
 )
 
@@ -130,31 +132,29 @@ class Eval:
             sampling_share=share,
         )
         try_out(config)
-        results = self._with_progress(lambda said: evaluate(config, said, workers=self.workers))
+        results = self._with_progress(lambda hear: evaluate(config, hear, workers=self.workers))
         return Evaluation(config=config.as_dict(), episodes=results)
 
     def _of_env(self, name: str, trace: "LatencyTrace", share: float) -> "Evaluation":
         """Episodes of the user's env."""
-        from robot_runtime.cli.eval_env import EnvEvaluation, named_policy, run_env
-        from robot_runtime.evaluation.evaluate import chosen_method
+        from robot_runtime.cli.eval_env import EnvEvaluation, choose, run_env
 
         if self.policy is None:
-            raise InvalidValueError("--env needs --policy: path/to/file.py:object, a name, or a folder")
-        policy = named_policy(self.policy)
-        method, said = chosen_method(policy, self.method, trace, self.execution_horizon)
-        if said:
-            print(said)
+            raise InvalidValueError(
+                "--env needs --policy: path/to/file.py:object, a name, a folder, or the address of a server"
+            )
         config = EnvEvaluation(
             env=name,
             env_file=self.env_file,
             policy=self.policy,
-            method=method,
             trace=trace,
             sampling_share=share,
             seeds=range(self.first_seed, self.first_seed + self.episodes),
         )
-        config.try_out()
-        return self._with_progress(lambda said: run_env(config, said, workers=self.workers))
+        config, said = choose(config, self.method, execution_horizon=self.execution_horizon)
+        if said:
+            print(said)
+        return self._with_progress(lambda hear: run_env(config, hear, workers=self.workers))
 
     def _policy_name(self) -> str:
         from policies.shipped import shipped_checkpoints

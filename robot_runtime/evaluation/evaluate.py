@@ -12,6 +12,7 @@ from robot_runtime.core.policy import Policy, capabilities_of
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.evaluation.delay import SAMPLING_SHARE
 from robot_runtime.evaluation.loop import play, play_together
+from robot_runtime.evaluation.remote_policy import RemotePolicy
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.statistics import summarise, to_json
 from robot_runtime.evaluation.stepped_env import as_robot_env, is_gymnasium
@@ -57,7 +58,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
+    policy: Policy | str,
     env: object,
     *,
     method: Method | str = "default",
@@ -69,6 +70,7 @@ def evaluate(
 ) -> Evaluation:
     """Run one episode for each seed under the virtual clock.
 
+    policy: or the address of a server, which is then asked in lock-step (`remote_policy`).
     env: an `Env`, a `RobotEnv` or one of Gymnasium's; or a function without arguments that makes one: then
         several run side by side, and a policy that answers batches is asked for many at once.
     method: of the table, by its name or as parts; "default" is the one the policy was trained for, "auto" the
@@ -79,6 +81,19 @@ def evaluate(
     InvalidValueError, SchemaMismatchError: env and policy, or policy and method, do not fit. EnvError: the
         env gave something that it did not declare.
     """
+    if isinstance(policy, str):
+        shown = as_robot_env(env() if not is_env(env) and callable(env) else env)
+        with RemotePolicy(policy, schema=shown.info.schema) as there:
+            return evaluate(
+                there,
+                env,
+                method=method,
+                execution_horizon=execution_horizon,
+                trace=trace,
+                seeds=seeds,
+                sampling_share=sampling_share,
+                on_episode=on_episode,
+            )
     late = trace if isinstance(trace, LatencyTrace) else _trace(trace)
     way = method if isinstance(method, Method) else chosen_method(policy, method, late, execution_horizon)[0]
     makes = not is_env(env)

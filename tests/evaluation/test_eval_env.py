@@ -12,7 +12,7 @@ EXAMPLE = ROOT / "examples" / "own_env.py"
 POLICY = ROOT / "tests" / "evaluation" / "points.py"
 
 
-def run(tmp_path, *options: str, policy: str = f"{EXAMPLE}:policy") -> subprocess.CompletedProcess:
+def run(tmp_path, *options: str, policy: str = f"{POLICY}:policy") -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "robot_runtime.cli", "eval", "--policy", policy, "--episodes", "4"]
     return subprocess.run(
         [*command, *options], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
