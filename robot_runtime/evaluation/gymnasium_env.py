@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import ValidationError, convert
 
 from robot_runtime.core.env import EnvInfo, EnvStep
 from robot_runtime.core.values.shapes import Float
@@ -54,7 +55,10 @@ class GymnasiumSettings:
         if not isinstance(data, dict) or data.keys() - names:
             unknown = ", ".join(sorted(data.keys() - names)) if isinstance(data, dict) else repr(data)[:100]
             raise InvalidValueError(f"{path} has {unknown}; valid: {', '.join(sorted(names))}")
-        return cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in data.items()})
+        try:
+            return convert(data, cls)
+        except ValidationError as error:
+            raise InvalidValueError(f"{path}: {error}") from error
 
 
 class GymnasiumEnv:
@@ -120,7 +124,9 @@ class GymnasiumEnv:
             images={name: np.asarray(_at(observation, key)) for name, key in self._cameras.items()},
             is_done=is_done,
             is_success=self._is_success(info, is_terminated),
-            metrics={key: float(x) for key, x in info.items() if np.isscalar(x) and not isinstance(x, str)},
+            metrics={
+                key: float(x) for key, x in info.items() if isinstance(x, int | float | np.number | np.bool_)
+            },
         )
 
     def _is_success(self, info: Mapping[str, Any], is_terminated: bool) -> bool:

@@ -106,6 +106,9 @@ def test_what_is_not_said_is_told_in_a_small_file(tmp_path):
     toml = tmp_path / "env.toml"
     toml.write_text('success = "terminated"\n')
     assert GymnasiumSettings.load(toml).success == "terminated"
+    toml.write_text("max_steps = 'many'\n")
+    with pytest.raises(InvalidValueError, match="got `str`"):
+        GymnasiumSettings.load(toml)
     toml.write_text("sucess = 1\n")
     with pytest.raises(InvalidValueError, match="sucess; valid: action_names"):
         GymnasiumSettings.load(toml)
