@@ -6,7 +6,7 @@ import numpy as np
 
 from robot_runtime.core.env import EnvInfo, EnvStep
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.values.action import ActionSpec, Numbers
+from robot_runtime.core.values.action import ActionSpec, JointPosition, Numbers
 from robot_runtime.core.values.schema import Schema
 
 HZ, HORIZON = 10.0, 8
@@ -58,7 +58,8 @@ class NumbersPolicy:
     def __init__(self, function, fields, *, num_state, horizon=HORIZON, dt_ns=100_000_000, **spec) -> None:
         self._function = function
         self.action_spec = ActionSpec(fields=fields, horizon=horizon, dt_ns=dt_ns, **spec)
-        self.schema = Schema(action_fields=fields, environment_state_dim=num_state)
+        joints = sum(f.dim for f in fields if isinstance(f, JointPosition))
+        self.schema = Schema(action_fields=fields, environment_state_dim=num_state, num_joints=joints)
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         return np.array(self._function(numbers), dtype=float)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from robot_runtime import evaluate
-from robot_runtime.core.env import EnvInfo, EnvStep
+from robot_runtime.core.env import EnvInfo, EnvStep, EpisodeScore
 from robot_runtime.core.method.table import METHODS, method_named
-from robot_runtime.core.values.action import RowTiming
+from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.values.action import JointPosition, RowTiming
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import EnvError, InvalidValueError, SchemaMismatchError
 from tests.evaluation.points import HORIZON, NumbersPolicy, Point, goal_policy, point_info, whole_chunks
 
@@ -121,3 +124,51 @@ def test_evaluate_needs_neither_mujoco_nor_torch():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"
+
+
+class JointEnv:
+    """Two joints that are where they were told to be, as a robot with parts."""
+
+    def __init__(self) -> None:
+        wide = np.full(2, 1e6)
+        self.info = EnvInfo(
+            name="joints",
+            schema=Schema(action_fields=(JointPosition(2),), num_joints=2),
+            control_period_ns=100_000_000,
+            episode_ns=3_000_000_000,
+            limits=Limits(q_min=-wide, q_max=wide, dq_max=wide, ddq_max=100 * wide, dddq_max=10_000 * wide),
+        )
+
+    def reset(self, seed: int) -> None:
+        self.q, self.t_ns, self.told = np.zeros(2), 0, []
+
+    def read(self) -> RobotState:
+        return RobotState(t_ns=self.t_ns, q=self.q, dq=np.zeros(2))
+
+    def observe(self, state, cameras) -> Observation:
+        return Observation(state=state, environment_state=state.q)
+
+    def write(self, command):
+        self.told.append(command.arm.q.copy())
+        return command
+
+    def advance(self, command, t_obs_ns) -> bool:
+        self.q, self.t_ns = command.arm.q, self.t_ns + 100_000_000
+        return False
+
+    def score(self) -> EpisodeScore:
+        return EpisodeScore(success=True, completion_s=None, metrics={})
+
+
+def test_joints_that_are_sent_row_by_row_are_told_every_row_when_it_is_due():
+    def rows(q):
+        return q + 0.01 * np.sin(np.arange(HORIZON) + 1.0 + 9.0 * q[0])[:, None]
+
+    policy = NumbersPolicy(rows, (JointPosition(2),), num_state=0, timing=RowTiming.SENT)
+    env = JointEnv()
+    evaluate(policy, env, method="synchronous", seeds=[1])
+    q, expected = np.zeros(2), []
+    while len(expected) < 30:
+        expected += list(rows(q))
+        q = expected[-1]
+    assert np.array_equal(env.told, expected[:30])
