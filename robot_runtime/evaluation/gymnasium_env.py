@@ -20,6 +20,8 @@ from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
 
 SUCCESS_KEYS = ("is_success", "success")
 """Of Gymnasium's `info`, where it says whether the task is done."""
+MADE_BY_ID = ("aloha", "pusht")
+"""Of LeRobot's environments those that are Gymnasium's."""
 TERMINATED = "terminated"
 """In place of such a key: the task is done when the episode ends before its time."""
 
@@ -176,6 +178,11 @@ def make_lerobot(env_type: str, settings: GymnasiumSettings | None = None) -> Gy
     choices = EnvConfig.get_known_choices()
     if env_type not in choices:
         raise UnknownNameError("environment of LeRobot", env_type, choices)
+    if env_type not in MADE_BY_ID:
+        raise InvalidValueError(
+            f"LeRobot makes {env_type!r} by code of its own, not by Gymnasium's id ({', '.join(MADE_BY_ID)}): "
+            "name a file of yours that makes one, as my_env.py:env"
+        )
     config, told = choices[env_type](), settings or GymnasiumSettings()
     return make_gymnasium(
         config.gym_id,

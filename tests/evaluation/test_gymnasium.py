@@ -8,7 +8,7 @@ import pytest
 from robot_runtime import evaluate
 from robot_runtime.core.values.action import Numbers
 from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
-from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium
+from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
 from tests.evaluation.points import NumbersPolicy
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -144,3 +144,11 @@ def test_an_observation_that_is_no_box_is_named():
 def test_an_environment_that_never_says_whether_it_succeeded_has_to_be_told():
     with pytest.raises(EnvError, match="tell success"):
         evaluate(pendulum_policy(), make_gymnasium("Pendulum-v1"), seeds=[1])
+
+
+def test_of_lerobots_environments_those_with_an_id_are_made_and_others_said_to_be_none():
+    pytest.importorskip("lerobot")
+    with pytest.raises(UnknownNameError, match="valid: aloha, "):
+        make_lerobot("nowhere")
+    with pytest.raises(InvalidValueError, match="makes 'libero' by code of its own"):
+        make_lerobot("libero")
