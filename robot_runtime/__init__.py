@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from robot_runtime.core.values.action import ActionChunk, ActionSpec, Command, JointCommand
     from robot_runtime.core.values.schema import Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
-    from robot_runtime.core.values.waypoints import Waypoints
     from robot_runtime.evaluation.evaluate import evaluate
     from robot_runtime.robot.client import PolicyClient
     from robot_runtime.robot.config import RunConfig
@@ -50,7 +49,6 @@ _MODULE_OF = {
     "Schema": "core.values.schema",
     "Session": "robot.run",
     "Tick": "core.executor",
-    "Waypoints": "core.values.waypoints",
     "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
     "run": "robot.run",
@@ -84,7 +82,6 @@ __all__ = [
     "Schema",
     "Session",
     "Tick",
-    "Waypoints",
     "evaluate",
     "method_named",
     "run",

@@ -29,17 +29,12 @@ from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
-    ChunkPart,
-    RowTiming,
-    command_at_state,
-    scales_of,
-)
-from robot_runtime.core.values.command import (
     BasePoseCommand,
     ChunkPart,
     Command,
     JointCommand,
     PoseCommand,
+    RowTiming,
     command_at_state,
 )
 from robot_runtime.core.values.row_statistics import RowStatistics
@@ -138,11 +133,7 @@ class Executor:
         self.counts = Counts()
         self._are_sent = action_spec.timing is RowTiming.SENT
         coast_rows = 1 if self._are_sent else COAST_ROWS
-        self.timeline = ChunkTimeline(
-            coast_ns=coast_rows * action_spec.dt_ns,
-            scales=scales_of(action_spec),
-            holds_last=self._are_sent,
-        )
+        self.timeline = ChunkTimeline(coast_ns=coast_rows * action_spec.dt_ns, holds_last=self._are_sent)
         self.last_splice: Splice | None = None
         self.epoch = 0
         self._planner = RequestPlanner(

@@ -180,7 +180,7 @@ def make_lerobot(env_type: str, settings: GymnasiumSettings | None = None) -> Gy
         raise UnknownNameError("environment of LeRobot", env_type, choices)
     if env_type not in MADE_BY_ID:
         raise InvalidValueError(
-            f"LeRobot makes {env_type!r} by code of its own, not by Gymnasium's id ({', '.join(MADE_BY_ID)}): "
+            f"LeRobot makes {env_type!r} by code of its own, and only {' and '.join(MADE_BY_ID)} by an id: "
             "name a file of yours that makes one, as my_env.py:env"
         )
     config, told = choices[env_type](), settings or GymnasiumSettings()

@@ -59,7 +59,13 @@ class NumbersPolicy:
         self._function = function
         self.action_spec = ActionSpec(fields=fields, horizon=horizon, dt_ns=dt_ns, **spec)
         joints = sum(f.dim for f in fields if isinstance(f, JointPosition))
-        self.schema = Schema(action_fields=fields, environment_state_dim=num_state, num_joints=joints)
+        self.schema = Schema(
+            action_fields=fields,
+            environment_state_dim=num_state,
+            num_joints=joints,
+            has_gripper=False,
+            has_base=False,
+        )
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         return np.array(self._function(numbers), dtype=float)

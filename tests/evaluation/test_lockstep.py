@@ -1,11 +1,11 @@
 """A policy in another process, asked in lock-step: the simulator waits, and the results are the same."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from robot_runtime import evaluate
-from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import SchemaMismatchError, ServerUnavailableError
 from robot_runtime.evaluation.remote_policy import RemotePolicy
 from robot_runtime.server.server import PolicyServer
@@ -41,7 +41,7 @@ def test_latency_is_simulated_time_and_not_what_the_wall_clock_says(server):
 
 def test_an_env_of_another_shape_is_refused_at_the_door(server):
     schema = point_info().schema
-    other = Schema(action_fields=schema.action_fields, environment_state_dim=9)
+    other = replace(schema, environment_state_dim=9)
     with pytest.raises(SchemaMismatchError, match="environment state"):
         RemotePolicy(server.address, schema=other)
 

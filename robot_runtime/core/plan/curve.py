@@ -34,6 +34,7 @@ from robot_runtime.core.values.action import (
     Command,
     GripperCommand,
     JointCommand,
+    NumbersCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.pose_rows import (
@@ -66,50 +67,25 @@ class Curve:
         known: rates at rows where they do not follow from the neighbours.
         ends_on_time: the last place is come to when it is due, and not at the end of the coast.
         """
-        self._due_ns, self._widths = due_ns, rows.gripper
+        self._due_ns, self._widths, self._held = due_ns, rows.gripper, rows.held_numbers
         rest_ns = due_ns[-1] + coast_ns
         arrival_ns = due_ns if ends_on_time else [*due_ns[:-1], rest_ns]
-        self._held = {what: values for what, values in rows.rows_of.items() if what[1] in HELD}
-        self._tracks: list[tuple[list[tuple[Quantity, slice]], _Track]] = []
-        places, speeds = {}, {}
-        for what, values in rows.rows_of.items():
-            if what[1] == "quat_BE":
-                rates = {i: each[what] for i, each in known.items() if what in each}
-                track = _RotationTrack(values, due_ns, arrival_ns, rates)
-                self._tracks.append(([(what, slice(0, 4))], track))
-            elif what[1] in _FADING:
-                speeds[what] = values
-            elif what[1] == "x_WB":
-                places[what] = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
-            elif what[1] not in HELD:
-                places[what] = values
-        if places:
-            self._add(places, due_ns, arrival_ns, known)
-        if speeds and len(due_ns) > 1:
-            ending = {what: np.vstack([values, np.zeros(values.shape[1])]) for what, values in speeds.items()}
-            self._add(ending, [*due_ns, rest_ns], [*due_ns, rest_ns], known)
-        elif speeds:
-            self._add({what: np.zeros_like(values) for what, values in speeds.items()}, due_ns, due_ns, known)
-
-    def _add(
-        self,
-        values_of: Mapping[Quantity, np.ndarray],
-        due_ns: Sequence[int],
-        times_ns: Sequence[int],
-        known: Mapping[int, Rates],
-    ) -> None:
-        """One track for all quantities that pass at the same times: a handful of numbers cost what one does."""
-        columns, start = [], 0
-        for what, values in values_of.items():
-            columns.append((what, slice(start, start + values.shape[1])))
-            start += values.shape[1]
-        stacked = list(values_of.values())
-        track = _Track(stacked[0] if len(stacked) == 1 else np.hstack(stacked), due_ns, times_ns, {})
-        for i, rates in known.items():
-            for what, own in columns:
-                if what in rates:
-                    track.set_rate(i, own, rates[what])
-        self._tracks.append((columns, track))
+        self._tracks: dict[str, _Track] = {}
+        for name, values in vars(rows).items():
+            if values is None or name in ("gripper", "held_numbers"):
+                continue
+            rates = {i: each[name] for i, each in known.items() if name in each}
+            if name == "V_WB_B":
+                values = np.vstack([values, np.zeros(3)]) if len(due_ns) > 1 else np.zeros((1, 3))
+                times = [*due_ns, rest_ns] if len(due_ns) > 1 else due_ns
+                self._tracks[name] = _Track(values, times, times, rates)
+            elif name == "quat_BE":
+                self._tracks[name] = _RotationTrack(values, due_ns, arrival_ns, rates)
+            elif name == "x_WB":
+                turned = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
+                self._tracks[name] = _Track(turned, due_ns, arrival_ns, rates)
+            else:
+                self._tracks[name] = _Track(values, due_ns, arrival_ns, rates)
 
     def command(self, t_ns: int) -> Command:
         """What is commanded at a time; before the first row is due, that row."""
@@ -129,7 +105,12 @@ class Curve:
         if self._widths is not None:
             last_due = max(bisect_right(self._due_ns, t_ns) - 1, 0)
             gripper = GripperCommand(width=float(self._widths[last_due]))
-        return Command(arm=arm, gripper=gripper, base=base)
+        numbers = None
+        if self._held is not None:
+            numbers = NumbersCommand(values=self._held[max(bisect_right(self._due_ns, t_ns) - 1, 0)])
+        elif "numbers" in at:
+            numbers = NumbersCommand(values=at["numbers"], is_held=False)
+        return Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
 
     def commands(self, times_ns: Sequence[int]) -> Waypoints:
         """What the rows say at many times: as `command`, but through the last row when it is due."""
@@ -139,6 +120,9 @@ class Curve:
         if self._widths is not None:
             last_due = np.searchsorted(self._due_ns, times_ns, side="right") - 1
             at["gripper"] = self._widths[np.maximum(last_due, 0)]
+        if self._held is not None:
+            last_due = np.searchsorted(self._due_ns, times_ns, side="right") - 1
+            at["held_numbers"] = self._held[np.maximum(last_due, 0)]
         return Waypoints(**at)
 
     def rates(self, t_ns: int) -> Rates:

@@ -14,7 +14,7 @@ import numpy as np
 import pinocchio as pin
 
 from robot_runtime.core.plan.gate import AxisGate, Shortfall
-from robot_runtime.core.plan.limits import Limits, MotionLimits
+from robot_runtime.core.plan.limits import Limits, MotionLimits, NumbersLimits
 from robot_runtime.core.values.action import (
     NS_PER_S,
     ArmCommand,
@@ -24,6 +24,7 @@ from robot_runtime.core.values.action import (
     Command,
     GripperCommand,
     JointCommand,
+    NumbersCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float
@@ -43,19 +44,21 @@ class Clip:
     arm: Shortfall | None = None
     gripper: Shortfall | None = None
     base: Shortfall | None = None
+    numbers: Shortfall | None = None
 
     def __bool__(self) -> bool:
-        return not (self.arm is None and self.gripper is None and self.base is None)
+        return not (self.arm is None and self.gripper is None and self.base is None and self.numbers is None)
 
     @property
     def distance(self) -> float:
         """How far short of its target the worst part stays [rad] or [m]."""
-        parts = (part for part in (self.arm, self.gripper, self.base) if part is not None)
+        parts = (part for part in (self.arm, self.gripper, self.base, self.numbers) if part is not None)
         return max((part.distance for part in parts), default=0.0)
 
     def has(self, kind: str) -> bool:
         """Whether any part gave way to that kind of limit: a name of `Shortfall`'s."""
-        return any(part is not None and getattr(part, kind) for part in (self.arm, self.gripper, self.base))
+        parts = (self.arm, self.gripper, self.base, self.numbers)
+        return any(part is not None and getattr(part, kind) for part in parts)
 
 
 _NOTHING = Clip()
@@ -73,7 +76,7 @@ class ClipTally:
     """[rad] or [m]"""
 
     def add(self, clip: Clip) -> None:
-        for part in ("arm", "gripper", "base"):
+        for part in ("arm", "gripper", "base", "numbers"):
             short: Shortfall | None = getattr(clip, part)
             if short is None:
                 continue
@@ -168,11 +171,12 @@ class Limiter:
         arm, arm_short = self._limited(command.arm, elapsed_s)
         gripper, gripper_short = self._limited(command.gripper, elapsed_s)
         base, base_short = self._limited(command.base, elapsed_s)
-        if arm_short is None and gripper_short is None and base_short is None:
+        numbers, numbers_short = self._limited(command.numbers, elapsed_s)
+        if arm_short is None and gripper_short is None and base_short is None and numbers_short is None:
             self._sent = command
             return command, _NOTHING
-        self._sent = Command(arm=arm, gripper=gripper, base=base)
-        clip = Clip(arm=arm_short, gripper=gripper_short, base=base_short)
+        self._sent = Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
+        clip = Clip(arm=arm_short, gripper=gripper_short, base=base_short, numbers=numbers_short)
         self.tally.add(clip)
         return self._sent, clip
 
@@ -184,6 +188,7 @@ class Limiter:
             arm=None if sent.arm is None else self._part(sent.arm).brake(),
             gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
             base=None if sent.base is None else self._part(sent.base).brake(),
+            numbers=None if sent.numbers is None else self._part(sent.numbers).brake(),
         )
         return self._sent
 
@@ -210,7 +215,7 @@ class Limiter:
     def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
         return (None, None) if command is None else self._part(command).limit(command, elapsed_s)
 
-    def _part(self, command: ArmCommand | GripperCommand | BaseCommand) -> _Part:
+    def _part(self, command: ArmCommand | GripperCommand | BaseCommand | NumbersCommand) -> _Part:
         """What leads such commands; made with the first of them, at rest there."""
         part = self._parts.get(type(command))
         if part is None:
@@ -358,8 +363,40 @@ def _numbers(command: object) -> list[float]:
     raise TypeError(f"{type(command).__name__} is not made of independent numbers")
 
 
-def _make_part(command: ArmCommand | GripperCommand | BaseCommand, limits: Limits, period_s: float) -> _Part:
+class _FreeNumbers:
+    """Plain numbers that may jump within their range."""
+
+    is_at_rest = True
+
+    def __init__(self, limits: NumbersLimits, start: NumbersCommand) -> None:
+        self._low, self._high = limits.low, limits.high
+        self._sent = self._within(start)
+
+    def limit(self, command: NumbersCommand, elapsed_s: float) -> tuple[NumbersCommand, Shortfall | None]:
+        if not np.isfinite(command.values).all():
+            return self._sent, Shortfall(distance=math.inf, not_finite=True)
+        self._sent = self._within(command)
+        if self._sent is command:
+            return command, None
+        off = float(np.abs(command.values - self._sent.values).max())
+        return self._sent, Shortfall(distance=off, position=True)
+
+    def brake(self) -> NumbersCommand:
+        return self._sent
+
+    def _within(self, command: NumbersCommand) -> NumbersCommand:
+        values = np.minimum(np.maximum(command.values, self._low), self._high)
+        return command if np.array_equal(values, command.values) else replace(command, values=values)
+
+
+def _make_part(
+    command: ArmCommand | GripperCommand | BaseCommand | NumbersCommand, limits: Limits, period_s: float
+) -> _Part:
     match command:
+        case NumbersCommand():
+            if limits.numbers is None:
+                raise InvalidValueError("numbers are commanded, but no limits are declared for them")
+            return _FreeNumbers(limits.numbers, command)
         case JointCommand(q=q):
             gate = AxisGate(
                 limits.joints, period_s=period_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve

@@ -12,6 +12,7 @@ from robot_runtime.core.values.action import (
     EndEffectorPose,
     GripperWidth,
     JointPosition,
+    Numbers,
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.shapes import Float
@@ -70,6 +71,21 @@ class SpeedCurve:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class NumbersLimits:
+    """Of plain numbers, in their own units; they may jump within their range."""
+
+    low: Float[np.ndarray, " K"]
+    """-inf: no end."""
+    high: Float[np.ndarray, " K"]
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
+        if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
+            raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Limits:
     """What the robot may be told. A part without limits cannot be commanded: the robot does not have it."""
 
@@ -95,6 +111,8 @@ class Limits:
     """About the axes of B [rad/s, rad/s², rad/s³]."""
     base: MotionLimits | None = None
     """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on."""
+    numbers: NumbersLimits | None = None
+    """Of plain numbers."""
 
     def __post_init__(self) -> None:
         for name in ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max"):
@@ -131,6 +149,8 @@ class Limits:
                     missing += [n for n in ("hand_translation", "hand_rotation") if getattr(self, n) is None]
                 case BasePose() | BaseTwist() if self.base is None:
                     missing.append("base")
+                case Numbers() if self.numbers is None:
+                    missing.append("numbers")
         if missing:
             raise InvalidValueError(
                 "the policy commands parts for which no limits are declared: "

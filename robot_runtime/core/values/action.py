@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pinocchio as pin
@@ -15,46 +16,6 @@ from robot_runtime.core.values.transforms import (
     quaternion_from_rotation,
 )
 from robot_runtime.errors import InvalidValueError
-
-__all__ = [
-    "MAX_DT_NS",
-    "MAX_HORIZON",
-    "MAX_JOINTS",
-    "MAX_NUMBER",
-    "NS_PER_MS",
-    "NS_PER_S",
-    "ActionChunk",
-    "ActionField",
-    "ActionSpec",
-    "ArmCommand",
-    "BaseCommand",
-    "BasePose",
-    "BasePoseCommand",
-    "BaseTwist",
-    "BaseTwistCommand",
-    "ChunkPart",
-    "Command",
-    "EndEffectorPose",
-    "GripperCommand",
-    "GripperFraction",
-    "GripperWidth",
-    "JointCommand",
-    "JointPosition",
-    "JointVelocity",
-    "JointVelocityCommand",
-    "Numbers",
-    "NumbersCommand",
-    "PartCommand",
-    "PoseCommand",
-    "Reference",
-    "RowTiming",
-    "WorldEndEffectorPose",
-    "command_at_state",
-    "fields_from_dicts",
-    "fields_to_dicts",
-    "scales_of",
-    "whole",
-]
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -126,7 +87,39 @@ class BaseTwist:
     dim: int = 3
 
 
-ActionField = JointPosition | EndEffectorPose | WorldEndEffectorPose | GripperWidth | BasePose | BaseTwist
+@dataclass(frozen=True)
+class Numbers:
+    """Plain numbers, as a simulator's action vector: they go through as they are, in their own units."""
+
+    names: tuple[str, ...]
+    is_held: bool = True
+    """Each until the next row is due; or interpolated, as places are."""
+    scale: float = 1.0
+    """What counts as a whole unit of them: distances are told as shares of it."""
+    at_rest: tuple[float, ...] = ()
+    """What keeps everything as it is, where nothing is measured under the same names; zeros if not said."""
+    part: ClassVar[str] = "action"
+
+    def __post_init__(self) -> None:
+        names = tuple(self.names)
+        if not 1 <= len(names) <= MAX_JOINTS or len(set(names)) < len(names):
+            raise InvalidValueError(f"numbers need 1 to {MAX_JOINTS} names, each for one, got {list(names)}")
+        rest = tuple(map(float, self.at_rest)) or (0.0,) * len(names)
+        if len(rest) != len(names) or not self.scale > 0.0:
+            raise InvalidValueError(
+                f"{len(names)} numbers rest at as many and have a scale above 0, got {rest}, {self.scale}"
+            )
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "at_rest", rest)
+
+    @property
+    def dim(self) -> int:
+        return len(self.names)
+
+
+ActionField = (
+    JointPosition | EndEffectorPose | WorldEndEffectorPose | GripperWidth | BasePose | BaseTwist | Numbers
+)
 _FIELD_KINDS: dict[str, type] = {
     "joint_position": JointPosition,
     "end_effector_pose": EndEffectorPose,
@@ -134,6 +127,7 @@ _FIELD_KINDS: dict[str, type] = {
     "gripper_width": GripperWidth,
     "base_pose": BasePose,
     "base_twist": BaseTwist,
+    "numbers": Numbers,
 }
 _KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
 
@@ -183,8 +177,11 @@ class ActionSpec:
         ]
         bases = [f for f in self.fields if isinstance(f, BasePose | BaseTwist)]
         grippers = [f for f in self.fields if isinstance(f, GripperWidth)]
-        if max(len(arms), len(bases), len(grippers)) > 1:
-            raise InvalidValueError(f"at most one field each for arm, base and gripper, got {self.fields}")
+        numbers = [f for f in self.fields if isinstance(f, Numbers)]
+        if max(len(arms), len(bases), len(grippers), len(numbers)) > 1:
+            raise InvalidValueError(
+                f"at most one field each for arm, base, gripper and numbers, got {self.fields}"
+            )
 
     @cached_property
     def dim(self) -> int:
@@ -232,6 +229,61 @@ class ActionSpec:
 def _usual_timing(fields: tuple[ActionField, ...]) -> RowTiming:
     is_sent = all(isinstance(f, Numbers) and f.is_held for f in fields)
     return RowTiming.SENT if is_sent else RowTiming.REACHED
+
+
+def fields_to_dicts(fields: tuple[ActionField, ...]) -> list[dict]:
+    """Action fields as plain values."""
+    out = []
+    for f in fields:
+        entry: dict = {"kind": _KIND_NAMES[type(f)], "dim": f.dim}
+        if isinstance(f, JointPosition | EndEffectorPose | BasePose):
+            entry["reference"] = f.reference.value
+        if isinstance(f, Numbers):
+            entry |= {name: value for name, value in vars(f).items() if name != "names"}
+            entry |= {"names": list(f.names), "at_rest": list(f.at_rest)}
+        out.append(entry)
+    return out
+
+
+def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
+    """Inverse of `fields_to_dicts`; ValueError, KeyError or TypeError on anything else."""
+    fields: list[ActionField] = []
+    for entry in entries:
+        kind = _FIELD_KINDS.get(entry["kind"])
+        if kind is None:
+            raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
+        dim = whole(entry["dim"], "dim")
+        if kind is JointPosition:
+            if not 1 <= dim <= MAX_JOINTS:
+                raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {dim}")
+            fields.append(JointPosition(dim, Reference(entry["reference"])))
+        elif kind is Numbers:
+            fields.append(_numbers_from_dict(entry))
+        elif "reference" in entry:
+            fields.append(kind(Reference(entry["reference"])))
+        else:
+            fields.append(kind())
+        if fields[-1].dim != dim:
+            raise ValueError(f"{entry['kind']} has {fields[-1].dim} columns, got {dim}")
+    return tuple(fields)
+
+
+def _numbers_from_dict(entry: dict) -> Numbers:
+    names, is_held, rest = entry["names"], entry["is_held"], entry["at_rest"]
+    if not isinstance(is_held, bool) or not all(
+        isinstance(name, str) and name.isprintable() for name in names
+    ):
+        raise ValueError(f"numbers have printable names and are held or not, got {entry!r:.200}")
+    return Numbers(
+        names=tuple(names), is_held=is_held, scale=float(entry["scale"]), at_rest=tuple(map(float, rest))
+    )
+
+
+def whole(value: object, name: str) -> int:
+    """A whole number out of a file or from a peer; ValueError: it is none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is a whole number, got {value!r:.100}")
+    return value
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -329,19 +381,29 @@ class GripperCommand:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class NumbersCommand:
+    """Plain numbers, in their own units."""
+
+    values: Float[np.ndarray, " K"]
+    is_held: bool = True
+    """Until the next row is due; or a place on a path between two."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Command:
     """One instant's absolute setpoint for every part of the robot; None leaves a part alone."""
 
     arm: ArmCommand | None = None
     gripper: GripperCommand | None = None
     base: BaseCommand | None = None
+    numbers: NumbersCommand | None = None
 
 
 def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
     """The command that keeps the robot where it was measured; ValueError if the state lacks a part."""
     arm: JointCommand | PoseCommand | None = None
     base: BasePoseCommand | BaseTwistCommand | None = None
-    gripper = None
+    gripper = numbers = None
     for f in spec.fields:
         match f:
             case JointPosition(num_joints=n):
@@ -363,4 +425,7 @@ def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
                 if state.gripper_width is None:
                     raise ValueError("the policy moves a gripper, but the state has no gripper_width")
                 gripper = GripperCommand(width=state.gripper_width)
-    return Command(arm=arm, gripper=gripper, base=base)
+            case Numbers():
+                values = state.measured.get(f.part, np.array(f.at_rest))
+                numbers = NumbersCommand(values=values, is_held=f.is_held)
+    return Command(arm=arm, gripper=gripper, base=base, numbers=numbers)

@@ -11,6 +11,7 @@ from robot_runtime.core.values.action import (
     EndEffectorPose,
     GripperWidth,
     JointPosition,
+    Numbers,
     WorldEndEffectorPose,
     fields_from_dicts,
     fields_to_dicts,
@@ -149,4 +150,6 @@ def _commands(fields: tuple[ActionField, ...]) -> str:
                 names.append("base pose")
             case BaseTwist():
                 names.append("base twist")
+            case Numbers(names=each):
+                names.append(f"numbers {', '.join(each)}")
     return ", ".join(sorted(names))

@@ -63,6 +63,8 @@ class RobotState(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Mobile base in the world/odometry frame (x, y, yaw) [m, m, rad]."""
     V_WB_B: Float[np.ndarray, "3"] | None = None
     """Twist of the base (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
+    measured: Mapping[str, Float[np.ndarray, " K"]] = field(default_factory=dict)
+    """Further quantities by name; under the name of `Numbers.part`, where what they lead is."""
     t_newest_ns: int | None = None
     """Capture time of the part measured last [ns]; None: all at `t_ns`."""
 
@@ -96,6 +98,8 @@ class RobotState(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             numbers += self.X_BE.homogeneous.ravel().tolist()
         if self.gripper_width is not None:
             numbers.append(self.gripper_width)
+        for value in self.measured.values():
+            numbers += value.ravel().tolist()
         return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time
 
 

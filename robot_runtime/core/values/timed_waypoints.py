@@ -33,8 +33,8 @@ class TimedWaypoints:
         below = np.floor(position).astype(int)
         above = np.minimum(below + 1, self.waypoints.num_rows - 1)
         mixed = mix(pick_rows(self.waypoints, below), pick_rows(self.waypoints, above), position - below)
-        gripper = self.waypoints.gripper
-        return mixed if gripper is None else replace(mixed, gripper=gripper[below])
+        held = {name: getattr(self.waypoints, name) for name in ("gripper", "held_numbers")}
+        return replace(mixed, **{name: values[below] for name, values in held.items() if values is not None})
 
 
 def mix(a: Waypoints, b: Waypoints, share_b: Float[np.ndarray, " n"]) -> Waypoints:

@@ -25,6 +25,8 @@ from robot_runtime.core.values.action import (
     GripperWidth,
     JointCommand,
     JointPosition,
+    Numbers,
+    NumbersCommand,
     PoseCommand,
     Reference,
     WorldEndEffectorPose,
@@ -55,10 +57,22 @@ class Waypoints:
     gripper: Float[np.ndarray, " n"] | None = None
     x_WB: Float[np.ndarray, "n 3"] | None = None
     V_WB_B: Float[np.ndarray, "n 3"] | None = None
+    numbers: Float[np.ndarray, "n K"] | None = None
+    """Places on a path between rows."""
+    held_numbers: Float[np.ndarray, "n K"] | None = None
+    """Each until the next row is due."""
 
     @property
     def num_rows(self) -> int:
-        for part in (self.q, self.p_BE, self.gripper, self.x_WB, self.V_WB_B):
+        for part in (
+            self.q,
+            self.p_BE,
+            self.gripper,
+            self.x_WB,
+            self.V_WB_B,
+            self.numbers,
+            self.held_numbers,
+        ):
             if part is not None:
                 return part.shape[0]
         return 0
@@ -83,7 +97,12 @@ class Waypoints:
         elif self.V_WB_B is not None:
             base = BaseTwistCommand(V_WB_B=self.V_WB_B[i])
         gripper = None if self.gripper is None else GripperCommand(width=float(self.gripper[i]))
-        return Command(arm=arm, gripper=gripper, base=base)
+        numbers = None
+        if self.numbers is not None:
+            numbers = NumbersCommand(values=self.numbers[i], is_held=False)
+        elif self.held_numbers is not None:
+            numbers = NumbersCommand(values=self.held_numbers[i])
+        return Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
 
     @classmethod
     def from_chunk(cls, chunk: ActionChunk) -> "Waypoints":
@@ -105,6 +124,8 @@ class Waypoints:
                     out["x_WB"] = _resolve_planar(rows, f.reference, chunk.anchor)
                 case BaseTwist():
                     out["V_WB_B"] = rows
+                case Numbers(is_held=is_held):
+                    out["held_numbers" if is_held else "numbers"] = rows
         if in_world is not None:
             p_WB, R_WB = _bases(out.get("x_WB"), chunk.anchor, len(in_world))
             R_BW = R_WB.transpose(0, 2, 1)
@@ -134,6 +155,8 @@ class Waypoints:
                     parts.append(_encode_planar(_need(self.x_WB, "x_WB"), f.reference, anchor))
                 case BaseTwist():
                     parts.append(_need(self.V_WB_B, "V_WB_B"))
+                case Numbers(is_held=is_held):
+                    parts.append(_need(self.held_numbers if is_held else self.numbers, "numbers"))
         return np.concatenate(parts, axis=1)
 
     def _hands(self) -> tuple[np.ndarray, np.ndarray]:
@@ -156,6 +179,9 @@ class Waypoints:
                     out.setdefault("x_WB", []).append(x)
                 case BaseTwistCommand(V_WB_B=twist):
                     out.setdefault("V_WB_B", []).append(twist)
+            if command.numbers is not None:
+                name = "held_numbers" if command.numbers.is_held else "numbers"
+                out.setdefault(name, []).append(command.numbers.values)
             if command.gripper is not None:
                 out.setdefault("gripper", []).append(command.gripper.width)
         return cls(**{name: np.array(values) for name, values in out.items()})
