@@ -75,6 +75,27 @@ def test_the_example_is_run_as_a_script_too(tmp_path, address):
     assert ticks >= 1000
 
 
+WITHOUT_EXTRAS = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"mujoco", "torch", "sim", "lerobot", "franky_sim", "matplotlib"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from robot_runtime.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_robot_needs_neither_simulator_nor_torch(tmp_path, address):
+    command = ("run", "--robot", "own.py:robot", "--policy", address, "--duration-s", "1")
+    done = run(changed(tmp_path), "-c", WITHOUT_EXTRAS, *command)
+    assert done.returncode == 0, done.stderr
+
+
 def test_parts_that_do_not_match_the_policy_are_named_before_anything_moves(tmp_path, address):
     code, said = run_robot(changed(tmp_path, *SIX_JOINTS), address)
     assert code == 1

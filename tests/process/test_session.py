@@ -14,7 +14,8 @@ from robot_runtime.cli.run import Run
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Phase
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.values.action import EndEffectorPose, GripperWidth, JointCommand
+from robot_runtime.core.values.action import BaseTwist, EndEffectorPose, GripperWidth, JointCommand
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
 from tests.process.toy import serving
 
@@ -202,6 +203,39 @@ def test_a_policy_that_moves_the_hand_asks_for_a_hand_pose_and_one_of_joints_doe
         pytest.raises(SchemaMismatchError, match="the policy moves the hand, but the state has no X_BE"),
     ):
         rr.run(robot, policy=server.address, duration_s=1.0)
+
+
+class IdealBase:
+    """Drives as it is told to."""
+
+    twist, num_stops = np.zeros(3), 0
+
+    def read(self):
+        return rr.BaseState(t_ns=MonotonicClock().now_ns(), x_WB=np.zeros(3), V_WB_B=self.twist)
+
+    def write(self, command):
+        self.twist = command.V_WB_B
+
+    def stop(self):
+        self.twist, self.num_stops = np.zeros(3), self.num_stops + 1
+
+
+def test_a_robot_may_be_a_base_alone():
+    policy = HoldPolicy(Schema(action_fields=(BaseTwist(),), num_joints=0, has_gripper=False, has_base=True))
+    none, three = np.zeros(0), np.ones(3)
+    limits = rr.Limits(
+        q_min=none,
+        q_max=none,
+        dq_max=none,
+        ddq_max=none,
+        dddq_max=none,
+        base=rr.MotionLimits(speed=three, acceleration=three, jerk=10 * three),
+    )
+    robot = rr.Robot(base=IdealBase(), limits=limits)
+    with serving(policy, heartbeat_ns=PATIENT_NS) as server:
+        record = rr.run(robot, policy=server.address, control_hz=200.0, duration_s=0.5)
+    assert record.fault == ""
+    assert robot.base.num_stops >= 1
 
 
 def test_the_options_of_a_run_are_those_of_a_session_and_declared_once():
