@@ -17,7 +17,7 @@ from robot_runtime.errors import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor
 
-SIDECAR = "robot_runtime.json"
+METADATA, OLDER_METADATA = "policy.json", "robot_runtime.json"
 """The file by which a folder of LeRobot's is known."""
 OPENPI = "openpi.json"
 """The file by which a policy on somebody else's openpi server is known."""
@@ -31,6 +31,12 @@ MAX_SIZE, MAX_LAYERS = 65_536, 256
 """Of a network: numbers in a layer, layers."""
 MAX_NUMBER = 1e12
 """Largest number in a file, either sign."""
+
+
+def metadata_file(folder: Path) -> Path:
+    """The file that says what LeRobot's leave open, under its older name if only that is there."""
+    older = folder / OLDER_METADATA
+    return older if older.is_file() and not (folder / METADATA).is_file() else folder / METADATA
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from policies.files import ESTIMATOR, OPENPI, SIDECAR, read_json
+from policies.files import ESTIMATOR, OPENPI, metadata_file, read_json
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import find_checkpoint, refuse_left_out, shipped_checkpoints
 from robot_runtime.core.policy import Policy
@@ -89,7 +89,7 @@ def load_policy(
 
         return OpenpiPolicy.load(Path(name), hosts=hosts)
     check_device(device)
-    if (Path(name) / SIDECAR).is_file():
+    if metadata_file(Path(name)).is_file():
         from policies.lerobot.policy import load_lerobot
 
         return load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)

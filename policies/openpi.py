@@ -23,11 +23,12 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
 from policies.files import OPENPI, read_json, refuse_unknown, texts, value_of
-from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.openpi import pack, unpack
@@ -42,12 +43,6 @@ _API_KEY = re.compile(r"[\x20-\x7e]{1,1024}")
 
 class OpenpiPolicy:
     """Answers with whole chunks, as openpi does. A connection that was lost is opened again."""
-
-    samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
 
     def __init__(
         self,
@@ -64,8 +59,7 @@ class OpenpiPolicy:
         names: which entry of an observation is what; what it leaves out is as `Names.of` the schema has it.
         ServerUnavailableError: nobody answers at the url, or not as openpi does.
         """
-        self.name = f"openpi {url}"
-        self.schema, self.action_spec, self.tasks = schema, action_spec, tasks
+        self.info = PolicyInfo(name=f"openpi {url}", action_spec=action_spec, schema=schema, tasks=tasks)
         self._url, self._names = url, (names or KeyMap()).over(KeyMap.of(schema))
         self._headers = {"Authorization": f"Api-Key {api_key}"} if api_key else None
         self._open = ExitStack()
@@ -91,20 +85,14 @@ class OpenpiPolicy:
             raise CheckpointError(f"{path} does not describe an openpi server's policy: {error}") from error
         return cls(url, schema=schema, action_spec=spec, names=names, tasks=tasks, api_key=key)
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
         """As `Policy.infer`; all rows come at once, and the noise is theirs to draw."""
-        if not isinstance(sampler, ConstantSchedule) or inference_delay:
-            raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
-        answer = self._answer(pack(self._names.sent(observation)))
-        spec = self.action_spec
+        if not isinstance(request.sampler, ConstantSchedule) or request.inference_delay:
+            raise InvalidValueError(
+                f"policy {self.info.name!r} samples by itself and knows no committed rows"
+            )
+        answer = self._answer(pack(self._names.sent(request.observation)))
+        spec = self.info.action_spec
         if isinstance(answer, str):
             last_line = answer.strip().rpartition("\n")[2]
             raise PolicyError(f"the openpi server failed: {last_line:.500}")

@@ -5,12 +5,15 @@ from typing import get_args
 
 import numpy as np
 
-from robot_runtime.core.method.request_parts import LastTarget, RollForward
-from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.request_parts import LastTarget
+from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float, Int
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.core.values.waypoints import Waypoints
 
@@ -35,15 +38,17 @@ def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
     return Waypoints(**parts)
 
 
+def takes_anything(horizon: int) -> Capabilities:
+    """Of a policy that is a formula: any sampler part, prefix and state rolled forward will do."""
+    return Capabilities(
+        samplers=get_args(SamplerPart), max_inference_delay=horizon - 1, roll_forward=LastTarget()
+    )
+
+
 class HoldPolicy:
     """Stay: every row repeats the measured state. Accepts any task text, sampler part and seed."""
 
     name = "hold"
-    tasks: tuple[str, ...] = ()
-    samplers: tuple[type[SamplerPart], ...] = get_args(SamplerPart)
-    recipe = ""
-    roll_forward: RollForward = LastTarget()
-    execution_horizon: int | None = None
 
     def __init__(
         self,
@@ -56,32 +61,15 @@ class HoldPolicy:
         """block_rows: rows per block of the answer; None gives them all in one."""
         if block_rows is not None and block_rows < 1:
             raise ValueError(f"a block has at least 1 row, got {block_rows}")
-        self._schema, self._block_rows = schema, block_rows
+        self._block_rows = block_rows
         self._spec = ActionSpec(fields=schema.action_fields, horizon=horizon, dt_ns=dt_ns)
+        self.info = PolicyInfo(
+            name=self.name, action_spec=self._spec, schema=schema, capabilities=takes_anything(horizon)
+        )
 
-    @property
-    def schema(self) -> Schema:
-        return self._schema
-
-    @property
-    def action_spec(self) -> ActionSpec:
-        return self._spec
-
-    @property
-    def max_inference_delay(self) -> int:
-        return self.action_spec.horizon - 1
-
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
-        rows = self._waypoints(observation.state).encode(self._spec, observation.state)
-        return in_blocks(rows, prev_action_chunk, inference_delay, self._block_rows)
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
+        state = request.observation.state
+        return in_blocks(self._waypoints(state).encode(self._spec, state), request, self._block_rows)
 
     def _waypoints(self, state: RobotState) -> Waypoints:
         """Where it leads, row by row."""
@@ -91,27 +79,11 @@ class HoldPolicy:
 class InstantPolicy:
     """Answers at once with the same numbers, whatever it is asked: all that is left is the runtime."""
 
-    name = "instant"
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
-
     def __init__(self, schema: Schema, action_spec: ActionSpec) -> None:
-        self.schema, self.action_spec = schema, action_spec
+        self.info = PolicyInfo(name="instant", action_spec=action_spec, schema=schema)
         self._rows = np.ones((action_spec.horizon, action_spec.dim), np.float32)
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
         yield self._rows
 
 
@@ -151,13 +123,11 @@ class SinePolicy(HoldPolicy):
 
 
 def in_blocks(
-    rows: Float[np.ndarray, "H D"],
-    prev_action_chunk: Float[np.ndarray, "n D"] | None,
-    inference_delay: int,
-    block_rows: int | None,
+    rows: Float[np.ndarray, "H D"], request: ChunkRequest, block_rows: int | None
 ) -> Iterator[Float[np.ndarray, "n D"]]:
     """The rows in blocks, or all in one, with the first d replaced by the committed ones."""
-    if prev_action_chunk is not None:
-        rows = np.concatenate([prev_action_chunk[:inference_delay], rows[inference_delay:]])
+    planned, d = request.prev_action_chunk, request.inference_delay
+    if planned is not None:
+        rows = np.concatenate([planned[:d], rows[d:]])
     step = block_rows or len(rows)
     return (rows[start : start + step] for start in range(0, len(rows), step))

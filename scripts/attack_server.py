@@ -36,7 +36,7 @@ from policies.load import load_policy
 from robot_runtime.cli.options import Maybe, OutputFile, Several, Within
 from robot_runtime.cli.script import run_script
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import ServerUnavailableError
@@ -90,9 +90,9 @@ class Robot:
     """Asks at a steady pace, one request at a time, and counts its answers."""
 
     def __init__(self, client: PolicyClient, welcome: Welcome, pid: int) -> None:
-        task = next(iter(welcome.tasks), "")
+        task = next(iter(welcome.info.tasks), "")
         self._client, self._pid = client, pid
-        self._observation = zero_observation(welcome.schema, task)
+        self._observation = zero_observation(welcome.info.schema, task)
         self._ids = itertools.count(1)
         self.rss_mb = self.losses = 0
 
@@ -190,7 +190,7 @@ def _attack(name: str, address: str, welcome: Welcome) -> None:
 def _newcomer_s(address: str, welcome: Welcome) -> float | None:
     began_s = time.monotonic()
     while (left_s := began_s + _NEWCOMER_S - time.monotonic()) > 0:
-        with PolicyClient(address, schema=welcome.schema, robot="newcomer") as client:
+        with PolicyClient(address, schema=welcome.info.schema, robot="newcomer") as client:
             try:
                 client.wait_until_ready(left_s)
                 return round(time.monotonic() - began_s, 2)
@@ -215,7 +215,7 @@ def _rss_mb(pid: int) -> int:
 
 def main(args: Args) -> int:
     """Exit code 1 unless all attacks are held off."""
-    outcomes, schema = [], load_policy(args.policy).schema
+    outcomes, schema = [], load_policy(args.policy).info.schema
     print("| attack | before | during | after | losses | newcomer [s] | RSS max [MB] | held off |")
     print("|---|---|---|---|---|---|---|---|")
     for name in args.only or (*ATTACKS, *GATEWAY_ATTACKS):

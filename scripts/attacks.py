@@ -17,7 +17,7 @@ from robot_runtime.core.method.sampler_parts import (
     ConstantSchedule,
     SamplerPart,
 )
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image
 from robot_runtime.jpeg import jpeg_encoder
@@ -75,13 +75,13 @@ class Bad:
 
 
 def _hello(welcome: Welcome) -> Hello:
-    return Hello(robot="bad", schema=welcome.schema, policy=welcome.policy)
+    return Hello(robot="bad", schema=welcome.info.schema, policy=welcome.info.name)
 
 
 def _requests(
     welcome: Welcome, sampler: SamplerPart | None = None, **changes: object
 ) -> Iterator[ChunkRequest]:
-    observation = zero_observation(welcome.schema, next(iter(welcome.tasks), ""))
+    observation = zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), ""))
     for request_id in itertools.count(1):
         request = ChunkRequest(
             request_id=request_id, epoch=0, observation=observation, prev_action_chunk=None, seed=0,
@@ -110,9 +110,9 @@ def quoted_greetings(address: str, welcome: Welcome) -> None:
     """Greetings whose refusal would quote 60,000 characters that take four times their room."""
     bad = Bad(address)
     action = {"kind": "\0" * 60_000}
-    schemas = [welcome.schema.to_dict() | {"action_fields": [action]}, {"\0" * 60_000: 1}]
+    schemas = [welcome.info.schema.to_dict() | {"action_fields": [action]}, {"\0" * 60_000: 1}]
     for schema in itertools.cycle(schemas):
-        form = {"type": "Hello", "robot": "r", "policy": welcome.policy, "schema": schema}
+        form = {"type": "Hello", "robot": "r", "policy": welcome.info.name, "schema": schema}
         bad.send([msgspec.msgpack.encode([VERSION, "bad", 1, form])])
         time.sleep(0.05)
 
@@ -185,7 +185,7 @@ def scans_of_a_robot(address: str, welcome: Welcome) -> None:
     """Of the size that the policy wants."""
     bad = Bad(address)
     bad.greet(welcome)
-    _show(bad, welcome, welcome.schema.cameras, num_scans=20_000)
+    _show(bad, welcome, welcome.info.schema.cameras, num_scans=20_000)
 
 
 def large_pictures_of_a_stranger(address: str, welcome: Welcome) -> None:
@@ -195,7 +195,7 @@ def large_pictures_of_a_stranger(address: str, welcome: Welcome) -> None:
 def large_pictures_of_a_robot(address: str, welcome: Welcome) -> None:
     bad = Bad(address)
     bad.greet(welcome)
-    _show(bad, welcome, dict.fromkeys(welcome.schema.cameras, (3300, 3300)))
+    _show(bad, welcome, dict.fromkeys(welcome.info.schema.cameras, (3300, 3300)))
 
 
 def _show(bad: Bad, welcome: Welcome, cameras: Mapping[str, tuple[int, int]], num_scans: int = 0) -> None:
@@ -229,7 +229,7 @@ def samples(address: str, welcome: Welcome) -> None:
 
 def absurd_plans(address: str, welcome: Welcome) -> None:
     """Finite, and beyond anything."""
-    spec = welcome.action_spec
+    spec = welcome.info.action_spec
     plans = itertools.cycle([np.full((spec.horizon, spec.dim), size) for size in (1e308, -1e200, 1e30, 1e8)])
     requests = (structs.replace(r, prev_action_chunk=next(plans)) for r in _requests(welcome))
     _ask(address, welcome, requests, 0.02)

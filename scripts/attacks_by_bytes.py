@@ -33,7 +33,7 @@ def greeted(address: str, welcome: Welcome | None) -> socket.socket:
             raise ConnectionError
         answered += said
     if welcome is not None:
-        (hello,) = encode(Packet("attacker", 1, Hello(robot="attacker", schema=welcome.schema)))
+        (hello,) = encode(Packet("attacker", 1, Hello(robot="attacker", schema=welcome.info.schema)))
         connection.sendall(b"\x02" + len(hello).to_bytes(8, "big") + hello)
         time.sleep(0.05)
     return connection

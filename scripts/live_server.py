@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from policies.scripted import FRANKA
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.engine import zero_observation
@@ -90,10 +90,10 @@ class LiveServer:
                     ChunkRequest(
                         request_id=self._num_asked,
                         epoch=0,
-                        observation=zero_observation(welcome.schema, next(iter(welcome.tasks), "")),
+                        observation=zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), "")),
                         prev_action_chunk=None,
                         inference_delay=0,
-                        sampler=welcome.capabilities.samplers[0](),
+                        sampler=welcome.info.capabilities.samplers[0](),
                         seed=0,
                         deadline_ns=NS_PER_S,
                     )

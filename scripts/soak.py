@@ -21,9 +21,8 @@ from policies.scripted import FRANKA, HoldPolicy
 from robot_runtime.cli.options import Hertz, Within
 from robot_runtime.cli.script import run_script
 from robot_runtime.core.executor import Tick
-from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.table import METHODS, method_named
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
@@ -99,7 +98,7 @@ class Loopback:
                 server.rows_ready(job, first_row=0, rows=rows, is_last=True, infer_ns=DELAY_NS)
 
     def _rows(self, request: ChunkRequest) -> np.ndarray:
-        spec = self._welcome.action_spec
+        spec = self._welcome.info.action_spec
         t_s = (request.observation.t_obs_ns + spec.dt_ns * np.arange(spec.horizon)) / NS_PER_S
         return np.column_stack([*(Q_HOME[:, None] + 0.1 * np.sin(t_s)), np.full(spec.horizon, 0.04)])
 
@@ -112,14 +111,7 @@ def resident_mb() -> float:
 
 def main(args: Args) -> int:
     clock, policy = SimClock(), HoldPolicy(FRANKA)
-    welcome = Welcome(
-        policy=policy.name,
-        schema=policy.schema,
-        action_spec=policy.action_spec,
-        capabilities=Capabilities(samplers=policy.samplers),
-        tasks=(),
-        heartbeat_ns=NS_PER_S // 10,
-    )
+    welcome = Welcome(info=policy.info, heartbeat_ns=NS_PER_S // 10)
     client = Loopback(clock, welcome)
     while not any(isinstance(event, ServerReady) for event in client.events()):
         clock.sleep_until_ns(clock.now_ns() + NS_PER_S // 100)

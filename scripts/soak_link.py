@@ -26,7 +26,7 @@ from slow_link import slow_link
 from policies.scripted import FRANKA
 from robot_runtime.cli.options import Maybe, Milliseconds, OutputFile, Seed, Share, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.engine import zero_observation
@@ -52,8 +52,8 @@ class Args:
 def asked(client: PolicyClient, args: Args) -> tuple[Counter[str], list[float]]:
     """What happened, by kind of event, and how long answers took [ms]."""
     welcome = client.wait_until_ready()
-    sampler = welcome.capabilities.samplers[0]()
-    observation = zero_observation(welcome.schema, next(iter(welcome.tasks), ""))
+    sampler = welcome.info.capabilities.samplers[0]()
+    observation = zero_observation(welcome.info.schema, next(iter(welcome.info.tasks), ""))
     epoch, request_id = client.new_epochs(), 0
     happened, took_ms = Counter[str](), []
     client.events()

@@ -19,7 +19,7 @@ KNOWS: dict[str, set[str]] = {
 }
 """Besides itself. The commands, `robot_runtime.cli`, load what they are asked for; see below."""
 ROOMS = ("core", "wire", "transport", "robot", "server", "cli")
-FLOORS = {"values": 0, "method": 1, "policy": 2, "robot": 2, "plan": 3}
+FLOORS = {"values": 0, "method": 1, "policy": 2, "policy_info": 2, "robot": 2, "plan": 3}
 """Of `robot_runtime.core`, from the ground up; everything else in it stands on top."""
 TOP_FLOOR = 4
 

@@ -68,7 +68,7 @@ def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_installed_it_loads_the_weights_that_it_has(installed):
-    out = run(installed, "-c", "from policies.load import load_policy; print(load_policy('track').name)")
+    out = run(installed, "-c", "from policies.load import load_policy; print(load_policy('track').info.name)")
     assert out.stdout.strip() == "track", out.stderr
 
 

@@ -13,14 +13,14 @@ from policies.files import ESTIMATOR, read_json, read_tensors, refuse_oversized,
 from policies.flow.features import FeatureConfig, Normaliser
 from policies.flow.model import FlowTransformer, ModelConfig, num_parameters
 from policies.flow.recipes import Prefix, Recipe, recipe_from_dict, recipe_to_dict
-from policies.flow.support import MAX_STEPS
+from policies.flow.support import MAX_STEPS, declared
 from policies.shipped import find_checkpoint
-from robot_runtime.core.policy import checked_execution_horizon
+from robot_runtime.core.policy_info import PolicyInfo, checked_execution_horizon
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, UnknownNameError
 
-FORMAT = 1
+FORMAT = 2
 BEFORE_RECIPES = Prefix(max_delay=12)
 """How the checkpoints were trained that do not say."""
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -30,7 +30,8 @@ WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 class Checkpoint:
     """Everything that makes a trained policy run, and how it was trained."""
 
-    name: str
+    info: PolicyInfo
+    """What it is and what it may be asked for; tasks in the order of the network's task embedding."""
     model: FlowTransformer
     model_config: ModelConfig
     feature_config: FeatureConfig
@@ -38,18 +39,12 @@ class Checkpoint:
     """Statistics (F,) of the state features."""
     rows: Normaliser
     """Statistics (H, D) of the relative rows."""
-    schema: Schema
-    action_spec: ActionSpec
-    tasks: tuple[str, ...]
-    """Task texts, in the order of the network's task embedding."""
     num_steps: int
     """Euler steps when nobody asks for another number."""
     training: Mapping[str, object]
     """Seed, steps and the like, as plain values: for people and the model card."""
     recipe: Recipe = BEFORE_RECIPES
-    """What the policy was shown in training, and so what it may be asked for."""
-    execution_horizon: int | None = None
-    """After how many rows it is best asked again; None: as the method has it."""
+    """What the policy was shown in training."""
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
@@ -63,15 +58,11 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
     save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
     config = {
         "format": FORMAT,
-        "name": checkpoint.name,
+        "policy": checkpoint.info.to_dict(),
         "model": asdict(checkpoint.model_config),
         "features": asdict(checkpoint.feature_config),
-        "schema": checkpoint.schema.to_dict(),
-        "action_spec": checkpoint.action_spec.to_dict(),
-        "tasks": list(checkpoint.tasks),
         "num_steps": checkpoint.num_steps,
         "recipe": recipe_to_dict(checkpoint.recipe),
-        "execution_horizon": checkpoint.execution_horizon,
         "training": dict(checkpoint.training),
     }
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
@@ -89,28 +80,38 @@ def load(name_or_path: str | Path) -> Checkpoint:
         with Budget(folder / WEIGHTS):
             model = FlowTransformer(model_config)
         model.load_state_dict(weights)
-        spec, schema = ActionSpec.from_dict(config["action_spec"]), Schema.from_dict(config["schema"])
-        tasks = texts(config, "tasks")
+        recipe = recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES
+        info = PolicyInfo.from_dict(config["policy"]) if "policy" in config else _older_info(config, recipe)
+        spec = info.action_spec
         sizes = model_config.action_dim, model_config.horizon, model_config.num_tasks
-        if sizes != (spec.dim, spec.horizon, len(tasks)) or schema.action_fields != spec.fields:
-            raise ValueError("columns, rows, tasks or fields differ between model, schema and action_spec")
+        if sizes != (spec.dim, spec.horizon, len(info.tasks)):
+            raise ValueError("columns, rows or tasks differ between model and policy")
         return Checkpoint(
-            name=str(config["name"]),
+            info=info,
             model=model.eval().requires_grad_(False),
             model_config=model_config,
             feature_config=value_of(FeatureConfig, config["features"]),
             features=_normaliser(tensors, "features", (model_config.state_dim,)),
             rows=_normaliser(tensors, "rows", (spec.horizon, spec.dim)),
-            schema=schema,
-            action_spec=spec,
-            tasks=tasks,
             num_steps=whole_number(config, "num_steps", 1, MAX_STEPS),
             training=value_of(dict, config["training"]),
-            recipe=recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES,
-            execution_horizon=checked_execution_horizon(config.get("execution_horizon"), spec.horizon),
+            recipe=recipe,
         )
     except (KeyError, TypeError, ValueError, RuntimeError, UnknownNameError) as error:
         raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error
+
+
+def _older_info(config: dict, recipe: Recipe) -> PolicyInfo:
+    """Of a file of format 1, which says what it may be asked for by its recipe alone."""
+    spec = ActionSpec.from_dict(config["action_spec"])
+    rows = checked_execution_horizon(config.get("execution_horizon"), spec.horizon)
+    return PolicyInfo(
+        name=str(config["name"]),
+        action_spec=spec,
+        schema=Schema.from_dict(config["schema"]),
+        tasks=texts(config, "tasks"),
+        capabilities=declared(recipe, horizon=spec.horizon, execution_horizon=rows),
+    )
 
 
 def _normaliser(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Normaliser:
@@ -125,8 +126,8 @@ def _read_config(path: Path) -> dict:
         raise CheckpointError(f"{path.parent} is not a checkpoint: it has no {path.name}")
     config = read_json(path)
     found = config.get("format")
-    if found != FORMAT:
-        raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, found {found}")
+    if found not in (1, FORMAT):
+        raise CheckpointError(f"{path}: expected checkpoint format 1 or {FORMAT}, found {found}")
     return config
 
 
@@ -134,13 +135,13 @@ def write_card(
     checkpoint: Checkpoint, folder: Path, results: Mapping[str, Mapping[str, object]] | None = None
 ) -> None:
     """Write the model card. results: one row of the table per key (a method, say), column name -> value."""
-    spec, training = checkpoint.action_spec, checkpoint.training
+    spec, training = checkpoint.info.action_spec, checkpoint.training
     lines = [
-        f"# {checkpoint.name}",
+        f"# {checkpoint.info.name}",
         "",
         f"A flow-matching action-chunk policy of {num_parameters(checkpoint.model):,} parameters for:",
         "",
-        *(f"- {task}" for task in checkpoint.tasks),
+        *(f"- {task}" for task in checkpoint.info.tasks),
         "",
         f"It sees joints, gripper and {_scene(checkpoint, folder)}, and predicts {spec.horizon} rows of "
         f"{spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
@@ -164,13 +165,13 @@ def write_card(
 
 def _asked(checkpoint: Checkpoint) -> list[str]:
     """How often, if it says so."""
-    rows = checkpoint.execution_horizon
+    rows = checkpoint.info.capabilities.execution_horizon
     return [] if rows is None else ["", f"Under the default method it is best asked every {rows} rows."]
 
 
 def _scene(checkpoint: Checkpoint, folder: Path) -> str:
     """Through what it knows of the scene."""
-    num_numbers = checkpoint.schema.environment_state_dim
+    num_numbers = checkpoint.info.schema.environment_state_dim
     if not (folder / ESTIMATOR).is_file():
         return f"{num_numbers} numbers of scene state, no images"
     eyes = json.loads((folder / ESTIMATOR).read_text())

@@ -109,7 +109,7 @@ class CheckpointNetwork:
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
         self.device = device
-        self.horizon, self.row_dim = checkpoint.action_spec.horizon, checkpoint.action_spec.dim
+        self.horizon, self.row_dim = checkpoint.info.action_spec.horizon, checkpoint.info.action_spec.dim
         self.num_steps = checkpoint.num_steps
         self._checkpoint = checkpoint
         checkpoint.model.to(device)

@@ -10,14 +10,11 @@ from jaxtyping import Float
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.features import state_features
 from policies.flow.inference import CheckpointNetwork, ChunkSampler
-from policies.flow.recipes import recipe_name
 from policies.flow.sampled import SampledPolicy
-from policies.flow.support import supported_samplers, trained_roll_forward
 from policies.vision.estimator import Estimator
-from robot_runtime.core.method.request_parts import RollForward
 from robot_runtime.core.method.sampler_parts import BestOfSamples, SamplerPart
 from robot_runtime.core.values.row_statistics import RowStatistics, row_origin
-from robot_runtime.core.values.schema import Schema, check_task
+from robot_runtime.core.values.schema import check_task
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
@@ -37,43 +34,30 @@ class FlowPolicy(SampledPolicy):
         weak: an earlier checkpoint of the same training, for the forward contrast of `BestOfSamples`.
         estimator: what tells the scene from pictures, for a checkpoint that was trained behind it.
         """
-        if weak is not None and (weak.action_spec, weak.tasks) != (checkpoint.action_spec, checkpoint.tasks):
-            raise ValueError(f"{weak.name!r} and {checkpoint.name!r} differ in rows or tasks")
-        takes = checkpoint.schema.environment_state_dim
+        if weak is not None and (weak.info.action_spec, weak.info.tasks) != (
+            checkpoint.info.action_spec,
+            checkpoint.info.tasks,
+        ):
+            raise ValueError(f"{weak.info.name!r} and {checkpoint.info.name!r} differ in rows or tasks")
+        takes = checkpoint.info.schema.environment_state_dim
         if estimator is not None and (gives := estimator.num_estimates) != takes:
             raise CheckpointError(
-                f"{checkpoint.name!r} takes {takes} scene numbers, its estimator gives {gives}"
+                f"{checkpoint.info.name!r} takes {takes} scene numbers, its estimator gives {gives}"
             )
         networks = [CheckpointNetwork(c, torch.device(device)) for c in (checkpoint, weak) if c is not None]
         super().__init__(ChunkSampler(*networks))
         self._checkpoint, self._weak, self._estimator = checkpoint, weak, estimator
-        self.name, self.action_spec, self.tasks = checkpoint.name, checkpoint.action_spec, checkpoint.tasks
-        self.samplers = supported_samplers(checkpoint.recipe)
-        self.max_inference_delay = min(checkpoint.recipe.max_delay, self.action_spec.horizon - 1)
-        self.execution_horizon = checkpoint.execution_horizon
-
-    @property
-    def schema(self) -> Schema:
-        schema = self._checkpoint.schema
-        if self._estimator is None:
-            return schema
-        return replace(schema, environment_state_dim=0, cameras=self._estimator.cameras)
-
-    @property
-    def recipe(self) -> str:
-        return recipe_name(self._checkpoint.recipe)
-
-    @property
-    def roll_forward(self) -> RollForward | None:
-        return trained_roll_forward(self._checkpoint.recipe)
-
-    @property
-    def row_statistics(self) -> RowStatistics:
-        rows = self._checkpoint.rows
-        return RowStatistics(mean=rows.mean, std=rows.std, from_measured=True)
+        rows = checkpoint.rows
+        info = checkpoint.info.with_statistics(
+            RowStatistics(mean=rows.mean, std=rows.std, from_measured=True)
+        )
+        if estimator is not None:
+            schema = replace(info.schema, environment_state_dim=0, cameras=estimator.cameras)
+            info = replace(info, schema=schema)
+        self.info = info
 
     def _seen(self, observations: Sequence[Observation]) -> tuple[Float[np.ndarray, "B F"], list[int]]:
-        config, schema = self._checkpoint.feature_config, self._checkpoint.schema
+        config, schema = self._checkpoint.feature_config, self._checkpoint.info.schema
         seen = observations
         if self._estimator is not None:
             seen = self._estimator.see(observations)
@@ -81,13 +65,15 @@ class FlowPolicy(SampledPolicy):
         return np.array(features), [self._task_index(observation.task) for observation in observations]
 
     def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
-        return row_origin(self.action_spec, state)
+        return row_origin(self.info.action_spec, state)
 
     def _check_sampler(self, sampler: SamplerPart) -> None:
         super()._check_sampler(sampler)
         if isinstance(sampler, BestOfSamples) and sampler.num_contrast and self._weak is None:
-            raise InvalidValueError(f"policy {self.name!r} has no weaker checkpoint to contrast samples with")
+            raise InvalidValueError(
+                f"policy {self.info.name!r} has no weaker checkpoint to contrast samples with"
+            )
 
     def _task_index(self, task: str) -> int:
-        check_task(task, policy=self.name, tasks=self.tasks)
-        return self.tasks.index(task)
+        check_task(task, policy=self.info.name, tasks=self.info.tasks)
+        return self.info.tasks.index(task)

@@ -21,6 +21,7 @@ from policies.flow.dataset import Demonstration
 from policies.flow.features import MIN_STD, state_features
 from policies.flow.losses import Network
 from policies.flow.recipes import Plain, Residual, recipe_to_dict
+from policies.flow.support import declared
 from robot_runtime.core.plan.correction import MAX_SIGMA, CorrectionHead, correction_inputs
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.errors import InvalidValueError
@@ -66,10 +67,13 @@ def train_residual(
         )
     inputs, targets = residual_pairs(demonstrations, config, init)
     head, loss = _fit_head(inputs, targets, config, init, on_step)
-    training = {**init.training, "recipe": recipe_to_dict(config.recipe), "init": init.name}
+    training = {**init.training, "recipe": recipe_to_dict(config.recipe), "init": init.info.name}
     training |= {"residual_pairs": len(inputs), "residual_steps": config.steps}
     training["residual_loss"] = round(loss, 5)
-    frozen = replace(init, name=folder.name, recipe=config.recipe, training=training)
+    horizon, rows = init.info.action_spec.horizon, init.info.capabilities.execution_horizon
+    can = declared(config.recipe, horizon=horizon, execution_horizon=rows)
+    info = replace(init.info, name=folder.name, capabilities=can)
+    frozen = replace(init, info=info, recipe=config.recipe, training=training)
 
     def write(to: Path) -> None:
         save(frozen, to)
@@ -83,7 +87,7 @@ def residual_pairs(
     demonstrations: Sequence[Demonstration], config: ResidualConfig, policy: Checkpoint
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inputs (N, I) and targets (N, D) [rad, m] of the head."""
-    recipe, spec = config.recipe, policy.action_spec
+    recipe, spec = config.recipe, policy.info.action_spec
     older, newer = draw_pairs(demonstrations, config, spec.dt_ns, spec.horizon)
     if not len(older):
         raise InvalidValueError(
@@ -122,14 +126,14 @@ def draw_pairs(
 
 def _chunks(demonstrations: Sequence[Demonstration], policy: Checkpoint, seed: int) -> np.ndarray:
     """The policy's chunks (N, H, D), one for each observation, as it would answer at run time."""
-    spec, network = policy.action_spec, Network(policy.model, torch.float32)
+    spec, network = policy.info.action_spec, Network(policy.model, torch.float32)
     generator, out = torch.Generator().manual_seed(seed), []
     for first in range(0, len(demonstrations), 256):
         seen = [d.observation for d in demonstrations[first : first + 256]]
-        features = np.array([state_features(o, policy.schema, policy.feature_config) for o in seen])
+        features = np.array([state_features(o, policy.info.schema, policy.feature_config) for o in seen])
         rows = network.denoise(
             torch.tensor(policy.features.features(features), dtype=torch.float32),
-            torch.tensor([policy.tasks.index(o.task) for o in seen]),
+            torch.tensor([policy.info.tasks.index(o.task) for o in seen]),
             torch.randn(len(seen), spec.horizon, spec.dim, generator=generator),
             policy.num_steps,
         )
@@ -175,7 +179,7 @@ def _fit_head(
         arrays[f"w{number}"] = layer.weight.detach().numpy().T.copy()
         arrays[f"b{number}"] = layer.bias.detach().numpy()
     head = CorrectionHead(
-        action_spec=policy.action_spec,
+        action_spec=policy.info.action_spec,
         lead=config.recipe.lead,
         max_age=config.recipe.max_age,
         arrays={name: np.asarray(value, dtype=np.float32) for name, value in arrays.items()},

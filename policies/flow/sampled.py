@@ -1,7 +1,7 @@
 """`SampledPolicy`: any flow network behind the `Policy` protocol, for one robot or a batch of them."""
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,22 +12,18 @@ from policies.flow.inference import Batch, ChunkSampler
 from policies.flow.support import check_options
 from robot_runtime.core.method.capabilities import TRAINED_BY_LENGTH
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
-from robot_runtime.core.policy import InferenceRequest, InfersByBatch, NewRows
-from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.policy import ChunkRequest, NewRows, infer_one
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 
 logger = logging.getLogger(__name__)
 
 
-class SampledPolicy(InfersByBatch):
+class SampledPolicy(ABC):
     """Checks requests, has their rows sampled, and gives back absolute ones. Holds no state between calls."""
 
-    name: str
-    action_spec: ActionSpec
-    samplers: tuple[type[SamplerPart], ...]
-    max_inference_delay: int
-    execution_horizon: int | None = None
+    info: PolicyInfo
 
     def __init__(self, sampler: ChunkSampler) -> None:
         self._sampler = sampler
@@ -43,10 +39,14 @@ class SampledPolicy(InfersByBatch):
 
     @property
     def num_evaluations(self) -> int:
-        """As `BatchPolicy.num_evaluations`."""
+        """Passes of one chunk through the network so far; a backward pass counts as two."""
         return self._sampler.num_evaluations
 
-    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
+        """As `Policy.infer`, of a batch of one; the request is checked at the call."""
+        return infer_one(self, request)
+
+    def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
         """As `BatchPolicy.infer_batch`: each network call serves all requests.
 
         Rows come in one block, but from the horizon-aware schedule; the other steps come without. The first d
@@ -54,10 +54,13 @@ class SampledPolicy(InfersByBatch):
         (`max_inference_delay`) are given to the network all the same, which extrapolates, and the log says so
         once. Shipped `pick_place`, trained with 12, succeeded in 20 of 20 episodes at 16.
         """
+        if not requests:
+            return iter(())
+        sampler = requests[0].sampler
         self._check_sampler(sampler)
         seen = self._seen([r.observation for r in requests])
         origins = [self._origin(r.observation.state) for r in requests]
-        planned = [self._checked_rows(r, sampler) for r in requests]
+        planned = [self._checked_rows(r) for r in requests]
         batch = Batch(
             seen=seen,
             planned=[rows - origin for rows, origin in zip(planned, origins, strict=True)],
@@ -89,16 +92,17 @@ class SampledPolicy(InfersByBatch):
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_sampler(self, sampler: SamplerPart) -> None:
-        if not isinstance(sampler, self.samplers):
-            valid = ", ".join(kind.__name__ for kind in self.samplers)
+        samplers = self.info.capabilities.samplers
+        if not isinstance(sampler, samplers):
+            valid = ", ".join(kind.__name__ for kind in samplers)
             raise InvalidValueError(
-                f"policy {self.name!r} does not take the sampler {sampler}; it takes {valid}"
+                f"policy {self.info.name!r} does not take the sampler {sampler}; it takes {valid}"
             )
         check_options(sampler)
 
-    def _checked_rows(self, request: InferenceRequest, sampler: SamplerPart) -> np.ndarray:
-        spec, d = self.action_spec, request.inference_delay
-        given = request.prev_action_chunk
+    def _checked_rows(self, request: ChunkRequest) -> np.ndarray:
+        spec, d = self.info.action_spec, request.inference_delay
+        given, sampler = request.prev_action_chunk, request.sampler
         rows = np.zeros((0, spec.dim)) if given is None else np.asarray(given, float)
         if d and isinstance(sampler, PREFIXLESS):
             raise ValueError(f"{type(sampler).__name__} cannot keep a committed prefix; use a clamped prefix")
@@ -110,10 +114,11 @@ class SampledPolicy(InfersByBatch):
             raise ValueError(f"of {len(rows)} rows, at most {spec.horizon - 1} can be committed; got {d}")
         if not np.isfinite(rows).all():
             raise ValueError("the previous chunk holds NaN or infinite numbers")
-        if d > self.max_inference_delay and isinstance(sampler, TRAINED_BY_LENGTH) and not self._has_warned:
+        most = self.info.capabilities.max_inference_delay
+        if d > most and isinstance(sampler, TRAINED_BY_LENGTH) and not self._has_warned:
             self._has_warned = True
             logger.warning(
                 "%d committed rows, policy %s was trained with up to %d: it extrapolates from here on",
-                d, self.name, self.max_inference_delay,
+                d, self.info.name, most,
             )  # fmt: skip
         return rows

@@ -1,6 +1,17 @@
 """What a checkpoint can be asked for: sampler parts, prefix lengths, and options that make sense."""
 
-from policies.flow.recipes import LambdaMask, Masked, MixedSchedule, Offset, Plain, Prefix, Recipe, Residual
+from policies.flow.recipes import (
+    LambdaMask,
+    Masked,
+    MixedSchedule,
+    Offset,
+    Plain,
+    Prefix,
+    Recipe,
+    Residual,
+    recipe_name,
+)
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.request_parts import LastTarget, RollForward, TrackingLag
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
@@ -45,6 +56,17 @@ def trained_roll_forward(recipe: Recipe) -> RollForward | None:
         case Offset(tracking_lag_s=lag_s):
             return TrackingLag(time_constant_s=lag_s) if lag_s > 0.0 else LastTarget()
     return None
+
+
+def declared(recipe: Recipe, *, horizon: int, execution_horizon: int | None = None) -> Capabilities:
+    """What a policy of that recipe may be asked for. execution_horizon: as its author says it."""
+    return Capabilities(
+        samplers=supported_samplers(recipe),
+        max_inference_delay=min(recipe.max_delay, horizon - 1),
+        recipe=recipe_name(recipe),
+        roll_forward=trained_roll_forward(recipe),
+        execution_horizon=execution_horizon,
+    )
 
 
 def check_options(part: SamplerPart) -> None:

@@ -31,6 +31,8 @@ from policies.flow.recipes import (
     Residual,
     recipe_to_dict,
 )
+from policies.flow.support import declared
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
@@ -134,23 +136,25 @@ def train(
         if init is not None:
             copy_weights(init.model, model)
         final_loss = _fit(model, dataset, config, on_step)
-    training = {**(notes or {}), "init": None if init is None else init.name, **asdict(config)}
+    training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
     training |= {"demonstrations": len(dataset.rows), "final_loss": round(final_loss, 5)}
     training["recipe"] = recipe_to_dict(recipe)
     checkpoint = Checkpoint(
-        name=folder.name,
+        info=PolicyInfo(
+            name=folder.name,
+            action_spec=action_spec,
+            schema=replace(schema, cameras={}),
+            tasks=dataset.statistics.tasks,
+            capabilities=declared(recipe, horizon=action_spec.horizon, execution_horizon=execution_horizon),
+        ),
         model=model,
         model_config=model.config,
         feature_config=config.features,
         features=dataset.statistics.features,
         rows=dataset.statistics.rows,
-        schema=replace(schema, cameras={}),
-        action_spec=action_spec,
-        tasks=dataset.statistics.tasks,
         num_steps=config.num_steps,
         training=training,
         recipe=recipe,
-        execution_horizon=execution_horizon,
     )
     keep(folder, partial(save, checkpoint))
     return folder
@@ -178,7 +182,7 @@ def _from_init(config: TrainConfig, init: Checkpoint | None) -> TrainConfig:
 
 def statistics_of(checkpoint: Checkpoint) -> Statistics:
     """What a policy normalises with."""
-    return Statistics(features=checkpoint.features, rows=checkpoint.rows, tasks=checkpoint.tasks)
+    return Statistics(features=checkpoint.features, rows=checkpoint.rows, tasks=checkpoint.info.tasks)
 
 
 def _model_config(dataset: Dataset, config: TrainConfig, spec: ActionSpec) -> ModelConfig:

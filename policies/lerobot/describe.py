@@ -20,7 +20,9 @@ from policies.lerobot.metadata import (
     STATE,
     PolicyMetadata,
     column_names,
+    policy_name,
 )
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
     MAX_DT_NS,
     NS_PER_S,
@@ -151,12 +153,15 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
             raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
     gripper_state, gripper_action = _grippers(numbers, told)
     sidecar = PolicyMetadata(
-        schema=_schema(config, numbers, folder),
-        action_spec=ActionSpec(
-            fields=numbers.action_fields, horizon=chunk_rows(config), dt_ns=round(NS_PER_S / numbers.fps)
+        info=PolicyInfo(
+            name=policy_name(folder),
+            action_spec=ActionSpec(
+                fields=numbers.action_fields, horizon=chunk_rows(config), dt_ns=round(NS_PER_S / numbers.fps)
+            ),
+            schema=_schema(config, numbers, folder),
+            tasks=told.tasks,
         ),
         state_names=numbers.state_names,
-        tasks=told.tasks,
         adds_origin=False,
         joint_unit_rad=_joint_unit(numbers, told),
         gripper_state=gripper_state,
@@ -205,10 +210,10 @@ def _refuse_other_names(config: Any, sidecar: PolicyMetadata, told: Told) -> Non
     if told.gripper is not None:
         ours[told.gripper] = "gripper_width"
     names = tuple(ours.get(name, name) for name in noted)
-    if names != column_names(sidecar.action_spec):
+    if names != column_names(sidecar.info.action_spec):
         raise CheckpointError(
             f"its {CONFIG} calls its actions {', '.join(noted)}; what was said calls them "
-            f"{', '.join(column_names(sidecar.action_spec))}. Name the dataset, and its joints in order"
+            f"{', '.join(column_names(sidecar.info.action_spec))}. Name the dataset, and its joints in order"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from policies.budget import Budget
-from policies.files import SIDECAR, read_json, read_tensors, refuse_unfinite
+from policies.files import metadata_file, read_json, read_tensors, refuse_unfinite
 from policies.lerobot.fields import FIELDS, refuse_unhonoured
 from policies.lerobot.files import BEFORE, CONFIG, WEIGHTS, camera_names, checked_config, local_model
 from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
@@ -142,28 +142,27 @@ def cameras_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
 
 def refuse_misfit(sidecar: PolicyMetadata, config: Any, folder: Path) -> None:
     """CheckpointError: what the sidecar says of rows, state and cameras is not what the policy has."""
-    schema, spec = sidecar.schema, sidecar.action_spec
+    schema, spec = sidecar.info.schema, sidecar.info.action_spec
     scene = config.env_state_feature
     pairs: list[tuple[str, object, object]] = [
         ("cameras", dict(schema.cameras), cameras_of(config, folder)),
         ("rows of a chunk", spec.horizon, chunk_rows(config)),
         ("columns of a row", spec.dim, size_of(config.action_feature)),
         ("numbers of the scene", schema.environment_state_dim, size_of(scene)),
-        ("fields of a row", schema.action_fields, spec.fields),
     ]
     pairs.append(("numbers of the state", _state_size(sidecar, folder), size_of(config.robot_state_feature)))
     for what, said, found in pairs:
         if said != found:
-            raise CheckpointError(f"{folder / SIDECAR} says {what}: {said}; the policy has {found}")
+            raise CheckpointError(f"{metadata_file(folder)} says {what}: {said}; the policy has {found}")
 
 
 def _state_size(sidecar: PolicyMetadata, folder: Path) -> int:
     """How many numbers it shows of the state of a robot of its schema; CheckpointError: none has them."""
-    blind = replace(sidecar, schema=replace(sidecar.schema, cameras={}))
+    blind = replace(sidecar, info=replace(sidecar.info, schema=replace(sidecar.info.schema, cameras={})))
     try:
-        seen = blind.seen([zero_observation(blind.schema, "")])
+        seen = blind.seen([zero_observation(blind.info.schema, "")])
     except ValueError as error:
-        raise CheckpointError(f"{folder / SIDECAR}: {error}") from error
+        raise CheckpointError(f"{metadata_file(folder)}: {error}") from error
     return int(seen[STATE].shape[1])
 
 

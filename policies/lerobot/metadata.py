@@ -1,4 +1,4 @@
-"""What LeRobot's own files leave open: `PolicyMetadata`, the small file `robot_runtime.json` beside them.
+"""What LeRobot's own files leave open: `PolicyMetadata`, the small file `policy.json` beside them.
 
 It says what the columns of an action mean, how far apart rows are, and what a robot has to offer; and so how
 our observations become theirs, and where their rows count from.
@@ -16,10 +16,20 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.files import SIDECAR, number, read_json, refuse_unknown, texts, value_of, whole_number
+from policies.files import (
+    METADATA,
+    OLDER_METADATA,
+    metadata_file,
+    number,
+    read_json,
+    refuse_unknown,
+    texts,
+    value_of,
+)
 from policies.flow.features import FeatureConfig, state_features
-from robot_runtime.core.method.sampler_parts import SamplerPart
-from robot_runtime.core.policy import checked_execution_horizon
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.policy_info import PolicyInfo, checked_execution_horizon
 from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
@@ -45,22 +55,15 @@ BASE_POSE_NAMES, BASE_TWIST_NAMES = ("base_x", "base_y", "base_yaw"), ("base_vx"
 class PolicyMetadata:
     """What LeRobot's own files leave open."""
 
-    schema: Schema
-    action_spec: ActionSpec
-    """Rows as the policy predicts them, after `row_origin` has been added."""
+    info: PolicyInfo
+    """Rows as the policy predicts them, after `row_origin` has been added; sampler parts that a flow was
+    trained for, those that need no training it takes anyway."""
     state_names: tuple[str, ...] = ()
     """What the numbers of `observation.state` are, as a recording names them (`recorder.named_numbers`)."""
     features: FeatureConfig | None = None
     """Instead of names: `state_features` but for the scene, which is `observation.environment_state`."""
-    tasks: tuple[str, ...] = ()
     adds_origin: bool = True
     """Whether absolute columns come out relative to the measured joints or hand, as our training has them."""
-    trained_for: tuple[str, ...] = ()
-    """Sampler parts, by name, that a flow was trained for; those that need no training it takes anyway."""
-    max_inference_delay: int = 0
-    """Most committed rows it was trained with."""
-    execution_horizon: int | None = None
-    """After how many rows it is best asked again; None: as the method has it."""
     joint_unit_rad: float = 1.0
     """What 1 of its numbers for a joint is [rad]: pi/180 for LeRobot's arms, which count in degrees."""
     gripper_state: Linear = AS_IT_IS
@@ -69,44 +72,32 @@ class PolicyMetadata:
     """The same in an action."""
 
     def save(self, folder: Path) -> None:
-        """Write it beside LeRobot's files."""
+        """Write it beside LeRobot's files, in place of one of an older name."""
         data = {
-            "schema": self.schema.to_dict(),
-            "action_spec": self.action_spec.to_dict(),
+            "policy": self.info.to_dict(),
             "state_names": list(self.state_names),
             "features": None if self.features is None else asdict(self.features),
-            "tasks": list(self.tasks),
             "adds_origin": self.adds_origin,
-            "trained_for": list(self.trained_for),
-            "max_inference_delay": self.max_inference_delay,
-            "execution_horizon": self.execution_horizon,
             "joint_unit_rad": self.joint_unit_rad,
             "gripper_state": asdict(self.gripper_state),
             "gripper_action": asdict(self.gripper_action),
         }
-        (folder / SIDECAR).write_text(json.dumps(data, indent=2) + "\n")
+        (folder / METADATA).write_text(json.dumps(data, indent=2) + "\n")
+        (folder / OLDER_METADATA).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> "PolicyMetadata":
         """Read it; CheckpointError says what is wrong with it."""
-        path = folder / SIDECAR
+        path = metadata_file(folder)
         data = read_json(path)
         try:
-            known = [field.name for field in fields(cls)]
-            refuse_unknown(data, [*known, "gripper_unit_m"])  # the last in older files
-            spec = ActionSpec.from_dict(data["action_spec"])
+            known = [field.name for field in fields(cls) if field.name != "info"]
+            refuse_unknown(data, [*known, *(("policy",) if "policy" in data else _OLDER_KEYS)])
             return cls(
-                schema=Schema.from_dict(data["schema"]),
-                action_spec=spec,
+                info=PolicyInfo.from_dict(data["policy"]) if "policy" in data else _older_info(data, folder),
                 state_names=_different(texts(data, "state_names")),
                 features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
-                tasks=texts(data, "tasks"),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
-                trained_for=_known_samplers(texts(data, "trained_for")),
-                max_inference_delay=whole_number(data, "max_inference_delay", 0, spec.horizon - 1)
-                if "max_inference_delay" in data
-                else 0,
-                execution_horizon=checked_execution_horizon(data.get("execution_horizon"), spec.horizon),
                 joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
                 gripper_state=_gripper(data, "gripper_state"),
                 gripper_action=_gripper(data, "gripper_action"),
@@ -119,13 +110,13 @@ class PolicyMetadata:
         theirs = [self._in_its_units(o) for o in observations]
         batch: dict[str, Any] = {TASK: [o.task for o in observations]}
         if self.features is not None:
-            return batch | tensors_of(theirs, self.schema, self.features)
-        if self.schema.environment_state_dim:
+            return batch | tensors_of(theirs, self.info.schema, self.features)
+        if self.info.schema.environment_state_dim:
             batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
         rows = np.array([self._state(o.state) for o in theirs], np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("the state holds NaN or infinite numbers")
-        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.schema)
+        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.info.schema)
 
     def _state(self, state: RobotState) -> list[float]:
         numbers = named_numbers(state)
@@ -154,7 +145,7 @@ class Columns:
             actions), and not as the sidecar says.
         CheckpointError: the state has those numbers elsewhere, so they would count from others.
         """
-        spec = sidecar.action_spec
+        spec = sidecar.info.action_spec
         self._sidecar, self._names = sidecar, column_names(spec)
         self._relative = np.array(is_relative, bool)
         for i in np.flatnonzero(self._relative):
@@ -185,7 +176,7 @@ class Columns:
 
     def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
         """What a row counts from, in the robot's units."""
-        spec = self._sidecar.action_spec
+        spec = self._sidecar.info.action_spec
         origin = row_origin(spec, state) if self._sidecar.adds_origin else np.zeros(spec.dim)
         if self._relative.any():
             numbers = named_numbers(state)
@@ -233,6 +224,41 @@ def pictures_of(observations: Sequence[Observation], schema: Schema) -> dict[str
         pixels = np.array([o.images[camera].pixels for o in observations])
         out[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
     return out
+
+
+_OLDER_KEYS = (
+    "schema", "action_spec", "tasks", "trained_for", "max_inference_delay", "execution_horizon",
+    "gripper_unit_m",
+)  # fmt: skip
+"""Of `robot_runtime.json`, which said on its own what `PolicyInfo` says."""
+
+
+def _older_info(data: dict[str, Any], folder: Path) -> PolicyInfo:
+    spec = ActionSpec.from_dict(data["action_spec"])
+    rows = checked_execution_horizon(data.get("execution_horizon"), spec.horizon)
+    delay = data.get("max_inference_delay", 0)
+    trained = [
+        part
+        for name in _known_samplers(texts(data, "trained_for"))
+        for part in get_args(SamplerPart)
+        if part.__name__ == name
+    ]
+    return PolicyInfo(
+        name=policy_name(folder),
+        action_spec=spec,
+        schema=Schema.from_dict(data["schema"]),
+        tasks=texts(data, "tasks"),
+        capabilities=Capabilities(
+            samplers=tuple(dict.fromkeys((ConstantSchedule, *trained))),
+            max_inference_delay=delay,
+            execution_horizon=rows,
+        ),
+    )
+
+
+def policy_name(folder: Path) -> str:
+    """Of a policy whose file does not say: its type, as LeRobot calls it, and its folder."""
+    return f"{read_json(folder / 'config.json').get('type', 'lerobot')} {folder.name}"
 
 
 def _gripper(data: dict[str, Any], key: str) -> Linear:

@@ -7,6 +7,7 @@ What their files leave open is in a small one beside them (`policies.lerobot.met
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,12 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from policies.files import SIDECAR
+from policies.files import metadata_file
 from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.flow.transfers import pinned_batch
 from policies.lerobot.load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
 from policies.lerobot.metadata import ACTION, Columns, PolicyMetadata
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -28,10 +30,10 @@ from robot_runtime.core.method.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.policy import InferenceRequest, InfersByBatch, NewRows
+from robot_runtime.core.policy import ChunkRequest, NewRows, infer_one
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.row_statistics import RowStatistics
-from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
@@ -64,15 +66,15 @@ def load_lerobot(
     policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
     from policies.lerobot.flow import FLOWS
 
-    name = f"{config.type} {folder.name}"
     if config.type in FLOWS:
-        return LeRobotFlowPolicy(name, policy, before, after, sidecar, is_compiled=is_compiled)
-    if sidecar.trained_for or sidecar.max_inference_delay:
+        return LeRobotFlowPolicy(policy, before, after, sidecar, is_compiled=is_compiled)
+    can = sidecar.info.capabilities
+    if set(can.samplers) - set(UNTRAINED) or can.max_inference_delay:
         raise CheckpointError(
-            f"{folder / SIDECAR} says what a flow was trained for; {config.type} is none, and knows no "
+            f"{metadata_file(folder)} says what a flow was trained for; {config.type} is none, and knows no "
             "committed rows"
         )
-    return LeRobotPolicy(name, policy, before, after, sidecar)
+    return LeRobotPolicy(policy, before, after, sidecar)
 
 
 def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -> None:
@@ -87,44 +89,38 @@ def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -
         raise InvalidValueError(f"this is {config.type}; {', '.join(COMPILABLE)} can be compiled")
 
 
-class LeRobotPolicy(InfersByBatch):
+class LeRobotPolicy:
     """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
 
-    samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-
-    def __init__(self, name: str, policy: Any, before: Any, after: Any, sidecar: PolicyMetadata) -> None:
+    def __init__(self, policy: Any, before: Any, after: Any, sidecar: PolicyMetadata) -> None:
         """policy, before, after: LeRobot's."""
-        self.name, self._policy, self._before, self._after = name, policy, before, after
+        self._policy, self._before, self._after = policy, before, after
         self._config: Any = policy.config
         self._sidecar, self._device = sidecar, torch.device(policy.config.device)
         draws_nothing = self._config.type == "act"
         takes_noise = getattr(self._config, "noise_scheduler_type", None) == "DDIM"
-        self._columns = Columns(sidecar, take_relative(before, after, sidecar.action_spec.dim))
-        self.execution_horizon = _execution_horizon(self._config, sidecar)
-        self.temporal_ensemble: float | None = getattr(self._config, "temporal_ensemble_coeff", None)
+        self._columns = Columns(sidecar, take_relative(before, after, sidecar.info.action_spec.dim))
+        self.info = _info(
+            sidecar,
+            Capabilities(
+                execution_horizon=_execution_horizon(self._config, sidecar.info),
+                temporal_ensemble=getattr(self._config, "temporal_ensemble_coeff", None),
+            ),
+        )
         self._answers_together = draws_nothing or (self._config.type == "diffusion" and takes_noise)
         self.num_evaluations = 0
-        """As `BatchPolicy.num_evaluations`."""
+        """Passes of one chunk through the network so far."""
 
-    @property
-    def schema(self) -> Schema:
-        return self._sidecar.schema
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
+        """As `Policy.infer`; all rows come at once."""
+        return infer_one(self, request)
 
-    @property
-    def action_spec(self) -> ActionSpec:
-        return self._sidecar.action_spec
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return self._sidecar.tasks
-
-    def infer_batch(self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart) -> Iterator[NewRows]:
+    def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
         """As `BatchPolicy.infer_batch`; all rows come at once."""
-        if not isinstance(sampler, ConstantSchedule) or any(r.inference_delay for r in requests):
-            raise InvalidValueError(f"policy {self.name!r} samples by itself and knows no committed rows")
+        if any(not isinstance(r.sampler, ConstantSchedule) or r.inference_delay for r in requests):
+            raise InvalidValueError(
+                f"policy {self.info.name!r} samples by itself and knows no committed rows"
+            )
         observations = [request.observation for request in requests]
         origins = [self._columns.origin(o.state) for o in observations]
         theirs = self.predict(observations, [request.seed for request in requests])
@@ -190,12 +186,8 @@ def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
 class LeRobotFlowPolicy(SampledPolicy):
     """A flow of theirs under our samplers; committed rows and early first rows if it was trained for them."""
 
-    recipe = ""
-    roll_forward = None
-
     def __init__(
         self,
-        name: str,
         policy: Any,
         before: Any,
         after: Any,
@@ -204,22 +196,23 @@ class LeRobotFlowPolicy(SampledPolicy):
         is_compiled: bool = False,
     ) -> None:
         """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
-        spec = sidecar.action_spec
+        spec = sidecar.info.action_spec
         self._columns = Columns(sidecar, take_relative(before, after, spec.dim))
         scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
         network = _network(policy, lambda rows: after(rows) * scale + offset, spec, is_compiled=is_compiled)
         super().__init__(ChunkSampler(network))
-        self.name, self._before, self._sidecar = name, before, sidecar
-        self.schema, self.action_spec, self.tasks = sidecar.schema, spec, sidecar.tasks
-        self.samplers = UNTRAINED + tuple(
-            part
-            for part in get_args(SamplerPart)
-            if part.__name__ in sidecar.trained_for and part not in UNTRAINED
+        self._before, self._sidecar, self._device = before, sidecar, network.device
+        said = sidecar.info.capabilities
+        trained = tuple(part for part in get_args(SamplerPart) if part in said.samplers)
+        self.info = _info(
+            sidecar,
+            replace(
+                said,
+                samplers=UNTRAINED + tuple(part for part in trained if part not in UNTRAINED),
+                execution_horizon=_execution_horizon(policy.config, sidecar.info),
+                row_statistics=_statistics(policy.config, network, self._columns),
+            ),
         )
-        self.max_inference_delay = sidecar.max_inference_delay
-        self.execution_horizon = _execution_horizon(policy.config, sidecar)
-        self._device = network.device
-        self.row_statistics = _statistics(policy.config, network, self._columns)
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
         return dict(self._before(pinned_batch(self._sidecar.seen(observations), self._device)))
@@ -228,12 +221,17 @@ class LeRobotFlowPolicy(SampledPolicy):
         return self._columns.origin(state)
 
 
-def _execution_horizon(config: Any, sidecar: PolicyMetadata) -> int | None:
-    """As the sidecar says, or after as many rows as LeRobot's own loop runs, if it does not run them all."""
-    if sidecar.execution_horizon is not None or getattr(config, "temporal_ensemble_coeff", None) is not None:
-        return sidecar.execution_horizon
-    rows = int(getattr(config, "n_action_steps", sidecar.action_spec.horizon))
-    return rows if rows < sidecar.action_spec.horizon else None
+def _info(sidecar: PolicyMetadata, capabilities: Capabilities) -> PolicyInfo:
+    return replace(sidecar.info, capabilities=capabilities)
+
+
+def _execution_horizon(config: Any, info: PolicyInfo) -> int | None:
+    """As the file says, or after as many rows as LeRobot's own loop runs, if it does not run them all."""
+    said, horizon = info.capabilities.execution_horizon, info.action_spec.horizon
+    if said is not None or getattr(config, "temporal_ensemble_coeff", None) is not None:
+        return said
+    rows = int(getattr(config, "n_action_steps", horizon))
+    return rows if rows < horizon else None
 
 
 def _statistics(config: Any, network: "LeRobotFlow | XvlaFlow", columns: Columns) -> RowStatistics | None:

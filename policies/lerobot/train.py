@@ -13,6 +13,7 @@ from policies.flow.dataset import Demonstration
 from policies.flow.features import MIN_STD, FeatureConfig
 from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.lerobot.metadata import ACTION, SCENE, STATE, PolicyMetadata, tensors_of
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
@@ -83,7 +84,8 @@ def train_lerobot(
         policy = get_policy_class(peer.type)(peer)
         _fit(policy, before(data), config, on_step)
     tasks = tuple(sorted({d.observation.task for d in free}))
-    sidecar = PolicyMetadata(schema=schema, action_spec=action_spec, features=features, tasks=tasks)
+    info = PolicyInfo(name=f"{peer.type} {folder.name}", action_spec=action_spec, schema=schema, tasks=tasks)
+    sidecar = PolicyMetadata(info=info, features=features)
 
     def write(to: Path) -> None:
         to.mkdir(parents=True, exist_ok=True)

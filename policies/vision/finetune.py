@@ -88,8 +88,8 @@ def behind_estimator(told: Checkpoint, seen: Sequence[Demonstration], schema: Sc
     more = features.shape[1] - num_told
     if 2 * more != schema.environment_state_dim:
         raise InvalidValueError(
-            f"{told.name!r} is told {num_told} numbers; a policy that sees goes on from one that is told "
-            f"{features.shape[1] - schema.environment_state_dim // 2}, of the same task"
+            f"{told.info.name!r} is told {num_told} numbers; a policy that sees goes on from one that is "
+            f"told {features.shape[1] - schema.environment_state_dim // 2}, of the same task"
         )
     deviations = Normaliser.fit(features[:, num_told:])
     model = FlowTransformer(replace(told.model_config, state_dim=features.shape[1]))
@@ -105,7 +105,7 @@ def behind_estimator(told: Checkpoint, seen: Sequence[Demonstration], schema: Sc
             mean=np.concatenate([told.features.mean, deviations.mean]),
             std=np.concatenate([told.features.std, deviations.std]),
         ),
-        schema=schema,
+        info=replace(told.info, schema=schema),
     )
 
 

@@ -150,14 +150,13 @@ class Demo:
         """InvalidValueError and others: a task or a method is not there, or they do not fit each other."""
         from policies.correction import head_for
         from policies.load import load_policy
-        from robot_runtime.core.policy import capabilities_of
         from sim.tasks import make_task
 
         methods = [method_or_choice(name) for name in self._methods]
         for task in tasks:
             make_task(task)
         for task in tasks:
-            can = capabilities_of(load_policy(task))
+            can = load_policy(task).info.capabilities
             for method in methods:
                 if isinstance(method, Method):
                     resolve_method(method, can, policy=task)
@@ -189,7 +188,7 @@ class Demo:
             watch = _ProgressWatch(progress, progress.add_task(name, total=duration_s))
 
             def on_ready(welcome: "Welcome") -> None:
-                watch.name(_label(name, method, welcome.capabilities))
+                watch.name(_label(name, method, welcome.info.capabilities))
 
             episode = run_real_time(
                 task,
@@ -223,7 +222,7 @@ class Demo:
         except RenderingUnavailableError as error:
             print(f"no video: {error}")
         picture = output / f"{task}-timeline.png"
-        spec = load_policy(task).action_spec
+        spec = load_policy(task).info.action_spec
         plot_chunk_timelines(episodes, dt_ns=spec.dt_ns, horizon=spec.horizon, path=picture)
         print(f"timeline: {picture}")
         caption = f"{task}: every chunk from the capture of its observation, and the commands it led to."

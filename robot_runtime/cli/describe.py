@@ -13,7 +13,7 @@ from robot_runtime.core.values.conventions import CONVENTIONS, RAD_PER_DEGREE
 class Describe:
     """Say what the numbers of a LeRobot checkpoint mean, so that it can be served.
 
-    For whoever has trained a policy with LeRobot. Writes `robot_runtime.json` beside the checkpoint. Cameras,
+    For whoever has trained a policy with LeRobot. Writes `policy.json` beside the checkpoint. Cameras,
     sizes and the length of a chunk are read from the checkpoint, the meaning of the numbers from a dataset of
     `robot-runtime record`. Without such a dataset, state and actions are taken as joints and then the
     gripper.
@@ -64,9 +64,9 @@ class Describe:
             tasks=self.tasks,
         )
         sidecar = describe(folder, told)
-        cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in sidecar.schema.cameras.items())
-        fields = ", ".join(type(field).__name__ for field in sidecar.action_spec.fields)
-        print(f"chunks of {sidecar.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
+        cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in sidecar.info.schema.cameras.items())
+        fields = ", ".join(type(field).__name__ for field in sidecar.info.action_spec.fields)
+        print(f"chunks of {sidecar.info.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
         print(f"its state: {', '.join(sidecar.state_names)}")
         print(f"robot-runtime serve --policy {self.policy}")
         return 0

@@ -142,7 +142,7 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
     accounts: dict[str, ServerMetrics] = {}
     with nullcontext() if args.metrics is None else _metrics_server(args.metrics, accounts):
         policies = [load_one() for load_one in load]
-        accounts |= {policy.name: ServerMetrics() for policy in policies}
+        accounts |= {policy.info.name: ServerMetrics() for policy in policies}
         if args.torch_threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(args.torch_threads)
         tune_process()
@@ -156,7 +156,7 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
             is_open=args.open,
             accounts=accounts,
         )
-        names = [policy.name for policy in policies]
+        names = [policy.info.name for policy in policies]
         with server, _gateways(server, policies, args):
             policies.clear()  # or the memory of those that are replaced would never be free
             return _until_signalled(server, names, load, args.json)
@@ -228,7 +228,7 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
 
             common: dict[str, Any] = {
                 "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
-                "policies": [Served.of(policy).to_dict() for policy in policies],
+                "policies": [Served(policy.info).info.to_dict() for policy in policies],
                 "names": None if args.names is None else KeyMap.load(args.names),
                 "token": None if args.token is None else _token(args.token),
                 "keys": None if args.gateway_keys is None else str(args.gateway_keys),

@@ -157,7 +157,7 @@ class Train:
     def _recipe(self) -> "Recipe":
         """The recipe with its options; InvalidValueError if they do not go together."""
         from policies.flow.recipes import NEEDS_INIT, make_recipe
-        from robot_runtime.core.policy import checked_execution_horizon
+        from robot_runtime.core.policy_info import checked_execution_horizon
         from sim.experts import action_spec_of
         from sim.scene.model import SERVO_LAG_S
         from sim.tasks import make_task
@@ -278,7 +278,7 @@ def _refuse_unknown_tasks(init: str, tasks: Sequence[TaskName]) -> None:
     from policies.flow.checkpoint import load
     from sim.tasks import make_task
 
-    known, wanted = load(init).tasks, tuple(make_task(task).instruction for task in tasks)
+    known, wanted = load(init).info.tasks, tuple(make_task(task).instruction for task in tasks)
     if not set(wanted) <= set(known):
         raise InvalidValueError(
             f"--init {init} has learned {', '.join(map(repr, known))}, {' and '.join(tasks)} "

@@ -18,11 +18,12 @@ from robot_runtime.core.plan.limiter import Clip, ClipTally, Limiter
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.open_requests import OpenRequests, PartOutcome, Pending
 from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.plan.request_planner import ChunkRequest, RequestPlanner
+from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample, Seam, Source
 from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.state_watch import StateLimits, StateWatch
 from robot_runtime.core.values.action import (

@@ -13,8 +13,7 @@ from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import finish_steps
 from robot_runtime.core.plan.overlap import OpenAnswers
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Answer, InferenceRequest, Policy, answers, answers_batches
+from robot_runtime.core.policy import BatchPolicy, ChunkRequest, Policy, answers_batches, num_evaluations
 from robot_runtime.core.values.action import ActionSpec, ChunkPart
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.evaluation.traces import SLOT_NS, LatencyTrace
@@ -30,12 +29,19 @@ SAMPLING_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Inference:
-    """An answer, and what it cost."""
+class Answer:
+    """All that was inferred for one request, how long the network had been at it, and what it cost."""
 
-    answer: Answer
-    num_evaluations: float
+    blocks: tuple[Float[np.ndarray, "_ D"], ...]
+    num_calls: tuple[int, ...]
+    """For each block, the network calls, one after the other, until it was final."""
+    num_evaluations: float = 0.0
     """Passes of one chunk through the network; 0 for a policy that is a formula."""
+
+    @property
+    def rows(self) -> Float[np.ndarray, "_ D"]:
+        """All rows, from row 0."""
+        return np.concatenate(self.blocks)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,12 +114,12 @@ class DelayedPolicy:
                 return self._open.shown(waiting.request)
         return None
 
-    def answer(self, request_id: int, inference: Inference) -> None:
+    def answer(self, request_id: int, answer: Answer) -> None:
         """Send an answer on its way."""
         waiting, first_row = self._waiting.pop(request_id), 0
-        request, answer = waiting.request, inference.answer
-        self._open.add(request, np.concatenate(answer.blocks))
-        self.num_evaluations += inference.num_evaluations
+        request = waiting.request
+        self._open.add(request, answer.rows)
+        self.num_evaluations += answer.num_evaluations
         # A sampler that stops early has not taken all the calls that the delay is for.
         num_calls = max(answer.num_calls[-1], request.sampler.num_steps or 0)
         for i, (rows, calls) in enumerate(zip(answer.blocks, answer.num_calls, strict=True)):
@@ -149,37 +155,31 @@ class DelayedPolicy:
         return out
 
 
-def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Inference]:
+def answer_all(policy: Policy, requests: Sequence[ChunkRequest]) -> list[Answer]:
     """The answers to requests of different robots with one sampler part, in one batch if the policy can.
 
     One that cannot is a formula and makes no network calls: its rows come when a network's would.
     """
     if answers_batches(policy):
-        before = policy.num_evaluations
-        arguments = [
-            InferenceRequest(
-                observation=request.observation,
-                prev_action_chunk=request.prev_action_chunk,
-                inference_delay=request.inference_delay,
-                seed=request.seed,
-            )
-            for request in requests
-        ]
-        made = answers(policy, arguments, sampler=requests[0].sampler)
-        cost = (policy.num_evaluations - before) / len(requests)
-        return [Inference(answer=answer, num_evaluations=cost) for answer in made]
-    return [_infer(policy, request) for request in requests]
+        return answers(policy, requests)
+    return [_as_sampled(tuple(map(np.array, policy.infer(request))), request) for request in requests]
 
 
-def _infer(policy: Policy, request: ChunkRequest) -> Inference:
-    blocks = policy.infer(
-        request.observation,
-        prev_action_chunk=request.prev_action_chunk,
-        inference_delay=request.inference_delay,
-        sampler=request.sampler,
-        seed=request.seed,
-    )
-    return Inference(answer=_as_sampled(tuple(map(np.array, blocks)), request), num_evaluations=0.0)
+def answers(policy: BatchPolicy, requests: Sequence[ChunkRequest]) -> list[Answer]:
+    """What `infer_batch` comes to for each request; the cost is shared."""
+    before = num_evaluations(policy)
+    blocks: list[list[np.ndarray]] = [[] for _ in requests]
+    calls: list[list[int]] = [[] for _ in requests]
+    for new in policy.infer_batch(requests) if requests else ():
+        for i, rows in enumerate(new.rows):
+            if len(rows):
+                blocks[i].append(np.array(rows))  # it may fill the same array again
+                calls[i].append(new.num_calls)
+    cost = (num_evaluations(policy) - before) / max(1, len(requests))
+    return [
+        Answer(blocks=tuple(b), num_calls=tuple(c), num_evaluations=cost)
+        for b, c in zip(blocks, calls, strict=True)
+    ]
 
 
 def _as_sampled(blocks: tuple[Float[np.ndarray, "n D"], ...], request: ChunkRequest) -> Answer:

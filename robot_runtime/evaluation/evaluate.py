@@ -8,7 +8,7 @@ from robot_runtime.core.env import RobotEnv
 from robot_runtime.core.method.choose import Auto, Default, choose_method, default_for, method_or_choice
 from robot_runtime.core.method.latency import LATENCY_QUANTILE
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.policy import Policy, capabilities_of
+from robot_runtime.core.policy import Policy
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.evaluation.delay import SAMPLING_SHARE
 from robot_runtime.evaluation.loop import play, play_together
@@ -117,7 +117,7 @@ def evaluate(
             results.append(episode.result)
             on_episode(episode.result)
     config: dict[str, object] = {
-        "policy": policy.name,
+        "policy": policy.info.name,
         "env": env_number(0).info.name,
         "method": {part: repr(value) for part, value in vars(way).items()},
         "trace": {"name": late.name, "fingerprint": late.fingerprint},
@@ -142,7 +142,7 @@ def chosen_method(
     method = method_or_choice(name, execution_horizon=execution_horizon)
     if isinstance(method, Method):
         return method, ""
-    can, spec = capabilities_of(policy), policy.action_spec
+    can, spec = policy.info.capabilities, policy.info.action_spec
     match method:
         case Default():
             choice = default_for(method, can)

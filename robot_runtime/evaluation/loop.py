@@ -12,19 +12,18 @@ from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import ResidualHead
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Policy, capabilities_of
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.schema import check_task, mismatches
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
-from robot_runtime.evaluation.delay import SAMPLING_SHARE, DelayedPolicy, Inference, answer_all
+from robot_runtime.evaluation.delay import SAMPLING_SHARE, Answer, DelayedPolicy, answer_all
 from robot_runtime.evaluation.observation_age import ObservationAge
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.traces import LatencyTrace
 from robot_runtime.robot.control import ControlStep
 from robot_runtime.robot.telemetry import RunRecord
 
-Play = Generator[ChunkRequest, Inference, Episode]
+Play = Generator[ChunkRequest, Answer, Episode]
 """An episode under way: gives the request whose answer it cannot go on without, and takes that answer."""
 
 
@@ -33,12 +32,12 @@ def check_fit(policy: Policy, info: EnvInfo) -> None:
     know the task."""
     offered = info.schema
     if info.has_any_picture_size:
-        cameras = {name: policy.schema.cameras.get(name, size) for name, size in offered.cameras.items()}
+        cameras = {name: policy.info.schema.cameras.get(name, size) for name, size in offered.cameras.items()}
         offered = replace(offered, cameras=cameras)
-    wrong = mismatches(robot=offered, policy=policy.schema)
+    wrong = mismatches(robot=offered, policy=policy.info.schema)
     if wrong:
-        raise SchemaMismatchError(f"policy {policy.name!r} cannot do {info.name!r}: " + "; ".join(wrong))
-    check_task(info.task, policy=policy.name, tasks=policy.tasks)
+        raise SchemaMismatchError(f"policy {policy.info.name!r} cannot do {info.name!r}: " + "; ".join(wrong))
+    check_task(info.task, policy=policy.info.name, tasks=policy.info.tasks)
 
 
 def play(
@@ -61,10 +60,10 @@ def play(
     info = env.info
     check_fit(policy, info)
     env.reset(seed)
-    server = DelayedPolicy(trace, spec=policy.action_spec, seed=seed, sampling_share=sampling_share)
+    server = DelayedPolicy(trace, spec=policy.info.action_spec, seed=seed, sampling_share=sampling_share)
     executor = _executor(policy, info, method, server, seed, trace.deadline_ns, correction_head)
-    record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(policy.action_spec.dt_ns)
-    link = VirtualLink(executor, server, env, policy.schema.cameras)
+    record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(policy.info.action_spec.dt_ns)
+    link = VirtualLink(executor, server, env, policy.info.schema.cameras)
     step = ControlStep(executor, env, link, record)
     step.begin(0)
     for now_ns in range(0, info.episode_ns, info.control_period_ns):
@@ -133,10 +132,10 @@ def _executor(
     deadline_ns: int,
     correction_head: ResidualHead | None,
 ) -> Executor:
-    can = capabilities_of(policy)
+    can = policy.info.capabilities
     return Executor(
-        action_spec=policy.action_spec,
-        method=resolve_method(method, can, policy=policy.name),
+        action_spec=policy.info.action_spec,
+        method=resolve_method(method, can, policy=policy.info.name),
         limits=info.limits,
         control_period_ns=info.control_period_ns,
         seed=seed,
@@ -150,7 +149,7 @@ def _executor(
     )
 
 
-def _answered(server: DelayedPolicy, now_ns: int) -> Generator[ChunkRequest, Inference, None]:
+def _answered(server: DelayedPolicy, now_ns: int) -> Generator[ChunkRequest, Answer, None]:
     """Have the answers worked out that arrive by now."""
     while (request := server.needed(now_ns)) is not None:
         server.answer(request.request_id, (yield request))
@@ -164,7 +163,7 @@ def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:
     episodes: dict[int, Episode] = {}
     waiting: dict[int, tuple[Play, ChunkRequest]] = {}
 
-    def go_on(i: int, episode: Play, answer: Inference | None) -> None:
+    def go_on(i: int, episode: Play, answer: Answer | None) -> None:
         try:
             waiting[i] = episode, next(episode) if answer is None else episode.send(answer)
         except StopIteration as end:

@@ -1,7 +1,7 @@
 """How old what a command knows is: `ObservationAge`."""
 
 from robot_runtime.core.executor import Splice, Tick
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 
 

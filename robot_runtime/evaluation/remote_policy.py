@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from types import TracebackType
 
 import numpy as np
+from msgspec import structs
 
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.wire.events import (
@@ -49,13 +49,7 @@ class RemotePolicy:
             raise
         self._client.events()
         self._epoch, self._next_id = self._client.new_epochs(), 0
-        can = self._welcome.capabilities
-        self.name, self.schema = self._welcome.policy, self._welcome.schema
-        self.action_spec, self.tasks = self._welcome.action_spec, self._welcome.tasks
-        self.samplers, self.max_inference_delay = can.samplers, can.max_inference_delay
-        self.recipe, self.roll_forward = can.recipe, can.roll_forward
-        self.execution_horizon, self.temporal_ensemble = can.execution_horizon, can.temporal_ensemble
-        self.row_statistics = can.row_statistics
+        self.info = self._welcome.info
 
     def __enter__(self) -> "RemotePolicy":
         return self
@@ -69,29 +63,14 @@ class RemotePolicy:
         """Say goodbye to the server."""
         self._client.close()
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: Float[np.ndarray, "n D"] | None = None,
-        inference_delay: int = 0,
-        sampler: object,
-        seed: int,
-    ) -> Iterator[Float[np.ndarray, "n D"]]:
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
         """As `Policy.infer`. PolicyError: the server could not answer. ServerUnavailableError: it is gone."""
-        request = ChunkRequest(
-            request_id=self._next_id,
-            epoch=self._epoch,
-            observation=observation,
-            prev_action_chunk=prev_action_chunk,
-            inference_delay=inference_delay,
-            sampler=sampler,  # type: ignore[arg-type]
-            seed=seed,
-            deadline_ns=PATIENCE_NS,
+        asked = structs.replace(
+            request, request_id=self._next_id, epoch=self._epoch, in_flight=(), deadline_ns=PATIENCE_NS
         )
         self._next_id += 1
-        self._client.submit(request)
-        yield from self._answer(request)
+        self._client.submit(asked)
+        yield from self._answer(asked)
 
     def _answer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
         while self._client.wait_for_events(PATIENCE_NS / NS_PER_S):

@@ -19,7 +19,7 @@ from threading import Thread
 from types import TracebackType
 
 from robot_runtime.clock import Clock, MonotonicClock
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from robot_runtime.core.executor import Executor, Tick
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.robot.telemetry import RunRecord

@@ -10,7 +10,7 @@ from msgspec import structs
 from robot_runtime.core.camera_watch import CameraFault
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.plan.open_requests import PartOutcome
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.distribution import Distribution
@@ -154,13 +154,12 @@ class ServerLink:
     def _on_ready(self, came: Welcome) -> None:
         """A server is there, at the start or again: the same policy goes on, another one cannot."""
         began = self._welcome
-        for what in ("policy", "tasks", "schema", "action_spec", "capabilities"):
-            if (new := getattr(came, what)) != (old := getattr(began, what)):
-                self._cannot_go_on(
-                    f"the server came back with policy {came.policy!r} ({began.policy!r} before): its {what} "
-                    f"is {new!r:.500}, this run began with {old!r:.500}"
-                )
-                return
+        if changed := came.info.differences(began.info):
+            self._cannot_go_on(
+                f"the server came back with policy {came.info.name!r} ({began.info.name!r} before): "
+                + "; ".join(changed)
+            )
+            return
         if not self._is_connected:
             self._log.say(f"{SERVER_BACK}; the robot resumes on its first fresh chunk")
         self._is_connected, self.fault = True, ""

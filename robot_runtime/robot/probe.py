@@ -16,7 +16,7 @@ from robot_runtime.core.method.latency import (
 from robot_runtime.core.method.request_parts import Synchronous
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.errors import ServerUnavailableError
@@ -50,13 +50,13 @@ def choose_for(
     observation: of the robot at rest; missing images are filled with noise of the size the policy needs.
     Returns the latency too, for the executor that runs the method.
     """
-    sampler = _probe_sampler(welcome.capabilities)
+    sampler = _probe_sampler(welcome.info.capabilities)
     latency = measure_latency(client, welcome, observation, sampler=sampler, clock=clock, say=say)
     choice = choose_method(
-        welcome.capabilities,
+        welcome.info.capabilities,
         latency_ns=_known_ns(latency),
-        dt_ns=welcome.action_spec.dt_ns,
-        horizon=welcome.action_spec.horizon,
+        dt_ns=welcome.info.action_spec.dt_ns,
+        horizon=welcome.info.action_spec.horizon,
         execution_horizon=auto.execution_horizon,
     )
     return choice, latency
@@ -75,7 +75,7 @@ def latency_for(
 
     InvalidValueError: the policy does not support the method. ServerUnavailableError: it does not answer.
     """
-    method = resolve_method(method, welcome.capabilities, policy=welcome.policy)
+    method = resolve_method(method, welcome.info.capabilities, policy=welcome.info.name)
     if isinstance(method.request, Synchronous):
         return None
     return measure_latency(client, welcome, observation, sampler=method.sampler, clock=clock, say=say)
@@ -107,7 +107,7 @@ def measure_latency(
     epoch = client.new_epochs()  # so a late answer is nobody's
     images = {
         name: Image(t_ns=clock.now_ns(), pixels=rng.integers(0, 256, (*size, 3), dtype=np.uint8))
-        for name, size in welcome.schema.cameras.items()
+        for name, size in welcome.info.schema.cameras.items()
     }
     seen = Observation(
         state=observation.state,
@@ -115,7 +115,7 @@ def measure_latency(
         environment_state=observation.environment_state,
         task=observation.task,
     )
-    plan = np.zeros((welcome.action_spec.horizon, welcome.action_spec.dim))
+    plan = np.zeros((welcome.info.action_spec.horizon, welcome.info.action_spec.dim))
     is_prefixless = isinstance(sampler, PREFIXLESS)
     for request_id in range(NUM_REQUESTS):
         request = ChunkRequest(

@@ -67,7 +67,7 @@ class Session(RunConfig):
         with ExitStack() as opened:
             opened.enter_context(client)
             welcome = client.wait_until_ready(self.connect_timeout_s)
-            self.say(f"connected: policy {welcome.policy!r} at {address}")
+            self.say(f"connected: policy {welcome.info.name!r} at {address}")
             _check_fit(welcome, observation)
             method, latency = self._measured(client, welcome, observation)
             self._runner = Runner(self, client, welcome, method=method, latency=latency)
@@ -138,12 +138,12 @@ class Session(RunConfig):
             self.say(str(choice))
             return choice.method, latency
         if isinstance(method, Default):
-            choice = default_for(method, welcome.capabilities)
+            choice = default_for(method, welcome.info.capabilities)
             self.say(str(choice))
             method = choice.method
         measured = latency_for(method, client, welcome, observation, self.clock, say=self.say)
         if measured is not None:
-            self.say(latency_line(measured, welcome.action_spec.dt_ns))
+            self.say(latency_line(measured, welcome.info.action_spec.dt_ns))
         return method, measured
 
 
@@ -171,10 +171,10 @@ run = _run(Session)
 
 def _check_fit(welcome: Welcome, observation: Observation) -> None:
     """Whether the policy knows the task, and the state has what its commands count from."""
-    check_task(observation.task, policy=welcome.policy, tasks=welcome.tasks)
+    check_task(observation.task, policy=welcome.info.name, tasks=welcome.info.tasks)
     try:
-        command_at_state(welcome.action_spec, observation.state)
+        command_at_state(welcome.info.action_spec, observation.state)
     except ValueError as error:
         raise SchemaMismatchError(
-            f"policy {welcome.policy!r} cannot drive this robot: {error} (ArmState(X_BE=...))"
+            f"policy {welcome.info.name!r} cannot drive this robot: {error} (ArmState(X_BE=...))"
         ) from error

@@ -59,12 +59,12 @@ class Runner:
             robot has no limits, or the policy commands a part that has none.
         """
         self._config, self._client, self.welcome = config, client, welcome
-        robot, can = config.robot, welcome.capabilities
+        robot, can = config.robot, welcome.info.capabilities
         if robot.limits is None:
             raise InvalidValueError("a robot without limits cannot be run: Robot(limits=...)")
         self.executor = Executor(
-            action_spec=welcome.action_spec,
-            method=resolve_method(method, can, policy=welcome.policy),
+            action_spec=welcome.info.action_spec,
+            method=resolve_method(method, can, policy=welcome.info.name),
             max_inference_delay=can.trained_delay(method),
             limits=robot.limits,
             control_period_ns=round(NS_PER_S / config.control_hz),
@@ -108,7 +108,7 @@ class Runner:
         should_stop: whether to wait no more. SchemaMismatchError: the policy needs another camera.
         """
         config, robot = self._config, self._config.robot
-        needed = needed_cameras(robot.cameras, self.welcome.schema.cameras)
+        needed = needed_cameras(robot.cameras, self.welcome.info.schema.cameras)
         with ExitStack() as opened:
             cameras = opened.enter_context(camera_threads(needed, config.clock, config.camera_limits))
             cameras.await_first(should_stop)

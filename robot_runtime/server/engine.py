@@ -24,7 +24,7 @@ from msgspec import Struct
 from robot_runtime.clock import Clock
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart, num_samples
 from robot_runtime.core.method.schedule import answer_rows
-from robot_runtime.core.policy import InferenceRequest, Policy, answers_batches
+from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches, num_evaluations
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
@@ -173,7 +173,7 @@ class Engine:
         requests = {}
         for job in jobs:
             try:
-                requests[job] = _arguments(job)
+                requests[job] = _opened(job)
             except ProtocolError as error:
                 self._fail(sent, job, ErrorCode.BAD_REQUEST, str(error))
             except Exception as error:  # of the decoder's, or there is no memory for the picture
@@ -182,12 +182,11 @@ class Engine:
             self._try(requests, sent, started_ns)
 
     def _try(
-        self, requests: dict[QueuedRequest, InferenceRequest], sent: dict[QueuedRequest, int], started_ns: int
+        self, requests: dict[QueuedRequest, ChunkRequest], sent: dict[QueuedRequest, int], started_ns: int
     ) -> None:
         """Answer the requests together, or if that fails each by itself; `sent` loses those that are over."""
-        sampler = next(iter(requests)).request.sampler
         try:
-            steps = infer_steps(self._policy, [*requests.values()], sampler=sampler)
+            steps = infer_steps(self._policy, [*requests.values()])
             self._hand_over(steps, tuple(requests), sent, started_ns)
         except _WHATEVER as error:
             if len(requests) == 1:
@@ -237,7 +236,9 @@ class Engine:
             return False
         request, first_row = job.request, sent[job]
         end = answer_rows(
-            request.sampler, horizon=self._policy.action_spec.horizon, inference_delay=request.inference_delay
+            request.sampler,
+            horizon=self._policy.info.action_spec.horizon,
+            inference_delay=request.inference_delay,
         )
         infer_ns = self._clock.now_ns() - started_ns
         sent[job] += len(rows)
@@ -251,7 +252,7 @@ class Engine:
 
     def _give_up(self, sent: dict[QueuedRequest, int], job: QueuedRequest, error: Exception) -> None:
         """One request fails; what the client is told says no more of the server than it needs to know."""
-        name = self._policy.name
+        name = self._policy.info.name
         if isinstance(error, ValueError):
             self._fail(sent, job, ErrorCode.BAD_REQUEST, str(error))
         elif isinstance(error, PolicyError):
@@ -272,15 +273,9 @@ class Engine:
         self._ring()
 
 
-def _arguments(job: QueuedRequest) -> InferenceRequest:
-    """ProtocolError: an image is not what the request says it is."""
-    request = with_images(job.request, job.pictures, decode_jpeg) if job.pictures else job.request
-    return InferenceRequest(
-        observation=request.observation,
-        prev_action_chunk=request.prev_action_chunk,
-        inference_delay=request.inference_delay,
-        seed=request.seed,
-    )
+def _opened(job: QueuedRequest) -> ChunkRequest:
+    """The request with its images; ProtocolError: one is not what the request says it is."""
+    return with_images(job.request, job.pictures, decode_jpeg) if job.pictures else job.request
 
 
 def _as_exception(error: BaseException) -> Exception:
@@ -292,7 +287,7 @@ def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray
 
     In memory of their own: they wait to be sent while a policy may fill the same array with the next ones.
     """
-    spec = policy.action_spec
+    spec = policy.info.action_spec
     rows = np.array(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32, order="C")
     if rows.ndim != 2 or rows.shape[1] != spec.dim or not 1 <= len(rows) <= spec.horizon - first_row:
         raise PolicyError(
@@ -304,14 +299,12 @@ def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray
     return rows
 
 
-def infer_steps(
-    policy: Policy, requests: Sequence[InferenceRequest], *, sampler: SamplerPart
-) -> Iterator[list[np.ndarray]]:
+def infer_steps(policy: Policy, requests: Sequence[ChunkRequest]) -> Iterator[list[np.ndarray]]:
     """The new rows of each request, step by step; checked at the call. Several only of a `BatchPolicy`."""
     if answers_batches(policy):
-        return (new.rows for new in policy.infer_batch(requests, sampler=sampler))
+        return (new.rows for new in policy.infer_batch(requests))
     (request,) = requests
-    return ([rows] for rows in policy.infer(**vars(request), sampler=sampler))
+    return ([rows] for rows in policy.infer(request))
 
 
 def zero_observation(schema: Schema, task: str) -> Observation:
@@ -340,11 +333,11 @@ def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int 
     Takes the shortest times; there is no larger size than the first that takes over 0.5 s. PolicyError if
     what comes is no answer: weights that are NaN say so here and not to a robot.
     """
-    first = policy.samplers[0]
-    before = _num_passes(policy)
+    first = policy.info.capabilities.samplers[0]
+    before = num_evaluations(policy)
     alone = {first: _infer_nothing(policy, first, 1, clock, num_calls)}
-    num_steps = (_num_passes(policy) - before) // (num_calls * num_samples(first()))
-    others = [kind for kind in policy.samplers if kind is not first]
+    num_steps = (num_evaluations(policy) - before) // (num_calls * num_samples(first()))
+    others = [kind for kind in policy.info.capabilities.samplers if kind is not first]
     alone |= {kind: _infer_nothing(policy, kind, 1, clock, num_calls) for kind in others}
     times = {1: alone[first]}
     for size in batch_sizes(max_batch)[1:]:
@@ -354,31 +347,26 @@ def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int 
     return Measured(by_size=times, by_kind=alone, num_steps=num_steps or None)
 
 
-def _num_passes(policy: Policy) -> int:
-    """0 of a policy that does not count."""
-    return int(getattr(policy, "num_evaluations", 0))
-
-
 def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Clock, num_calls: int) -> int:
     """Shortest time [ns]."""
-    observation = zero_observation(policy.schema, next(iter(policy.tasks), ""))
-    rows = np.zeros((policy.action_spec.horizon, policy.action_spec.dim))
+    observation = zero_observation(policy.info.schema, next(iter(policy.info.tasks), ""))
+    rows = np.zeros((policy.info.action_spec.horizon, policy.info.action_spec.dim))
     planned, delay = (None, 0) if kind in PREFIXLESS else (rows, 1)
-    request = InferenceRequest(
-        observation=observation, prev_action_chunk=planned, inference_delay=delay, seed=0
+    request = ChunkRequest(
+        observation=observation, prev_action_chunk=planned, inference_delay=delay, sampler=kind()
     )
-    end = answer_rows(kind(), horizon=policy.action_spec.horizon, inference_delay=delay)
+    end = answer_rows(kind(), horizon=policy.info.action_spec.horizon, inference_delay=delay)
     took_ns = []
     for _ in range(num_calls):
         started_ns, come = clock.now_ns(), [0] * size
         try:
-            for step in infer_steps(policy, [request] * size, sampler=kind()):
+            for step in infer_steps(policy, [request] * size):
                 for i, new in enumerate(step):
                     if len(new):
                         come[i] += len(checked_rows(policy, new, come[i]))
             if min(come) < end:
                 raise PolicyError(f"it ended after {min(come)} rows of {end}")
         except PolicyError as error:
-            raise PolicyError(f"policy {policy.name!r} cannot be served: {error}") from error
+            raise PolicyError(f"policy {policy.info.name!r} cannot be served: {error}") from error
         took_ns.append(clock.now_ns() - started_ns)
     return min(took_ns)

@@ -67,7 +67,7 @@ class PolicyServer:
         accounts: gets what each policy's service has done, by the policy's name.
         """
         several = policies if isinstance(policies, Sequence) else [policies]
-        names = [policy.name for policy in several]
+        names = [policy.info.name for policy in several]
         if not names or len(set(names)) < len(names):
             raise InvalidValueError(f"a server needs policies of different names, got {names}")
         self._clock: Clock = clock or MonotonicClock()
@@ -79,10 +79,10 @@ class PolicyServer:
         self._services: dict[str, Service] = {}
         try:
             for policy in several:
-                self._services[policy.name] = Service(
+                self._services[policy.info.name] = Service(
                     policy,
                     policies=names,
-                    account=self._accounts.setdefault(policy.name, ServerMetrics()),
+                    account=self._accounts.setdefault(policy.info.name, ServerMetrics()),
                     clock=self._clock,
                     ring=self._doorbell.ring,
                     heartbeat_ns=heartbeat_ns,

@@ -13,6 +13,7 @@ batch after that. Requests that wait stay where they are.
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.policy import Policy
@@ -72,7 +73,7 @@ class Service:
     @property
     def name(self) -> str:
         """Of the policy."""
-        return self._welcome.policy
+        return self._welcome.info.name
 
     def knows(self, peer: bytes) -> bool:
         """Whether that peer has greeted."""
@@ -124,11 +125,9 @@ class Service:
         SchemaMismatchError: robots that were welcomed could not go on with it. PolicyError: nobody could.
         """
         came, here = checked_welcome(policy, self._welcome.heartbeat_ns), self._welcome
-        for what in ("schema", "action_spec", "tasks", "capabilities"):
-            if (new := getattr(came, what)) != (old := getattr(here, what)):
-                raise SchemaMismatchError(
-                    f"{came.policy!r} cannot take over from {here.policy!r}: its {what} is {new}, not {old}"
-                )
+        if differences := replace(came.info, name=here.info.name).differences(here.info):
+            names = f"{came.info.name!r} cannot take over from {here.info.name!r}: "
+            raise SchemaMismatchError(names + "; ".join(differences))
         if self._next is not None:
             self._next[1].close()
         engine = self._new_engine(policy)
@@ -195,13 +194,15 @@ class Service:
             return
         self._next = None
         if isinstance(measured, Exception):
-            logger.error("%s failed to warm up and takes over from nobody", policy.name, exc_info=measured)
+            logger.error(
+                "%s failed to warm up and takes over from nobody", policy.info.name, exc_info=measured
+            )
             engine.close()
             return
         self._engine.close()
         self._engine = engine
         self._batcher = Batcher(BatchTimes(measured))
-        logger.info("%s goes on in place of %s", policy.name, self.name)
+        logger.info("%s goes on in place of %s", policy.info.name, self.name)
 
     def _feed_engine(self, now_ns: int) -> None:
         self._choose_ns = None

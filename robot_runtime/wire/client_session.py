@@ -38,7 +38,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import Schema, mismatches
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
@@ -278,13 +278,9 @@ class ClientSession:
         self._hello_again_ns = min(2 * self._hello_again_ns, MAX_HELLO_AGAIN_NS)
 
     def _become_ready(self, welcome: Welcome, now_ns: int) -> None:
-        differences = mismatches(robot=self._hello.schema, policy=welcome.schema)
-        if welcome.action_spec.fields != welcome.schema.action_fields:
-            differences.append(
-                f"its chunks have {welcome.action_spec.fields}, its rows {welcome.schema.action_fields}"
-            )
+        differences = mismatches(robot=self._hello.schema, policy=welcome.info.schema)
         if differences:
-            reason = f"robot {self._hello.robot!r} does not fit policy {welcome.policy!r}: "
+            reason = f"robot {self._hello.robot!r} does not fit policy {welcome.info.name!r}: "
             self._refuse(RefusalCode.SCHEMA, printable(reason + "; ".join(differences))[:MAX_REASON], now_ns)
             return
         self.state = ClientState.READY

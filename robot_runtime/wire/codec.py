@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture
 from robot_runtime.wire.fields import Int64, Text
 from robot_runtime.wire.frames import (

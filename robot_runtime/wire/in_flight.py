@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Welcome
 from robot_runtime.wire.order import follows
@@ -171,7 +172,9 @@ class InFlightRequests:
         while self._waiting and self._has_credit(self._waiting[0].request):
             waiting = self._waiting.popleft()
             request = waiting.request
-            assembly = ChunkReassembler(spec=self._welcome.action_spec, t_obs_ns=request.observation.t_obs_ns)
+            assembly = ChunkReassembler(
+                spec=self._welcome.info.action_spec, t_obs_ns=request.observation.t_obs_ns
+            )
             sent = _InFlight(request, waiting.expires_ns, now_ns, assembly)
             self._in_flight[sent.identity] = sent
             self._send(self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1)))
@@ -183,7 +186,7 @@ class InFlightRequests:
 
     def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
         """The request without what the policy does not look at, and with the time that is left."""
-        observation, needed = request.observation, self._welcome.schema
+        observation, needed = request.observation, self._welcome.info.schema
         if observation.images.keys() - needed.cameras.keys():
             images = {name: image for name, image in observation.images.items() if name in needed.cameras}
             observation = structs.replace(observation, images=images)

@@ -10,13 +10,13 @@ from enum import Enum
 
 from msgspec import Struct
 
-from robot_runtime.core.method.capabilities import Capabilities
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.values.action import ActionSpec, ChunkPart
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 8
+VERSION = 9
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -67,12 +67,8 @@ class Hello(Fields, frozen=True, kw_only=True):
 class Welcome(Fields, frozen=True, kw_only=True):
     """The server is warm and will answer requests."""
 
-    policy: Text
-    schema: Schema
-    action_spec: ActionSpec
-    tasks: tuple[str, ...]
-    """Task texts the policy was trained on; empty if any text will do."""
-    capabilities: Capabilities
+    info: PolicyInfo
+    """Of the policy."""
     heartbeat_ns: int
     """How often the client shall send a heartbeat [ns]."""
 

@@ -1,6 +1,6 @@
 """Which requests of one robot stand beside each other: `follows`."""
 
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 
 
 def follows(later: ChunkRequest, earlier: ChunkRequest) -> bool:

@@ -4,21 +4,20 @@ A `Form` is built from a message and gives it back; msgspec has checked every ty
 and what is left to check here is what takes two fields. The other messages are their own form.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Union, get_args, get_type_hints
+from typing import Annotated, Any, Union, get_args
 
 import numpy as np
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from robot_runtime.core.method.capabilities import Capabilities
-from robot_runtime.core.method.request_parts import RollForward, TrackingLag
 from robot_runtime.core.method.sampler_parts import SamplerPart
-from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
-from robot_runtime.core.values.action import MAX_HORIZON, NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo, form_of
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
@@ -33,17 +32,8 @@ MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
 _MAX_SQUARE_ERROR = 1e-3
 
 
-def _form_of(part: type) -> type[Struct]:
-    """The same fields under the same name, for msgspec to check."""
-    fields = list(get_type_hints(part).items())
-    return defstruct(part.__name__, fields, tag=True, frozen=True, gc=False, forbid_unknown_fields=True)
-
-
-_SAMPLER_FORMS: dict[type, type[Struct]] = {part: _form_of(part) for part in get_args(SamplerPart)}
+_SAMPLER_FORMS: dict[type, type[Struct]] = {part: form_of(part) for part in get_args(SamplerPart)}
 _SAMPLER_PARTS = {form: part for part, form in _SAMPLER_FORMS.items()}
-_SAMPLERS_BY_NAME: dict[str, type[SamplerPart]] = {part.__name__: part for part in _SAMPLER_FORMS}
-_ROLL_FORMS: dict[type, type[Struct]] = {part: _form_of(part) for part in get_args(RollForward)}
-_ROLL_PARTS = {form: part for part, form in _ROLL_FORMS.items()}
 
 
 @lru_cache(maxsize=64)
@@ -237,67 +227,25 @@ class WireStatistics(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
 class WireWelcome(Fields, frozen=True, kw_only=True, tag="Welcome"):
     """A `Welcome`."""
 
-    policy: Text
-    schema: dict[str, Any]
-    action_spec: dict[str, Any]
-    tasks: list[Text]
-    samplers: list[Literal[*_SAMPLERS_BY_NAME]]  # type: ignore[valid-type]
-    max_inference_delay: Count
-    recipe: Text
-    roll_forward: Union[*_ROLL_FORMS.values()] | None  # type: ignore[valid-type]
-    execution_horizon: Annotated[int, Meta(ge=1, le=MAX_HORIZON)] | None
-    temporal_ensemble: Finite | None
+    info: dict[str, Any]
+    """`PolicyInfo.to_dict`."""
     row_statistics: WireStatistics | None
     heartbeat_ns: Annotated[int, Meta(ge=MIN_HEARTBEAT_NS, le=MAX_HEARTBEAT_NS)]
 
     @classmethod
     def of(cls, welcome: Welcome, arrays: ArrayWriter) -> "WireWelcome":
-        can, rolled = welcome.capabilities, welcome.capabilities.roll_forward
+        knows = welcome.info.capabilities.row_statistics
         return cls(
-            policy=welcome.policy,
-            schema=welcome.schema.to_dict(),
-            action_spec=welcome.action_spec.to_dict(),
-            tasks=list(welcome.tasks),
-            samplers=[part.__name__ for part in can.samplers],
-            max_inference_delay=can.max_inference_delay,
-            recipe=can.recipe,
-            roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
-            execution_horizon=can.execution_horizon,
-            temporal_ensemble=can.temporal_ensemble,
-            row_statistics=None
-            if can.row_statistics is None
-            else WireStatistics.of(can.row_statistics, arrays),
+            info=welcome.info.to_dict(),
+            row_statistics=None if knows is None else WireStatistics.of(knows, arrays),
             heartbeat_ns=welcome.heartbeat_ns,
         )
 
     def message(self, arrays: ArrayReader) -> Welcome:
-        spec = _from_dict(ActionSpec.from_dict, self.action_spec, "action_spec")
-        return Welcome(
-            policy=self.policy,
-            schema=_from_dict(Schema.from_dict, self.schema, "schema"),
-            action_spec=spec,
-            tasks=tuple(self.tasks),
-            capabilities=Capabilities(
-                samplers=tuple(_SAMPLERS_BY_NAME[name] for name in self.samplers),
-                max_inference_delay=self.max_inference_delay,
-                recipe=self.recipe,
-                roll_forward=self._roll_forward(),
-                execution_horizon=self.execution_horizon,
-                temporal_ensemble=self.temporal_ensemble,
-                row_statistics=None
-                if self.row_statistics is None
-                else self.row_statistics.value(arrays, spec),
-            ),
-            heartbeat_ns=self.heartbeat_ns,
-        )
-
-    def _roll_forward(self) -> RollForward | None:
-        if self.roll_forward is None:
-            return None
-        part: RollForward = _ROLL_PARTS[type(self.roll_forward)](**asdict(self.roll_forward))
-        if isinstance(part, TrackingLag) and not 0.0 < part.time_constant_s < math.inf:
-            raise ProtocolError(f"a time constant is positive and finite, got {part.time_constant_s} s")
-        return part
+        info, knows = _from_dict(PolicyInfo.from_dict, self.info, "info"), self.row_statistics
+        if knows is not None:
+            info = info.with_statistics(knows.value(arrays, info.action_spec))
+        return Welcome(info=info, heartbeat_ns=self.heartbeat_ns)
 
 
 Form = WireRequest | WireReply | WireHello | WireWelcome

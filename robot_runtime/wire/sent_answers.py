@@ -3,7 +3,7 @@
 import numpy as np
 
 from robot_runtime.core.plan.overlap import OpenAnswers
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec
 
 

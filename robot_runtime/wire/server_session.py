@@ -51,7 +51,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.core.values.schema import mismatches
 from robot_runtime.wire.admission import PACKETS_PER_S, Fit, PeerRates
@@ -130,9 +130,12 @@ class ServerSession:
         """Requests by how they ended: answered, a `DropReason`, an `ErrorCode`; none of robots that left."""
         self._is_draining = False
         self._welcome = welcome
-        self._policies = policies or (welcome.policy,)
+        self._policies = policies or (welcome.info.name,)
         self._fit = Fit(
-            schema=welcome.schema, spec=welcome.action_spec, expected_ns=expected_ns, tasks=welcome.tasks
+            schema=welcome.info.schema,
+            spec=welcome.info.action_spec,
+            expected_ns=expected_ns,
+            tasks=welcome.info.tasks,
         )
         self._clients: dict[bytes, _Client] = {}
         self._line = RequestQueue()
@@ -329,7 +332,7 @@ class ServerSession:
             self.ignored[f"refused: {refused.code.value}"] += 1
             self._reply(peer, received, refused)
             return
-        answers = SentAnswers(self._welcome.action_spec)
+        answers = SentAnswers(self._welcome.info.action_spec)
         idle_ns = now_ns + NEW_NS
         self._clients[peer] = _Client(received.client_id, received.session, now_ns, idle_ns, answers)
         self._wake_by(now_ns + SILENCE_NS)
@@ -340,14 +343,14 @@ class ServerSession:
         if key is not None and hello.robot != key:
             reason = f"this is the key of robot {key!r}, not of {hello.robot!r}"
             return Refused(code=RefusalCode.KEY, reason=reason[:MAX_REASON])
-        if hello.policy != self._welcome.policy and (hello.policy or len(self._policies) > 1):
+        if hello.policy != self._welcome.info.name and (hello.policy or len(self._policies) > 1):
             asked = f"no policy {hello.policy!r}" if hello.policy else "more than one policy: name yours"
             reason = f"this server has {asked}; it has {', '.join(self._policies)}"
             return Refused(code=RefusalCode.POLICY, reason=reason[:MAX_REASON])
-        differences = mismatches(robot=hello.schema, policy=self._welcome.schema)
+        differences = mismatches(robot=hello.schema, policy=self._welcome.info.schema)
         if not differences:
             return None
-        names = f"robot {hello.robot!r} does not fit policy {self._welcome.policy!r}: "
+        names = f"robot {hello.robot!r} does not fit policy {self._welcome.info.name!r}: "
         return Refused(code=RefusalCode.SCHEMA, reason=(names + "; ".join(differences))[:MAX_REASON])
 
     def _has_place(self, now_ns: int) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from robot_runtime.core.method.sampler_parts import ClampedPrefix
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.schema import Schema, mismatches
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
@@ -19,13 +19,15 @@ class Learner:
         SchemaMismatchError: it needs something else.
         InvalidValueError: it cannot go on from committed rows.
         """
-        wrong = mismatches(robot=robot, policy=policy.schema)
+        wrong = mismatches(robot=robot, policy=policy.info.schema)
         if wrong:
-            raise SchemaMismatchError(f"policy {policy.name!r} cannot drive this robot: " + "; ".join(wrong))
-        if ClampedPrefix not in policy.samplers:
+            raise SchemaMismatchError(
+                f"policy {policy.info.name!r} cannot drive this robot: " + "; ".join(wrong)
+            )
+        if ClampedPrefix not in policy.info.capabilities.samplers:
             raise InvalidValueError(
-                f"policy {policy.name!r} was not trained to go on from committed rows, and a learner has to "
-                "(recipe prefix, or mixed-schedule)"
+                f"policy {policy.info.name!r} was not trained to go on from committed rows, and a learner "
+                "has to (recipe prefix, or mixed-schedule)"
             )
         self._policy = policy
         self._rng = np.random.default_rng(seed)
@@ -34,12 +36,16 @@ class Learner:
         self, observation: Observation, committed: Float[np.ndarray, "d D"] | None = None
     ) -> Float[np.ndarray, "32 D"]:
         """As `Expert.plan`; more committed rows than it was trained for are planned anew."""
-        d = 0 if committed is None else min(len(committed), self._policy.max_inference_delay)
-        blocks = self._policy.infer(
-            observation,
+        d = (
+            0
+            if committed is None
+            else min(len(committed), self._policy.info.capabilities.max_inference_delay)
+        )
+        request = ChunkRequest(
+            observation=observation,
             prev_action_chunk=committed,
             inference_delay=d,
             sampler=ClampedPrefix(),
             seed=int(self._rng.integers(2**31)),
         )
-        return np.concatenate([np.array(rows) for rows in blocks])
+        return np.concatenate([np.array(rows) for rows in self._policy.infer(request)])

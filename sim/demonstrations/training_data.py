@@ -107,7 +107,7 @@ def by_estimates(
     told = with_estimates(demonstrations, estimator)
     schema = estimated_schema(task.schema, estimator)
     start = init
-    if init is not None and init.schema.environment_state_dim != schema.environment_state_dim:
+    if init is not None and init.info.schema.environment_state_dim != schema.environment_state_dim:
         start = behind_estimator(init, told, schema)
     if more:
         recorded, points = [d.observation for d in demonstrations], estimator.network.config.points

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from robot_runtime.core.env import EnvInfo, EnvStep
-from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec, JointPosition, Numbers
 from robot_runtime.core.values.schema import Schema
 
@@ -52,26 +52,24 @@ class Point:
 class NumbersPolicy:
     """What a function of the numbers of the state says: (H, D)."""
 
-    name, tasks, samplers, max_inference_delay, recipe = "numbers", (), (ConstantSchedule,), 0, ""
-    roll_forward = execution_horizon = None
-
     def __init__(self, function, fields, *, num_state, horizon=HORIZON, dt_ns=100_000_000, **spec) -> None:
         self._function = function
-        self.action_spec = ActionSpec(fields=fields, horizon=horizon, dt_ns=dt_ns, **spec)
+        action_spec = ActionSpec(fields=fields, horizon=horizon, dt_ns=dt_ns, **spec)
         joints = sum(f.dim for f in fields if isinstance(f, JointPosition))
-        self.schema = Schema(
+        schema = Schema(
             action_fields=fields,
             environment_state_dim=num_state,
             num_joints=joints,
             has_gripper=False,
             has_base=False,
         )
+        self.info = PolicyInfo(name="numbers", action_spec=action_spec, schema=schema)
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         return np.array(self._function(numbers), dtype=float)
 
-    def infer(self, observation, **kwargs):
-        yield self.rows(observation.environment_state)
+    def infer(self, request):
+        yield self.rows(request.observation.environment_state)
 
 
 def goal_policy(*, is_held: bool = True, pause_s: float = 0.0, **spec) -> NumbersPolicy:

@@ -14,7 +14,7 @@ from policies.flow.recipes import Prefix
 from policies.load import load_policy, policy_names
 from policies.shipped import shipped_checkpoints
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.policy import capabilities_of
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.errors import CheckpointError, UnknownNameError
 from tests.policies.toy import SCHEMA, SPEC, TASK, make_observation
 
@@ -29,11 +29,16 @@ def test_a_loaded_checkpoint_answers_bit_for_bit_like_the_trained_one(
     toy_policy: FlowPolicy, folder: Path
 ) -> None:
     loaded = load_policy(folder)
-    assert (loaded.name, loaded.schema, loaded.action_spec, loaded.tasks) == ("toy", SCHEMA, SPEC, (TASK,))
+    info = loaded.info
+    assert (info.name, info.schema, info.action_spec, info.tasks) == ("toy", SCHEMA, SPEC, (TASK,))
     for seed in range(3):
         observation = make_observation(seed)
-        ours = next(toy_policy.infer(observation, sampler=ConstantSchedule(), seed=seed))
-        theirs = next(loaded.infer(observation, sampler=ConstantSchedule(), seed=seed))
+        ours = next(
+            toy_policy.infer(ChunkRequest(observation=observation, sampler=ConstantSchedule(), seed=seed))
+        )
+        theirs = next(
+            loaded.infer(ChunkRequest(observation=observation, sampler=ConstantSchedule(), seed=seed))
+        )
         assert np.array_equal(ours, theirs)
 
 
@@ -64,9 +69,15 @@ def rewrite_config(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def says(folder: Path, **capabilities: object) -> dict:
+    """What a configuration says of its policy, but for that."""
+    policy = json.loads((folder / "config.json").read_text())["policy"]
+    return {"policy": policy | {"capabilities": policy["capabilities"] | capabilities}}
+
+
 def test_another_format_is_refused_with_both_numbers(folder: Path) -> None:
     rewrite_config(folder, format=99)
-    with pytest.raises(CheckpointError, match="expected checkpoint format 1, found 99"):
+    with pytest.raises(CheckpointError, match="expected checkpoint format 1 or 2, found 99"):
         load(folder)
 
 
@@ -79,6 +90,12 @@ def test_weights_of_another_network_do_not_fit_the_configuration(folder: Path) -
 
 def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
+    policy = config["policy"]
+    spec, schema = policy["action_spec"], policy["schema"]
+
+    def of(**changes: object) -> dict:
+        return {"policy": policy | changes}
+
     for changes, words in (
         ({"num_steps": -1}, "num_steps is a whole number from 1 to 256, got -1"),
         ({"num_steps": 10**9}, "num_steps is a whole number from 1 to 256"),
@@ -86,15 +103,15 @@ def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(f
         ({"model": config["model"] | {"width": 65536}}, "too small for the network|do not fit together"),
         ({"model": config["model"] | {"num_layers": 2**30}}, "num_layers lies in 0..256"),
         ({"model": config["model"] | {"width": "128"}}, "Expected `int`, got `str`"),
-        ({"action_spec": config["action_spec"] | {"horizon": 2**30}}, "do not fit together"),
-        ({"schema": config["schema"] | {"cameras": {"eye": [10**9, 1]}}}, "do not fit together"),
-        ({"schema": config["schema"] | {"cameras": 7}}, "cameras are an object of names and sizes, got 7"),
-        ({"schema": config["schema"] | {"num_joints": -7}}, "do not fit together"),
-        ({"tasks": "abc"}, "tasks is a list of texts"),
-        ({"tasks": ["a", "b"]}, "columns, rows, tasks or fields differ"),
+        (of(action_spec=spec | {"horizon": 2**30}), "do not fit together"),
+        (of(schema=schema | {"cameras": {"eye": [10**9, 1]}}), "do not fit together"),
+        (of(schema=schema | {"cameras": 7}), "cameras are an object of names and sizes, got 7"),
+        (of(schema=schema | {"num_joints": -7}), "do not fit together"),
+        (of(tasks="abc"), "Expected `array`, got `str`"),
+        (of(tasks=["a", "b"]), "columns, rows or tasks differ"),
         ({"recipe": {"name": "prefix", "max_delay": -1}}, "max_delay lies in 0..65536, got -1"),
         ({"recipe": {"name": "prefix", "max_delay": "x"}}, "Expected `int`"),
-        ({"execution_horizon": True}, "rows, or none, got True"),
+        (says(folder, execution_horizon=True), "rows, or none, got True"),
     ):
         (folder / "config.json").write_text(json.dumps(config | changes))
         with pytest.raises(CheckpointError, match=words):
@@ -119,17 +136,49 @@ def test_weights_and_statistics_that_are_not_finite_are_refused(folder: Path, na
 
 
 def test_a_checkpoint_says_how_often_it_is_best_asked(folder: Path) -> None:
-    assert capabilities_of(load_policy(folder)).execution_horizon is None
-    rewrite_config(folder, execution_horizon=3)
-    assert capabilities_of(load_policy(folder)).execution_horizon == 3
+    assert load_policy(folder).info.capabilities.execution_horizon is None
+    rewrite_config(folder, **says(folder, execution_horizon=3))
+    assert load_policy(folder).info.capabilities.execution_horizon == 3
     save(load(folder), folder)
-    assert load(folder).execution_horizon == 3
+    assert load(folder).info.capabilities.execution_horizon == 3
     assert "every 3 rows" in (folder / "README.md").read_text()
+
+
+def test_a_file_of_format_1_loads_as_what_it_always_was(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    policy, can = config.pop("policy"), load(folder).info
+    older = config | {
+        "format": 1,
+        "name": policy["name"],
+        "schema": policy["schema"] | {"action_fields": policy["action_spec"]["fields"]},
+        "action_spec": policy["action_spec"],
+        "tasks": policy["tasks"],
+        "execution_horizon": None,
+    }
+    (folder / "config.json").write_text(json.dumps(older))
+    assert load(folder).info == can
+    (folder / "config.json").write_text(json.dumps(older | {"execution_horizon": SPEC.horizon + 1}))
+    with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", shipped_checkpoints())
+def test_a_shipped_checkpoint_says_the_same_in_both_formats(name: str, tmp_path: Path) -> None:
+    shipped = load(name)
+    save(shipped, tmp_path)
+    again = load(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["format"] == 2
+    assert again.info == shipped.info
+    assert (again.recipe, again.num_steps, again.training) == (
+        shipped.recipe,
+        shipped.num_steps,
+        shipped.training,
+    )
 
 
 @pytest.mark.parametrize("rows", [0, SPEC.horizon + 1, "often", 2.0])
 def test_a_checkpoint_cannot_want_to_be_asked_after_more_rows_than_it_has(folder: Path, rows: object) -> None:
-    rewrite_config(folder, execution_horizon=rows)
+    rewrite_config(folder, **says(folder, execution_horizon=rows))
     with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none, got {rows!r}"):
         load(folder)
 
@@ -148,14 +197,14 @@ def test_weights_are_stored_as_float32(folder: Path) -> None:
 
 def test_every_shipped_checkpoint_loads() -> None:
     for name in shipped_checkpoints():
-        assert load_policy(name).name == name
+        assert load_policy(name).info.name == name
 
 
 def test_shipped_policies_that_see_come_with_their_eyes() -> None:
     seeing = [name for name in shipped_checkpoints() if name.endswith("-seeing")]
     assert seeing
     for name in seeing:
-        assert load_policy(name).schema.cameras == {"chest": (96, 96), "wrist": (96, 96)}
+        assert load_policy(name).info.schema.cameras == {"chest": (96, 96), "wrist": (96, 96)}
 
 
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:

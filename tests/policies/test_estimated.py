@@ -13,6 +13,7 @@ from policies.flow.policy import FlowPolicy
 from policies.vision.estimator import scene_numbers
 from policies.vision.finetune import NUM_ALIKE, behind_estimator, with_errors
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
 from sim.scene.world import World
@@ -49,21 +50,23 @@ def as_told(seen: Observation, deviations: float) -> Observation:
 
 
 def test_deviations_have_no_effect_on_a_policy_that_was_told_the_scene_until_it_is_trained(told):
-    schema = replace(told.schema, environment_state_dim=NUM)
+    schema = replace(told.info.schema, environment_state_dim=NUM)
     seen = [looked(seed) for seed in range(3)]
     behind = behind_estimator(told, [demonstration(as_told(o, -5.0)) for o in seen], schema)
     assert behind.model_config.state_dim == told.model_config.state_dim + NUM // 2
     for o in seen:
-        (rows,) = FlowPolicy(told).infer(o, sampler=ConstantSchedule(), seed=1)
+        (rows,) = FlowPolicy(told).infer(ChunkRequest(observation=o, sampler=ConstantSchedule(), seed=1))
         for deviation in (-7.0, -1.0):
-            (same,) = FlowPolicy(behind).infer(as_told(o, deviation), sampler=ConstantSchedule(), seed=1)
+            (same,) = FlowPolicy(behind).infer(
+                ChunkRequest(observation=as_told(o, deviation), sampler=ConstantSchedule(), seed=1)
+            )
             np.testing.assert_allclose(same, rows, atol=1e-5)
 
 
 def test_a_policy_that_was_told_another_scene_is_refused(told):
     seen = [demonstration(as_told(looked(0), -5.0))]
     with pytest.raises(InvalidValueError, match=r"'drawer' is told 42 numbers.* one that is told 47"):
-        behind_estimator(load("drawer"), seen, replace(told.schema, environment_state_dim=NUM))
+        behind_estimator(load("drawer"), seen, replace(told.info.schema, environment_state_dim=NUM))
 
 
 def test_what_was_not_recorded_is_told_as_wrongly_as_what_is_most_like_it():

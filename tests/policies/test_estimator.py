@@ -22,11 +22,12 @@ from policies.vision.finetune import estimated_schema, with_estimates
 from policies.vision.network import EstimatorConfig, SceneEstimator, as_recorded
 from policies.vision.train import EstimatorTrainConfig, nll, train_estimator
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose, GripperWidth
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
 
 SIZE = (24, 24)
@@ -229,12 +230,14 @@ def test_the_likelihood_is_least_where_the_deviation_is_the_error():
 
 def test_a_policy_goes_by_sight_to_where_the_dot_is(folder):
     policy = load_policy(folder)
-    assert policy.schema.cameras == EYES
-    assert policy.schema.environment_state_dim == 0
+    assert policy.info.schema.cameras == EYES
+    assert policy.info.schema.environment_state_dim == 0
     goals, ends = [], []
     for seed in range(3001, 3080, 2):
         seen = structs.replace(observation(seed), environment_state=np.zeros(0))
-        rows = np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=seed)))
+        rows = np.concatenate(
+            list(policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=seed)))
+        )
         goals.append(observation(seed).environment_state[:2])
         ends.append(rows[-1, :2])
     assert np.corrcoef(np.ravel(goals), np.ravel(ends))[0, 1] > 0.8
@@ -248,21 +251,33 @@ def test_the_model_card_says_through_what_it_sees(folder):
 
 def test_batches_change_nothing(folder):
     policy = load_policy(folder)
-    requests = [InferenceRequest(observation=observation(i), seed=i) for i in range(5)]
-    for request, answer in zip(requests, answers(policy, requests, sampler=ConstantSchedule()), strict=True):
-        alone = list(policy.infer(request.observation, sampler=ConstantSchedule(), seed=request.seed))
+    requests = [ChunkRequest(observation=observation(i), seed=i) for i in range(5)]
+    for request, answer in zip(requests, answers(policy, requests), strict=True):
+        alone = list(
+            policy.infer(
+                ChunkRequest(observation=request.observation, sampler=ConstantSchedule(), seed=request.seed)
+            )
+        )
         np.testing.assert_allclose(answer.rows, np.concatenate(alone), atol=1e-4)
-    assert answers(policy, [], sampler=ConstantSchedule()) == []
+    assert answers(policy, []) == []
 
 
 def test_a_picture_that_is_missing_or_of_another_size_is_refused_by_name(folder):
     policy = load_policy(folder)
     blind = structs.replace(observation(1), images={})
     with pytest.raises(ValueError, match="picture of camera 'eye', there are none"):
-        list(policy.infer(blind, sampler=ConstantSchedule(), seed=0))
+        list(policy.infer(ChunkRequest(observation=blind, sampler=ConstantSchedule(), seed=0)))
     large = {**observation(1).images, "eye": Image(t_ns=1, pixels=np.zeros((48, 48, 3), np.uint8))}
     with pytest.raises(ValueError, match=r"pictures of \(24, 24\) pixels, 'eye' has \(48, 48\)"):
-        list(policy.infer(structs.replace(observation(1), images=large), sampler=ConstantSchedule(), seed=0))
+        list(
+            policy.infer(
+                ChunkRequest(
+                    observation=structs.replace(observation(1), images=large),
+                    sampler=ConstantSchedule(),
+                    seed=0,
+                )
+            )
+        )
 
 
 def test_an_estimator_that_does_not_fit_or_is_damaged_says_so(folder, tmp_path):
@@ -283,8 +298,8 @@ def test_a_robot_may_know_more_of_the_scene_than_a_policy_that_sees_it(folder):
     from robot_runtime.core.values.schema import mismatches
 
     policy = load_policy(folder)
-    assert mismatches(robot=SCHEMA, policy=policy.schema) == []
-    assert mismatches(robot=replace(SCHEMA, cameras={}), policy=policy.schema)
+    assert mismatches(robot=SCHEMA, policy=policy.info.schema) == []
+    assert mismatches(robot=replace(SCHEMA, cameras={}), policy=policy.info.schema)
 
 
 def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change():

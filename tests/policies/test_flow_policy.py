@@ -19,7 +19,7 @@ from robot_runtime.core.method.sampler_parts import (
     SamplerPart,
     contrasts,
 )
-from robot_runtime.core.policy import InferenceRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.state import Observation
 from tests.policies.toy import SPEC, infer, make_observation, rows_past, side_of, train_toy
 
@@ -67,7 +67,9 @@ def test_the_seed_decides_the_rows(toy_policy: FlowPolicy) -> None:
 
 def test_inference_leaves_torch_as_it_was(toy_policy: FlowPolicy) -> None:
     before = torch.get_rng_state()
-    blocks = toy_policy.infer(make_observation(0), sampler=ConstantSchedule(), seed=0)
+    blocks = toy_policy.infer(
+        ChunkRequest(observation=make_observation(0), sampler=ConstantSchedule(), seed=0)
+    )
     next(blocks)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.is_inference_mode_enabled()
@@ -85,11 +87,13 @@ def test_samplers_that_need_no_training_keep_to_the_way_that_was_planned(
         observation = make_observation(seed)
         planned = rows_past(observation, side)[:6]
         blocks = toy_policy.infer(
-            observation,
-            prev_action_chunk=planned,
-            inference_delay=0 if isinstance(part, ConstantSchedule) else 2,
-            sampler=part,
-            seed=seed,
+            ChunkRequest(
+                observation=observation,
+                prev_action_chunk=planned,
+                inference_delay=0 if isinstance(part, ConstantSchedule) else 2,
+                sampler=part,
+                seed=seed,
+            )
         )
         return side * side_of(next(blocks), observation) > 0.5
 
@@ -168,9 +172,9 @@ def test_a_policy_comes_by_after_every_step_so_that_whoever_waits_can_give_up(
     toy_folder: Path, part: SamplerPart
 ) -> None:
     policy = FlowPolicy(load(toy_folder), weak=load(toy_folder))
-    request = InferenceRequest(observation=make_observation(0), seed=0)
+    request = ChunkRequest(observation=make_observation(0), sampler=part)
     evaluations = [0]
-    for new in policy.infer_batch([request], sampler=part):
+    for new in policy.infer_batch([request]):
         evaluations.append(policy.num_evaluations)
         assert all(len(rows) in (0, SPEC.horizon) for rows in new.rows)
     assert max(np.diff(evaluations)) <= 2 * 3  # a step of three samples, and one of the weaker checkpoint's
@@ -189,7 +193,7 @@ def test_more_committed_rows_than_trained_for_are_kept_and_reported_once(
     toy_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = FlowPolicy(load(toy_folder))
-    assert policy.max_inference_delay == 4
+    assert policy.info.capabilities.max_inference_delay == 4
     prefix = rows_past(make_observation(0), 1)[:6]
     for _ in range(2):
         rows = infer(policy, make_observation(0), prefix=prefix)
@@ -231,7 +235,9 @@ def test_an_observation_that_does_not_fit_is_refused_in_words(
     toy_policy: FlowPolicy, spoil: Callable[[Observation], Observation], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        toy_policy.infer(spoil(make_observation(0)), sampler=ConstantSchedule(), seed=0)
+        toy_policy.infer(
+            ChunkRequest(observation=spoil(make_observation(0)), sampler=ConstantSchedule(), seed=0)
+        )
 
 
 @pytest.mark.parametrize(

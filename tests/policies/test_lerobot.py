@@ -9,15 +9,18 @@ import pinocchio as pin
 import pytest
 import torch
 
+from policies.files import METADATA
 from policies.flow.features import FeatureConfig
 from policies.lerobot.metadata import PolicyMetadata
-from policies.load import SIDECAR, load_policy
+from policies.load import load_policy
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
-from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, BasePose, EndEffectorPose, GripperWidth, Reference
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
@@ -65,14 +68,16 @@ def trained(request, tmp_path_factory) -> tuple[Path, list[float]]:
 
 
 def ask(policy, seen: Observation, *, seed: int = 0) -> np.ndarray:
-    return np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=seed)))
+    return np.concatenate(
+        list(policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=seed)))
+    )
 
 
 def test_it_learns_and_is_served_as_any_policy(trained):
     folder, losses = trained
     assert losses[-1] < 0.9 * losses[5]
     policy = load_policy(folder)
-    assert (policy.schema, policy.action_spec, policy.tasks) == (SCHEMA, SPEC, ("go there",))
+    assert (policy.info.schema, policy.info.action_spec, policy.info.tasks) == (SCHEMA, SPEC, ("go there",))
     rows = ask(policy, observation(300))
     assert rows.shape == (SPEC.horizon, SPEC.dim)
     assert np.isfinite(rows).all()
@@ -95,13 +100,13 @@ def test_rows_count_from_where_the_robot_is(trained):
 
 def test_batches_change_nothing_and_seeds_decide(trained):
     policy = load_policy(trained[0])
-    requests = [InferenceRequest(observation=observation(i), seed=i) for i in range(5)]
-    together = answers(policy, requests, sampler=ConstantSchedule())
+    requests = [ChunkRequest(observation=observation(i), seed=i) for i in range(5)]
+    together = answers(policy, requests)
     for request, answer in zip(requests, together, strict=True):
         np.testing.assert_allclose(
             answer.rows, ask(policy, request.observation, seed=request.seed), atol=1e-5
         )
-    assert policy.num_evaluations == 10 * (10 if "diffusion" in policy.name else 1)
+    assert policy.num_evaluations == 10 * (10 if "diffusion" in policy.info.name else 1)
     torch.manual_seed(3)
     again = ask(policy, observation(0), seed=0)
     np.testing.assert_array_equal(again, ask(policy, observation(0), seed=0))
@@ -110,25 +115,30 @@ def test_batches_change_nothing_and_seeds_decide(trained):
 def test_committed_rows_are_refused(trained):
     policy = load_policy(trained[0])
     with pytest.raises(InvalidValueError, match="knows no committed rows"):
-        list(policy.infer(observation(0), sampler=ClampedPrefix(), seed=0))
+        list(policy.infer(ChunkRequest(observation=observation(0), sampler=ClampedPrefix(), seed=0)))
 
 
 def test_its_description_may_say_how_often_it_is_best_asked(trained, tmp_path):
     policy = load_policy(trained[0])
-    assert policy.execution_horizon is None
-    replace(PolicyMetadata.load(trained[0]), execution_horizon=3).save(tmp_path)
-    assert PolicyMetadata.load(tmp_path).execution_horizon == 3
-    replace(PolicyMetadata.load(trained[0]), execution_horizon=SPEC.horizon + 1).save(tmp_path)
+    assert policy.info.capabilities.execution_horizon is None
+    said = PolicyMetadata.load(trained[0])
+    info = replace(said.info, capabilities=Capabilities(execution_horizon=3))
+    replace(said, info=info).save(tmp_path)
+    assert PolicyMetadata.load(tmp_path).info.capabilities.execution_horizon == 3
+    text = (tmp_path / METADATA).read_text()
+    (tmp_path / METADATA).write_text(
+        text.replace('"execution_horizon": 3', f'"execution_horizon": {SPEC.horizon + 1}')
+    )
     with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none, got {SPEC.horizon + 1}"):
         PolicyMetadata.load(tmp_path)
 
 
 def test_a_folder_without_weights_or_with_a_broken_description_says_so(trained, tmp_path):
-    (tmp_path / SIDECAR).write_text("{}")
+    (tmp_path / METADATA).write_text("{}")
     with pytest.raises(CheckpointError, match="does not describe a LeRobot policy"):
         load_policy(tmp_path)
-    (tmp_path / SIDECAR).write_text((trained[0] / SIDECAR).read_text())
-    assert json.loads((tmp_path / SIDECAR).read_text())
+    (tmp_path / METADATA).write_text((trained[0] / METADATA).read_text())
+    assert json.loads((tmp_path / METADATA).read_text())
     with pytest.raises(CheckpointError, match=r"has no config\.json"):
         load_policy(tmp_path)
 

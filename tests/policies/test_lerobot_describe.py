@@ -11,7 +11,7 @@ from policies.load import load_policy
 from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.method.splice_parts import TemporalEnsembling
-from robot_runtime.core.policy import capabilities_of
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies import test_lerobot_types as types
 from tests.policies.test_lerobot_types import described, observation
@@ -66,7 +66,7 @@ def test_what_is_said_beside_a_dataset_may_not_contradict_it(act: Path, tmp_path
     with pytest.raises(InvalidValueError, match=words):
         told(act, data, **more)
     sidecar = told(act, data, num_joints=2, has_gripper=True, fps=30.0)
-    assert sidecar.action_spec.dt_ns == 33_333_333
+    assert sidecar.info.action_spec.dt_ns == 33_333_333
 
 
 def test_names_in_another_order_are_refused_also_where_joints_are_said(act: Path, tmp_path: Path):
@@ -112,7 +112,7 @@ def test_a_gripper_closes_where_its_convention_says(act: Path, tmp_path: Path, c
     seen = observation(policy, 1)
     seen = structs.replace(seen, state=structs.replace(seen.state, gripper_width=0.08))
     assert policy._sidecar.seen([seen])["observation.state"][0, 2].item() == pytest.approx(opened)
-    (rows,) = policy.infer(seen, sampler=ConstantSchedule(), seed=0)
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
     theirs = policy.predict([seen], [0])[0]
     np.testing.assert_allclose(rows[:, 2], 0.08 * (theirs[:, 2] - closed) / (opened - closed), atol=1e-6)
 
@@ -129,7 +129,7 @@ def test_pictures_whose_channels_come_first_have_the_size_that_lerobot_reads(act
     wrist = info["features"]["observation.images.wrist"]
     wrist |= {"shape": [3, 96, 96], "names": ["channels", "height", "width"]}
     (data / "meta" / "info.json").write_text(json.dumps(info))
-    assert told(act, data).schema.cameras == {"wrist": (96, 96)}
+    assert told(act, data).info.schema.cameras == {"wrist": (96, 96)}
 
 
 @pytest.mark.parametrize("fps", [0, -30, 1e-12, 1e12])
@@ -150,7 +150,7 @@ def test_a_part_that_is_moved_is_a_part_of_the_robot_though_the_state_does_not_t
     act: Path, tmp_path: Path
 ):
     state = ["joint_0", "joint_velocity_0", "joint_velocity_1"]
-    schema = told(act, dataset(tmp_path, state, OURS)).schema
+    schema = told(act, dataset(tmp_path, state, OURS)).info.schema
     assert (schema.num_joints, schema.has_gripper, schema.has_base) == (2, True, False)
 
 
@@ -160,9 +160,11 @@ def test_a_camera_that_was_renamed_for_training_has_the_name_of_the_robots(tmp_p
     steps["steps"][0]["config"] = {"rename_map": {"observation.images.hand": "observation.images.wrist"}}
     (folder / "policy_preprocessor.json").write_text(json.dumps(steps))
     sidecar = told(folder, dataset(tmp_path, OURS, OURS, cameras={"hand": (96, 96)}))
-    assert sidecar.schema.cameras == {"hand": (96, 96)}
+    assert sidecar.info.schema.cameras == {"hand": (96, 96)}
     policy = load_policy(folder)
-    (rows,) = policy.infer(observation(policy, 1), sampler=ConstantSchedule(), seed=0)
+    (rows,) = policy.infer(
+        ChunkRequest(observation=observation(policy, 1), sampler=ConstantSchedule(), seed=0)
+    )
     assert np.isfinite(rows).all()
 
 
@@ -175,7 +177,7 @@ def test_names_that_name_nothing_are_refused(act: Path, tmp_path: Path, names):
 def test_acts_temporal_ensembling_is_the_method_it_is_run_by_unless_told_otherwise(tmp_path, monkeypatch):
     folder = save(tmp_path, monkeypatch, temporal_ensemble_coeff=0.03, n_action_steps=1)
     told(folder, dataset(tmp_path, OURS, OURS))
-    choice = default_for(Default(), capabilities_of(load_policy(folder)))
+    choice = default_for(Default(), load_policy(folder).info.capabilities)
     assert choice.name == "temporal-ensembling"
     assert choice.method.blend == TemporalEnsembling(m=0.03)
 
@@ -184,7 +186,7 @@ def test_as_many_rows_are_run_as_lerobots_own_loop_runs(tmp_path: Path, monkeypa
     folder = save(tmp_path, monkeypatch, n_action_steps=4)
     told(folder, dataset(tmp_path, OURS, OURS))
     policy = load_policy(folder)
-    assert (policy.action_spec.horizon, policy.execution_horizon) == (6, 4)
+    assert (policy.info.action_spec.horizon, policy.info.capabilities.execution_horizon) == (6, 4)
 
 
 def test_a_policy_that_looks_at_several_observations_is_refused_with_the_reason(tmp_path: Path, monkeypatch):

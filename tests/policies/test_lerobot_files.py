@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from policies.files import METADATA
 from policies.lerobot.files import AFTER, BEFORE, CONFIG, WEIGHTS, checked_config
-from policies.load import SIDECAR, load_policy
+from policies.load import load_policy
 from robot_runtime.errors import CheckpointError
 from tests.policies.test_lerobot_types import described, save
 
@@ -48,7 +49,7 @@ def test_a_step_that_names_a_class_is_refused_and_its_command_is_not_run(folder:
     change_step(folder, BEFORE, 0, {"registry_name": "device_processor"} | step)
     with pytest.raises(CheckpointError, match="a step has a registry_name"):
         load_policy(folder)
-    (folder / SIDECAR).unlink()
+    (folder / METADATA).unlink()
     with pytest.raises(CheckpointError, match="a step has a registry_name"):
         described(folder)
     assert not marker.exists()
@@ -120,7 +121,7 @@ def test_a_folder_of_an_older_lerobot_is_told_how_to_become_one_of_today(folder:
 
 
 def test_a_configuration_nested_200_000_deep_is_a_sentence(folder: Path):
-    for file in (CONFIG, BEFORE, SIDECAR):
+    for file in (CONFIG, BEFORE, METADATA):
         text = (folder / file).read_text()
         (folder / file).write_text('{"a": ' * 200_000 + "1" + "}" * 200_000)
         with pytest.raises(CheckpointError, match="nested deeper than"):
@@ -130,7 +131,7 @@ def test_a_configuration_nested_200_000_deep_is_a_sentence(folder: Path):
 
 @pytest.mark.parametrize("text", ["", "[]", "nul", '{"a": NaN}', '{"a": 1e400}', "\x00\xff", '{"a": 1e300}'])
 def test_files_that_are_no_json_within_bounds_are_a_sentence(folder: Path, text: str):
-    for file in (CONFIG, BEFORE, AFTER, SIDECAR):
+    for file in (CONFIG, BEFORE, AFTER, METADATA):
         kept = (folder / file).read_text()
         (folder / file).write_bytes(text.encode("latin1"))
         with pytest.raises(CheckpointError, match=file):
@@ -190,42 +191,56 @@ def test_what_training_has_normalised_has_statistics_of_its_size(folder: Path):
         load_policy(folder)
 
 
+def can(**values: object) -> dict:
+    return {"policy": {"capabilities": values}}
+
+
+def change_metadata(folder: Path, changes: dict) -> None:
+    data = json.loads((folder / METADATA).read_text())
+    (folder / METADATA).write_text(json.dumps(merged(data, changes)))
+
+
+def merged(old: dict, new: dict) -> dict:
+    both = {k: merged(old[k], v) if isinstance(v, dict) and k in old and v else v for k, v in new.items()}
+    return old | both
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"action_spec": {"fields": [], "horizon": 6, "dt_ns": 1}}, "does not describe"),
-        ({"max_inference_delay": 9}, "max_inference_delay is a whole number from 0 to 5, got 9"),
+        ({"policy": {"action_spec": {"fields": [], "horizon": 6, "dt_ns": 1}}}, "does not describe"),
+        (can(max_inference_delay=9), "has max_inference_delay 9; expected 0 to 6"),
         ({"joint_unit_rad": 0}, "a scale is finite and not 0"),
         ({"gripper_action": {"scale": 0.0, "offset": 0.0}}, "a scale is finite and not 0"),
-        ({"trained_for": ["Telepathy"]}, "there is no sampler part 'Telepathy'"),
-        ({"trained_for": ["ClampedPrefix"]}, "act is none, and knows no committed rows"),
-        ({"gripper_acton": {"scale": 0.08}}, "there is no 'gripper_acton', but schema, "),
+        (can(samplers=["Telepathy"]), "Invalid enum value 'Telepathy'"),
+        (can(samplers=["ClampedPrefix"]), "act is none, and knows no committed rows"),
+        ({"gripper_acton": {"scale": 0.08}}, "there is no 'gripper_acton', but state_names, "),
         ({"joint_unit_rad": -1.0}, "joint_unit_rad is above 0"),
         ({"state_names": ["joint_0", "joint_1", "effort"]}, "the policy needs effort; the state has joint_0"),
         ({"state_names": ["joint_0", "joint_1", "base_vx"]}, "the policy needs base_vx"),
         ({"state_names": ["joint_0", "joint_0", "gripper_width"]}, "has a name twice"),
         ({"features": {}}, "says numbers of the state: 14; the policy has 3"),
-        ({"tasks": "any"}, "tasks is a list of texts"),
-        ({"task": []}, "there is no 'task', but schema, action_spec, state_names"),
+        ({"policy": {"tasks": "any"}}, "Expected `array`, got `str` - at `\\$.tasks`"),
+        ({"task": []}, "there is no 'task', but state_names, features"),
         ({"state_names": ["joint_0", "joint_1"]}, "says numbers of the state: 2; the policy has 3"),
     ],
 )
 def test_a_sidecar_that_says_what_cannot_be_is_refused(folder: Path, values: dict, words: str):
-    change(folder, SIDECAR, **values)
+    change_metadata(folder, values)
     with pytest.raises(CheckpointError, match=words):
         load_policy(folder)
 
 
 def test_a_horizon_or_cameras_that_the_policy_has_not_are_refused(folder: Path):
-    data = json.loads((folder / SIDECAR).read_text())
+    data = json.loads((folder / METADATA).read_text())
     for part, key, value, words in (
         ("action_spec", "horizon", 50, "says rows of a chunk: 50; the policy has 6"),
         ("schema", "cameras", {"chest": [96, 96]}, "says cameras: "),
     ):
-        change(folder, SIDECAR, **{part: data[part] | {key: value}})
+        change_metadata(folder, {"policy": {part: {key: value}}})
         with pytest.raises(CheckpointError, match=words):
             load_policy(folder)
-        (folder / SIDECAR).write_text(json.dumps(data))
+        (folder / METADATA).write_text(json.dumps(data))
 
 
 def test_a_sound_folder_passes(sound: Path):

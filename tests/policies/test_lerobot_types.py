@@ -10,14 +10,16 @@ import pytest
 import torch
 from msgspec import structs
 
+from policies.files import METADATA
 from policies.lerobot.random import NARROW, save_smolvlm
-from policies.load import SIDECAR, load_policy, local_folder
+from policies.load import load_policy, local_folder
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.evaluation.delay import answers
 from robot_runtime.robot.recorder import Recording
 from tests.policies.tiny_vla import TASK
 
@@ -122,18 +124,18 @@ def observation(policy, seed: int) -> Observation:
     pixels = rng.integers(0, 255, (96, 96, 3), np.uint8)
     return Observation(
         state=RobotState(t_ns=1, q=q, dq=np.zeros(2), gripper_width=width),
-        images={name: Image(t_ns=1, pixels=pixels) for name in policy.schema.cameras},
-        environment_state=rng.uniform(-1.0, 1.0, policy.schema.environment_state_dim),
+        images={name: Image(t_ns=1, pixels=pixels) for name in policy.info.schema.cameras},
+        environment_state=rng.uniform(-1.0, 1.0, policy.info.schema.environment_state_dim),
         task=TASK,
     )
 
 
 def test_what_it_needs_and_gives_is_read_from_its_own_files(folder: Path):
     policy = load_policy(folder)
-    assert policy.action_spec.fields == (JointPosition(2), GripperWidth())
-    assert policy.action_spec.horizon == 6
-    assert policy.action_spec.dt_ns == 50_000_000
-    seen = (policy.schema.cameras, policy.schema.environment_state_dim)
+    assert policy.info.action_spec.fields == (JointPosition(2), GripperWidth())
+    assert policy.info.action_spec.horizon == 6
+    assert policy.info.action_spec.dt_ns == 50_000_000
+    seen = (policy.info.schema.cameras, policy.info.schema.environment_state_dim)
     assert seen == (({}, 2) if folder.name.startswith(BLIND) else ({"wrist": (96, 96)}, 0))
 
 
@@ -142,8 +144,8 @@ def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
 
     policy = load_policy(folder)
     seen = observation(policy, 3)
-    (rows,) = policy.infer(seen, sampler=ConstantSchedule(), seed=5)
-    theirs = get_policy_class(policy.name.split()[0]).from_pretrained(folder).eval()
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=5))
+    theirs = get_policy_class(policy.info.name.split()[0]).from_pretrained(folder).eval()
     before, after = make_pre_post_processors(theirs.config, pretrained_path=str(folder))
     state = np.append(seen.state.q / DEGREE, seen.state.gripper_width / STROKE)
     batch = {"observation.state": torch.tensor(state, dtype=torch.float32)[None], "task": [TASK]}
@@ -164,17 +166,19 @@ def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
 
 def test_batches_change_nothing_and_seeds_decide(folder: Path):
     policy = load_policy(folder)
-    requests = [InferenceRequest(observation=observation(policy, i), seed=i) for i in range(3)]
-    together = answers(policy, requests, sampler=ConstantSchedule())
+    requests = [ChunkRequest(observation=observation(policy, i), seed=i) for i in range(3)]
+    together = answers(policy, requests)
     torch.manual_seed(9)
     for request, answer in zip(requests, together, strict=True):
-        (rows,) = policy.infer(request.observation, sampler=ConstantSchedule(), seed=request.seed)
+        (rows,) = policy.infer(
+            ChunkRequest(observation=request.observation, sampler=ConstantSchedule(), seed=request.seed)
+        )
         np.testing.assert_allclose(answer.rows, rows, atol=1e-5)
 
 
 def test_a_checkpoint_that_was_not_described_says_how_to(folder: Path, tmp_path: Path):
     for file in folder.iterdir():
-        if file.is_file() and file.name != SIDECAR:
+        if file.is_file() and file.name != METADATA:
             (tmp_path / file.name).symlink_to(file)
     with pytest.raises(CheckpointError, match="robot-runtime describe"):
         load_policy(tmp_path)
@@ -227,7 +231,7 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
     noted = {"dataset": {"root": str(dataset)}}
     (checkpoint / "train_config.json").write_text(json.dumps(noted))
     sidecar = described(checkpoint, num_joints=None, has_gripper=False, fps=None)
-    assert sidecar.action_spec.fields == (JointPosition(2), GripperWidth())
+    assert sidecar.info.action_spec.fields == (JointPosition(2), GripperWidth())
     state = RobotState(
         t_ns=1, q=np.array([1.0, 2.0]), dq=np.array([3.0, 4.0]), gripper_width=0.05,
         X_BE=pin.SE3(np.eye(3), np.array([6.0, 7.0, 8.0])),
@@ -236,7 +240,9 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
     seen = Observation(state=state, images={"wrist": Image(t_ns=1, pixels=pixels)})
     (row,) = sidecar.seen([seen])["observation.state"].tolist()
     assert row == pytest.approx([1, 2, 3, 4, 0.05, 6, 7, 8, 1, 0, 0, 0, 1, 0])
-    (rows,) = load_policy(checkpoint).infer(seen, sampler=ConstantSchedule(), seed=0)
+    (rows,) = load_policy(checkpoint).infer(
+        ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0)
+    )
     assert rows.shape == (6, 3)
     with pytest.raises(ValueError, match="NaN or infinite"):
         sidecar.seen([structs.replace(seen, state=structs.replace(state, q=np.array([np.nan, 0.0])))])
@@ -265,7 +271,7 @@ def test_a_policy_of_the_hub_is_found_where_it_was_downloaded(tmp_path: Path, mo
     (repository / "refs" / "main").write_text("0123456789012345678901234567890123456789")
     folder = local_folder("hf://somebody/act")
     described(folder)
-    assert load_policy("hf://somebody/act").action_spec.horizon == 6
+    assert load_policy("hf://somebody/act").info.action_spec.horizon == 6
     with pytest.raises(CheckpointError, match="hf://nobody/act cannot be had from the hub"):
         load_policy("hf://nobody/act")
 

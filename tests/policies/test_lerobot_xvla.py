@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from policies.lerobot.metadata import PolicyMetadata
 from policies.lerobot.policy import LeRobotFlowPolicy
 from policies.load import load_policy
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -20,7 +22,8 @@ from robot_runtime.core.method.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.policy import InferenceRequest, answers
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.evaluation.delay import answers
 from tests.policies.test_lerobot_types import described, observation, save
 
 pytest.importorskip("lerobot", reason="serves LeRobot's policies")
@@ -32,20 +35,21 @@ H, D = 6, 3
 def policy(tmp_path_factory) -> LeRobotFlowPolicy:
     folder = save("xvla", tmp_path_factory.mktemp("xvla"))
     described(folder)
-    trained = ("ClampedPrefix", "HorizonAwareSchedule")
-    replace(PolicyMetadata.load(folder), trained_for=trained, max_inference_delay=4).save(folder)
+    said = PolicyMetadata.load(folder)
+    trained = Capabilities(samplers=(ClampedPrefix, HorizonAwareSchedule), max_inference_delay=4)
+    replace(said, info=replace(said.info, capabilities=trained)).save(folder)
     return load_policy(folder)
 
 
-def request(policy: LeRobotFlowPolicy, seed: int, *, n: int = 0, d: int = 0) -> InferenceRequest:
+def request(policy: LeRobotFlowPolicy, seed: int, *, n: int = 0, d: int = 0) -> ChunkRequest:
     rows = np.random.default_rng(seed).normal(size=(n, D)) if n else None
-    return InferenceRequest(
+    return ChunkRequest(
         observation=observation(policy, seed), prev_action_chunk=rows, inference_delay=d, seed=seed
     )
 
 
-def rows_of(policy: LeRobotFlowPolicy, part: SamplerPart, *requests: InferenceRequest) -> list[np.ndarray]:
-    return [answer.rows for answer in answers(policy, requests, sampler=part)]
+def rows_of(policy: LeRobotFlowPolicy, part: SamplerPart, *requests: ChunkRequest) -> list[np.ndarray]:
+    return [answer.rows for answer in answers(policy, [structs.replace(r, sampler=part) for r in requests])]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_batches_change_nothing_and_committed_rows_stay_to_the_last_bit(policy, 
 
 def test_first_rows_come_after_the_first_call(policy):
     before = policy.num_evaluations
-    blocks = policy.infer(**vars(request(policy, 0)), sampler=HorizonAwareSchedule(num_steps=4))
+    blocks = policy.infer(structs.replace(request(policy, 0), sampler=HorizonAwareSchedule(num_steps=4)))
     assert len(next(blocks)) >= 1
     assert policy.num_evaluations - before == 1
 

@@ -7,7 +7,7 @@ import pytest
 from policies.load import load_policy
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.action import JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
@@ -32,13 +32,13 @@ def test_sine_starts_where_the_arm_is() -> None:
 def test_sine_chunks_of_a_robot_that_follows_lie_on_one_curve() -> None:
     policy = SinePolicy()
     first = infer(policy, observe())
-    later = infer(policy, observe(t_ns=10 * policy.action_spec.dt_ns, q=first[10, :7]))
+    later = infer(policy, observe(t_ns=10 * policy.info.action_spec.dt_ns, q=first[10, :7]))
     np.testing.assert_allclose(later[:-10], first[10:], atol=1e-12)  # rad, rounding
 
 
 @pytest.mark.parametrize("policy", [HoldPolicy(block_rows=5), SinePolicy(block_rows=5)])
 def test_blocks_put_together_are_the_chunk(policy: Policy) -> None:
-    blocks = list(policy.infer(observe(), sampler=ConstantSchedule(), seed=0))
+    blocks = list(policy.infer(ChunkRequest(observation=observe(), sampler=ConstantSchedule(), seed=0)))
     assert [len(block) for block in blocks] == [5, 5, 5, 5, 5, 5, 2]
     whole = type(policy)()  # type: ignore[call-arg]
     assert np.array_equal(np.concatenate(blocks), infer(whole, observe()))
@@ -53,8 +53,8 @@ def test_committed_rows_are_repeated() -> None:
 
 def test_a_scripted_policy_takes_the_schema_of_the_robot() -> None:
     schema = Schema(action_fields=(JointPosition(7),), num_joints=7, has_gripper=False, has_base=False)
-    assert load_policy("hold", schema=schema).schema == schema
-    assert load_policy("sine").schema == FRANKA
+    assert load_policy("hold", schema=schema).info.schema == schema
+    assert load_policy("sine").info.schema == FRANKA
 
 
 def test_importing_the_protocol_and_scripted_policies_leaves_torch_alone() -> None:

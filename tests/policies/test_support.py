@@ -27,7 +27,7 @@ from robot_runtime.core.method.sampler_parts import (
     PrefixPreservedStart,
     SamplerPart,
 )
-from robot_runtime.core.policy import capabilities_of
+from robot_runtime.core.policy import ChunkRequest
 from tests.policies.toy import SPEC, make_observation, rows_past, train_toy
 
 TRAINED_FOR = {
@@ -59,19 +59,21 @@ def ask(policy: FlowPolicy, part: SamplerPart) -> np.ndarray:
     given = {}
     if not isinstance(part, PREFIXLESS):
         given = {"prev_action_chunk": rows_past(observation, 1)[:6], "inference_delay": 3}
-    return np.concatenate(list(policy.infer(observation, sampler=part, seed=0, **given)))
+    return np.concatenate(
+        list(policy.infer(ChunkRequest(observation=observation, sampler=part, seed=0, **given)))
+    )
 
 
 def test_a_policy_declares_what_its_recipe_trained_for(policy: FlowPolicy, recipe: Recipe) -> None:
-    assert set(policy.samplers) == {*UNTRAINED, *TRAINED_FOR[recipe]}
-    assert policy.max_inference_delay == recipe.max_delay
+    assert set(policy.info.capabilities.samplers) == {*UNTRAINED, *TRAINED_FOR[recipe]}
+    assert policy.info.capabilities.max_inference_delay == recipe.max_delay
 
 
 @pytest.mark.parametrize("kind", get_args(SamplerPart), ids=lambda kind: kind.__name__)
 def test_what_is_declared_is_answered_and_all_else_refused(
     policy: FlowPolicy, kind: type[SamplerPart]
 ) -> None:
-    if kind not in policy.samplers:
+    if kind not in policy.info.capabilities.samplers:
         with pytest.raises(ValueError, match=rf"{kind.__name__}.*it takes ConstantSchedule, RtcGuidance"):
             ask(policy, kind())
         return
@@ -84,13 +86,13 @@ def test_what_is_declared_is_answered_and_all_else_refused(
 
 def test_a_delay_beyond_the_chunk_is_not_promised(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = train_toy(tmp_path_factory.mktemp("long") / "toy", steps=1, recipe=Prefix(max_delay=12))
-    assert FlowPolicy(load(folder)).max_inference_delay == SPEC.horizon - 1
+    assert FlowPolicy(load(folder)).info.capabilities.max_inference_delay == SPEC.horizon - 1
 
 
 def test_a_policy_declares_its_recipe_and_how_its_states_were_rolled_forward(
     policy: FlowPolicy, recipe: Recipe
 ) -> None:
-    can = capabilities_of(policy)
+    can = policy.info.capabilities
     assert can.recipe == recipe_name(recipe)
     rolls = isinstance(recipe, Offset)
     assert can.roll_forward == (TrackingLag(time_constant_s=recipe.tracking_lag_s) if rolls else None)

@@ -7,6 +7,9 @@ import torch
 from policies.flow.features import FeatureConfig
 from policies.lerobot.metadata import PolicyMetadata
 from policies.lerobot.random import NARROW, save_smolvlm
+from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 
@@ -19,7 +22,9 @@ SCHEMA = Schema(
 FEATURES = FeatureConfig(use_hand_pose=False, use_joint_velocity=False)
 
 
-def save_pi(kind: str, folder: Path, *, trained_for: tuple[str, ...] = (), **options: object) -> Path:
+def save_pi(
+    kind: str, folder: Path, *, trained_for: tuple[type[SamplerPart], ...] = (), **options: object
+) -> Path:
     """As `save_smolvla`; to be loaded in `narrow_pi` too."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
@@ -51,7 +56,7 @@ def save_pi(kind: str, folder: Path, *, trained_for: tuple[str, ...] = (), **opt
     return _save(folder, policy, make_pre_post_processors(config, dataset_stats=_stats()), trained_for)
 
 
-def save_smolvla(folder: Path, *, trained_for: tuple[str, ...] = ()) -> Path:
+def save_smolvla(folder: Path, *, trained_for: tuple[type[SamplerPart], ...] = ()) -> Path:
     """A checkpoint folder, with our sidecar."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import make_pre_post_processors
@@ -97,16 +102,20 @@ def _stats() -> dict[str, dict[str, torch.Tensor]]:
     }
 
 
-def _save(folder: Path, policy, processors, trained_for: tuple[str, ...]) -> Path:
+def _save(folder: Path, policy, processors, trained_for: tuple[type[SamplerPart], ...]) -> Path:
     for part in (policy, *processors):
         part.save_pretrained(folder)
     sidecar = PolicyMetadata(
-        schema=SCHEMA,
-        action_spec=SPEC,
+        info=PolicyInfo(
+            name=f"{policy.config.type} {folder.name}",
+            action_spec=SPEC,
+            schema=SCHEMA,
+            capabilities=Capabilities(
+                samplers=(ConstantSchedule, *trained_for), max_inference_delay=4 if trained_for else 0
+            ),
+        ),
         features=FEATURES,
         adds_origin=False,
-        trained_for=trained_for,
-        max_inference_delay=4 if trained_for else 0,
     )
     sidecar.save(folder)
     return folder

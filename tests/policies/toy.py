@@ -10,7 +10,7 @@ from policies.flow.checkpoint import Checkpoint
 from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, train
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
@@ -80,11 +80,11 @@ def infer(
     sampler: SamplerPart | None = None,
 ) -> np.ndarray:
     """All rows of an answer in which the rows of `prefix` are committed."""
-    blocks = policy.infer(
-        observation,
+    request = ChunkRequest(
+        observation=observation,
         prev_action_chunk=prefix,
         inference_delay=0 if prefix is None else len(prefix),
         sampler=sampler or (ConstantSchedule() if prefix is None else ClampedPrefix()),
         seed=seed,
     )
-    return np.concatenate(list(blocks))
+    return np.concatenate(list(policy.infer(request)))

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import structs
 
 from policies.scripted import HoldPolicy
-from robot_runtime.core.values.state import Observation
+from robot_runtime.core.policy import ChunkRequest
 
 STEP = 0.001
 """Largest motion of the first joint from row to row [rad]."""
@@ -17,20 +18,13 @@ class ContinuingPolicy(HoldPolicy):
     def __init__(self) -> None:
         super().__init__(dt_ns=33_333_333)
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: np.ndarray | None = None,
-        inference_delay: int = 0,
-        seed: int,
-        **arguments,
-    ) -> Iterator[np.ndarray]:
-        d, (rows,) = inference_delay, super().infer(observation, seed=seed, **arguments)
+    def infer(self, request: ChunkRequest) -> Iterator[np.ndarray]:
+        d, planned = request.inference_delay, request.prev_action_chunk
+        (rows,) = super().infer(structs.replace(request, prev_action_chunk=None, inference_delay=0))
         if d > 0:
-            assert prev_action_chunk is not None
-            rows[:d], rows[d:] = prev_action_chunk[:d], prev_action_chunk[d - 1]
+            assert planned is not None
+            rows[:d], rows[d:] = planned[:d], planned[d - 1]
         last = rows[d - 1] if d > 0 else rows[0]
-        step = STEP * np.random.default_rng(seed).choice([-1.0, 0.0, 1.0])
+        step = STEP * np.random.default_rng(request.seed).choice([-1.0, 0.0, 1.0])
         rows[d:, 0] = last[0] + step * np.arange(1, len(rows) - d + 1)
         return iter([rows])

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import zmq
 from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import AveragedSamples, ConstantSchedule, num_samples
 from robot_runtime.core.policy import NewRows
 from robot_runtime.core.values.state import Image, Observation
@@ -157,11 +159,12 @@ MUCH = AveragedSamples(num_samples=256, num_steps=256)
 class Stepwise(ToyPolicy):
     """A millisecond for each step of each sample, and rows with the last."""
 
-    samplers = (ConstantSchedule, AveragedSamples)
+    info = replace(ToyPolicy.info, capabilities=Capabilities(samplers=(ConstantSchedule, AveragedSamples)))
     num_evaluations = 0
 
-    def infer_batch(self, requests, *, sampler):
-        num_steps, rows = sampler.num_steps or 2, np.zeros((SPEC.horizon, SPEC.dim))
+    def infer_batch(self, requests):
+        sampler, rows = requests[0].sampler, np.zeros((SPEC.horizon, SPEC.dim))
+        num_steps = sampler.num_steps or 2
         for step in range(1, num_steps + 1):
             time.sleep(0.001 * num_samples(sampler))
             self.num_evaluations += num_samples(sampler) * len(requests)
@@ -200,7 +203,7 @@ def test_numbers_that_are_beyond_anything_are_refused_in_words(size: float):
 
 def test_a_policy_that_gives_no_numbers_opens_no_address():
     class Nan(ToyPolicy):
-        def infer(self, observation, **arguments):
+        def infer(self, request):
             yield np.full((SPEC.horizon, SPEC.dim), np.nan)
 
     with pytest.raises(PolicyError, match="it gave NaN or infinite numbers from row 0"):

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from toy import ToyPolicy, toy_request, toy_schema
 
-from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.mailbox import Doorbell
@@ -18,14 +17,7 @@ from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import RequestFailed, ServerReady
 from robot_runtime.wire.messages import Hello, Packet, Welcome
 
-WELCOME = Welcome(
-    policy="toy",
-    schema=ToyPolicy.schema,
-    action_spec=ToyPolicy.action_spec,
-    tasks=(),
-    capabilities=Capabilities(samplers=ToyPolicy.samplers),
-    heartbeat_ns=25_000_000,
-)
+WELCOME = Welcome(info=ToyPolicy.info, heartbeat_ns=25_000_000)
 FIELD = {"kind": "joint_position", "dim": 2, "reference": "absolute"}
 Answer = Callable[[Packet], list[bytes]]
 
@@ -55,7 +47,7 @@ def answering(answer: Answer) -> Iterator[str]:
 def welcome_with(changes: dict) -> Answer:
     def answer(packet: Packet) -> list[bytes]:
         header = msgspec.msgpack.decode(encode(Packet(packet.client_id, packet.session, WELCOME))[0])
-        header[3] |= changes
+        header[3] |= changes | {"info": header[3]["info"] | changes.get("info", {})}
         return [msgspec.msgpack.encode(header)]
 
     return answer
@@ -66,12 +58,18 @@ def welcome_with(changes: dict) -> Answer:
     [
         ({"heartbeat_ns": 1}, "heartbeat_ns"),
         ({"heartbeat_ns": 2**63 - 1}, "heartbeat_ns"),
-        ({"action_spec": {"fields": [FIELD], "horizon": 2**40, "dt_ns": 1}}, r"horizon in 1\.\.4096"),
-        ({"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}, "1 to 128 joints"),
-        ({"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}, "its chunks have"),
-        ({"schema": toy_schema().to_dict() | {"num_joints": 3}}, "the robot has 2, the policy needs 3"),
-        ({"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}, "camera 'nope'"),
-        ({"tasks": 7, "policy": ["\n"]}, "makes no sense"),
+        (
+            {"info": {"action_spec": {"fields": [FIELD], "horizon": 2**40, "dt_ns": 1}}},
+            r"horizon in 1\.\.4096",
+        ),
+        (
+            {"info": {"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}},
+            "1 to 128 joints",
+        ),
+        ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
+        ({"info": {"schema": toy_schema().to_dict() | {"num_joints": 3}}}, "the policy needs 3"),
+        ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
+        ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),
     ],
 )
 def test_a_welcome_that_makes_no_sense_is_one_sentence(changes: dict, words: str):

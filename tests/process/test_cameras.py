@@ -51,14 +51,15 @@ class WatchingPolicy(HoldPolicy):
         super().__init__(schema)
         self.seen: list[Observation] = []
 
-    def infer(self, observation, **question):
+    def infer(self, request):
+        observation = request.observation
         if observation.state.t_ns > 0:  # not the warm-up
             images = {
                 name: Image(t_ns=image.t_ns, pixels=image.pixels.copy())
                 for name, image in observation.images.items()
             }
             self.seen.append(structs.replace(observation, images=images))
-        return super().infer(observation, **question)
+        return super().infer(request)
 
 
 class Sensor:

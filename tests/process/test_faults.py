@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import Queue
 from threading import Event
 
@@ -13,7 +14,7 @@ from drivers.fr3 import FR3_LIMITS
 from drivers.ideal import IdealArm, IdealGripper
 from policies.scripted import FRANKA, SinePolicy
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import Mode
@@ -38,7 +39,9 @@ def served(policy, **options):
 class NarrowSinePolicy(SinePolicy):
     """As the other, but it takes one sampler only."""
 
-    samplers = (ConstantSchedule,)
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = replace(self.info, capabilities=Capabilities())
 
 
 class OtherSinePolicy(SinePolicy):
@@ -50,7 +53,9 @@ class OtherSinePolicy(SinePolicy):
 class OtherTaskSinePolicy(SinePolicy):
     """As it was called, but for another task."""
 
-    tasks = ("wipe",)
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = replace(self.info, tasks=("wipe",))
 
 
 def runner_for(client, **overrides):
@@ -144,10 +149,10 @@ def test_an_error_of_a_callback_goes_out_once_the_robot_stands(where, kind):
 
 def test_a_robot_that_never_moved_says_why():
     class SilentPolicy(SinePolicy):
-        def infer(self, observation, **question):
-            if observation.state.t_ns > 0:  # not the warm-up
+        def infer(self, request):
+            if request.observation.state.t_ns > 0:  # not the warm-up
                 time.sleep(2.0)
-            return super().infer(observation, **question)
+            return super().infer(request)
 
     with served(SilentPolicy()) as server, PolicyClient(server.address, schema=FRANKA) as client:
         record = runner_for(client, duration_s=0.5).run()

@@ -14,7 +14,7 @@ from policies.scripted import FRANKA
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PreviousChunk
 from robot_runtime.core.method.table import METHODS
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.robot.client import PolicyClient
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.real_time
 METHOD = replace(
     METHODS["committed-prefix"], request=PreviousChunk(when=FixedExecutionHorizon(rows=1, max_in_flight=8))
 )
-DT_NS = ContinuingPolicy().action_spec.dt_ns
+DT_NS = ContinuingPolicy().info.action_spec.dt_ns
 
 
 class NotedClient(PolicyClient):

@@ -79,7 +79,7 @@ def test_the_control_loop_shows_a_correction_head_every_row_a_fresh_observation(
             Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),
             duration_s=2.0,
             clock=clock,
-            correction_head=random_head(welcome.action_spec, num_scene=0),
+            correction_head=random_head(welcome.info.action_spec, num_scene=0),
         )
         record = Runner(setting, client, welcome, method=method_named("a2c2")).run()
     assert 20 <= record.counts.corrected_rows <= 60  # 40 rows, and once more at each splice between rows
@@ -167,7 +167,7 @@ def test_a_robot_that_stops_to_ask_measures_nothing_before_the_start():
         assert latency_for(method_named("synchronous"), client, welcome, observation, clock) is None
         latency = latency_for(method_named("time-aligned"), client, welcome, observation, clock)
     assert latency is not None
-    assert latency.num_rows(welcome.action_spec.dt_ns) >= 1
+    assert latency.num_rows(welcome.info.action_spec.dt_ns) >= 1
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def ask(client: PolicyClient, request_id: int, **request) -> np.ndarray:
 
 def test_a_chunk_streams_in_blocks(start_server):
     with PolicyClient(start_server().address, schema=toy_schema()) as client:
-        assert client.wait_until_ready(TIMEOUT_S).policy == "toy"
+        assert client.wait_until_ready(TIMEOUT_S).info.name == "toy"
         rows = ask(client, 1, q=0.25)
         assert rows.shape == (SPEC.horizon, SPEC.dim)
         assert set(rows[:, 0]) == {0.25}

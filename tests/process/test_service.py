@@ -33,10 +33,11 @@ class NamedPolicy(ToyPolicy):
     """Rows whose first column is its own number, given when `gate` opens."""
 
     def __init__(self, name: str, number: float, gate: Event | None = None) -> None:
-        self.name, self._number, self._gate = name, number, gate
+        self.info = replace(self.info, name=name)
+        self._number, self._gate = number, gate
 
-    def infer(self, observation, **arguments):
-        if self._gate is not None and observation.task == "test":  # not while it warms up
+    def infer(self, request):
+        if self._gate is not None and request.observation.task == "test":  # not while it warms up
             self._gate.wait(10.0)
         rows = np.full((SPEC.horizon, SPEC.dim), self._number)
         yield rows[:2]
@@ -122,10 +123,10 @@ def test_a_policy_is_replaced_without_a_lost_request():
 
 def test_a_policy_that_robots_could_not_go_on_with_does_not_take_over(caplog: pytest.LogCaptureFixture):
     class Wider(NamedPolicy):
-        action_spec = replace(SPEC, horizon=SPEC.horizon + 1)
+        info = replace(ToyPolicy.info, action_spec=replace(SPEC, horizon=SPEC.horizon + 1))
 
     class Broken(NamedPolicy):
-        def infer(self, observation, **arguments):
+        def infer(self, request):
             raise RuntimeError("broken")
 
     with serving(NamedPolicy("one", 1.0)) as server, robot_of(server) as client:
@@ -135,19 +136,20 @@ def test_a_policy_that_robots_could_not_go_on_with_does_not_take_over(caplog: py
     assert "'wider' cannot take over from 'one': its action_spec is" in caplog.text
 
 
-class NoPolicy(NamedPolicy):
-    @property
-    def action_spec(self):
-        raise KeyError("horizon")
+class NoPolicy:
+    info = "a policy"
 
 
 def test_what_is_no_policy_takes_over_from_nobody_and_ends_no_server(caplog: pytest.LogCaptureFixture):
     with serving(NamedPolicy("one", 1.0)) as server, robot_of(server) as client:
         with pytest.raises(UnknownNameError, match="'two'; valid: one"):
             server.replace("two", NamedPolicy("two", 2.0))
-        server.replace("one", NoPolicy("one", 2.0))
+        server.replace("one", NoPolicy())
         assert {number_of(client, request_id) for request_id in range(20)} == {1.0}
-    assert "one stays: what is to take over is no policy" in caplog.text
+    assert (
+        "one stays: NoPolicy is no policy: its `info` is str; expected a PolicyInfo; it has no `infer"
+        in caplog.text
+    )
 
 
 class Loads:

@@ -175,7 +175,7 @@ def test_a_session_is_entered_first_and_run_once(address):
 def test_a_session_that_is_never_iterated_over_moves_nothing(address):
     robot = robot_with()
     with rr.Session(robot, policy=address) as session:
-        assert session.welcome.policy == "sine"
+        assert session.welcome.info.name == "sine"
     assert robot.arm.moved_last == 0.0
 
 

@@ -1,6 +1,7 @@
 """Robots far away from their server, over real sockets."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_at_two_seconds_each_way_a_robot_connects_and_is_answered(start_server):
 
 
 class LookingPolicy(ToyPolicy):
-    schema = toy_schema((480, 640))
+    info = replace(ToyPolicy.info, schema=toy_schema((480, 640)))
 
 
 @pytest.mark.real_time
@@ -69,7 +70,7 @@ def test_a_link_that_takes_four_seconds_for_a_picture_loses_no_server_meanwhile(
     with (
         serving(LookingPolicy()) as server,
         slow_link(server.address, bytes_per_s=pixels.nbytes // 4) as thin,
-        PolicyClient(thin.address, schema=LookingPolicy.schema) as client,
+        PolicyClient(thin.address, schema=LookingPolicy.info.schema) as client,
     ):
         client.wait_until_ready(20.0)
         client.events()

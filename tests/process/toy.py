@@ -7,9 +7,9 @@ from threading import Thread
 
 import numpy as np
 
-from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, SamplerPart
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest, Policy
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
@@ -33,26 +33,11 @@ def toy_schema(size: tuple[int, int] = (48, 64)) -> Schema:
 class ToyPolicy:
     """Rows that name their request: (q of the robot, mean of the image, row), in two blocks."""
 
-    name = "toy"
-    schema = toy_schema()
-    action_spec = SPEC
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
+    info = PolicyInfo(name="toy", action_spec=SPEC, schema=toy_schema())
 
-    def infer(
-        self,
-        observation: Observation,
-        *,
-        prev_action_chunk: np.ndarray | None = None,
-        inference_delay: int = 0,
-        sampler: SamplerPart,
-        seed: int,
-    ) -> Iterator[np.ndarray]:
-        if isinstance(sampler, ClampedPrefix):
+    def infer(self, request: ChunkRequest) -> Iterator[np.ndarray]:
+        observation = request.observation
+        if isinstance(request.sampler, ClampedPrefix):
             raise ValueError("the toy policy knows no prefix")
         if observation.task == "stuck":
             time.sleep(600.0)

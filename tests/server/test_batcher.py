@@ -14,7 +14,7 @@ from robot_runtime.core.method.sampler_parts import (
     ConstantSchedule,
     SamplerPart,
 )
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.server.batcher import (
     WAIT_SHARE,
     Batcher,

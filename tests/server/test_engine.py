@@ -13,8 +13,7 @@ from policies.scripted import HoldPolicy
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import answer_rows
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import NewRows, Policy
+from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
 from robot_runtime.errors import PolicyError
 from robot_runtime.server.complaints import EVERY_NS, Complaints
 from robot_runtime.server.engine import Block, Done, Engine, Failure, Result, warm_up, zero_observation
@@ -30,9 +29,9 @@ NUM_EARLY = answer_rows(EARLY, horizon=HORIZON)
 class StopsEarly(HoldPolicy):
     """Ends where its sampler does; two rows at a time."""
 
-    def infer(self, observation, *, sampler, **arguments):
-        end = answer_rows(sampler, horizon=HORIZON, inference_delay=arguments["inference_delay"])
-        rows = np.concatenate(list(super().infer(observation, sampler=sampler, **arguments)))
+    def infer(self, request):
+        end = answer_rows(request.sampler, horizon=HORIZON, inference_delay=request.inference_delay)
+        rows = np.concatenate(list(super().infer(request)))
         return (rows[start : min(start + 2, end)] for start in range(0, end, 2))
 
 
@@ -43,9 +42,9 @@ class StopsTooEarly(StopsEarly):
         super().__init__(**arguments)
         self._task = "early" if when_asked else ""
 
-    def infer(self, observation, **arguments):
-        *blocks, last = super().infer(observation, **arguments)
-        return iter(blocks if observation.task == self._task else [*blocks, last])
+    def infer(self, request):
+        *blocks, last = super().infer(request)
+        return iter(blocks if request.observation.task == self._task else [*blocks, last])
 
 
 def answer(policy: Policy, sampler: SamplerPart) -> list[Result]:
@@ -59,7 +58,7 @@ def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "
     request = ChunkRequest(
         request_id=request_id,
         epoch=0,
-        observation=zero_observation(policy.schema, task),
+        observation=zero_observation(policy.info.schema, task),
         prev_action_chunk=None,
         inference_delay=0,
         sampler=sampler,
@@ -129,14 +128,14 @@ class Together(HoldPolicy):
 
     num_evaluations = 0
 
-    def infer_batch(self, requests, *, sampler):
+    def infer_batch(self, requests):
         if any(request.observation.task == "no" for request in requests):
             raise ValueError("no")
         ends = [
-            answer_rows(sampler, horizon=HORIZON, inference_delay=request.inference_delay)
+            answer_rows(request.sampler, horizon=HORIZON, inference_delay=request.inference_delay)
             for request in requests
         ]
-        rows = np.zeros((2, self.action_spec.dim))
+        rows = np.zeros((2, self.info.action_spec.dim))
         return (
             NewRows(num_calls=first, rows=[rows + i for i in range(len(requests))])
             for first in range(0, max(ends), 2)
@@ -172,12 +171,12 @@ def test_a_request_that_does_not_fit_spoils_no_other_of_its_batch():
 class Poisoned(Together):
     """What it gives for the tasks of that name; the others of a batch get what is right."""
 
-    def infer_batch(self, requests, *, sampler):
-        for step, new in enumerate(super().infer_batch(requests, sampler=sampler)):
+    def infer_batch(self, requests):
+        for step, new in enumerate(super().infer_batch(requests)):
             for i, request in enumerate(requests):
                 match request.observation.task:
                     case "nan":
-                        new.rows[i] = np.full((2, self.action_spec.dim), np.nan)
+                        new.rows[i] = np.full((2, self.info.action_spec.dim), np.nan)
                     case "wide":
                         new.rows[i] = np.zeros((2, 1))
                     case "raises":
@@ -237,8 +236,8 @@ def test_whatever_opening_a_picture_ends_in_fails_alone_too():
 class FillsOneArray(HoldPolicy):
     """Gives all its rows in the same memory, four at a time."""
 
-    def infer(self, observation, **arguments):
-        rows = np.empty((4, self.action_spec.dim), np.float32)
+    def infer(self, request):
+        rows = np.empty((4, self.info.action_spec.dim), np.float32)
         for first in range(0, HORIZON, 4):
             rows[:] = first
             yield rows
@@ -250,7 +249,7 @@ def test_rows_that_wait_to_be_sent_are_those_that_the_policy_gave_whatever_it_wr
 
 
 class Exits(HoldPolicy):
-    def infer(self, observation, **arguments):
+    def infer(self, request):
         raise SystemExit("no GPU")
 
 
@@ -291,8 +290,8 @@ class Said(logging.Handler):
 
 def test_a_policy_that_gives_no_numbers_is_refused_while_it_warms_up():
     class Nan(HoldPolicy):
-        def infer(self, observation, **arguments):
-            return (rows * np.nan for rows in super().infer(observation, **arguments))
+        def infer(self, request):
+            return (rows * np.nan for rows in super().infer(request))
 
     for policy, words in (
         (Nan(horizon=HORIZON), "policy 'hold' cannot be served: it gave NaN or infinite numbers from row 0"),
@@ -307,10 +306,10 @@ def test_a_policy_that_gives_no_numbers_is_refused_while_it_warms_up():
 class Endless(Together):
     """Comes by a thousand times a second, with no rows; a real network's steps."""
 
-    def infer_batch(self, requests, *, sampler):
+    def infer_batch(self, requests):
         if requests[0].observation.task != "endless":
-            return super().infer_batch(requests, sampler=sampler)
-        nothing = [np.zeros((0, self.action_spec.dim))] * len(requests)
+            return super().infer_batch(requests)
+        nothing = [np.zeros((0, self.info.action_spec.dim))] * len(requests)
         return (NewRows(num_calls=time.sleep(0.001) or 0, rows=nothing) for _ in count())
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_names
 
-from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
     ActionSpec,
     EndEffectorPose,
@@ -219,16 +219,13 @@ def test_a_scale_that_cannot_be_undone_is_refused(changes):
 )
 def test_names_that_no_policy_of_the_server_can_be_meant_by_are_refused_before_anybody_asks(said, words: str):
     seeing = Served(
-        name="seeing",
-        schema=replace(SCHEMA, cameras={"wrist": (4, 6)}),
-        action_spec=SPEC,
-        sampler=ConstantSchedule,
+        PolicyInfo(name="seeing", action_spec=SPEC, schema=replace(SCHEMA, cameras={"wrist": (4, 6)}))
     )
     names = msgspec.convert(said, KeyMap)
     with pytest.raises(InvalidValueError, match=f"does not fit policy 'seeing': {words}"):
         refuse_for_all(names, [seeing])
     fields = (JointPosition(2), GripperWidth())
-    other = replace(seeing, schema=replace(SCHEMA, num_joints=2), action_spec=replace(SPEC, fields=fields))
+    other = Served(PolicyInfo(name="other", action_spec=replace(SPEC, fields=fields)))
     refuse_for_all(KeyMap(q=Entry(key="state", stop=2)), [seeing, other])
 
 
@@ -316,9 +313,8 @@ def test_clients_are_told_where_to_be_whatever_a_policys_rows_count_from(hand, r
     counting = tuple(f if isinstance(f, GripperWidth) else replace(f, reference=reference) for f in fields)
     spec = ActionSpec(fields=counting, horizon=4, dt_ns=1)
     seen = RobotState(t_ns=1, q=np.array(hand[:3]), dq=np.zeros(3), X_BE=pin.exp6(np.array(hand)))
-    served = Served(
-        name="", schema=replace(SCHEMA, action_fields=counting), action_spec=spec, sampler=ConstantSchedule
-    )
+    schema = replace(SCHEMA, action_fields=counting)
+    served = Served(PolicyInfo(name="counting", action_spec=spec, schema=schema))
     steps = pin.exp6(np.array([0.1, 0.0, -0.1, 0.0, 0.2, 0.1]))
     poses = [seen.X_BE * steps, seen.X_BE * steps * steps]
     targets = Waypoints(

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
 from robot_runtime.core.method.schedule import finish_steps
 from robot_runtime.core.method.table import method_named
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Answer
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_MS
 from robot_runtime.core.values.state import Observation, RobotState
-from robot_runtime.evaluation.delay import DelayedPolicy, Inference, answer_all
+from robot_runtime.evaluation.delay import Answer, DelayedPolicy, answer_all
 from robot_runtime.evaluation.loop import play_together
 from robot_runtime.evaluation.traces import LOST, SLOT_NS, LatencyTrace, constant, spikes
 from sim.episodes.evaluate import play_task, run_episode
@@ -27,22 +28,19 @@ class ExpertPolicy:
     """A scripted expert behind the `Policy` protocol: what it answers depends on the request alone."""
 
     task_name: str
-    name = "expert"
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule, ClampedPrefix)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
-    action_spec = ACTION_SPEC
 
     def __post_init__(self) -> None:
-        self.schema = replace(make_task(self.task_name).schema, cameras={})
+        self.info = PolicyInfo(
+            name="expert",
+            action_spec=ACTION_SPEC,
+            schema=replace(make_task(self.task_name).schema, cameras={}),
+            capabilities=Capabilities(samplers=(ConstantSchedule, ClampedPrefix)),
+        )
         self._expert = make_expert(self.task_name, seed=0)
 
-    def infer(self, observation, *, prev_action_chunk=None, inference_delay=0, sampler, seed):
-        committed = prev_action_chunk[:inference_delay] if inference_delay else None
-        yield self._expert.plan(observation, committed)
+    def infer(self, request):
+        d = request.inference_delay
+        yield self._expert.plan(request.observation, request.prev_action_chunk[:d] if d else None)
 
 
 def request(request_id: int = 0, *, sampler=None, t_ns: int = 0) -> ChunkRequest:
@@ -59,9 +57,9 @@ def request(request_id: int = 0, *, sampler=None, t_ns: int = 0) -> ChunkRequest
     )
 
 
-def inference(*num_calls: int) -> Inference:
+def inference(*num_calls: int) -> Answer:
     blocks = tuple(np.zeros((2, 8)) for _ in num_calls)
-    return Inference(answer=Answer(blocks=blocks, num_calls=num_calls), num_evaluations=float(num_calls[-1]))
+    return Answer(blocks=blocks, num_calls=num_calls, num_evaluations=float(num_calls[-1]))
 
 
 def arrivals_ms(server: DelayedPolicy, until_ms: int = 2_000) -> list[tuple[int, int]]:
@@ -167,9 +165,9 @@ def test_the_rows_of_a_formula_come_when_those_of_a_network_would():
         request(), observation=seen, inference_delay=3, prev_action_chunk=np.zeros((32, 8))
     )
     (made,) = answer_all(ExpertPolicy("track"), [structs.replace(asked, sampler=sampler)])
-    calls = np.repeat(made.answer.num_calls, [len(block) for block in made.answer.blocks])
+    calls = np.repeat(made.num_calls, [len(block) for block in made.blocks])
     assert calls[3:].tolist() == finish_steps(sampler, horizon=32, inference_delay=3)[3:].tolist()
     assert calls[0] == 1
     (whole,) = answer_all(ExpertPolicy("track"), [asked])
-    assert len(whole.answer.blocks) == 1
-    np.testing.assert_array_equal(whole.answer.rows, made.answer.rows)
+    assert len(whole.blocks) == 1
+    np.testing.assert_array_equal(whole.rows, made.rows)

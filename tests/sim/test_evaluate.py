@@ -262,12 +262,13 @@ class WatchingExpert(ExpertPolicy):
 
     def __init__(self, task_name: str) -> None:
         super().__init__(task_name)
-        self.schema = replace(self.schema, cameras={"chest": EYE_SIZE, "wrist": SMALL})
+        schema = replace(self.info.schema, cameras={"chest": EYE_SIZE, "wrist": SMALL})
+        self.info = replace(self.info, schema=schema)
         self.seen: list[Observation] = []
 
-    def infer(self, observation, **question):
-        self.seen.append(observation)
-        return super().infer(observation, **question)
+    def infer(self, request):
+        self.seen.append(request.observation)
+        return super().infer(request)
 
 
 def test_a_policy_that_looks_is_shown_pictures_of_the_moment_it_asked():

@@ -8,6 +8,7 @@ import pytest
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
 from policies.flow.recipes import Plain
+from policies.flow.support import declared
 from policies.load import load_policy
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
@@ -84,9 +85,11 @@ def test_a_policy_that_cannot_drive_this_robot_or_knows_no_commitments_is_refuse
     blind = replace(make_task("fetch").schema, cameras={})
     with pytest.raises(SchemaMismatchError, match="camera 'chest': the policy needs it"):
         Learner(load_policy("fetch-seeing"), robot=blind, seed=0)
-    plain = FlowPolicy(replace(load("fetch"), recipe=Plain()))
+    fetch = load("fetch")
+    can = declared(Plain(), horizon=fetch.info.action_spec.horizon)
+    plain = FlowPolicy(replace(fetch, info=replace(fetch.info, capabilities=can)))
     with pytest.raises(InvalidValueError, match="to go on from committed rows"):
-        Learner(plain, robot=plain.schema, seed=0)
+        Learner(plain, robot=plain.info.schema, seed=0)
 
 
 def test_a_policys_own_way_is_recorded_as_a_user_asks_for_it(tmp_path, capfd):

@@ -8,7 +8,6 @@ import pytest
 from policies.load import load_policy
 from robot_runtime.cli import main
 from robot_runtime.core.method.choose import Default, default_for
-from robot_runtime.core.policy import capabilities_of
 from robot_runtime.evaluation.traces import constant
 from sim.lab.household import (
     SPLICES,
@@ -161,7 +160,7 @@ def test_every_splice_of_the_comparison_has_a_curve_of_its_own_colour():
 
 @pytest.mark.parametrize("task", sorted(HOUSEHOLD_TASKS))
 def test_the_shipped_policies_default_is_one_of_the_compared(task):
-    choice = default_for(Default(), capabilities_of(load_policy(task)))
+    choice = default_for(Default(), load_policy(task).info.capabilities)
     assert choice.method == VARIANTS["pipelined-prefix-4"]
 
 
@@ -185,7 +184,7 @@ def test_it_runs_from_demonstrations_to_a_plot_and_goes_on_where_it_was(tmp_path
     train = ["train", "--task", "fetch", "--recipe", "prefix", "--labels", "world", "--episodes", "3"]
     train += ["--execution-horizon", "3"]
     assert main([*train, "--steps", "2", "--width", "32", "--output", str(folder)]) == 0
-    assert capabilities_of(load_policy(folder)).execution_horizon == 3
+    assert load_policy(folder).info.capabilities.execution_horizon == 3
     assert main(command) == 0
     assert (tmp_path / "out" / "mobile.png").stat().st_size > 10_000
     (figures,) = json.loads((tmp_path / "out" / "mobile.json").read_text())["rows"]

@@ -14,6 +14,7 @@ from policies.load import load_policy
 from policies.vision.estimator import Estimator
 from robot_runtime.cli import main
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.errors import InvalidValueError
 from sim.demonstrations.recording import record_expert
 from sim.scene.render import Renderer, RenderingUnavailableError
@@ -58,9 +59,11 @@ def test_a_policy_that_sees_is_trained_on_recordings_and_says_how_well_it_sees(r
     assert training["estimator_demonstrations_z"] > 0.0
     assert training["estimator_glimpses_z"] > 0.0
     policy = load_policy(folder)
-    assert policy.schema.cameras == {"chest": (48, 48), "wrist": (48, 48)}
+    assert policy.info.schema.cameras == {"chest": (48, 48), "wrist": (48, 48)}
     seen = load_dataset(recorded)[0].observation
-    rows = np.concatenate(list(policy.infer(seen, sampler=ConstantSchedule(), seed=0)))
+    rows = np.concatenate(
+        list(policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0)))
+    )
     assert rows.shape == (32, 13)
     assert np.isfinite(rows).all()
 
@@ -79,7 +82,7 @@ def test_a_policy_that_sees_goes_on_from_one_that_is_told_and_with_episodes_with
     training = json.loads((folder / "config.json").read_text())["training"]
     assert (training["init"], training["recorded"]) == ("fetch", num_frames)
     seeing, told = load(folder), load("fetch")
-    assert seeing.schema.environment_state_dim == 40
+    assert seeing.info.schema.environment_state_dim == 40
     for one, other in zip(seeing.model.blocks.parameters(), told.model.blocks.parameters(), strict=True):
         assert float((one - other).abs().max()) < 0.05  # after one step
 
@@ -120,7 +123,7 @@ def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded)
     record_expert("track", dataset, num_episodes=1, seed=0, cameras=("overview",), size=(48, 48))
     command = ["train", "--task", "track", "--dataset", str(dataset), "--recipe", "prefix", *few]
     assert main([*command, "--output", str(tmp_path / "seeing")]) == 0
-    assert load_policy(tmp_path / "seeing").schema.cameras == {"overview": (48, 48)}
+    assert load_policy(tmp_path / "seeing").info.schema.cameras == {"overview": (48, 48)}
 
 
 def test_a_recording_of_another_task_is_refused(recorded, tmp_path, capfd):
@@ -158,8 +161,8 @@ def test_a_policy_that_is_told_the_scene_learns_where_it_led_itself_without_pict
     num = len(load_dataset(own)), len(load_demonstrations(tmp_path / "more.npz"))
     assert f"1 steps on {sum(num)} samples" in capfd.readouterr().out
     learned, start = load(output), load("fetch")
-    assert learned.schema == start.schema
-    assert not learned.schema.cameras
+    assert learned.info.schema == start.info.schema
+    assert not learned.info.schema.cameras
     assert np.array_equal(learned.features.mean, start.features.mean)
 
 

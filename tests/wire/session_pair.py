@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
@@ -36,9 +37,14 @@ def make_schema(*, num_joints: int = DIM, cameras: dict[str, tuple[int, int]] | 
 
 
 def make_welcome(**changes) -> Welcome:
-    values = {"policy": "toy", "schema": make_schema(), "action_spec": SPEC, "tasks": ()}
-    values["capabilities"] = Capabilities(samplers=(ConstantSchedule,))
-    return Welcome(**(values | {"heartbeat_ns": 25 * MS} | changes))
+    heartbeat_ns = changes.pop("heartbeat_ns", 25 * MS)
+    spec = changes.pop("action_spec", SPEC)
+    schema = changes.pop("schema", None)
+    if schema is not None and schema.action_fields:
+        spec = replace(spec, fields=schema.action_fields)
+    schema = schema or replace(make_schema(), action_fields=())
+    info = PolicyInfo(name="toy", action_spec=spec, schema=schema, **changes)
+    return Welcome(info=info, heartbeat_ns=heartbeat_ns)
 
 
 def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S, **changes) -> ChunkRequest:

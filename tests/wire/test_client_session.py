@@ -16,7 +16,7 @@ from session_pair import (
     say,
 )
 
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.frames import ProtocolError

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from packets import PACKETS, PLAIN
 from session_pair import SPEC, make_request, make_schema, make_welcome
 
-from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
@@ -291,31 +292,46 @@ GRIPPER = {"kind": "gripper_width"}
 ONE_COLUMN = ["f8", [3, 1], bytes(24)]
 
 
+def can(**values: object) -> dict:
+    return {"info": {"capabilities": {"samplers": ["ConstantSchedule"]} | values}}
+
+
+def rows_of(field: dict, *, horizon: int = 6, dt_ns: int = 9) -> dict:
+    return {"info": {"action_spec": {"fields": [field], "horizon": horizon, "dt_ns": dt_ns}}}
+
+
+def robot(**values: object) -> dict:
+    return {"info": {"schema": make_schema().to_dict() | values}}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"samplers": ["Telepathy"]}, "samplers"),
-        ({"max_inference_delay": -1}, "max_inference_delay"),
-        ({"roll_forward": {"type": "TrackingLag", "time_constant_s": 0.0}}, "time constant is positive"),
-        ({"roll_forward": {"type": "CrystalBall"}}, "CrystalBall"),
-        ({"execution_horizon": 0}, "execution_horizon"),
-        ({"execution_horizon": 2**40}, "execution_horizon"),
+        (can(samplers=["Telepathy"]), "samplers"),
+        (can(max_inference_delay=-1), "max_inference_delay"),
+        (can(roll_forward={"type": "TrackingLag", "time_constant_s": 0.0}), "time constant is positive"),
+        (can(roll_forward={"type": "CrystalBall"}), "CrystalBall"),
+        (can(execution_horizon=0), "execution horizon of 1 to 6"),
+        (can(execution_horizon=2**40), "execution horizon of 1 to 6"),
         ({"heartbeat_ns": 1}, "heartbeat_ns"),
         ({"heartbeat_ns": 2**63}, "heartbeat_ns"),
-        ({"action_spec": {"fields": [GRIPPER | {"dim": 1}], "horizon": 2**40, "dt_ns": 1}}, "1..4096"),
-        ({"action_spec": {"fields": [GRIPPER | {"dim": 1}], "horizon": 6, "dt_ns": 2**62}}, "1..60000000000"),
-        ({"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}, "1 to 128 joints"),
-        ({"action_spec": {"fields": [FIELD | {"dim": 2**40}], "horizon": 6, "dt_ns": 9}}, "1 to 128 joints"),
-        ({"action_spec": {"fields": [GRIPPER | {"dim": 3}], "horizon": 6, "dt_ns": 9}}, "has 1 columns"),
-        ({"schema": make_schema().to_dict() | {"cameras": {"a": [2**40, 6]}}}, "1 to 8192 pixels"),
-        ({"schema": make_schema().to_dict() | {"cameras": {"a\n": [4, 6]}}}, "a camera's name"),
-        ({"schema": make_schema().to_dict() | {"num_joints": -7}}, "up to 128 joints"),
+        ({"info": {"n_obs_steps": 2**40}}, "n_obs_steps 1099511627776; expected 1 to 64"),
+        ({"info": {"name": "two\nlines"}}, "a line of 1 to 256 characters"),
+        ({"info": {"nmae": "x"}}, "nmae"),
+        (rows_of(GRIPPER | {"dim": 1}, horizon=2**40), "1..4096"),
+        (rows_of(GRIPPER | {"dim": 1}, dt_ns=2**62), "1..60000000000"),
+        (rows_of(FIELD | {"dim": -7}), "1 to 128 joints"),
+        (rows_of(FIELD | {"dim": 2**40}), "1 to 128 joints"),
+        (rows_of(GRIPPER | {"dim": 3}), "has 1 columns"),
+        (robot(cameras={"a": [2**40, 6]}), "1 to 8192 pixels"),
+        (robot(cameras={"a\n": [4, 6]}), "a camera's name"),
+        (robot(num_joints=-7), "up to 128 joints"),
         ({"row_statistics": {"mean": ONE_COLUMN, "std": ONE_COLUMN, "from_measured": True}}, "have shape"),
     ],
 )
 def test_a_welcome_that_declares_what_does_not_exist_is_refused(changes, words):
     frames = encode(Packet("me", 5, make_welcome()))
     header = msgspec.msgpack.decode(frames[0])
-    header[3] |= changes
+    header[3] |= changes | {"info": header[3]["info"] | changes.get("info", {})}
     with pytest.raises(ProtocolError, match=words):
         decode([msgspec.msgpack.encode(header), *frames[1:]])

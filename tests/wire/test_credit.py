@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_pair import BLOCK, SPEC, make_request, make_welcome, rows_of
 
-from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
 from robot_runtime.wire.in_flight import InFlightRequests

@@ -20,7 +20,7 @@ from session_pair import (
 )
 
 from robot_runtime.core.plan.overlap import OpenAnswers
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
@@ -36,10 +36,11 @@ class Server:
     """A server session that has greeted some robots."""
 
     def __init__(self, *peers: bytes, **welcome) -> None:
-        self.session = ServerSession(make_welcome(**welcome))
+        said = make_welcome(**welcome)
+        self.session = ServerSession(said)
         self.sessions = {peer: i for i, peer in enumerate(peers)}
         for peer in peers:
-            self.say(peer, Hello(robot="r", schema=make_schema()))
+            self.say(peer, Hello(robot="r", schema=said.info.schema))
         self.said()
 
     def say(self, peer: bytes, message) -> None:

@@ -13,7 +13,7 @@ from msgspec import structs
 from session_pair import DIM, MS, SPEC, make_request, make_schema, make_welcome, sealed, start_next
 
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire import server_session

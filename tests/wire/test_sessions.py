@@ -89,7 +89,7 @@ def test_the_robot_hears_what_the_policy_may_be_asked_for():
     pair = SessionPair(capabilities=declared)
     pair.tick(10)
     ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
-    assert ready.welcome.capabilities == declared
+    assert ready.welcome.info.capabilities == declared
 
 
 @pytest.mark.parametrize("num_rows", [1, SPEC.horizon])
@@ -99,7 +99,7 @@ def test_the_robot_hears_what_rows_the_policy_knows(num_rows):
     pair = SessionPair(capabilities=Capabilities(samplers=(ConstantSchedule,), row_statistics=knows))
     pair.tick(10)
     ready = next(event for event in pair.take_events() if isinstance(event, ServerReady))
-    heard = ready.welcome.capabilities.row_statistics
+    heard = ready.welcome.info.capabilities.row_statistics
     assert heard is not None
     np.testing.assert_array_equal(heard.mean, mean)
     np.testing.assert_array_equal(heard.std, std)
@@ -215,7 +215,7 @@ def test_a_robot_that_was_welcomed_once_goes_on_asking_a_server_that_refuses_it(
     [
         ({"schema": make_schema(num_joints=3)}, "the robot has 2, the policy needs 3"),
         ({"schema": make_schema(cameras={"nope": (4, 6)})}, "camera 'nope'"),
-        ({"action_spec": replace(SPEC, fields=(BaseTwist(),))}, "BaseTwist"),
+        ({"action_spec": replace(SPEC, fields=(BaseTwist(),))}, "base twist"),
     ],
 )
 def test_a_welcome_to_something_else_than_this_robot_is_refused_by_the_robot(changes: dict, words: str):

@@ -25,7 +25,7 @@ from robot_runtime.cli.run import loop_figures, refuse_fault
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Tick
 from robot_runtime.core.method.choose import Default
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.results import keep_text, result_json
@@ -132,7 +132,7 @@ def bare_round(
 
     clock, task = MonotonicClock(), make_task(TASK)
     with PolicyClient(address, robot="bare loop", schema=task.schema) as client:
-        sizes = client.wait_until_ready(10.0).schema.cameras
+        sizes = client.wait_until_ready(10.0).info.schema.cameras
         world = World(task, seed=seed, t_start_ns=clock.now_ns())
         cameras = {eye: SimCamera(world, clock, name=eye, size=size) for eye, size in sizes.items()}
         with camera_threads(cameras, clock) as eyes:
@@ -153,7 +153,7 @@ def bare_round(
 def _asking(client: PolicyClient, world: "World", cameras: Cameras) -> Callable[[int], None]:
     """What sends a request with the newest pictures, captured at that time."""
     assert client.welcome is not None
-    sampler = client.welcome.capabilities.samplers[0]()
+    sampler = client.welcome.info.capabilities.samplers[0]()
     num_asked = 0
 
     def ask(now_ns: int) -> None:
@@ -188,7 +188,7 @@ def _bare_loop(
 ) -> tuple[int, list[int], list[int]]:
     """Ticks lost, how long they were, and the captures that were answered [ns]."""
     assert client.welcome is not None
-    request_ns = ROWS_TO_ASK * client.welcome.action_spec.dt_ns
+    request_ns = ROWS_TO_ASK * client.welcome.info.action_spec.dt_ns
     pacer, next_ns = Pacer(clock, period_ns=round(NS_PER_S / control_hz)), 0
     lost, lengths_ns, seen_ns, num_turns = 0, list[int](), list[int](), 1000.0
     for _ in range(num_ticks):

@@ -23,9 +23,8 @@ from rich.table import Table
 from robot_runtime.cli.bench.wire_floor import ANY_PORT, server_process
 from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.serve import tune_process
-from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import InferenceRequest, NewRows, Policy
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation
@@ -77,10 +76,10 @@ class BenchRobots:
 
     def _loop(self, name: str, max_batch: int) -> "LoopRow":
         policy = sleeping_policy()
-        robots = [Robot(zero_observation(policy.schema, ""), deadline_ns=5 * NS_PER_S) for _ in range(2)]
+        robots = [Robot(zero_observation(policy.info.schema, ""), deadline_ns=5 * NS_PER_S) for _ in range(2)]
         with server_process(_serve_sleeping, max_batch) as address, ExitStack() as stack:
             for robot in robots:
-                robot.connect(address, policy.schema, stack)
+                robot.connect(address, policy.info.schema, stack)
             end = time.monotonic() + self.seconds / 2
             while time.monotonic() < end:
                 for robot in robots:
@@ -97,7 +96,7 @@ class BenchRobots:
         arguments = (self.policy, round(self.heartbeat_ms * NS_PER_MS))
         with server_process(_serve_policy, *arguments) as address, ExitStack() as stack:
             for robot in robots:
-                robot.connect(address, policy.schema, stack)
+                robot.connect(address, policy.info.schema, stack)
             start_ns = time.monotonic_ns()
             for i, robot in enumerate(robots):
                 robot.next_ns = start_ns + i * period_ns // num_robots
@@ -235,15 +234,13 @@ def sleeping_policy() -> Policy:
     from policies.scripted import HoldPolicy
 
     class SleepingPolicy(HoldPolicy):
-        def infer(self, observation: Observation, **arguments) -> Iterator[np.ndarray]:
+        def infer(self, request: ChunkRequest) -> Iterator[np.ndarray]:
             time.sleep(LOOP_POLICY_MS / 1000)
-            return super().infer(observation, **arguments)
+            return super().infer(request)
 
-        def infer_batch(
-            self, requests: Sequence[InferenceRequest], *, sampler: SamplerPart
-        ) -> Iterator[NewRows]:
+        def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
             time.sleep(LOOP_POLICY_MS / 1000)
-            answers = (super(SleepingPolicy, self).infer(**vars(r), sampler=sampler) for r in requests)
+            answers = (super(SleepingPolicy, self).infer(request) for request in requests)
             return iter([NewRows(num_calls=1, rows=[np.concatenate(list(rows)) for rows in answers])])
 
     return SleepingPolicy()
@@ -271,20 +268,20 @@ def _load(name: str) -> Policy:
 
     torch.set_num_threads(1)
     policy = load_policy(name)
-    if policy.schema.cameras:
-        raise InvalidValueError(f"policy {policy.name!r} needs cameras, which these robots have not")
+    if policy.info.schema.cameras:
+        raise InvalidValueError(f"policy {policy.info.name!r} needs cameras, which these robots have not")
     return policy
 
 
 def _robots_of(policy: Policy, num_robots: int, *, deadline_ns: int) -> Iterator[Robot]:
     """Robots that each stand somewhere else in a scene of their own, with what the policy says alone."""
     rng = np.random.default_rng(0)
-    nothing = zero_observation(policy.schema, next(iter(policy.tasks), ""))
+    nothing = zero_observation(policy.info.schema, next(iter(policy.info.tasks), ""))
     for seed in range(num_robots):
         state = structs.replace(nothing.state, q=rng.uniform(-1.0, 1.0, len(nothing.state.q)))
-        scene = rng.uniform(-0.3, 0.3, policy.schema.environment_state_dim)
+        scene = rng.uniform(-0.3, 0.3, policy.info.schema.environment_state_dim)
         observation = structs.replace(nothing, state=state, environment_state=scene)
-        rows = policy.infer(observation, sampler=ConstantSchedule(), seed=seed)
+        rows = policy.infer(ChunkRequest(observation=observation, seed=seed))
         yield Robot(observation, deadline_ns, seed=seed, expected=np.concatenate(list(rows)))
 
 

@@ -25,7 +25,7 @@ from robot_runtime.cli.options import AnyRows, Count, Maybe, OutputFile, Rows
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.method.table import METHODS
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError
 from robot_runtime.results import keep_text, result_json
@@ -79,7 +79,7 @@ class BenchStream:
         times: dict[str, list[float]] = {WIRE_FIRST: [], WIRE_WHOLE: [], SAMPLING: []}
         with (
             ServerProcess(self.policy, torch_threads=1) as server,
-            PolicyClient(server.address, schema=policy.schema) as client,
+            PolicyClient(server.address, schema=policy.info.schema) as client,
         ):
             client.wait_until_ready()
             client.events()
@@ -92,7 +92,7 @@ class BenchStream:
         return {
             "num_steps": self.num_steps,
             "inference_delay": self.inference_delay,
-            "horizon": policy.action_spec.horizon,
+            "horizon": policy.info.action_spec.horizon,
             "times_ms": {name: asdict(Times.of(values)) for name, values in times.items()},
             "first_over_sampling": float(np.median(times[WIRE_FIRST]) / np.median(times[SAMPLING])),
             "first_over_whole": float(np.median(times[WIRE_FIRST]) / np.median(times[WIRE_WHOLE])),
@@ -102,7 +102,6 @@ class BenchStream:
         """The policy, which can be asked what will be; InvalidValueError and others say why it cannot."""
         from policies.flow.policy import FlowPolicy
         from policies.load import load_policy
-        from robot_runtime.core.policy import capabilities_of
         from robot_runtime.evaluation.loop import check_fit
         from sim.episodes.task_env import TaskEnv
 
@@ -110,10 +109,10 @@ class BenchStream:
         if not isinstance(policy, FlowPolicy):
             raise InvalidValueError(f"policy {self.policy!r} has no network of ours, which streams its rows")
         check_fit(policy, TaskEnv(self.task).info)
-        resolve_method(METHODS["faster"], capabilities_of(policy), policy=policy.name)
-        if self.inference_delay >= policy.action_spec.horizon:
+        resolve_method(METHODS["faster"], policy.info.capabilities, policy=policy.info.name)
+        if self.inference_delay >= policy.info.action_spec.horizon:
             raise InvalidValueError(
-                f"--inference-delay is below {policy.action_spec.horizon}, the rows of a chunk, got "
+                f"--inference-delay is below {policy.info.action_spec.horizon}, the rows of a chunk, got "
                 f"{self.inference_delay}"
             )
         return policy
@@ -124,7 +123,7 @@ class BenchStream:
             request_id=0,
             epoch=0,
             observation=observation,
-            prev_action_chunk=np.tile(stay, (policy.action_spec.horizon, 1)),
+            prev_action_chunk=np.tile(stay, (policy.info.action_spec.horizon, 1)),
             inference_delay=self.inference_delay,
             sampler=HorizonAwareSchedule(num_steps=self.num_steps),
             seed=0,
@@ -172,13 +171,7 @@ def round_trip(client: PolicyClient, request: ChunkRequest) -> tuple[float, floa
 
 def sample_in_process(policy: "FlowPolicy", request: ChunkRequest) -> None:
     """The whole chunk, without server and wire."""
-    for _ in policy.infer(
-        request.observation,
-        prev_action_chunk=request.prev_action_chunk,
-        inference_delay=request.inference_delay,
-        sampler=request.sampler,
-        seed=request.seed,
-    ):
+    for _ in policy.infer(request):
         pass
 
 

@@ -32,7 +32,7 @@ from robot_runtime.cli.bench.wire_floor import (
 from robot_runtime.cli.options import Maybe, OutputFile
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from robot_runtime.core.method.request_parts import LastTarget, RolledForwardState, RollForward
 from robot_runtime.core.method.sampler_parts import (
     ClampedPrefix,
+    ConstantSchedule,
     HorizonAwareSchedule,
     LambdaMaskedPrefix,
     PrefixPreservedStart,
@@ -24,9 +25,9 @@ WITH_HEAD = "residual"
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a policy declares, here and in the server's Welcome."""
+    """What a policy declares that it may be asked for."""
 
-    samplers: tuple[type[SamplerPart], ...]
+    samplers: tuple[type[SamplerPart], ...] = (ConstantSchedule,)
     """Sampler parts that it was trained for, or that need no training."""
     max_inference_delay: int = 0
     """Longest inference delay it was trained for [rows]; 0 for none."""

@@ -10,7 +10,7 @@ from enum import Enum
 
 import numpy as np
 
-from robot_runtime.core.plan.request_planner import ChunkRequest
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, ChunkPart
 
 

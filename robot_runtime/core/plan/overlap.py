@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT, ChunkRequest
+from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.timed_waypoints import TimedWaypoints, pick_rows, with_rows

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 
 from robot_runtime.core.method.latency import COMMITMENT_QUANTILE, LatencyEstimator
 from robot_runtime.core.method.request_fit import (
@@ -24,7 +24,6 @@ from robot_runtime.core.method.request_parts import (
     RolledForwardState,
     Synchronous,
 )
-from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.predict import HandPose, StatePredictor
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
@@ -45,27 +44,6 @@ ROWS_THAT_TELL_SPEED = 2
 """Committed rows that say how fast the robot is led: with fewer an answer goes on from the measured speed."""
 LONGEST_PAUSE_NS = 4 * NS_PER_S
 """How long a robot waits at most before it asks again a server that has failed again and again."""
-
-
-class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """One question to the policy."""
-
-    request_id: int
-    epoch: int
-    """Counts resets of the robot; an answer from before the last one is worthless."""
-    observation: Observation
-    """What the policy is shown; a state rolled forward has the time at which its answer's row 0 is due."""
-    prev_action_chunk: Float[np.ndarray, "n D"] | None
-    """What the plan says from the observation on, row 0 due then, in the policy's own columns."""
-    inference_delay: int
-    """How many of those rows will have run before the answer can, d <= n: they are committed."""
-    sampler: SamplerPart
-    seed: int
-    """Of the sampler's noise, >= 0."""
-    deadline_ns: int
-    """How long an answer is of use, counted from submission or, on the server, from receipt [ns]."""
-    in_flight: tuple[int, ...] = ()
-    """Ids of earlier requests whose answers are still wanted, oldest first; older ones give way to this."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from robot_runtime.core.values.action import (
     MAX_JOINTS,
     ActionField,
+    ActionSpec,
     BasePose,
     BaseTwist,
     EndEffectorPose,
@@ -30,11 +31,11 @@ class Schema:
     A robot states what it has, a policy what it needs; `mismatches` lists every way in which the two differ.
     """
 
-    action_fields: tuple[ActionField, ...]
+    action_fields: tuple[ActionField, ...] = ()
     """Columns of an action row, in order; horizon and row spacing are the policy's to choose."""
-    num_joints: int
-    has_gripper: bool
-    has_base: bool
+    num_joints: int = 0
+    has_gripper: bool = False
+    has_base: bool = False
     environment_state_dim: int = 0
     cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Camera name -> (height, width) [pixels]."""
@@ -52,6 +53,33 @@ class Schema:
                 f"a schema has up to {MAX_CAMERAS} cameras of 1 to {MAX_SIDE} pixels a side, "
                 f"got {dict(self.cameras)!r:.200}"
             )
+
+    @classmethod
+    def of(
+        cls,
+        spec: ActionSpec,
+        *,
+        cameras: Mapping[str, tuple[int, int]] | None = None,
+        environment_state_dim: int = 0,
+    ) -> "Schema":
+        """Of a policy that needs no other parts than those that its rows move.
+
+        cameras: name -> (height, width) of the pictures it looks at [pixels].
+        InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
+        """
+        joints = [f.num_joints for f in spec.fields if isinstance(f, JointPosition)]
+        if not joints and any(isinstance(f, EndEffectorPose | WorldEndEffectorPose) for f in spec.fields):
+            raise InvalidValueError(
+                "a policy that moves the hand says how many joints the arm has: schema=Schema(num_joints=...)"
+            )
+        return cls(
+            action_fields=spec.fields,
+            num_joints=sum(joints),
+            has_gripper=any(isinstance(f, GripperWidth) for f in spec.fields),
+            has_base=any(isinstance(f, BasePose | BaseTwist) for f in spec.fields),
+            environment_state_dim=environment_state_dim,
+            cameras=cameras or {},
+        )
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""

@@ -104,8 +104,8 @@ class GrootGateway:
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         self._policy, self._token = policy, token
-        self._names = (names or KeyMap()).over(names_of(policy.schema))
-        self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
+        self._names = (names or KeyMap()).over(names_of(policy.info.schema))
+        self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=policy.info.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
         self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[list[bytes], bytes]] = SimpleQueue()
@@ -204,7 +204,7 @@ class GrootGateway:
             raise ValueError("this server asks for an api_token")
         match request.endpoint:
             case "ping":
-                return {"status": "ok", "message": f"policy {self._policy.name}"}
+                return {"status": "ok", "message": f"policy {self._policy.info.name}"}
             case "reset":
                 return {}  # the server keeps nothing of a robot that asks for whole chunks
             case "get_modality_config":
@@ -216,7 +216,11 @@ class GrootGateway:
                 raise ValueError(f"there is no endpoint {listed([other])!r}; there are {valid}")
 
     def _action(self, data: bytes) -> list[dict[str, Any]]:
-        spec, now_ns, sizes = self._policy.sent_spec, MonotonicClock().now_ns(), self._policy.schema.cameras
+        spec, now_ns, sizes = (
+            self._policy.sent_spec,
+            MonotonicClock().now_ns(),
+            self._policy.info.schema.cameras,
+        )
         sent = observation_of(data)
         refuse_unchosen(sent.get("language", {}), self._names.task or "")
         seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes)
@@ -224,7 +228,7 @@ class GrootGateway:
         return [_by_field(spec, self._names.sent_actions(chunk.rows, spec)), chunk.timing]
 
     def _modalities(self) -> dict[str, Any]:
-        spec, names = self._policy.action_spec, self._names
+        spec, names = self._policy.info.action_spec, self._names
         state = [e.key for e in (names.q, names.gripper_width, names.environment_state) if e is not None]
         keys = {
             "video": [key.removeprefix("video/") for key in (names.cameras or {}).values()],

@@ -134,8 +134,8 @@ class LeRobotGateway:
             raise OpenAddressError(address)
         self._policies, self._names = policies, names or KeyMap()
         for name, policy in policies.items():
-            if all(isinstance(f, JointPosition | GripperWidth) for f in policy.action_spec.fields):
-                self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=name)
+            if all(isinstance(f, JointPosition | GripperWidth) for f in policy.info.action_spec.fields):
+                self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=name)
         self._asker = Asker(server, robot="LeRobot client", keys=keys)
         self._robots: dict[str, _Robot] = {}
         self._lock = Lock()
@@ -248,7 +248,7 @@ class LeRobotGateway:
             if robot.policy is None:
                 self._infer(robot, seen.raw)
             assert robot.policy is not None
-            sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
+            sizes, now_ns = robot.policy.info.schema.cameras, MonotonicClock().now_ns()
             observation = robot.names.observation(seen.raw, now_ns=now_ns, sizes=sizes)
         self._look_at_rate(robot, seen)
         with robot.came:
@@ -277,10 +277,10 @@ class LeRobotGateway:
         assert robot.rate is not None
         rate = robot.rate.take(seen.timestamp, seen.timestep)
         if rate is not None:
-            meant = 1.0 / robot.policy.action_spec.dt_s
+            meant, name = 1.0 / robot.policy.info.action_spec.dt_s, robot.policy.info.name
             self._notices.note(
-                f"a LeRobot client runs {rate:.0f} rows a second of policy {robot.policy.name!r}",
-                f"a LeRobot client runs {rate:.1f} rows a second, those of policy {robot.policy.name!r} are "
+                f"a LeRobot client runs {rate:.0f} rows a second of policy {name!r}",
+                f"a LeRobot client runs {rate:.1f} rows a second, those of policy {name!r} are "
                 f"meant for {meant:.1f}: start it with --fps {meant:.0f}, or its robot moves "
                 f"{rate / meant:.2g} times as fast",
             )
@@ -331,7 +331,7 @@ class LeRobotGateway:
         cameras = {name: name for name, value in raw.items() if isinstance(value, np.ndarray)}
         policy = next(iter(self._policies.values()))
         self._match(robot, policy, numbers, cameras)
-        logger.info("a LeRobot client that sent no instructions is answered by %s", policy.name)
+        logger.info("a LeRobot client that sent no instructions is answered by %s", policy.info.name)
 
     def _match(
         self, robot: _Robot, policy: Served, state_names: tuple[str, ...], cameras: Mapping[str, str]
@@ -340,17 +340,17 @@ class LeRobotGateway:
 
         cameras: the policy's name -> the robot's.
         """
-        names = self._names.over(names_of(policy.schema, state_names, cameras))
+        names = self._names.over(names_of(policy.info.schema, state_names, cameras))
         columns = order_of_columns(policy, names, state_names)
         refuse_unknown_unit(names)
         seen = names.cameras or {}
         known = set(cameras.values())
-        if missing := [name for name in policy.schema.cameras if seen.get(name) not in known]:
+        if missing := [name for name in policy.info.schema.cameras if seen.get(name) not in known]:
             raise ValueError(
-                f"policy {policy.name!r} needs the cameras {missing}; the robot has {listed(cameras)}"
+                f"policy {policy.info.name!r} needs the cameras {missing}; the robot has {listed(cameras)}"
             )
         robot.names, robot.policy, robot.columns = names, policy, columns
-        robot.rate = RowRate(policy.action_spec.dt_s)
+        robot.rate = RowRate(policy.info.action_spec.dt_s)
 
 
 @contextmanager

@@ -65,26 +65,27 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
 def order_of_columns(policy: Served, names: KeyMap, state_names: Sequence[str]) -> list[int]:
     """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
     called: list[str] = []
-    for f in policy.action_spec.fields:
+    for f in policy.info.action_spec.fields:
         match f:
             case JointPosition():
                 called += names.q.names if names.q else ()
             case GripperWidth():
                 called += names.gripper_width.names if names.gripper_width else ()
             case _:
-                raise ValueError(f"policy {policy.name!r} moves more than joints and a gripper")
+                raise ValueError(f"policy {policy.info.name!r} moves more than joints and a gripper")
     wanted = [*called, *(names.q.names if names.q else ())]
-    if len(called) != policy.action_spec.dim or (missing := set(wanted) - set(state_names)):
-        lacks = f", and lacks {listed(sorted(missing))}" if len(called) == policy.action_spec.dim else ""
+    if len(called) != policy.info.action_spec.dim or (missing := set(wanted) - set(state_names)):
+        dim = policy.info.action_spec.dim
+        lacks = f", and lacks {listed(sorted(missing))}" if len(called) == dim else ""
         raise ValueError(
-            f"policy {policy.name!r} moves {policy.action_spec.dim} numbers by name; the robot's are "
+            f"policy {policy.info.name!r} moves {dim} numbers by name; the robot's are "
             f"{listed(state_names)}{lacks}: say which is which in the file of --names, "
             '{"q": {"names": [...]}, "gripper_width": {"names": [...]}}'
         )
     if unmoved := [name for name in state_names if name.endswith(MOTOR) and name not in called]:
         raise ValueError(
-            f"policy {policy.name!r} does not move {listed(unmoved)}: a LeRobot robot takes actions by their "
-            "places, one for each of its motors"
+            f"policy {policy.info.name!r} does not move {listed(unmoved)}: a LeRobot robot takes actions by "
+            "their places, one for each of its motors"
         )
     if len(set(called)) != len(called):
         raise ValueError("the file of --names gives one of the robot's names two meanings")

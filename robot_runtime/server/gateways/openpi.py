@@ -79,7 +79,7 @@ class OpenpiGateway:
         refuse_for_all(names, policies.values())
         self._policies, self._token = policies, token
         self._names = {
-            name: (names or KeyMap()).over(KeyMap.of(policy.schema)) for name, policy in policies.items()
+            name: (names or KeyMap()).over(KeyMap.of(policy.info.schema)) for name, policy in policies.items()
         }
         self._asker = Asker(server, robot="openpi client", keys=keys)
         self._heard_s: dict[ServerConnection, float] = {}
@@ -88,7 +88,7 @@ class OpenpiGateway:
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise OpenAddressError(address)
         for name, policy in policies.items():
-            self._names[name].refuse_undeclared(policy.schema, policy.action_spec, policy=name)
+            self._names[name].refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=name)
         host, _, port = address.rpartition(":")
         try:
             self._listener: Server = serve(
@@ -199,12 +199,12 @@ class OpenpiGateway:
         connection.send(self._answered(message, policy))
 
     def _answered(self, message: bytes | str, policy: Served) -> bytes | str:
-        names = self._names[policy.name]
+        names = self._names[policy.info.name]
         try:
             if isinstance(message, str):
                 raise ValueError("an observation is a binary message, this is text")
             now_ns = MonotonicClock().now_ns()
-            seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.schema.cameras)
+            seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.info.schema.cameras)
             chunk = self._asker.ask(policy, seen)
             actions = names.sent_actions(chunk.rows, policy.sent_spec)
             return pack({"actions": actions, "server_timing": chunk.timing})
@@ -226,13 +226,13 @@ def _quiet_logger() -> logging.Logger:
 
 
 def _metadata(policy: Served) -> dict[str, Any]:
-    spec = policy.action_spec
+    spec = policy.info.action_spec
     return {
-        "policy": policy.name,
+        "policy": policy.info.name,
         "action_horizon": spec.horizon,
         "action_dim": spec.dim,
         "dt_s": spec.dt_s,
-        "cameras": {name: list(size) for name, size in policy.schema.cameras.items()},
+        "cameras": {name: list(size) for name, size in policy.info.schema.cameras.items()},
     }
 
 

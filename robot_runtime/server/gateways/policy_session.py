@@ -5,19 +5,17 @@ keep, and one that comes anew takes none.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Condition
-from typing import Any
 
 import numpy as np
 
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
-from robot_runtime.core.plan.request_planner import ChunkRequest
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionChunk, ActionSpec
-from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
@@ -37,57 +35,39 @@ _LOOK_S = 0.1
 _IDLE_S = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Served:
-    """What a gateway knows of a policy."""
+    """A policy as a gateway's clients see it; InvalidValueError: it only answers who tells it of chunks."""
 
-    name: str
-    schema: Schema
-    action_spec: ActionSpec
-    """Of the policy's own rows."""
-    sampler: type[SamplerPart]
-    """With which it answers whole chunks."""
+    info: PolicyInfo
+
+    def __post_init__(self) -> None:
+        if self._whole() is None:
+            raise InvalidValueError(f"policy {self.info.name!r} cannot answer other projects' clients")
+
+    @property
+    def sampler(self) -> SamplerPart:
+        """With which it answers whole chunks to who knows nothing of them."""
+        kind = self._whole()
+        assert kind is not None
+        return kind()
+
+    def _whole(self) -> type[SamplerPart] | None:
+        return next((kind for kind in self.info.capabilities.samplers if kind in PREFIXLESS), None)
 
     @property
     def sent_spec(self) -> ActionSpec:
         """Of the rows that clients get: these projects' robots are told positions as they are to be,
         whatever the policy's own count from."""
-        return self.action_spec.absolute()
+        return self.info.action_spec.absolute()
 
     def sent_rows(self, rows: np.ndarray, seen: RobotState) -> np.ndarray:
         """A policy's rows (n, D), of what was seen, as `sent_spec` has them; ValueError if it lacks what they
         count from."""
-        if self.sent_spec == self.action_spec:
+        if self.sent_spec == self.info.action_spec:
             return rows
-        chunk = ActionChunk(spec=self.action_spec, rows=rows, anchor=seen, request_id=0, epoch=0)
+        chunk = ActionChunk(spec=self.info.action_spec, rows=rows, anchor=seen, request_id=0, epoch=0)
         return Waypoints.from_chunk(chunk).encode(self.sent_spec, seen)
-
-    @classmethod
-    def of(cls, policy: Policy) -> "Served":
-        """InvalidValueError: the policy answers nobody who knows nothing of chunks."""
-        sampler = next((kind for kind in policy.samplers if kind in PREFIXLESS), None)
-        if sampler is None:
-            raise InvalidValueError(f"policy {policy.name!r} cannot answer other projects' clients")
-        return cls(name=policy.name, schema=policy.schema, action_spec=policy.action_spec, sampler=sampler)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for another process."""
-        return {
-            "name": self.name,
-            "schema": self.schema.to_dict(),
-            "action_spec": self.action_spec.to_dict(),
-            "sampler": self.sampler.__name__,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Served":
-        """Inverse of `to_dict`."""
-        return cls(
-            name=data["name"],
-            schema=Schema.from_dict(data["schema"]),
-            action_spec=ActionSpec.from_dict(data["action_spec"]),
-            sampler=next(kind for kind in PREFIXLESS if kind.__name__ == data["sampler"]),
-        )
 
 
 def refuse_for_all(names: KeyMap | None, policies: Iterable[Served]) -> None:
@@ -95,9 +75,9 @@ def refuse_for_all(names: KeyMap | None, policies: Iterable[Served]) -> None:
     why = []
     for policy in policies:
         try:
-            (names or KeyMap()).refuse_misfit(policy.schema, policy.action_spec)
+            (names or KeyMap()).refuse_misfit(policy.info.schema, policy.info.action_spec)
         except InvalidValueError as error:
-            why.append(f"policy {policy.name!r}: {error}")
+            why.append(f"policy {policy.info.name!r}: {error}")
         else:
             return
     raise InvalidValueError("the file of --names does not fit " + "; ".join(why))
@@ -172,7 +152,7 @@ class Asker:
                 observation=observation,
                 prev_action_chunk=None,
                 inference_delay=0,
-                sampler=policy.sampler(),
+                sampler=policy.sampler,
                 seed=number,
                 deadline_ns=DEADLINE_NS,
             )
@@ -227,7 +207,7 @@ class Asker:
         with self._changed:
             if self._is_closing:
                 raise ValueError("the gateway ends")
-            mine = next((c for c in reversed(self._free) if c.policy == policy.name), None)
+            mine = next((c for c in reversed(self._free) if c.policy == policy.info.name), None)
             if mine is not None:
                 self._free.remove(mine)
                 return mine
@@ -243,10 +223,14 @@ class Asker:
         client = None
         try:
             client = PolicyClient(
-                self._server, schema=policy.schema, robot=self._robot, policy=policy.name, keys=self._keys
+                self._server,
+                schema=policy.info.schema,
+                robot=self._robot,
+                policy=policy.info.name,
+                keys=self._keys,
             )
             client.wait_until_ready(_CONNECT_S)
-            return _Connection(policy.name, client, time.monotonic())
+            return _Connection(policy.info.name, client, time.monotonic())
         except (RobotRuntimeError, OSError, RuntimeError):
             if client is not None:
                 client.close()

@@ -28,6 +28,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.key_map import KeyMap
@@ -171,7 +172,10 @@ def _end(process: subprocess.Popen) -> None:
 
 def gateway_of(settings: Settings) -> Any:
     """The gateway, listening; RobotRuntimeError says why it cannot."""
-    served = {policy.name: policy for policy in map(Served.from_dict, settings.policies)}
+    served = {
+        policy.info.name: policy
+        for policy in (Served(PolicyInfo.from_dict(info)) for info in settings.policies)
+    }
     keys = None if settings.keys is None else RobotKeys.load(Path(settings.keys))
     common: dict[str, Any] = {
         "server": settings.server,

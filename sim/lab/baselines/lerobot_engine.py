@@ -125,7 +125,7 @@ def running_engine(
             config,
             {STATE: {"dtype": "float32", "shape": (len(names),), "names": names}},
             instruction,
-            1.0 / checkpoint.action_spec.dt_s,
+            1.0 / checkpoint.info.action_spec.dt_s,
             "cpu",
             rtc_queue_threshold=settings.queue_threshold,
         )

@@ -116,11 +116,11 @@ class PeerPolicy:
             self.num_failed += 1
             self.time.sleep_ns(self.lost_after_ns)
             raise RequestLostError(f"request {k} was lost")
-        checkpoint, spec = self.checkpoint, self.checkpoint.action_spec
+        checkpoint, spec = self.checkpoint, self.checkpoint.info.action_spec
         # The executor's own seeds, so that both draw the same noise for their k-th request.
         seed = (self.seed * 1_000_003 + k) % 2**31
         noise = torch.randn(1, spec.horizon, spec.dim, generator=torch.Generator().manual_seed(seed))
-        task = torch.tensor([checkpoint.tasks.index(batch["task"][0])])
+        task = torch.tensor([checkpoint.info.tasks.index(batch["task"][0])])
         context = checkpoint.model.encode(batch[STATE], task)
         rows = euler_integrate(
             self._denoiser(context),
@@ -159,7 +159,7 @@ class RowNormaliser(NormalizerProcessorStep):
 
     def __call__(self, transition: dict) -> dict:
         """Normalise the state (1, F) and an action (n, D + tags) of at most H rows."""
-        out, spec = transition.copy(), self._checkpoint.action_spec
+        out, spec = transition.copy(), self._checkpoint.info.action_spec
         observation, action = out.get(TransitionKey.OBSERVATION), out.get(TransitionKey.ACTION)
         if observation is not None:
             features = self._checkpoint.features.features(observation[STATE].double().numpy())
@@ -204,7 +204,7 @@ class TagRows(ProcessorStep):
 
 def make_processors(policy: PeerPolicy) -> tuple[PolicyProcessorPipeline, PolicyProcessorPipeline]:
     """(before, after) the policy, built of LeRobot's steps but for the two above."""
-    spec = policy.checkpoint.action_spec
+    spec = policy.checkpoint.info.action_spec
     _check(spec)
     names = [*(f"joint {i}" for i in range(spec.dim - 1)), "gripper"]
     relative = RelativeActionsProcessorStep(enabled=True, exclude_joints=["gripper"], action_names=names)
@@ -246,7 +246,7 @@ def feature_names(size: int) -> list[str]:
 
 def observation_frame(observation: Observation, checkpoint: Checkpoint) -> dict[str, float]:
     """An observation as LeRobot's robots give one: name to number."""
-    features = state_features(observation, checkpoint.schema, checkpoint.feature_config)
+    features = state_features(observation, checkpoint.info.schema, checkpoint.feature_config)
     return dict(zip(feature_names(len(features)), features.tolist(), strict=True))
 
 

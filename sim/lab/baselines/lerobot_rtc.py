@@ -74,7 +74,7 @@ def run_peer_episode(
         if callable(delay_ns):
             raise InvalidValueError("a delay that varies needs expected_delay_ns, to set the peer up for")
         expected_delay_ns = delay_ns
-    spec = checkpoint.action_spec
+    spec = checkpoint.info.action_spec
     settings = settings_of(
         variant,
         horizon=spec.horizon,
@@ -104,14 +104,18 @@ def _run(
     snapshot_period_ns: int | None,
 ) -> Episode:
     task, clock = make_task(task_name), SimClock()
-    wrong = mismatches(robot=task.schema, policy=checkpoint.schema)
+    wrong = mismatches(robot=task.schema, policy=checkpoint.info.schema)
     if wrong:
-        raise SchemaMismatchError(f"policy {checkpoint.name!r} cannot do {task_name!r}: " + "; ".join(wrong))
+        raise SchemaMismatchError(
+            f"policy {checkpoint.info.name!r} cannot do {task_name!r}: " + "; ".join(wrong)
+        )
     world = World(task, seed=seed, t_start_ns=clock.now_ns())
     robot = Robot(arm=SimArm(world, clock), gripper=SimGripper(world, clock))
-    arm = ZeroOrderHold(command_at_state(checkpoint.action_spec, robot.read()), checkpoint.action_spec.dt_ns)
+    arm = ZeroOrderHold(
+        command_at_state(checkpoint.info.action_spec, robot.read()), checkpoint.info.action_spec.dt_ns
+    )
     scorer, record, snapshots = task.make_scorer(world), RunRecord(counts=arm.counts, keep=None), []
-    peer_period_ns = checkpoint.action_spec.dt_ns // settings.interpolation_multiplier
+    peer_period_ns = checkpoint.info.action_spec.dt_ns // settings.interpolation_multiplier
     if peer_period_ns % control_period_ns:
         raise InvalidValueError(
             f"the peer acts every {peer_period_ns} ns, which is no multiple of {control_period_ns} ns"

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Thread
 
 import numpy as np
 
-from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Reference
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.server.gateways.policy_session import Served
@@ -23,16 +22,10 @@ SCHEMA = Schema(
 class EchoPolicy:
     """Rows of (joint 1, mean of the picture, gripper width)."""
 
-    name = "echo"
-    schema, action_spec = SCHEMA, SPEC
-    tasks: tuple[str, ...] = ()
-    samplers = (ConstantSchedule,)
-    max_inference_delay = 0
-    recipe = ""
-    roll_forward = None
-    execution_horizon = None
+    info = PolicyInfo(name="echo", action_spec=SPEC, schema=SCHEMA)
 
-    def infer(self, observation, *, sampler, **more) -> Iterator[np.ndarray]:
+    def infer(self, request) -> Iterator[np.ndarray]:
+        observation = request.observation
         assert observation.task in ("", "task", "pick it up")
         pixels, state = observation.images["wrist"].pixels, observation.state
         yield np.tile([state.q[0], pixels.mean(), state.gripper_width], (SPEC.horizon, 1))
@@ -41,17 +34,18 @@ class EchoPolicy:
 class StepPolicy(EchoPolicy):
     """Steps: each row 0.01 further than the one before, whatever is seen."""
 
-    name = "steps"
-    action_spec = ActionSpec(
-        fields=(JointPosition(2, Reference.DELTA), GripperWidth()), horizon=3, dt_ns=NS_PER_S // 20
+    info = PolicyInfo(
+        name="steps",
+        action_spec=ActionSpec(
+            fields=(JointPosition(2, Reference.DELTA), GripperWidth()), horizon=3, dt_ns=NS_PER_S // 20
+        ),
     )
-    schema = replace(SCHEMA, action_fields=action_spec.fields, cameras={})
 
-    def infer(self, observation, *, sampler, **more) -> Iterator[np.ndarray]:
+    def infer(self, request) -> Iterator[np.ndarray]:
         yield np.tile([0.01, -0.01, 0.05], (3, 1))
 
 
-ECHO = Served.of(EchoPolicy())
+ECHO = Served(EchoPolicy.info)
 
 
 @contextmanager

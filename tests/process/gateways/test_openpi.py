@@ -22,6 +22,7 @@ from websockets.sync.server import ServerConnection, serve
 from policies.load import load_policy
 from policies.openpi import OpenpiPolicy
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
@@ -211,7 +212,7 @@ def test_rows_that_count_from_what_is_seen_are_sent_as_positions():
     with (
         echo_server(policy=policy) as server,
         OpenpiGateway(
-            {"steps": Served.of(policy)}, server=server, address="127.0.0.1:0", names=names
+            {"steps": Served(policy.info)}, server=server, address="127.0.0.1:0", names=names
         ) as gateway,
         connect(f"ws://{gateway.address}") as client,
     ):
@@ -255,10 +256,10 @@ def test_our_robot_side_uses_a_policy_of_an_openpi_server(url: str, tmp_path: Pa
     (tmp_path / "openpi.json").write_text(json.dumps(described))
     policy = load_policy(tmp_path)
     for q in (0.5, 0.7):
-        (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
+        (rows,) = policy.infer(ChunkRequest(observation=observation(q), sampler=ConstantSchedule(), seed=0))
         np.testing.assert_allclose(rows, np.tile([q, 9.0, 0.06], (SPEC.horizon, 1)), atol=1e-6)
     with pytest.raises(InvalidValueError, match="knows no committed rows"):
-        policy.infer(observation(), sampler=ClampedPrefix(), seed=0)
+        policy.infer(ChunkRequest(observation=observation(), sampler=ClampedPrefix(), seed=0))
 
 
 def test_an_openpi_server_that_is_not_there_or_not_described_says_so(tmp_path: Path):
@@ -329,7 +330,7 @@ def test_an_answer_without_end_is_cut(monkeypatch):
     with openpi_server(flood) as url:
         policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
         with pytest.raises(PolicyError, match="has more than 500 bytes"):
-            policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
+            policy.infer(ChunkRequest(observation=observation(), sampler=ConstantSchedule(), seed=0))
 
 
 @pytest.mark.parametrize(
@@ -356,7 +357,7 @@ def test_what_an_openpi_server_does_wrong_is_said_of_the_policy_and_not_of_the_r
     with openpi_server(answer_so) as url:
         policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
         with pytest.raises(PolicyError, match=words):
-            policy.infer(observation(), sampler=ConstantSchedule(), seed=0)
+            policy.infer(ChunkRequest(observation=observation(), sampler=ConstantSchedule(), seed=0))
 
 
 def test_a_folder_that_does_not_say_what_is_open_is_refused_before_anybody_is_asked(tmp_path: Path):
@@ -378,7 +379,9 @@ def test_an_answer_too_many_is_not_taken_for_that_to_the_next_question():
     with openpi_server(answer_twice) as url:
         policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=DROID)
         for q in (0.5, 0.25, 0.75):
-            (rows,) = policy.infer(observation(q), sampler=ConstantSchedule(), seed=0)
+            (rows,) = policy.infer(
+                ChunkRequest(observation=observation(q), sampler=ConstantSchedule(), seed=0)
+            )
             assert rows[0, 0] == q
             assert sent.acquire(timeout=5.0)
             assert policy._connection.ping().wait(5.0)  # comes back behind what was sent before

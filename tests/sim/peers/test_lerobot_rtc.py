@@ -10,6 +10,7 @@ import torch
 
 from policies.flow.policy import FlowPolicy
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 from sim.lab.baselines.lerobot_import import lerobot_problem
 from sim.lab.baselines.lerobot_rtc import run_peer_episode
@@ -68,7 +69,9 @@ def test_without_guidance_their_loop_gives_our_chunk(task, seed, track_checkpoin
     batch = before(batch_of(observation, track_checkpoint))
     theirs = after(policy.predict_action_chunk(batch))[0, :, :-NUM_TAGS].double().numpy()
     ours = next(
-        FlowPolicy(track_checkpoint).infer(observation, sampler=ConstantSchedule(), seed=seed * 1_000_003)
+        FlowPolicy(track_checkpoint).infer(
+            ChunkRequest(observation=observation, sampler=ConstantSchedule(), seed=seed * 1_000_003)
+        )
     )
     np.testing.assert_allclose(theirs, ours, atol=1e-5)
 
@@ -96,13 +99,13 @@ def guided(velocity, noise, y, mask, *, num_steps: int, beta: float) -> np.ndarr
 def test_their_guidance_is_the_formula_with_the_identity_for_the_jacobian(
     inference_delay, schedule, shape, track_checkpoint
 ):
-    checkpoint, horizon, end = track_checkpoint, track_checkpoint.action_spec.horizon, 14
+    checkpoint, horizon, end = track_checkpoint, track_checkpoint.info.action_spec.horizon, 14
     observation = World(make_task("track"), seed=1).observe()
     policy = make_policy(checkpoint, schedule=schedule, execution_horizon=end, max_guidance_weight=5.0)
     before, _ = make_processors(policy)
     batch = before(batch_of(observation, checkpoint))
     rng = np.random.default_rng(7)
-    left_over = rng.normal(size=(end, checkpoint.action_spec.dim)).astype(np.float32)
+    left_over = rng.normal(size=(end, checkpoint.info.action_spec.dim)).astype(np.float32)
     theirs = policy.predict_action_chunk(
         batch, inference_delay=inference_delay, prev_chunk_left_over=torch.as_tensor(left_over)
     )[0].numpy()
@@ -117,7 +120,7 @@ def test_their_guidance_is_the_formula_with_the_identity_for_the_jacobian(
     mask = ramp(inference_delay, end, horizon)
     if shape is None:
         mask = mask * np.expm1(mask) / (math.e - 1)
-    y = np.zeros((horizon, checkpoint.action_spec.dim))
+    y = np.zeros((horizon, checkpoint.info.action_spec.dim))
     y[:end] = left_over
     noise = torch.randn(1, *y.shape, generator=torch.Generator().manual_seed(0))[0].double().numpy()
     ours = guided(velocity, noise, y, mask, num_steps=checkpoint.num_steps, beta=5.0)
@@ -150,7 +153,7 @@ def test_their_step_is_our_samplers_identity_form_where_the_settings_coincide(t,
 
 
 def test_what_is_left_over_reaches_the_policy_as_the_rows_it_is_about_to_be(track_checkpoint):
-    checkpoint, spec = track_checkpoint, track_checkpoint.action_spec
+    checkpoint, spec = track_checkpoint, track_checkpoint.info.action_spec
     worlds = [World(make_task("track"), seed=seed).observe() for seed in (2, 3)]
     policy = make_policy(checkpoint, enabled=False)
     before, after = make_processors(policy)
@@ -186,7 +189,7 @@ def drive(checkpoint, delay_ns, *, cycles: int, at_end=lambda peer: None, **chan
         seed=0,
     ) as peer:
         for k in range(cycles):
-            popped = peer.cycle(k * checkpoint.action_spec.dt_ns, lambda: observation).popped
+            popped = peer.cycle(k * checkpoint.info.action_spec.dt_ns, lambda: observation).popped
             rows.append(None if popped is None else (popped.request_id, popped.row))
         at_end(peer)
     return peer, rows
