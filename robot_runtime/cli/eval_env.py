@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from policies.load import load_policy
 from robot_runtime.cli.load_object import load_made, load_object
 from robot_runtime.core.env import RobotEnv
 from robot_runtime.core.method.table import Method
@@ -107,6 +106,8 @@ def run_env(
 def named_policy(text: str) -> Policy:
     """The user's own, or what `load_policy` knows."""
     if ":" not in text or text.startswith("hf://"):
+        from policies.load import load_policy
+
         return load_policy(text)
     found = load_made(text, group="robot_runtime.policies", what="policy", is_one=_is_policy)
     assert isinstance(found, Policy)
