@@ -11,8 +11,17 @@ if TYPE_CHECKING:
     from robot_runtime.core.executor import Executor, Tick
     from robot_runtime.core.method.table import METHODS, Method, method_named
     from robot_runtime.core.plan.limits import Limits, MotionLimits
+    from robot_runtime.core.policy import ChunkRequest, Policy, policy
+    from robot_runtime.core.policy_info import PolicyInfo
     from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase
-    from robot_runtime.core.values.action import ActionChunk, ActionSpec, Command, JointCommand
+    from robot_runtime.core.values.action import (
+        ActionChunk,
+        ActionSpec,
+        Command,
+        GripperWidth,
+        JointCommand,
+        JointPosition,
+    )
     from robot_runtime.core.values.schema import Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
     from robot_runtime.evaluation.evaluate import evaluate
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
     from robot_runtime.robot.run import Session, run
+    from robot_runtime.server.server import PolicyServer, serve
 
 _MODULE_OF = {
     "METHODS": "core.method.table",
@@ -29,20 +39,26 @@ _MODULE_OF = {
     "ArmState": "core.robot",
     "BaseState": "core.robot",
     "Camera": "core.robot",
+    "ChunkRequest": "core.policy",
     "Command": "core.values.action",
     "Env": "core.env",
     "EnvInfo": "core.env",
     "EnvStep": "core.env",
     "Executor": "core.executor",
     "Gripper": "core.robot",
+    "GripperWidth": "core.values.action",
     "Image": "core.values.state",
     "JointCommand": "core.values.action",
+    "JointPosition": "core.values.action",
     "Limits": "core.plan.limits",
     "Method": "core.method.table",
     "MobileBase": "core.robot",
     "MotionLimits": "core.plan.limits",
     "Observation": "core.values.state",
+    "Policy": "core.policy",
     "PolicyClient": "robot.client",
+    "PolicyInfo": "core.policy_info",
+    "PolicyServer": "server.server",
     "Robot": "robot.robot",
     "RobotState": "core.values.state",
     "RunConfig": "robot.config",
@@ -51,7 +67,9 @@ _MODULE_OF = {
     "Tick": "core.executor",
     "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
+    "policy": "core.policy",
     "run": "robot.run",
+    "serve": "server.server",
 }
 
 __all__ = [
@@ -62,20 +80,26 @@ __all__ = [
     "ArmState",
     "BaseState",
     "Camera",
+    "ChunkRequest",
     "Command",
     "Env",
     "EnvInfo",
     "EnvStep",
     "Executor",
     "Gripper",
+    "GripperWidth",
     "Image",
     "JointCommand",
+    "JointPosition",
     "Limits",
     "Method",
     "MobileBase",
     "MotionLimits",
     "Observation",
+    "Policy",
     "PolicyClient",
+    "PolicyInfo",
+    "PolicyServer",
     "Robot",
     "RobotState",
     "RunConfig",
@@ -84,7 +108,9 @@ __all__ = [
     "Tick",
     "evaluate",
     "method_named",
+    "policy",
     "run",
+    "serve",
 ]
 
 

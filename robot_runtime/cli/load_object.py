@@ -9,6 +9,7 @@ What fails in the user's own code is shown as Python would: with its own traceba
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -27,6 +28,24 @@ class UserCodeError(RobotRuntimeError):
     def __init__(self, text: str, error: BaseException) -> None:
         lines = traceback.format_exception(type(error), error, _of_user(error.__traceback__), chain=True)
         super().__init__(f"{text} failed:\n{''.join(lines).rstrip()}")
+
+
+def is_object(text: str, *, group: str) -> bool:
+    """Whether a text names an object, where it might also be a folder or a name that we know."""
+    if "://" in text or Path(text).is_dir():
+        return False
+    return ":" in text or text.endswith(".py") or text in entry_points(group=group).names
+
+
+def is_factory(found: object) -> bool:
+    """Whether an object is a class or a function that can be called without arguments."""
+    if not (inspect.isclass(found) or inspect.isroutine(found)):
+        return False
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def load_object(text: str, *, group: str, what: str) -> object:

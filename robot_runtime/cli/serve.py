@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from robot_runtime.cli.load_object import is_factory, is_object, load_made
 from robot_runtime.cli.options import (
     SHIPPED,
     Batch,
@@ -43,6 +44,7 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.door import checked_policy
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
@@ -53,9 +55,12 @@ if TYPE_CHECKING:
     from robot_runtime.server.metrics_http import MetricsServer
 
 logger = logging.getLogger(__name__)
+POLICIES = "robot_runtime.policies"
+"""The group of entry points that installed policies are found by."""
 _SWITCH_INTERVAL_S = 0.0005
 _POLICY = (
-    "One policy or several: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME. "
+    "One policy or several: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME, or "
+    "your own, as my_policy.py:policy, package.module:object or an entry point of robot_runtime.policies. "
     f"{SHIPPED}"
 )
 
@@ -121,18 +126,26 @@ class Serve:
 
     def main(self) -> int:
         """Serve the policies that were asked for; returns the exit code."""
-        from policies.load import load_policy  # loads torch for a trained policy: not before it is needed
-
         how: dict[str, Any] = {
             "device": self.device,
             "dtype": self.dtype,
             "is_compiled": self.compile,
             "hosts": self.policy_host,
         }
-        code = serve([partial(load_policy, name, **how) for name in self.policy], self)
+        code = serve([partial(_load, name, how) for name in self.policy], self)
         if code == exit_code(signal.SIGINT):
             raise Ended(signal.SIGINT)
         return code
+
+
+def _load(name: str, how: dict[str, Any]) -> Policy:
+    """A user's own object, or what `load_policy` knows."""
+    if is_object(name, group=POLICIES):
+        found = load_made(name, group=POLICIES, what="policy", is_one=lambda found: not is_factory(found))
+        return checked_policy(found)
+    from policies.load import load_policy  # loads torch for a trained policy: not before it is needed
+
+    return load_policy(name, **how)
 
 
 def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:

@@ -127,18 +127,3 @@ class _FunctionPolicy:
                 f"its function returned {shape}; expected an array of shape {(spec.horizon, spec.dim)}"
             )
         yield np.asarray(rows)
-
-
-def policy_problems(candidate: object) -> list[str]:
-    """What keeps an object from being a `Policy`, a sentence each; none if it is one."""
-    out = []
-    info, infer = getattr(candidate, "info", None), getattr(candidate, "infer", None)
-    if info is None:
-        out.append("it has no `info`: a PolicyInfo with its name and action_spec")
-    elif not isinstance(info, PolicyInfo):
-        out.append(f"its `info` is {type(info).__name__}; expected a PolicyInfo")
-    if infer is None:
-        out.append("it has no `infer(request)`, which gives blocks of rows")
-    elif not callable(infer):
-        out.append(f"its `infer` is {type(infer).__name__}; expected a method infer(request)")
-    return out

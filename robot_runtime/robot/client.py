@@ -12,16 +12,20 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
 
+import numpy as np
+
 from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ActionChunk
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell, Mailbox
@@ -29,7 +33,16 @@ from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import decode, encode
-from robot_runtime.wire.events import Event, RequestDropped, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.events import (
+    Event,
+    PartReceived,
+    RequestDropped,
+    RequestExpired,
+    RequestFailed,
+    ServerLost,
+    ServerReady,
+    ServerRefused,
+)
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Hello, Packet, RefusalCode, Welcome
 from robot_runtime.wire.order import follows
@@ -37,6 +50,7 @@ from robot_runtime.wire.order import follows
 logger = logging.getLogger(__name__)
 MAX_TIMEOUT_S = 1e6
 _PAUSE_S = 0.1
+_LOOK_S = 0.1
 _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread from its timers
 
 
@@ -149,6 +163,76 @@ class PolicyClient:
             except Empty:
                 return False
         return True
+
+    def infer(
+        self,
+        observation: Observation,
+        *,
+        sampler: SamplerPart | None = None,
+        seed: int = 0,
+        timeout_s: float = 10.0,
+    ) -> ActionChunk:
+        """Ask for a whole chunk and wait for it; for callers that have nothing else to do.
+
+        sampler: None takes the first of the policy's that needs no previous chunk. Rows count from what was
+        observed. ServerUnavailableError: no answer in time. SchemaMismatchError: robot and policy do not fit.
+        InvalidValueError: the policy cannot answer that observation, or only with a previous chunk.
+        """
+        info = self.wait_until_ready(timeout_s).info
+        kinds = [kind for kind in info.capabilities.samplers if kind in PREFIXLESS]
+        if sampler is None and not kinds:
+            raise InvalidValueError(
+                f"policy {info.name!r} goes on from a previous chunk: give a sampler, submit"
+            )
+        request = ChunkRequest(
+            observation=observation,
+            sampler=sampler or kinds[0](),
+            seed=seed,
+            epoch=self.new_epochs(),
+            deadline_ns=int(timeout_s * NS_PER_S),
+        )
+        rows = np.concatenate([event.part.rows for event in self.parts(request)])
+        return ActionChunk(
+            spec=info.action_spec, rows=rows, anchor=observation.state, request_id=0, epoch=request.epoch
+        )
+
+    def parts(
+        self, request: ChunkRequest, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[PartReceived]:
+        """Submit a request and yield what comes of it until the last row; other events are dropped.
+
+        should_stop: looked at while nothing comes. ServerUnavailableError: the rest does not come.
+        InvalidValueError: the server or its policy refuses the request.
+        """
+        self.events()
+        self.submit(request)
+        asked, given_up_ns = (
+            (request.request_id, request.epoch),
+            self._clock.now_ns() + 2 * request.deadline_ns,
+        )
+        while self._clock.now_ns() < given_up_ns and not should_stop():
+            self.wait_for_events(_LOOK_S)
+            for event in self.events():
+                match event:
+                    case PartReceived(part=part) if (part.request_id, part.epoch) == asked:
+                        yield event
+                        if part.is_last:
+                            return
+                    case RequestFailed(reason=reason) if (event.request_id, event.epoch) == asked:
+                        self.wait_for_events(_LOOK_S / 2)  # a loss is told after what it ended
+                        if self.welcome is None:
+                            raise ServerUnavailableError(f"the server was lost: {reason}")
+                        raise InvalidValueError(reason)
+                    case RequestDropped() | RequestExpired() if (event.request_id, event.epoch) == asked:
+                        why = (
+                            f"dropped, {event.reason.value}"
+                            if isinstance(event, RequestDropped)
+                            else "too late"
+                        )
+                        raise ServerUnavailableError(f"the server could not answer in time: {why}")
+                    case ServerLost(reason=reason):
+                        raise ServerUnavailableError(f"the server was lost: {reason}")
+        raise ServerUnavailableError("the server could not answer in time")
 
     def wait_until_ready(self, timeout_s: float = 10.0) -> Welcome:
         """Block until the server takes requests; its events stay in `events`.

@@ -19,9 +19,8 @@ from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
-from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Welcome
 
 NUM_REQUESTS = 8
@@ -129,8 +128,7 @@ def measure_latency(
             deadline_ns=DEADLINE_NS,
         )
         asked_ns = clock.now_ns()
-        client.submit(request)
-        arrived_ns = _first_rows_ns(client, plan)
+        arrived_ns = _first_rows_ns(client, request, plan)
         latency.add(arrived_ns - asked_ns)
     return latency
 
@@ -141,29 +139,17 @@ def _known_ns(latency: LatencyEstimator) -> int:
     return measured
 
 
-def _first_rows_ns(client: PolicyClient, plan: np.ndarray) -> int:
+def _first_rows_ns(client: PolicyClient, request: ChunkRequest, plan: np.ndarray) -> int:
     """When the first rows came; the answer is taken to its end, and becomes the plan of the next request."""
     first_ns: int | None = None
-    while True:
-        if not client.wait_for_events(10.0):
-            raise ServerUnavailableError("the server does not answer requests: nothing came for 10 s")
-        for event in client.events():
-            match event:
-                case PartReceived(part=part, arrived_ns=arrived_ns):
-                    first_ns = arrived_ns if first_ns is None else first_ns
-                    plan[part.first_row : part.first_row + len(part.rows)] = part.rows
-                    if part.is_last:
-                        return first_ns
-                case RequestFailed(reason=reason) | ServerLost(reason=reason):
-                    raise _not_measured(reason)
-                case RequestDropped(reason=dropped):
-                    raise _not_measured(f"dropped, {dropped.value}")
-                case RequestExpired():
-                    raise _not_measured("no answer within the deadline")
-
-
-def _not_measured(reason: str) -> ServerUnavailableError:
-    return ServerUnavailableError(f"measuring the latency before the start failed: {reason}")
+    try:
+        for event in client.parts(request):
+            first_ns = event.arrived_ns if first_ns is None else first_ns
+            plan[event.part.first_row : event.part.first_row + len(event.part.rows)] = event.part.rows
+    except (ServerUnavailableError, InvalidValueError) as error:
+        raise ServerUnavailableError(f"measuring the latency before the start failed: {error}") from error
+    assert first_ns is not None
+    return first_ns
 
 
 def _probe_sampler(capabilities: Capabilities) -> SamplerPart:

@@ -1,6 +1,9 @@
-"""What a policy has to be before a server opens its address for it: `checked_welcome`."""
+"""What a policy has to be before a server opens its address for it: `checked_policy`, `checked_welcome`."""
 
-from robot_runtime.core.policy import Policy, policy_problems
+import inspect
+from collections.abc import Callable
+
+from robot_runtime.core.policy import Policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import PolicyError
@@ -16,9 +19,7 @@ MAX_NUMBERS = 1024
 
 def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
     """What robots are told of a policy; PolicyError if it could not be served, whatever they asked."""
-    if problems := policy_problems(policy):
-        raise PolicyError(f"{type(policy).__name__} is no policy: " + "; ".join(problems))
-    info = policy.info
+    info = checked_policy(policy).info
     _check(info, "chunks of so many rows", info.action_spec.horizon, 1, MAX_HORIZON)
     _check(info, "rows of so many numbers", info.action_spec.dim, 1, MAX_NUMBERS)
     _check_schema(info, info.schema)
@@ -43,3 +44,46 @@ def _check_schema(info: PolicyInfo, schema: Schema) -> None:
 def _check(info: PolicyInfo, what: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or not low <= value <= high:
         raise PolicyError(f"policy {info.name!r} has {what}: {value!r:.100}; expected {low} to {high}")
+
+
+def checked_policy(candidate: object) -> Policy:
+    """The object, if it is a policy; PolicyError says all that it lacks."""
+    if problems := policy_problems(candidate):
+        raise PolicyError(f"{_named(candidate)} is no policy: " + "; ".join(problems))
+    assert isinstance(candidate, Policy)
+    return candidate
+
+
+def _named(candidate: object) -> str:
+    return str(getattr(candidate, "__name__", type(candidate).__name__))
+
+
+def _takes_one(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin's is not known
+        return True
+    return True
+
+
+def policy_problems(candidate: object) -> list[str]:
+    """What keeps an object from being a `Policy`, a sentence each; none if it is one."""
+    if isinstance(candidate, type):
+        return [f"it is the class {candidate.__name__}, expected an object: {candidate.__name__}(...)"]
+    if inspect.isroutine(candidate):
+        return ["it is a plain function: put @policy(PolicyInfo(name=..., action_spec=...)) above it"]
+    out = []
+    info, infer = getattr(candidate, "info", None), getattr(candidate, "infer", None)
+    if info is None:
+        out.append("it has no `info`: a PolicyInfo with its name and action_spec")
+    elif not isinstance(info, PolicyInfo):
+        out.append(f"its `info` is {type(info).__name__}; expected a PolicyInfo")
+    if infer is None:
+        out.append("it has no `infer(request)`, which gives blocks of rows")
+    elif not callable(infer):
+        out.append(f"its `infer` is {type(infer).__name__}; expected a method infer(request)")
+    elif not _takes_one(infer):
+        out.append(f"its `infer` has to be called as infer(request), it is infer{inspect.signature(infer)}")
+    return out

@@ -288,6 +288,11 @@ def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray
     In memory of their own: they wait to be sent while a policy may fill the same array with the next ones.
     """
     spec = policy.info.action_spec
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "fiu":
+        what = f"an array of {rows.dtype}" if isinstance(rows, np.ndarray) else f"{type(rows).__name__}"
+        raise PolicyError(
+            f"it gave {what} at row {first_row}; expected an array of numbers, rows of {spec.dim}"
+        )
     rows = np.array(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32, order="C")
     if rows.ndim != 2 or rows.shape[1] != spec.dim or not 1 <= len(rows) <= spec.horizon - first_row:
         raise PolicyError(

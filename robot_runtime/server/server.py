@@ -10,8 +10,9 @@ ends the thread.
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.policy import Policy
@@ -21,6 +22,7 @@ from robot_runtime.keys import ServerKeys
 from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
+from robot_runtime.server.door import checked_policy
 from robot_runtime.server.engine import CLOSE_S
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.service import Service
@@ -66,7 +68,7 @@ class PolicyServer:
         keys, is_open: see `listen`.
         accounts: gets what each policy's service has done, by the policy's name.
         """
-        several = policies if isinstance(policies, Sequence) else [policies]
+        several = [checked_policy(p) for p in (policies if isinstance(policies, Sequence) else [policies])]
         names = [policy.info.name for policy in several]
         if not names or len(set(names)) < len(names):
             raise InvalidValueError(f"a server needs policies of different names, got {names}")
@@ -257,6 +259,26 @@ class PolicyServer:
                     continue
                 service.account.bytes_sent += sum(map(len, frames))
                 self._transport.send(peer, frames)
+
+
+def serve(
+    policies: Policy | Sequence[Policy],
+    address: str = DEFAULT_ADDRESS,
+    *,
+    say: Callable[[str], None] = print,
+    **options: Any,
+) -> None:
+    """Serve until Ctrl-C, then tell the robots goodbye.
+
+    options: of `PolicyServer`, which raises. say: gets the address once the policies are warm.
+    """
+    with PolicyServer(policies, address, **options) as server:
+        say(f"ready: {server.address}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            server.stop()
+            server.serve_forever()  # no further than its goodbyes
 
 
 def _header_of(frames: list[Buffer]) -> Sealed | ProtocolError:

@@ -27,11 +27,10 @@ from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
-from robot_runtime.errors import InvalidValueError, ServerUnavailableError
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.process import ServerProcess
-from robot_runtime.wire.events import PartReceived
 
 if TYPE_CHECKING:
     from policies.flow.policy import FlowPolicy
@@ -152,21 +151,14 @@ def round_trip(client: PolicyClient, request: ChunkRequest) -> tuple[float, floa
     ServerUnavailableError: they do not come.
     """
     started_ns = time.monotonic_ns()
-    client.submit(request)
-    first_ms: float | None = None
-    while client.wait_for_events(DEADLINE_NS / NS_PER_S):
-        events = client.events()
-        now_ms = (time.monotonic_ns() - started_ns) / 1e6
-        for event in events:
-            if not isinstance(event, PartReceived):
-                raise ServerUnavailableError(f"expected rows, got {event}")
-            part = event.part
-            if first_ms is None and part.first_row + len(part.rows) > request.inference_delay:
-                first_ms = now_ms
-            if part.is_last:
-                assert first_ms is not None
-                return first_ms, now_ms
-    raise ServerUnavailableError(f"no whole chunk within {DEADLINE_NS / NS_PER_S:g} s")
+    first_ms = last_ms = None
+    for event in client.parts(request):
+        last_ms = (time.monotonic_ns() - started_ns) / 1e6
+        if first_ms is None and event.part.first_row + len(event.part.rows) > request.inference_delay:
+            first_ms = last_ms
+    assert first_ms is not None
+    assert last_ms is not None
+    return first_ms, last_ms
 
 
 def sample_in_process(policy: "FlowPolicy", request: ChunkRequest) -> None:

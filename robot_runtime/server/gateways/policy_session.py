@@ -22,7 +22,6 @@ from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUna
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.gateways.key_map import KeyMap
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
 
 MAX_ASKING = 16
 """Questions of one gateway at a time."""
@@ -30,8 +29,6 @@ MAX_MESSAGE = 32 * 1024 * 1024
 """Bytes of one message of a foreign client."""
 DEADLINE_NS = 10 * NS_PER_S
 _CONNECT_S = 5.0
-_LOOK_S = 0.1
-"""How soon a question notices that the gateway ends."""
 _IDLE_S = 60.0
 
 
@@ -142,48 +139,26 @@ class Asker:
     # ---- one question ----------------------------------------------------------------------------
 
     def _asked(self, connection: _Connection, policy: Served, observation: Observation) -> Chunk | None:
+        """None: the server was lost."""
         connection.num_asked += 1
         client, number = connection.client, connection.num_asked
-        client.events()
-        client.submit(
-            ChunkRequest(
-                request_id=number,
-                epoch=0,
-                observation=observation,
-                prev_action_chunk=None,
-                inference_delay=0,
-                sampler=policy.sampler,
-                seed=number,
-                deadline_ns=DEADLINE_NS,
-            )
+        request = ChunkRequest(
+            request_id=number,
+            observation=observation,
+            sampler=policy.sampler,
+            seed=number,
+            deadline_ns=DEADLINE_NS,
         )
-        return self._answer(client, number)
-
-    def _answer(self, client: PolicyClient, number: int) -> Chunk | None:
-        """None: the server was lost."""
-        rows: list[np.ndarray] = []
-        given_up_ns = time.monotonic_ns() + 2 * DEADLINE_NS
-        while time.monotonic_ns() < given_up_ns and not self._is_closing:
-            client.wait_for_events(_LOOK_S)
-            for event in client.events():
-                match event:
-                    case PartReceived(part=part, infer_ns=infer_ns, queue_ns=queue_ns):
-                        if part.request_id != number:
-                            continue
-                        rows.append(part.rows)
-                        if part.is_last:
-                            timing = {"infer_ms": infer_ns / NS_PER_MS, "queue_ms": queue_ns / NS_PER_MS}
-                            return Chunk(rows=np.concatenate(rows), timing=timing)
-                    case RequestFailed(request_id=i, reason=reason) if i == number:
-                        client.wait_for_events(_LOOK_S / 2)  # a loss is told after what it ended
-                        if client.welcome is None:
-                            return None
-                        raise ValueError(reason)
-                    case RequestDropped(request_id=i) | RequestExpired(request_id=i) if i == number:
-                        raise ValueError("the server could not answer in time")
-                    case ServerLost():
-                        return None
-        raise ValueError("the gateway ends" if self._is_closing else "the server could not answer in time")
+        try:
+            events = list(client.parts(request, should_stop=lambda: self._is_closing))
+        except ServerUnavailableError as error:
+            if client.welcome is None:
+                return None
+            why = "the gateway ends" if self._is_closing else "the server could not answer in time"
+            raise ValueError(why) from error
+        last = events[-1]
+        timing = {"infer_ms": last.infer_ns / NS_PER_MS, "queue_ms": last.queue_ns / NS_PER_MS}
+        return Chunk(rows=np.concatenate([event.part.rows for event in events]), timing=timing)
 
     # ---- connections -----------------------------------------------------------------------------
 
