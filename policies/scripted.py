@@ -13,9 +13,9 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float, Int
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
 from robot_runtime.core.values.transforms import quaternion_from_rotation
-from robot_runtime.core.values.waypoints import Waypoints
+from robot_runtime.core.values.waypoints import Quantity, Waypoints
 
 FRANKA = Schema(
     action_fields=(JointPosition(7), GripperWidth()), num_joints=7, has_gripper=True, has_base=False
@@ -27,15 +27,23 @@ DEFAULT_DT_NS = 50_000_000
 
 def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
     """Every part of the robot where it is, row after row."""
-    parts: dict[str, np.ndarray] = {"q": np.tile(state.q, (num_rows, 1)), "V_WB_B": np.zeros((num_rows, 3))}
-    if state.X_BE is not None:
-        parts["p_BE"] = np.tile(state.X_BE.translation, (num_rows, 1))
-        parts["quat_BE"] = np.tile(quaternion_from_rotation(state.X_BE.rotation), (num_rows, 1))
-    if state.gripper_width is not None:
-        parts["gripper"] = np.full(num_rows, state.gripper_width)
-    if state.x_WB is not None:
-        parts["x_WB"] = np.tile(state.x_WB, (num_rows, 1))
-    return Waypoints(**parts)
+    rows_of: dict[Quantity, np.ndarray] = {}
+    for name, part in state.parts.items():
+        match part:
+            case ArmState(q=q, X_BE=X_BE):
+                rows_of[name, "q"] = np.tile(q, (num_rows, 1))
+                rows_of[name, "dq"] = np.zeros((num_rows, q.size))
+                if X_BE is not None:
+                    rows_of[name, "p_BE"] = np.tile(X_BE.translation, (num_rows, 1))
+                    quat_BE = quaternion_from_rotation(X_BE.rotation)
+                    rows_of[name, "quat_BE"] = np.tile(quat_BE, (num_rows, 1))
+            case GripperState(width=width):
+                rows_of[name, "width"] = np.full(num_rows, width)
+            case BaseState(x_WB=x_WB):
+                rows_of[name, "V_WB_B"] = np.zeros((num_rows, 3))
+                if x_WB is not None:
+                    rows_of[name, "x_WB"] = np.tile(x_WB, (num_rows, 1))
+    return Waypoints(rows_of)
 
 
 def takes_anything(horizon: int) -> Capabilities:
@@ -119,7 +127,11 @@ class SinePolicy(HoldPolicy):
     def _waypoints(self, state: RobotState) -> Waypoints:
         t_ns = state.t_ns + self._spec.dt_ns * np.arange(self._spec.horizon)
         swing = self.displacement(t_ns) - self.displacement(t_ns[:1])  # (H,)
-        return Waypoints(**{**vars(super()._waypoints(state)), "q": state.q + swing[:, None]})
+        rows_of = dict(super()._waypoints(state).rows_of)
+        for name, part in state.parts.items():
+            if isinstance(part, ArmState):
+                rows_of[name, "q"] = part.q + swing[:, None]
+        return Waypoints(rows_of)
 
 
 def in_blocks(

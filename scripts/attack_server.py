@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -113,7 +113,7 @@ class Robot:
         self.rss_mb = max(self.rss_mb, *map(_rss_mb, (self._pid, *_children(self._pid))))
         if self._client.welcome is None:
             return
-        state = structs.replace(self._observation.state, t_ns=time.monotonic_ns())
+        state = replace(self._observation.state, t_ns=time.monotonic_ns())
         self._client.submit(
             ChunkRequest(
                 request_id=next(self._ids), epoch=0, seed=0, deadline_ns=NS_PER_S, inference_delay=0,

@@ -74,6 +74,7 @@ def hand_errors(world: World, seed: int, seconds: float) -> np.ndarray:
     assert body is not None
     base, arm = SimBase(world, clock, errors=OdometryErrors()), SimArm(world, clock)
     X_BE, planned, true_start = world.kinematics.forward(world.q), base.read().x_WB, world.x_WB
+    assert planned is not None
     X_WE, X_start = pose_from_planar(planned) * X_BE, pose_from_planar(true_start)
     body.reset(world.q, 0)
     hold = Command(
@@ -86,6 +87,8 @@ def hand_errors(world: World, seed: int, seconds: float) -> np.ndarray:
         angle = RATE * t / 1e9
         base.write(BaseTwistCommand(V_WB_B=SPEED * np.array([np.sin(angle), np.cos(angle), 0.0])))
         measured, seen = base.read(), arm.read()
+        assert measured.x_WB is not None
+        assert seen.X_BE is not None
         state = RobotState(t_ns=t, q=seen.q, dq=seen.dq, x_WB=measured.x_WB, V_WB_B=measured.V_WB_B)
         resolved = body.resolve(hold, state, t)
         assert resolved.arm is not None

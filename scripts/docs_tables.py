@@ -6,7 +6,7 @@
 
     90<!-- lab: strike pipelined-faster 400ms --> % succeed         a number of a sentence
 
-    <!-- file: examples/own_robot.py -->
+    <!-- file: examples/own_policy.py from ROWS -->
     ...                         and here stands that file, for README.md, which no builder makes
     <!-- end of file -->
 
@@ -44,7 +44,9 @@ NUMBERS: Mapping[str, Callable[..., str]] = {
     "times": tables_of_speed.times,
     "chunks": tables_of_speed.chunks,
 }
-FILE = re.compile(r"(<!-- file: (?P<name>[\w./-]+) -->\n).*?(<!-- end of file -->)", re.DOTALL)
+FILE = re.compile(
+    r"(<!-- file: (?P<name>[\w./-]+)(?: from (?P<first>\w+))? -->\n).*?(<!-- end of file -->)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +77,21 @@ def written(page: str) -> str:
     """The page with every table as its figures say."""
     page = PLACE.sub(lambda place: f"{place[1]}{_table(place['name'])}\n{place[3]}", page)
     page = NUMBER.sub(lambda number: f"{_number(number)}{number[0][number[0].index('<') :]}", page)
-    return FILE.sub(lambda place: f"{place[1]}{_code(ROOT / place['name'])}\n{place[3]}", page)
+    return FILE.sub(lambda place: f"{place[1]}{_code(**place.groupdict())}\n{place[4]}", page)
 
 
 def _number(found: re.Match[str]) -> str:
     return NUMBERS[found["source"]](*found["words"].split())
 
 
-def _code(path: Path) -> str:
-    """A file without its first docstring, whose commands stand beside it."""
-    text = re.sub(r'\A""".*?"""\n+', "", path.read_text(), flags=re.DOTALL)
+def _code(name: str, first: str | None) -> str:
+    """A file without its first docstring, whose commands stand beside it.
+
+    first: begins the first line that is shown; then what runs the file as a script is left out, too.
+    """
+    text = re.sub(r'\A""".*?"""\n+', "", (ROOT / name).read_text(), flags=re.DOTALL)
+    if first is not None:
+        text = text[text.index(f"\n{first}") + 1 :].partition("\n\n\nif __name__")[0]
     return f"```python\n{text.rstrip()}\n```"
 
 

@@ -1,7 +1,7 @@
 """Robots of every kind for `fuzz_gate`: their columns, their limits, and rows that no policy should write."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
@@ -28,7 +28,7 @@ DT_NS, HORIZON = 50_000_000, 16
 BASE = MotionLimits(
     speed=np.array([0.8, 0.8, 1.6]), acceleration=np.array([1.0, 1.0, 2.5]), jerk=np.array([20.0, 20.0, 50.0])
 )
-LIMITS = replace(FR3_LIMITS, base=BASE)
+LIMITS = FR3_LIMITS.replace(base=BASE)
 LOW, HIGH = LIMITS.q_min, LIMITS.q_max
 
 
@@ -98,7 +98,7 @@ ROBOTS = {
         fields=(EndEffectorPose(), GripperWidth()),
         numbers=_hand_position,
         make=lambda x: Command(arm=PoseCommand(p_BE=x, quat_BE=np.array([1.0, 0.0, 0.0, 0.0]))),
-        declared=lambda limits: _need(limits.hand_translation),
+        declared=lambda limits: _need(limits.arm().hand_translation),
     ),
     "base": Robot(
         fields=(BasePose(),),
@@ -122,8 +122,7 @@ def limits_drawn(rng: np.random.Generator) -> Limits:
     if rng.random() < 0.5:
         return LIMITS
     joints, hand, base, gripper = (_motion(rng, n) for n in (7, 3, 3, 1))
-    return replace(
-        LIMITS,
+    return LIMITS.replace(
         dq_max=joints.speed,
         ddq_max=joints.acceleration,
         dddq_max=joints.jerk,

@@ -129,9 +129,9 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
             {"environment_state": np.zeros(3)},
             r"the environment state is recorded with shape \(2,\), got \(3,\)",
         ),
-        ({"state": structs.replace(observation(0).state, X_BE=None)}, "needs the hand pose X_BE"),
-        ({"state": structs.replace(observation(0).state, x_WB=None)}, "the state has no x_WB or V_WB_B"),
-        ({"state": structs.replace(observation(0).state, gripper_width=None)}, "no gripper_width"),
+        ({"state": replace(observation(0).state, X_BE=None)}, "needs the hand pose X_BE"),
+        ({"state": replace(observation(0).state, x_WB=None)}, "the state has no x_WB or V_WB_B"),
+        ({"state": replace(observation(0).state, gripper_width=None)}, "no gripper_width"),
     ],
 )
 def test_a_frame_that_lacks_something_is_refused_by_name_and_nothing_is_lost(tmp_path, change, message):
@@ -338,7 +338,7 @@ def test_no_episode_is_removed_because_the_account_of_them_is_wrong(folder, tmp_
 def stamped(k: int, t_ns: int) -> Observation:
     frame = observation(k)
     images = {"chest": structs.replace(frame.images["chest"], t_ns=t_ns - 1)}
-    return structs.replace(frame, state=structs.replace(frame.state, t_ns=t_ns), images=images)
+    return structs.replace(frame, state=replace(frame.state, t_ns=t_ns), images=images)
 
 
 def take_all(frames: list[Observation]) -> None:
@@ -406,7 +406,7 @@ def test_nothing_that_is_not_a_number_is_recorded(tmp_path, what):
     frame, sent, labels = observation(1), command(1), label(1)
     match what:
         case "q":
-            frame = structs.replace(frame, state=structs.replace(frame.state, q=np.full(7, np.nan)))
+            frame = structs.replace(frame, state=replace(frame.state, q=np.full(7, np.nan)))
         case "environment":
             frame = structs.replace(frame, environment_state=np.array([np.inf, 0.0]))
         case "command":

@@ -191,7 +191,7 @@ def roll_forward(
         X_BE = None if hand_pose is None else hand_pose(q)
         width = float(rows[k, columns[GripperWidth]][0]) if GripperWidth in columns else state.gripper_width
         t_ns = state.t_ns + k * spec.dt_ns
-        out.append(structs.replace(state, t_ns=t_ns, q=q, dq=dq, X_BE=X_BE, gripper_width=width))
+        out.append(state.replace(t_ns=t_ns, q=q, dq=dq, X_BE=X_BE, gripper_width=width))
     return out
 
 

@@ -160,6 +160,7 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
             ),
             schema=_schema(config, numbers, folder),
             tasks=told.tasks,
+            n_obs_steps=config.n_obs_steps,
         ),
         state_names=numbers.state_names,
         adds_origin=False,

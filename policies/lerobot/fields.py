@@ -16,17 +16,19 @@ from typing import Any
 from policies.files import MAX_LAYERS, MAX_SIZE
 from robot_runtime.errors import CheckpointError
 
-MAX_STEPS, MAX_HORIZON = 1_000, 1_024
+MAX_STEPS, MAX_HORIZON, MAX_OBS_STEPS = 1_000, 1_024, 64
 _BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
         "chunk_size": (1, MAX_HORIZON),
         "horizon": (1, MAX_HORIZON),
         "action_chunk_size": (1, MAX_HORIZON),
         "n_action_steps": (1, MAX_HORIZON),
+        "n_obs_steps": (1, MAX_OBS_STEPS),
         "n_action_repeats": (1, MAX_HORIZON),
         "num_steps": (1, MAX_STEPS),
         "num_inference_steps": (1, MAX_STEPS),
         "num_denoising_steps": (1, MAX_STEPS),
+        "num_integration_steps": (1, MAX_STEPS),
         "num_train_timesteps": (1, 10 * MAX_STEPS),
         "cem_iterations": (1, MAX_STEPS),
         "empty_cameras": (0, 16),
@@ -50,7 +52,9 @@ _TRAINING = frozenset(
         "reward_coeff", "expectile_weight", "value_coeff", "consistency_coeff", "advantage_scaling",
         "pi_coeff", "temporal_decay_coeff", "target_model_momentum", "max_random_shift_ratio", "dropout",
         "use_amp",  # of training and its evaluations; what is run here has the type of its weights
-        "crop_is_random",  # in training; else the crop is in the middle
+        "crop_is_random", "image_crop_is_random",  # in training; else the crop is in the middle
+        "vision_encoder_lr_multiplier", "sigma_min", "timestep_sampling_strategy", "timestep_sampling_s",
+        "timestep_sampling_alpha", "timestep_sampling_beta",
     }
 )  # fmt: skip
 _COMMON_MAPPED = MappingProxyType(
@@ -73,7 +77,7 @@ _COMMON_MAPPED = MappingProxyType(
 )
 _COMMON_FIXED: Mapping[str, tuple[object, str]] = MappingProxyType(
     {
-        "n_obs_steps": (1, "a request shows the newest observation only: a policy of several is not run yet"),
+        "n_obs_steps": (1, "LeRobot's own looks at the newest observation only"),
         "use_peft": (False, "an adapter has no weights of its own: merge it into its policy"),
         "adapt_to_pi_aloha": (False, "ALOHA's joints would have to be turned into pi's and back"),
         "use_delta_joint_actions_aloha": (False, "LeRobot itself does not do it"),
@@ -128,7 +132,8 @@ FIELDS: Mapping[str, Fields] = MappingProxyType(
         "diffusion": Fields(
             honoured=frozenset(
                 {
-                    "normalization_mapping", "horizon", "vision_backbone", "resize_shape", "crop_ratio",
+                    "n_obs_steps", "normalization_mapping", "horizon", "vision_backbone", "resize_shape",
+                    "crop_ratio",
                     "crop_shape", "use_group_norm", "spatial_softmax_num_keypoints",
                     "use_separate_rgb_encoder_per_camera", "down_dims", "kernel_size", "n_groups",
                     "diffusion_step_embed_dim", "use_film_scale_modulation", "noise_scheduler_type",
@@ -147,7 +152,8 @@ FIELDS: Mapping[str, Fields] = MappingProxyType(
         "vqbet": Fields(
             honoured=frozenset(
                 {
-                    "normalization_mapping", "n_action_pred_token", "action_chunk_size", "vision_backbone",
+                    "n_obs_steps", "normalization_mapping", "n_action_pred_token", "action_chunk_size",
+                    "vision_backbone",
                     "crop_shape", "use_group_norm", "spatial_softmax_num_keypoints", "vqvae_n_embed",
                     "vqvae_embedding_dim", "vqvae_enc_hidden_dim", "gpt_block_size", "gpt_input_dim",
                     "gpt_output_dim", "gpt_n_layer", "gpt_n_head", "gpt_hidden_dim",
@@ -156,6 +162,30 @@ FIELDS: Mapping[str, Fields] = MappingProxyType(
             ),
             chunk="action_chunk_size",
             choices={"vision_backbone": _RESNETS},
+        ),
+        "multi_task_dit": Fields(
+            honoured=frozenset(
+                {
+                    "n_obs_steps", "normalization_mapping", "horizon", "objective", "noise_scheduler_type",
+                    "num_train_timesteps", "beta_schedule", "beta_start", "beta_end", "prediction_type",
+                    "clip_sample", "clip_sample_range", "num_inference_steps", "num_integration_steps",
+                    "integration_method", "hidden_dim", "num_layers", "num_heads", "use_positional_encoding",
+                    "timestep_embed_dim", "use_rope", "rope_base", "vision_encoder_name",
+                    "use_separate_rgb_encoder_per_camera", "image_resize_shape", "image_crop_shape",
+                    "text_encoder_name", "tokenizer_max_length", "tokenizer_padding",
+                    "tokenizer_padding_side", "tokenizer_truncation",
+                }
+            ),
+            chunk="n_action_steps",
+            choices={
+                "objective": ("diffusion", "flow_matching"),
+                "noise_scheduler_type": ("DDPM", "DDIM"),
+                "beta_schedule": ("linear", "scaled_linear", "squaredcos_cap_v2"),
+                "prediction_type": ("epsilon", "sample"),
+                "integration_method": ("euler", "rk4"),
+                "tokenizer_padding": ("longest", "max_length"),
+                "tokenizer_padding_side": ("left", "right"),
+            },
         ),
         "tdmpc": Fields(
             honoured=frozenset(

@@ -32,9 +32,14 @@ KNOWN_MODELS = frozenset(
         "facebook/bart-large",
         "microsoft/Florence-2-large",
         "microsoft/Florence-2-base",
+        "openai/clip-vit-base-patch16",
+        "openai/clip-vit-base-patch32",
+        "openai/clip-vit-large-patch14",
     }
 )
 """Of the hub, that LeRobot's own configurations name: for their words and sizes, never for weights."""
+MODEL_NAMES = ("vlm_model_name", "tokenizer_name", "vision_encoder_name", "text_encoder_name")
+"""Fields of a configuration that name one."""
 _NORMALISES = frozenset({"eps", "features", "norm_map", "normalize_observation_keys"})
 STEPS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -92,7 +97,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
         )
     refuse_unhonoured(kind, config, str(folder / CONFIG))
     _check_features(config, folder / CONFIG)
-    for key in ("vlm_model_name", "tokenizer_name"):
+    for key in MODEL_NAMES:
         if key in config:
             _check_model(config[key], folder, f"{CONFIG}: {key}")
     modes = config["normalization_mapping"]

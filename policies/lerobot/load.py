@@ -1,18 +1,29 @@
 """From a folder that was looked at to LeRobot's own objects: configuration, network and steps."""
 
+import importlib
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from torch import Tensor
 
 from policies.budget import Budget
 from policies.files import metadata_file, read_json, read_tensors, refuse_unfinite
 from policies.lerobot.fields import FIELDS, refuse_unhonoured
-from policies.lerobot.files import BEFORE, CONFIG, WEIGHTS, camera_names, checked_config, local_model
+from policies.lerobot.files import (
+    BEFORE,
+    CONFIG,
+    MODEL_NAMES,
+    WEIGHTS,
+    camera_names,
+    checked_config,
+    local_model,
+)
 from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
 from robot_runtime.server.engine import zero_observation
@@ -31,7 +42,7 @@ def lerobot_config(folder: Path) -> Any:
 
     values = checked_config(folder)
     kind = str(values.pop("type"))
-    for name in ("vlm_model_name", "tokenizer_name"):
+    for name in MODEL_NAMES:
         if name in values:
             values[name] = local_model(values[name], folder)
     with told(f"{folder / CONFIG} is no configuration of {kind}"):
@@ -65,7 +76,7 @@ def lerobot_policy(config: Any, folder: Path) -> Any:
 
     with told(f"{folder} holds no {config.type}"):
         kind = get_policy_class(config.type)
-        with Budget(folder / WEIGHTS):
+        with Budget(folder / WEIGHTS), _sizes_alone(config.type):
             if config.type in _OWN_LOADER:
                 policy = kind(config)
                 _load_all(policy, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
@@ -73,6 +84,25 @@ def lerobot_policy(config: Any, folder: Path) -> Any:
                 policy = kind.from_pretrained(folder, config=config, strict=True)
     refuse_unfinite(policy.state_dict(), str(folder / WEIGHTS))
     return policy.to(config.device).eval()
+
+
+@contextmanager
+def _sizes_alone(kind: str) -> Iterator[None]:
+    """While it lasts, LeRobot's multi-task DiT makes its CLIPs of the sizes that are named: all weights are
+    the checkpoint's own."""
+    if kind != "multi_task_dit":
+        yield
+        return
+    module = importlib.import_module("lerobot.policies.multi_task_dit.modeling_multi_task_dit")
+    with ExitStack() as patched:
+        for name in ("CLIPVisionModel", "CLIPTextModel"):
+            model = getattr(module, name)
+
+            def empty(called: str, model: Any = model) -> Any:
+                return model(model.config_class.from_pretrained(called))
+
+            patched.enter_context(patch.object(module, name, SimpleNamespace(from_pretrained=empty)))
+        yield
 
 
 def lerobot_steps(config: Any, folder: Path) -> tuple[Any, Any]:
@@ -147,6 +177,7 @@ def refuse_misfit(sidecar: PolicyMetadata, config: Any, folder: Path) -> None:
     pairs: list[tuple[str, object, object]] = [
         ("cameras", dict(schema.cameras), cameras_of(config, folder)),
         ("rows of a chunk", spec.horizon, chunk_rows(config)),
+        ("observations that it looks at", sidecar.info.n_obs_steps, config.n_obs_steps),
         ("columns of a row", spec.dim, size_of(config.action_feature)),
         ("numbers of the scene", schema.environment_state_dim, size_of(scene)),
     ]

@@ -42,7 +42,7 @@ from robot_runtime.core.values.action import (
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import ArmState, GripperState, Observation, PartState, RobotState
 from robot_runtime.errors import CheckpointError
 from robot_runtime.robot.recorder import HAND_NAMES, joint_names, named_numbers
 
@@ -125,15 +125,14 @@ class PolicyMetadata:
         return [numbers[name] for name in self.state_names]
 
     def _in_its_units(self, observation: Observation) -> Observation:
-        state = observation.state
-        width = state.gripper_width
-        theirs = structs.replace(
-            state,
-            q=state.q / self.joint_unit_rad,
-            dq=state.dq / self.joint_unit_rad,
-            gripper_width=None if width is None else self.gripper_state.theirs(width),
-        )
-        return structs.replace(observation, state=theirs)
+        parts: dict[str, PartState] = {}
+        for name, part in observation.state.parts.items():
+            match part:
+                case ArmState(q=q, dq=dq, X_BE=X_BE):
+                    parts[name] = ArmState(q=q / self.joint_unit_rad, dq=dq / self.joint_unit_rad, X_BE=X_BE)
+                case GripperState(width=width):
+                    parts[name] = GripperState(width=self.gripper_state.theirs(width))
+        return structs.replace(observation, state=observation.state.with_parts(parts))
 
 
 class Columns:

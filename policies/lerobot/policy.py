@@ -21,7 +21,7 @@ from policies.flow.inference import ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.flow.transfers import pinned_batch
 from policies.lerobot.load import lerobot_config, lerobot_policy, lerobot_steps, refuse_misfit, take_relative
-from policies.lerobot.metadata import ACTION, Columns, PolicyMetadata
+from policies.lerobot.metadata import ACTION, STATE, Columns, PolicyMetadata
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
@@ -137,12 +137,13 @@ class LeRobotPolicy:
         size = len(observations) if self._answers_together else 1
         chunks = []
         for i in range(0, len(observations), size):
-            batch = self._before(pinned_batch(self._sidecar.seen(observations[i : i + size]), self._device))
+            frames = zip(*(o.frames(self.info.n_obs_steps) for o in observations[i : i + size]), strict=True)
             with torch.no_grad():
-                chunks.append(self._after(self._sampled(batch, seeds[i : i + size])).float().cpu().numpy())
+                batches = [self._before(pinned_batch(self._sidecar.seen(f), self._device)) for f in frames]
+                chunks.append(self._after(self._sampled(batches, seeds[i : i + size])).float().cpu().numpy())
         return np.concatenate(chunks).astype(float)
 
-    def _sampled(self, batch: dict[str, Any], seeds: Sequence[int]) -> Tensor:
+    def _sampled(self, batches: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Tensor:
         noise = {}
         if self._config.type == "diffusion":
             shape = self._config.horizon, self._config.action_feature.shape[0]
@@ -150,19 +151,20 @@ class LeRobotPolicy:
             noise["noise"] = torch.stack(drawn).to(self._config.device)
         with torch.random.fork_rng():
             torch.manual_seed(seeds[0])
-            return whole_chunk(self._policy, batch, **noise)
+            return whole_chunk(self._policy, batches, **noise)
 
     def _num_calls(self) -> int:
         return int(getattr(self._config, "num_inference_steps", None) or 1)
 
 
-def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
-    """A chunk (B, H, D) of any policy of LeRobot's, from what is seen now alone.
+def whole_chunk(policy: Any, frames: Sequence[dict[str, Any]], **noise: Tensor) -> Tensor:
+    """A chunk (B, H, D) of any policy of LeRobot's, from as many frames as it looks at, oldest first.
 
-    Those that could keep earlier observations make their input of them in `select_action`, which is called
-    for that: what it has predicted is the chunk.
+    Those that keep earlier observations make their input of them in `select_action`, which is called for
+    that with one frame after the other: what it has predicted from the last is the chunk.
     """
     policy.reset()
+    *earlier, batch = frames
     if not set(getattr(policy, "_queues", {})) - {ACTION}:
         out: Tensor = policy.predict_action_chunk(batch, **noise)
         return out
@@ -172,8 +174,15 @@ def whole_chunk(policy: Any, batch: dict[str, Any], **noise: Tensor) -> Tensor:
         chunks.append(predict(*given, **named))
         return chunks[-1]
 
-    policy.predict_action_chunk = keep
+    def keep_looking(seen: dict[str, Any], **named: Any) -> Tensor:
+        """One row, which is taken at once: the next frame asks again."""
+        return torch.zeros((len(seen[STATE]), 1, policy.config.action_feature.shape[0]))
+
     try:
+        policy.predict_action_chunk = keep_looking
+        for seen in earlier:
+            policy.select_action(seen)
+        policy.predict_action_chunk = keep
         policy.select_action(batch, **noise)
     finally:
         del policy.predict_action_chunk

@@ -119,6 +119,25 @@ def save_smolvlm(folder: Path, size: SmolVlmSize) -> Path:
     return folder
 
 
+def save_clip(folder: Path) -> Path:
+    """A CLIP of narrow layers, with a dozen words, as LeRobot's multi-task DiT looks for it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import CLIPConfig, CLIPModel, PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    narrow = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ends = {"bos_token_id": WORDS.index("<s>"), "eos_token_id": WORDS.index("</s>")}
+    text = narrow | ends | {"vocab_size": len(WORDS), "max_position_embeddings": 16, "pad_token_id": 1}
+    vision = narrow | {"image_size": 32, "patch_size": 16}
+    sizes: dict[str, Any] = {"text_config": text, "vision_config": vision, "projection_dim": 32}
+    CLIPModel(CLIPConfig(**sizes)).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    ).save_pretrained(folder)
+    return folder
+
+
 @contextmanager
 def narrow_pi(kind: str, words: Path) -> Iterator[None]:
     """While it lasts, LeRobot builds its pi0 or pi0.5 two narrow layers deep, with words from a folder."""

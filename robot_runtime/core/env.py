@@ -104,18 +104,17 @@ class EnvInfo:
         spans = span[np.isfinite(span) & (span > 0.0)]
         scale = float(spans.mean()) / 2.0 if len(spans) else 1.0
         numbers = Numbers(names=actions, is_held=is_held, scale=scale)
+        is_measured = set(actions) <= set(state)
         return cls(
             name=name,
             task=task,
             schema=Schema(
                 action_fields=(numbers,),
+                measured={numbers.part: numbers.dim} if is_measured else None,
                 environment_state_dim=len(state),
-                num_joints=0,
-                has_gripper=False,
-                has_base=False,
-                cameras={} if cameras is None else cameras,
+                cameras=cameras,
             ),
-            limits=_limits(lows, highs),
+            limits=Limits({numbers.part: NumbersLimits(low=lows, high=highs)}),
             control_period_ns=period_ns,
             episode_ns=max_steps * period_ns,
             state_names=state,
@@ -125,14 +124,6 @@ class EnvInfo:
     def control_hz(self) -> float:
         """Commands per simulated second."""
         return NS_PER_S / self.control_period_ns
-
-
-def _limits(low: np.ndarray, high: np.ndarray) -> Limits:
-    none = np.zeros(0)
-    return Limits(
-        q_min=none, q_max=none, dq_max=none, ddq_max=none, dddq_max=none,
-        numbers=NumbersLimits(low=low, high=high),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -3,7 +3,8 @@
 Observation ─► make_request ─► (wire, policy) ─► on_part ─► ChunkTimeline ─► tick ─► limits ─► Command
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,14 +31,20 @@ from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionChunk,
     ActionSpec,
-    BasePoseCommand,
     ChunkPart,
-    Command,
-    JointCommand,
-    PoseCommand,
     RowTiming,
     command_at_state,
+    scales_of,
 )
+from robot_runtime.core.values.command import (
+    BasePoseCommand,
+    Command,
+    JointCommand,
+    JointVelocityCommand,
+    PartCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.fields import JointVelocity
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.transforms import quaternion_from_rotation
@@ -104,9 +111,9 @@ class Executor:
         state_limits: StateLimits | None = None,
         request_deadline_ns: int = 5 * NS_PER_S,
         max_inference_delay: int | None = None,
-        hand_pose: HandPose | None = None,
+        hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         correction_head: ResidualHead | None = None,
-        whole_body: WholeBody | None = None,
+        whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
         latency: LatencyEstimator | None = None,
         row_statistics: RowStatistics | None = None,
     ) -> None:
@@ -119,22 +126,28 @@ class Executor:
         request_deadline_ns: an answer that takes longer is given up [ns].
         max_inference_delay: most rows of delay the policy was trained for; a longer latency is treated as
             that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
-        hand_pose: the robot's forward kinematics, for methods that roll a plan of joints forward.
+        hand_pose: forward kinematics of "arm", or by part, for methods that roll a plan of joints forward.
         correction_head: for methods that correct rows on the robot; others leave it alone.
-        whole_body: resolves hand poses into joints against the measured base; None leaves that to the driver.
+        whole_body: resolves hand poses into joints against the measured base, of one arm or by part; None
+            leaves that to the driver.
         latency: the estimator of the inference delay; None takes the default quantile and window.
         row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
             policy commands a part that the limits do not declare.
         """
-        limits.check(action_spec, resolves_hand=whole_body is not None)
-        self.action_spec = action_spec
+        bodies = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
+        limits.check(action_spec, resolves_hand=bodies)
+        self.action_spec = action_spec = action_spec.with_gripper_ranges(limits.gripper_ranges)
         self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
         self.counts = Counts()
         self._are_sent = action_spec.timing is RowTiming.SENT
         coast_rows = 1 if self._are_sent else COAST_ROWS
-        self.timeline = ChunkTimeline(coast_ns=coast_rows * action_spec.dt_ns, holds_last=self._are_sent)
+        self.timeline = ChunkTimeline(
+            coast_ns=coast_rows * action_spec.dt_ns,
+            scales=scales_of(action_spec),
+            holds_last=self._are_sent,
+        )
         self.last_splice: Splice | None = None
         self.epoch = 0
         self._planner = RequestPlanner(
@@ -158,7 +171,10 @@ class Executor:
         self._ticked_ns: int | None = None
         self._limiter, self._period_ns = Limiter(limits, period_ns=control_period_ns), control_period_ns
         self._is_braking = False
-        self._whole_body = whole_body
+        self._whole_bodies, self._limits = bodies, limits
+        self._told_velocities = [
+            f.part for f in action_spec.fields if isinstance(f, JointVelocity) and not f.is_integrated
+        ]
         self._seed = seed
         self._watch = StateWatch(state_limits or StateLimits())
         self._trouble: Cause | None = None
@@ -380,14 +396,15 @@ class Executor:
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         self._start_anew(state, now_ns)
-        if self._whole_body is not None:
-            self._whole_body.reset(state.q, now_ns)
+        for part, body in self._whole_bodies.items():
+            body.reset(state.arm(part).q, now_ns)
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
-        base = self._limiter.sent.base
-        lost = self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST
-        if lost and isinstance(base, BasePoseCommand) and state.x_WB is not None:
-            self._limiter.move_odometry(base.x_WB, state.x_WB)
+        if self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST:
+            for part, told in self._limiter.sent.parts.items():
+                x_WB = state.base(part).x_WB
+                if isinstance(told, BasePoseCommand) and x_WB is not None:
+                    self._limiter.move_odometry(told.x_WB, x_WB, part=part)
         self._watch.reset()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
@@ -444,8 +461,10 @@ class Executor:
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
         if self._trouble is Cause.ODOMETRY_JUMPED:
-            if before is not None and before.x_WB is not None and state.x_WB is not None:
-                self._limiter.move_odometry(before.x_WB, state.x_WB)
+            for part in state.parts:
+                was, x_WB = None if before is None else before.base(part).x_WB, state.base(part).x_WB
+                if was is not None and x_WB is not None:
+                    self._limiter.move_odometry(was, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state
@@ -479,11 +498,15 @@ class Executor:
     def _braked(self, now_ns: int) -> tuple[Sample, Clip]:
         """Lose speed within the limits; the plan is to rest at whatever is sent."""
         command = self._limiter.brake(now_ns)
-        if self._whole_body is not None and isinstance(command.arm, JointCommand):
-            self._whole_body.reset(command.arm.q, now_ns)
-            X_BE = self._whole_body.kinematics.forward(command.arm.q)
-            quat_BE = quaternion_from_rotation(X_BE.rotation)
-            command = replace(command, arm=PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE))
+        poses: dict[str, PartCommand] = {}
+        for part, body in self._whole_bodies.items():
+            told = command.parts.get(part)
+            if isinstance(told, JointCommand):
+                body.reset(told.q, now_ns)
+                X_BE = body.kinematics.forward(told.q)
+                quat_BE = quaternion_from_rotation(X_BE.rotation)
+                poses[part] = PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE)
+        command = command.with_parts(poses) if poses else command
         self.timeline.rest_at(command, now_ns)
         phase = Phase.REST if self._limiter.is_at_rest else Phase.COAST
         return Sample(command=command, phase=phase, source=None, row=None), Clip()
@@ -499,10 +522,24 @@ class Executor:
         return max(now_ns, self.timeline.claimed_ns)
 
     def _resolved(self, command: Command, state: RobotState, now_ns: int) -> Command:
-        if self._whole_body is None:
+        if self._told_velocities and state.is_finite:
+            command = command.with_parts(self._slowed(command, state))
+        if not self._whole_bodies:
             return command
-        out = self._whole_body.resolve(command, state, now_ns)
-        self.counts.unreached_ticks += not self._whole_body.error.is_reached
+        for body in self._whole_bodies.values():
+            command = body.resolve(command, state, now_ns)
+        are_reached = all(body.error.is_reached for body in self._whole_bodies.values())
+        self.counts.unreached_ticks += not are_reached
+        return command
+
+    def _slowed(self, command: Command, state: RobotState) -> dict[str, PartCommand]:
+        """Joints that are told velocities, so that they stand before the ends of their ranges."""
+        out: dict[str, PartCommand] = {}
+        for part in self._told_velocities:
+            told = command.parts.get(part)
+            if isinstance(told, JointVelocityCommand):
+                dq = self._limits.arm(part).slowed(told.dq, state.arm(part).q)
+                out[part] = JointVelocityCommand(dq=dq)
         return out
 
     def _on(self, cause: Cause) -> None:

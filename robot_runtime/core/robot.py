@@ -7,45 +7,17 @@ makes the device safe and may be called twice. Times are of the machine's monoto
 `time.monotonic_ns()`.
 """
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import pinocchio as pin
+from robot_runtime.core.values.command import ArmCommand, BaseCommand, GripperCommand
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Image
 
-from robot_runtime.core.values.action import ArmCommand, BaseCommand, GripperCommand
-from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import Image
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ArmState:
-    """One measurement of an arm."""
-
-    t_ns: int
-    q: Float[np.ndarray, " N"]
-    """(N,) [rad]"""
-    dq: Float[np.ndarray, " N"]
-    """(N,) [rad/s]"""
-    X_BE: pin.SE3 | None = None
-    """End effector in the mobile base, or in the arm mount where there is no mobile base. None: it is not
-    measured; policies that speak of the hand need it."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BaseState:
-    """One measurement of a mobile base."""
-
-    t_ns: int
-    x_WB: Float[np.ndarray, "3"]
-    """(x, y, yaw) in the odometry frame [m, m, rad]."""
-    V_WB_B: Float[np.ndarray, "3"]
-    """(vx, vy, wz) expressed in B [m/s, m/s, rad/s]."""
+__all__ = ["Arm", "ArmState", "BaseState", "Camera", "Gripper", "GripperState", "MobileBase"]
 
 
 @runtime_checkable
 class Arm(Protocol):
-    """A serial arm that follows joint or hand setpoints."""
+    """A serial arm that follows joint or hand setpoints; or any other group of joints (head, lift, hand)."""
 
     @property
     def num_joints(self) -> int: ...
@@ -61,7 +33,7 @@ class Arm(Protocol):
 class Gripper(Protocol):
     """A parallel gripper commanded by width."""
 
-    def read(self) -> float:
+    def read(self) -> float | GripperState:
         """Distance between the fingers [m]."""
         ...
 

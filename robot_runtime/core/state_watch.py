@@ -5,20 +5,24 @@ is the base where its own speed takes it?    by the state before it
 does the robot come after its setpoint?      by what is commanded
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
+import pinocchio as pin
 
 from robot_runtime.core.safety import Cause
-from robot_runtime.core.values.action import (
-    NS_PER_S,
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import (
     BasePoseCommand,
     Command,
     JointCommand,
+    NumbersCommand,
+    PartCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.state import ArmState, BaseState, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, wrap_angle
 
 
@@ -42,21 +46,22 @@ class StateLimits:
     """Any joint's distance from its setpoint [rad], or the hand's [m]."""
     max_base_error: float = 1.0
     """The base's distance from its setpoint [m]; a chunk may lead it as far as it drives under latency."""
+    max_error_of: Mapping[str, float] = field(default_factory=dict)
+    """The same of single parts by name, in their own units, as of a lift [m]. Plain numbers that are measured
+    under their part's name are watched only if they are named here."""
 
 
 class StateWatch:
-    """Remembers the last state and where the base was led; one thread owns it."""
+    """Remembers the last state and where bases were led; one thread owns it."""
 
     def __init__(self, limits: StateLimits) -> None:
         self._limits = limits
         self._last: RobotState | None = None
-        self._moved_ns = 0
-        self._x_WB: Float[np.ndarray, 3] | None = None
-        self._led_from: Float[np.ndarray, 2] | None = None
+        self._bases: dict[str, _Led] = {}
 
     def reset(self) -> None:
         """Compare with nothing that was before."""
-        self._last, self._x_WB, self._led_from = None, None, None
+        self._last, self._bases = None, {}
 
     def look(self, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with a state; None if nothing is. Call it once a tick."""
@@ -69,43 +74,81 @@ class StateWatch:
         newest_ns = state.t_ns if state.t_newest_ns is None else state.t_newest_ns
         if max(newest_ns - state.t_ns, newest_ns - now_ns) > limits.max_gap_ns:
             return Cause.CLOCKS_DISAGREE
-        if last is not None and self._has_jumped(last, state):
-            return Cause.ODOMETRY_JUMPED
+        if last is not None:
+            for name, part in state.parts.items():
+                if isinstance(part, BaseState) and self._has_jumped(last, state, name):
+                    return Cause.ODOMETRY_JUMPED
         return None
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""
-        if not _arm_error(command, state) <= self._limits.max_arm_error:  # NaN is no small error
-            return Cause.TRACKING_LOST
-        if not isinstance(command.base, BasePoseCommand) or state.x_WB is None:
-            return None
-        target = command.base.x_WB[:2]
-        if not float(np.linalg.norm(target - state.x_WB[:2])) <= self._limits.max_base_error:
-            return Cause.BASE_LOST
-        return Cause.ODOMETRY_FROZEN if self._is_frozen(target, state, now_ns) else None
+        limits = self._limits
+        for name, told in command.parts.items():
+            error = _arm_error(name, told, state)
+            if error is not None and not error <= limits.max_error_of.get(name, limits.max_arm_error):
+                return Cause.TRACKING_LOST  # NaN is no small error
+            if isinstance(told, NumbersCommand) and not self._is_near(name, told, state):
+                return Cause.TRACKING_LOST
+        for name, told in command.parts.items():
+            if isinstance(told, BasePoseCommand) and (cause := self._base(name, told, state, now_ns)):
+                return cause
+        return None
 
-    def _has_jumped(self, last: RobotState, state: RobotState) -> bool:
-        if last.x_WB is None or state.x_WB is None or last.V_WB_B is None:
+    def _is_near(self, name: str, told: NumbersCommand, state: RobotState) -> bool:
+        """Whether plain numbers are where they were told to be, as far as anybody cares."""
+        most, measured = self._limits.max_error_of.get(name), state.measured.get(name)
+        if most is None or measured is None or measured.shape != told.values.shape:
+            return True
+        return bool(np.abs(told.values - measured).max() <= most)
+
+    def _base(self, name: str, told: BasePoseCommand, state: RobotState, now_ns: int) -> Cause | None:
+        x_WB = state.base(name).x_WB
+        if x_WB is None:
+            return None
+        target, most = told.x_WB[:2], self._limits.max_error_of.get(name, self._limits.max_base_error)
+        if not float(np.linalg.norm(target - x_WB[:2])) <= most:
+            return Cause.BASE_LOST
+        led = self._bases.setdefault(name, _Led())
+        return Cause.ODOMETRY_FROZEN if led.is_frozen(self._limits, target, x_WB, now_ns) else None
+
+    def _has_jumped(self, last: RobotState, state: RobotState, name: str) -> bool:
+        before, now = last.base(name), state.base(name)
+        if before.x_WB is None or now.x_WB is None or before.V_WB_B is None:
             return False
-        expected = integrate_twist(last.x_WB, last.V_WB_B, max(0, state.t_ns - last.t_ns) / NS_PER_S)
-        off = state.x_WB - expected
+        expected = integrate_twist(before.x_WB, before.V_WB_B, max(0, state.t_ns - last.t_ns) / NS_PER_S)
+        off = now.x_WB - expected
         distance, turn = float(np.hypot(off[0], off[1])), abs(wrap_angle(off[2]))
         return distance > self._limits.max_jump or bool(turn > self._limits.max_turn)
 
-    def _is_frozen(self, target: Float[np.ndarray, "2"], state: RobotState, now_ns: int) -> bool:
-        before, now = self._x_WB, state.x_WB
-        self._x_WB = now
-        if self._led_from is None or before is None or now is None or not np.array_equal(before, now):
-            self._moved_ns, self._led_from = now_ns, target
+
+@dataclass(kw_only=True, eq=False)
+class _Led:
+    """Where odometry saw a base last, and from where it has been led since that changed."""
+
+    x_WB: Float[np.ndarray, "3"] | None = None
+    led_from: Float[np.ndarray, "2"] | None = None
+    moved_ns: int = 0
+
+    def is_frozen(
+        self,
+        limits: StateLimits,
+        target: Float[np.ndarray, "2"],
+        x_WB: Float[np.ndarray, "3"],
+        now_ns: int,
+    ) -> bool:
+        before, self.x_WB = self.x_WB, x_WB
+        if self.led_from is None or before is None or not np.array_equal(before, x_WB):
+            self.moved_ns, self.led_from = now_ns, target
             return False
-        led = float(np.linalg.norm(target - self._led_from))
-        return now_ns - self._moved_ns > self._limits.frozen_ns and led > self._limits.frozen_lead
+        led = float(np.linalg.norm(target - self.led_from))
+        return now_ns - self.moved_ns > limits.frozen_ns and led > limits.frozen_lead
 
 
-def _arm_error(command: Command, state: RobotState) -> float:
-    match command.arm:
-        case JointCommand(q=q):
-            return float(np.abs(q - state.q).max())
-        case PoseCommand(p_BE=p) if state.X_BE is not None:
-            return float(np.linalg.norm(p - state.X_BE.translation))
-    return 0.0
+def _arm_error(name: str, told: PartCommand, state: RobotState) -> float | None:
+    """How far a part is from its setpoint; None if it is not known, or of no account."""
+    match told, state.parts.get(name):
+        case JointCommand(q=q), ArmState(q=measured):
+            return float(np.abs(q - measured).max())
+        case PoseCommand(p_BE=p), ArmState(X_BE=pin.SE3() as X_BE):
+            return float(np.linalg.norm(p - X_BE.translation))
+    return None

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.executor import Executor
+from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import ResidualHead
@@ -64,7 +65,7 @@ def play(
     executor = _executor(policy, info, method, server, seed, trace.deadline_ns, correction_head)
     record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(policy.info.action_spec.dt_ns)
     link = VirtualLink(executor, server, env, policy.info.schema.cameras)
-    step = ControlStep(executor, env, link, record)
+    step = ControlStep(executor, env, link, record, history=ObservationHistory.of(policy.info))
     step.begin(0)
     for now_ns in range(0, info.episode_ns, info.control_period_ns):
         yield from _answered(server, now_ns)

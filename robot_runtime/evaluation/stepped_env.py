@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from robot_runtime.core.env import Env, EnvInfo, EnvStep, EpisodeScore, RobotEnv
-from robot_runtime.core.values.action import NS_PER_S, Command, Numbers
+from robot_runtime.core.values.action import NS_PER_S, Command, Numbers, NumbersCommand
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import EnvError, InvalidValueError
@@ -27,7 +27,7 @@ class SteppedEnv:
         self._measured = {
             f.part: [names.index(name) for name in f.names]
             for f in self.info.schema.action_fields
-            if isinstance(f, Numbers) and set(f.names) <= set(names)
+            if f.part in self.info.schema.measured
         }
         self._begin()
 
@@ -43,8 +43,7 @@ class SteppedEnv:
 
     def read(self) -> RobotState:
         measured = {part: self._numbers[columns] for part, columns in self._measured.items()}
-        none = np.zeros(0)
-        return RobotState(t_ns=self._now_ns, q=none, dq=none, measured=measured)
+        return RobotState(t_ns=self._now_ns, measured=measured)
 
     def observe(self, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
         images = {
@@ -56,9 +55,9 @@ class SteppedEnv:
         return command
 
     def advance(self, command: Command, t_obs_ns: int | None) -> bool:
-        assert command.numbers is not None
+        numbers = [self._values(command, f.part) for f in self.info.schema.action_fields]
         self._num_steps += 1
-        self._take(self._env.step(np.array(command.numbers.values)))
+        self._take(self._env.step(np.concatenate(numbers)))
         if self._step.is_success and self._done_ns is None:
             self._done_ns = self._now_ns
         return self._step.is_done
@@ -73,6 +72,11 @@ class SteppedEnv:
     @property
     def _now_ns(self) -> int:
         return self._num_steps * self.info.control_period_ns
+
+    def _values(self, command: Command, part: str) -> Float[np.ndarray, " D"]:
+        numbers = command.parts[part]
+        assert isinstance(numbers, NumbersCommand)
+        return numbers.values
 
     def _take(self, step: object) -> None:
         where = f"env {self.info.name!r}, {'reset' if not self._num_steps else f'step {self._num_steps}'}"

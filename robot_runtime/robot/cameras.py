@@ -75,8 +75,7 @@ class Cameras:
         """The newest good picture of each camera, and what is the matter with those that have none."""
         images, faults = {}, {}
         for name, eye in self._eyes.items():
-            letter = eye.box.peek()
-            shown = None if letter is None else letter.value
+            shown = eye.box.peek()
             fault = eye.watch.why_blind(shown, now_ns)
             if fault is not None:
                 faults[name] = fault

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from robot_runtime.clock import Clock
-from robot_runtime.core.robot import ArmState, BaseState
+from robot_runtime.core.plan.limits import JointLimits
+from robot_runtime.core.robot import ArmState, BaseState, GripperState
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import DriverError
-from robot_runtime.robot.robot import Robot, arm_fault, base_fault
+from robot_runtime.robot.robot import Robot, part_fault
 
 STRANGE_NS = NS_PER_S
 """A stamp that is this far from the clock is of another clock [ns]."""
@@ -58,12 +59,11 @@ def check_robot(robot: object, clock: Clock) -> RobotState:
 
 
 def _wrong_parts(robot: Robot) -> Iterator[str]:
-    parts = {name: getattr(robot, name) for name in ("arm", "gripper", "base")}
-    if robot.arm is None and robot.base is None:
+    kinds = {name: robot.kind(name) for name in robot.parts}
+    if not {"arm", "base"} & {*kinds.values()}:
         yield "it has neither arm nor mobile base: Robot(arm=...)"
-    for name, part in parts.items():
-        if part is not None:
-            yield from _wrong_members(name, part, _MEMBERS[name])
+    for name, part in robot.parts.items():
+        yield from _wrong_members(name, part, _MEMBERS[kinds[name]])
     for name, camera in robot.cameras.items():
         yield from _wrong_members(f"camera {name!r}", camera, _MEMBERS["camera"])
 
@@ -98,31 +98,37 @@ def _wrong_value(name: str, member: str, value: object) -> Iterator[str]:
 def _wrong_limits(robot: Robot) -> Iterator[str]:
     if robot.limits is None:
         yield "it has no limits: Robot(limits=Limits(q_min=..., q_max=..., dq_max=..., ...))"
-    elif robot.arm is not None and _is_count(n := getattr(robot.arm, "num_joints", None)):
-        has = len(robot.limits.q_min)
-        if has != n:
-            yield f"limits are for {has} joints, its arm has {n}"
+        return
+    for name, part in robot.parts.items():
+        limits = robot.limits.parts.get(name)
+        if robot.kind(name) == "arm" and _is_count(n := getattr(part, "num_joints", None)):
+            has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
+            if has != n:
+                yield f"limits are for {has} joints, its {name} has {n}"
 
 
 def _wrong_reads(robot: Robot, clock: Clock) -> Iterator[str]:
-    if robot.arm is not None:
-        state: object = robot.arm.read()
-        if (fault := arm_fault(state, robot.arm.num_joints)) is not None:
-            yield f"arm.{fault}"
-        elif isinstance(state, ArmState):
-            yield from _wrong_numbers("arm", {"q": state.q, "dq": state.dq})
-            yield from _wrong_stamp("arm", state.t_ns, clock)
-    if robot.gripper is not None:
-        width: object = robot.gripper.read()
-        if np.asarray(width).shape != () or not _is_finite(width):
-            yield f"gripper.read() returned {width!r:.50}, expected the distance between the fingers [m]"
-    if robot.base is not None:
-        state = robot.base.read()
-        if (fault := base_fault(state)) is not None:
-            yield f"base.{fault}"
-        elif isinstance(state, BaseState):
-            yield from _wrong_numbers("base", {"x_WB": state.x_WB, "V_WB_B": state.V_WB_B})
-            yield from _wrong_stamp("base", state.t_ns, clock)
+    for name, driver in robot.parts.items():
+        kind = robot.kind(name)
+        try:
+            state: object = driver.read()
+        except ValueError as error:
+            yield f"{name}.read() failed: {error}"
+            continue
+        if (fault := part_fault(kind, state, driver)) is not None:
+            yield f"{name}.{fault}"
+            continue
+        match state:
+            case ArmState():
+                yield from _wrong_numbers(name, {"q": state.q, "dq": state.dq})
+                yield from _wrong_stamp(name, state.t_ns, clock)
+            case BaseState():
+                yield from _wrong_numbers(name, {"x_WB": state.x_WB, "V_WB_B": state.V_WB_B})
+                yield from _wrong_stamp(name, state.t_ns, clock)
+            case GripperState(width=width):
+                yield from _wrong_numbers(name, {"width": width})
+            case width if np.asarray(width).shape != () or not _is_finite(width):
+                yield f"{name}.read() returned {width!r:.50}, expected the distance between the fingers [m]"
 
 
 def _wrong_numbers(name: str, arrays: Mapping[str, object]) -> Iterator[str]:

@@ -45,7 +45,6 @@ from robot_runtime.wire.events import (
 )
 from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
 from robot_runtime.wire.messages import DropReason, Hello, Packet, RefusalCode, Welcome
-from robot_runtime.wire.order import follows
 
 logger = logging.getLogger(__name__)
 MAX_TIMEOUT_S = 1e6
@@ -133,9 +132,9 @@ class PolicyClient:
         Requests that nobody has sent yet and that this one does not follow give way to it.
         """
         # What is taken back here the network thread has not seen, and only this thread puts.
-        letter, kept = self._requests.take(), []
-        for unseen in () if letter is None else letter.value:
-            if follows(request, unseen):
+        kept = []
+        for unseen in self._requests.take() or ():
+            if request.follows(unseen):
                 kept.append(unseen)
             else:
                 ids = {"request_id": unseen.request_id, "epoch": unseen.epoch}
@@ -276,11 +275,6 @@ class PolicyClient:
         assert self._thread.native_id is not None
         return self._thread.native_id
 
-    @property
-    def round_trip_ns(self) -> int | None:
-        """Of the last heartbeat [ns]."""
-        return self._session.round_trip_ns
-
     def _refused_error(self, refusal: ServerRefused) -> Exception:
         if refusal.code is RefusalCode.SCHEMA:
             return SchemaMismatchError(refusal.reason)
@@ -333,9 +327,8 @@ class PolicyClient:
 
     def _take_orders(self) -> None:
         now_ns = self._clock.now_ns()
-        if (letter := self._requests.take()) is not None:
-            for request in letter.value:
-                self._session.submit(request, now_ns)
+        for request in self._requests.take() or ():
+            self._session.submit(request, now_ns)
         while self._cancels:
             request_id, epoch = self._cancels.popleft()
             self._session.cancel(request_id=request_id, epoch=epoch, now_ns=now_ns)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.state import Observation, RobotState
@@ -59,13 +60,24 @@ class ControlStep:
     """Executor, robot and link, stepped; one thread owns it."""
 
     def __init__(
-        self, executor: Executor, robot: Body, link: Link, record: RunRecord, *, keeps_errors: bool = False
+        self,
+        executor: Executor,
+        robot: Body,
+        link: Link,
+        record: RunRecord,
+        *,
+        history: ObservationHistory | None = None,
+        keeps_errors: bool = False,
     ) -> None:
-        """keeps_errors: one of the link stays in `error`, and nothing is asked any more: the robot comes to
-        rest first. Otherwise it goes out at once, as those of the robot do."""
+        """
+        history: keeps what a policy of several observations is to be shown; None for a policy of one.
+        keeps_errors: one of the link stays in `error`, and nothing is asked any more: the robot comes to
+            rest first. Otherwise it goes out at once, as those of the robot do.
+        """
         self.executor, self.record = executor, record
         self.error: BaseException | None = None
         self._robot, self._link, self._keeps_errors = robot, link, keeps_errors
+        self._history = history
         self._state: RobotState | None = None
 
     def begin(self, now_ns: int) -> None:
@@ -89,8 +101,15 @@ class ControlStep:
 
     def _ask(self, state: RobotState, now_ns: int) -> None:
         self._link.take(now_ns)
-        if self._link.can_ask(now_ns) and self.executor.wants_request(now_ns):
-            self._link.send(self.executor.make_request(self._link.observe(state)), now_ns)
+        if not self._link.can_ask(now_ns):
+            return
+        if self.executor.wants_request(now_ns):
+            seen = self._link.observe(state)
+            if self._history is not None:
+                seen = self._history.asked(seen)
+            self._link.send(self.executor.make_request(seen), now_ns)
+        elif self._history is not None and self._history.is_due(state.t_ns):
+            self._history.note(self._link.observe(state))
 
     def _correct(self, state: RobotState, now_ns: int) -> None:
         self._link.take(now_ns)

@@ -74,12 +74,7 @@ class ServerLink:
 
     def observe(self, state: RobotState) -> Observation:
         """What the newest pictures and the state show."""
-        images = self._images or {}
-        for name in self._cameras.show(images):
-            self.record.reused_pictures += 1
-            slow = f"camera {name} is slower than it is asked: a request shows a picture again"
-            self._log.notices.note(slow, slow)
-        return structs.replace(self._observe(state), images=images)
+        return structs.replace(self._observe(state), images=self._images or {})
 
     def observe_scene(self, state: RobotState) -> Observation:
         return self._observe(state)
@@ -87,6 +82,10 @@ class ServerLink:
     def send(self, request: ChunkRequest, now_ns: int) -> None:
         """Keep it until the command is out: the thread that encodes it needs the interpreter too."""
         self._request = request
+        for name in self._cameras.show(request.observation.images):
+            self.record.reused_pictures += 1
+            slow = f"camera {name} is slower than it is asked: a request shows a picture again"
+            self._log.notices.note(slow, slow)
         self.say_what_was_otherwise()
 
     def flush(self) -> None:

@@ -7,14 +7,6 @@ any thread:  mailbox.put(value); doorbell.ring()        owner:  poll(socket, doo
 import contextlib
 import os
 from threading import Lock, RLock
-from typing import NamedTuple
-
-
-class Letter[T](NamedTuple):
-    """A value and how many were put before it."""
-
-    sequence: int
-    value: T
 
 
 class Mailbox[T]:
@@ -22,27 +14,24 @@ class Mailbox[T]:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._letter: Letter[T] | None = None
-        self._num_put = 0
+        self._value: T | None = None
 
     def put(self, value: T) -> T | None:
-        """Leave a value; returns the one it replaced, if nobody had taken it."""
+        """Leave a value, not None; returns the one it replaced, if nobody had taken it."""
         with self._lock:
-            replaced = self._letter
-            self._letter = Letter(self._num_put, value)
-            self._num_put += 1
-        return None if replaced is None else replaced.value
+            replaced, self._value = self._value, value
+        return replaced
 
-    def take(self) -> Letter[T] | None:
+    def take(self) -> T | None:
         """The newest value, once; None if there is none since the last take."""
         with self._lock:
-            letter, self._letter = self._letter, None
-        return letter
+            value, self._value = self._value, None
+        return value
 
-    def peek(self) -> Letter[T] | None:
-        """The newest value, left where it is; its sequence number tells whether it is new to the reader."""
+    def peek(self) -> T | None:
+        """The newest value, left where it is."""
         with self._lock:
-            return self._letter
+            return self._value
 
 
 class Doorbell:

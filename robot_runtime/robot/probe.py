@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from msgspec import structs
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.method.capabilities import Capabilities, resolve_method
@@ -17,6 +18,7 @@ from robot_runtime.core.method.request_parts import Synchronous
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError
@@ -120,7 +122,7 @@ def measure_latency(
         request = ChunkRequest(
             request_id=request_id,
             epoch=epoch,
-            observation=seen,
+            observation=_looking_back(seen, welcome.info, clock.now_ns()),
             prev_action_chunk=None if is_prefixless else plan,
             inference_delay=0 if is_prefixless else 1,
             sampler=sampler,
@@ -131,6 +133,17 @@ def measure_latency(
         arrived_ns = _first_rows_ns(client, request, plan)
         latency.add(arrived_ns - asked_ns)
     return latency
+
+
+def _looking_back(seen: Observation, info: PolicyInfo, now_ns: int) -> Observation:
+    """As many frames as the policy looks at, with pictures that no request has shown: all are sent."""
+    if info.n_obs_steps == 1:
+        return seen
+    frames = []
+    for t_ns in range(now_ns, now_ns + info.n_obs_steps):
+        images = {name: Image(t_ns=t_ns, pixels=image.pixels) for name, image in seen.images.items()}
+        frames.append(structs.replace(seen, images=images))
+    return structs.replace(frames[-1], history=tuple(frames[:-1]))
 
 
 def _known_ns(latency: LatencyEstimator) -> int:

@@ -1,103 +1,175 @@
 """A robot is the drivers it has: `Robot` reads them into one state and writes one command to all of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, Limits
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.whole_body import WholeBody
-from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase
+from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, GripperState, MobileBase
 from robot_runtime.core.values.action import ActionField, BaseTwist, Command, GripperWidth, JointPosition
-from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.command import PartCommand
+from robot_runtime.core.values.fields import check_part
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, PartState, RobotState
 from robot_runtime.errors import DriverError
 
+Driver = Arm | Gripper | MobileBase
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+
+@dataclass(frozen=True, eq=False, init=False)
 class Robot:
-    """Arm, gripper, mobile base and cameras, each optional, and what they may be told; owned by the control
-    thread, all but the cameras."""
+    """Named parts, each with its driver, and cameras, and what they may be told; owned by the control thread,
+    all but the cameras.
 
-    arm: Arm | None = None
-    gripper: Gripper | None = None
-    base: MobileBase | None = None
-    cameras: Mapping[str, Camera] = field(default_factory=dict)
+        Robot(arm=MyArm(), gripper=MyGripper(), limits=limits)
+        Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase(), limits=limits)
+    """
+
+    parts: Mapping[str, Driver]
+    """Name -> arm or other group of joints, gripper or mobile base."""
+    cameras: Mapping[str, Camera]
     """Name, as policies know it -> camera; each is read in a thread of its own."""
-    limits: Limits | None = None
+    limits: Limits | None
     """What its parts may be told; nothing moves without."""
-    actions: tuple[ActionField, ...] = ()
-    """What commands it takes; empty: positions of its joints, the gripper's width, the base's twist."""
-    hand_pose: HandPose | None = None
-    """The arm's forward kinematics, for methods that roll a plan of joints forward."""
-    whole_body: WholeBody | None = None
-    """Resolves hand poses against the measured base; None leaves them to the arm's driver."""
+    actions: tuple[ActionField, ...]
+    """What commands it takes; empty: positions of its joints, grippers' widths, bases' twists."""
+    hand_pose: HandPose | Mapping[str, HandPose] | None
+    """Forward kinematics of "arm", or by part, for methods that roll a plan of joints forward."""
+    whole_body: WholeBody | Mapping[str, WholeBody] | None
+    """Resolves hand poses against the measured base; None leaves them to the arms' drivers."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, Any] | None = None,
+        *,
+        cameras: Mapping[str, Camera] | None = None,
+        limits: Limits | None = None,
+        actions: tuple[ActionField, ...] = (),
+        hand_pose: HandPose | Mapping[str, HandPose] | None = None,
+        whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
+        **named: Any,
+    ) -> None:
+        """named: further parts, as in `parts`; None: it has no such part.
+
+        InvalidValueError: a part's name is none.
+        """
+        mine = {} if parts is None else dict(parts)
+        mine |= {name: driver for name, driver in named.items() if driver is not None}
+        for name in mine:
+            check_part(name)
+        own = self.__dict__
+        own["parts"], own["cameras"] = MappingProxyType(mine), {} if cameras is None else cameras
+        own["limits"], own["actions"], own["hand_pose"] = limits, actions, hand_pose
+        own["whole_body"] = whole_body
+
+    @property
+    def arm(self) -> Arm | None:
+        """The part of that name."""
+        return self.parts.get(ARM)  # type: ignore[return-value]
+
+    @property
+    def gripper(self) -> Gripper | None:
+        """The part of that name."""
+        return self.parts.get(GRIPPER)  # type: ignore[return-value]
+
+    @property
+    def base(self) -> MobileBase | None:
+        """The part of that name."""
+        return self.parts.get(BASE)  # type: ignore[return-value]
+
+    def kind(self, part: str) -> str:
+        """What it is: "arm" if it has joints, else "gripper" or "base" by its limits, or by its name."""
+        limits = None if self.limits is None else self.limits.parts.get(part)
+        if part == ARM or hasattr(self.parts[part], "num_joints"):
+            return ARM
+        if isinstance(limits, BaseLimits):
+            return BASE
+        if isinstance(limits, GripperLimits):
+            return GRIPPER
+        return BASE if part.endswith(BASE) else GRIPPER if part.endswith(GRIPPER) else ARM
 
     def schema(self, *, environment_state_dim: int = 0) -> Schema:
         """What it offers a policy. environment_state_dim: scene quantities that come with its states."""
-        num_joints = 0 if self.arm is None else self.arm.num_joints
-        parts: list[ActionField] = [] if self.arm is None else [JointPosition(num_joints)]
-        if self.gripper is not None:
-            parts.append(GripperWidth())
-        if self.base is not None:
-            parts.append(BaseTwist())
+        parts: dict[str, PartSchema] = {}
+        fields: list[ActionField] = []
+        told = {f.part: f for f in self.actions}
+        for name, driver in self.parts.items():
+            match self.kind(name):
+                case "arm":
+                    num_joints = driver.num_joints  # type: ignore[union-attr]
+                    names = (
+                        getattr(told.get(name), "names", ())
+                        if isinstance(told.get(name), JointPosition)
+                        else ()
+                    )
+                    parts[name] = ArmSchema(num_joints, names)
+                    fields.append(JointPosition(num_joints, part=name))
+                case "gripper":
+                    parts[name] = GripperSchema()
+                    fields.append(GripperWidth(name))
+                case "base":
+                    parts[name] = BaseSchema()
+                    fields.append(BaseTwist(name))
         return Schema(
-            action_fields=self.actions or tuple(parts),
-            num_joints=num_joints,
-            has_gripper=self.gripper is not None,
-            has_base=self.base is not None,
+            action_fields=self.actions or tuple(fields),
+            parts=parts,
             environment_state_dim=environment_state_dim,
             cameras={name: (camera.size[0], camera.size[1]) for name, camera in self.cameras.items()},
         )
 
     def read(self) -> RobotState:
         """The state now; stamped with the oldest of its measurements. DriverError: a part gave none."""
-        arm = None if self.arm is None else self.arm.read()
-        base = None if self.base is None else self.base.read()
-        if self.arm is not None and (fault := arm_fault(arm, self.arm.num_joints)) is not None:
-            raise DriverError(f"arm.{fault}")
-        if self.base is not None and (fault := base_fault(base)) is not None:
-            raise DriverError(f"base.{fault}")
-        times = [part.t_ns for part in (arm, base) if part is not None]
-        if not times:
-            raise DriverError("a robot needs an arm or a mobile base")
+        states: dict[str, PartState] = {}
+        times: list[int] = []
         try:
-            return RobotState(
-                t_ns=min(times),
-                t_newest_ns=max(times),
-                q=np.zeros(0) if arm is None else arm.q,
-                dq=np.zeros(0) if arm is None else arm.dq,
-                X_BE=None if arm is None else arm.X_BE,
-                gripper_width=None if self.gripper is None else self.gripper.read(),
-                x_WB=None if base is None else base.x_WB,
-                V_WB_B=None if base is None else base.V_WB_B,
-            )
+            for name, driver in self.parts.items():
+                measured: Any = driver.read()
+                if (fault := part_fault(self.kind(name), measured, driver)) is not None:
+                    raise DriverError(f"{name}.{fault}")
+                if not isinstance(measured, ArmState | BaseState | GripperState):
+                    measured = GripperState(width=measured)
+                elif measured.t_ns is not None:
+                    times.append(measured.t_ns)
+                states[name] = measured
+            if not times:
+                raise DriverError("a robot needs an arm or a mobile base")
+            return RobotState(t_ns=min(times), t_newest_ns=max(times), parts=states)
         except ValueError as error:
             raise DriverError(f"what the robot's drivers read is no state: {error}") from error
 
     def write(self, command: Command) -> Command:
         """Send the command to every part it speaks of; returns what the drivers really sent."""
-        arm, gripper, base = command.arm, command.gripper, command.base
-        if arm is not None and self.arm is not None:
-            arm = _sent("arm", arm, self.arm.write(arm))
-        if gripper is not None and self.gripper is not None:
-            gripper = _sent("gripper", gripper, self.gripper.write(gripper))
-        if base is not None and self.base is not None:
-            base = _sent("base", base, self.base.write(base))
-        return Command(arm=arm, gripper=gripper, base=base)
+        sent: dict[str, PartCommand] = {}
+        for name, told in command.parts.items():
+            driver: Any = self.parts.get(name)
+            sent[name] = told if driver is None else _sent(name, told, driver.write(told))
+        return Command(sent)
 
     def stop(self) -> None:
-        """Make every part safe; one that fails keeps none of the others from it."""
+        """Make every part safe, the base first; one that fails keeps none of the others from it."""
         errors = []
-        for part in (self.base, self.arm, self.gripper):
-            if part is not None:
-                try:
-                    part.stop()
-                except Exception as error:
-                    errors.append(error)
+        for _, driver in sorted(self.parts.items(), key=lambda each: self.kind(each[0]) != BASE):
+            try:
+                driver.stop()
+            except Exception as error:
+                errors.append(error)
         if errors:
             raise errors[0]
+
+
+def part_fault(kind: str, state: object, driver: object) -> str | None:
+    """What is wrong with what a driver's `read` returned; None if nothing is."""
+    match kind:
+        case "arm":
+            return arm_fault(state, getattr(driver, "num_joints", 0))
+        case "base":
+            return base_fault(state)
+    return None
 
 
 def arm_fault(state: object, num_joints: int) -> str | None:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
@@ -122,7 +123,14 @@ class Runner:
             self.link = ServerLink(
                 self.executor, self._client, self.welcome, cameras, config.observation, self.record, self._log
             )
-            self._step = ControlStep(self.executor, robot, self.link, self.record, keeps_errors=True)
+            self._step = ControlStep(
+                self.executor,
+                robot,
+                self.link,
+                self.record,
+                history=ObservationHistory.of(self.welcome.info),
+                keeps_errors=True,
+            )
             self._step.begin(now_ns)
             self._mode = self.executor.mode
             if config.duration_s is not None:

@@ -34,10 +34,11 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
 def _check_schema(info: PolicyInfo, schema: Schema) -> None:
     """An observation of that schema fits in one message."""
     _check(info, "numbers of environment state", schema.environment_state_dim, 0, MAX_NUMBERS)
-    _check(info, "cameras", len(schema.cameras), 0, LIMITS.num_frames - 2)  # one frame for the plan
+    pictures, most = len(schema.cameras) * info.n_obs_steps, LIMITS.num_frames - 2  # one frame for the plan
+    _check(info, "pictures in a request", pictures, 0, most)
     for camera, (height, width) in schema.cameras.items():
         _check(info, f"bytes of a picture of camera {camera!r:.100}", height * width * 3, 1, LIMITS.frame)
-    of_all = sum(height * width * 3 for height, width in schema.cameras.values())
+    of_all = info.n_obs_steps * sum(height * width * 3 for height, width in schema.cameras.values())
     _check(info, "bytes of pictures in all", of_all, 0, LIMITS.total - LIMITS.frame // 8)
 
 

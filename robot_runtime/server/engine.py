@@ -26,8 +26,16 @@ from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart, num
 from robot_runtime.core.method.schedule import answer_rows
 from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches, num_evaluations
 from robot_runtime.core.values.action import NS_PER_S
-from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
+from robot_runtime.core.values.state import (
+    ArmState,
+    BaseState,
+    GripperState,
+    Image,
+    Observation,
+    PartState,
+    RobotState,
+)
 from robot_runtime.errors import PolicyError
 from robot_runtime.jpeg import decode_jpeg
 from robot_runtime.server.batcher import Measured, batch_sizes
@@ -314,16 +322,17 @@ def infer_steps(policy: Policy, requests: Sequence[ChunkRequest]) -> Iterator[li
 
 def zero_observation(schema: Schema, task: str) -> Observation:
     """An observation of the right shape with nothing in it."""
-    zeros = np.zeros(3)
-    state = RobotState(
-        t_ns=0,
-        q=np.zeros(schema.num_joints),
-        dq=np.zeros(schema.num_joints),
-        X_BE=pin.SE3.Identity(),
-        gripper_width=0.0 if schema.has_gripper else None,
-        x_WB=zeros if schema.has_base else None,
-        V_WB_B=zeros if schema.has_base else None,
-    )
+    parts: dict[str, PartState] = {}
+    for name, part in schema.parts.items():
+        match part:
+            case ArmSchema(num_joints=n):
+                parts[name] = ArmState(q=np.zeros(n), dq=np.zeros(n), X_BE=pin.SE3.Identity())
+            case GripperSchema():
+                parts[name] = GripperState(width=0.0)
+            case BaseSchema():
+                parts[name] = BaseState(x_WB=np.zeros(3), V_WB_B=np.zeros(3))
+    measured = {name: np.zeros(size) for name, size in schema.measured.items()}
+    state = RobotState(t_ns=0, parts=parts, measured=measured)
     images = {
         name: Image(t_ns=0, pixels=np.zeros((height, width, 3), np.uint8))
         for name, (height, width) in schema.cameras.items()

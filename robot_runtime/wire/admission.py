@@ -9,7 +9,7 @@ from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import WireTable
-from robot_runtime.wire.payloads import WireRequest
+from robot_runtime.wire.payloads import WireObservation, WireRequest
 
 PACKETS_PER_S = 2000
 """Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
@@ -71,11 +71,14 @@ class Fit:
         spec: ActionSpec,
         expected_ns: Callable[[SamplerPart], int | None],
         tasks: tuple[str, ...] = (),
+        n_obs_steps: int = 1,
     ) -> None:
         """
         expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work.
         tasks: texts that the policy was trained on; none if any will do.
+        n_obs_steps: observations it looks at, the newest among them.
         """
+        self._n_obs_steps = n_obs_steps
         self._spec, self._expected_ns, self._tasks = spec, expected_ns, tasks
         self._needed = (
             schema.num_joints,
@@ -87,23 +90,15 @@ class Fit:
 
     def misfit(self, form: WireRequest) -> str | None:
         """Why a request does not fit what was agreed, naming both sides, by its header; None if it does."""
-        have = (
-            len(form.q),
-            form.gripper_width is not None,
-            form.pose_world_base is not None,
-            len(form.environment_state),
-            {image.name: image.shape for image in form.images},
-        )
-        if have != self._needed:
-            for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
-                if ours != theirs:
-                    return f"{what}: the observation has {ours}, the policy needs {theirs}"
+        misfit = self._misfit_of_parts(form) or self._misfit_of_numbers(form)
+        if form.history:
+            misfit = misfit or self._misfit_of_history(form)
+        if misfit is not None:
+            return misfit
         if self._tasks and form.task not in self._tasks:
             valid = ", ".join(map(repr, self._tasks))
             return f"the policy was not trained on the task {form.task[:200]!r}, but on {valid}"
-        return self._misfit_of_numbers(form) or self._misfit_of_plan(
-            form.prev_action_chunk, form.inference_delay
-        )
+        return self._misfit_of_plan(form.prev_action_chunk, form.inference_delay)
 
     def misfit_of_rows(self, rows: np.ndarray | None) -> str | None:
         """The same of the numbers of a plan, which are not in the header."""
@@ -122,7 +117,32 @@ class Fit:
             f"{useful_ns / NS_PER_S:.3g} s: ask for fewer samples or steps"
         )
 
-    def _misfit_of_numbers(self, form: WireRequest) -> str | None:
+    def _misfit_of_parts(self, form: WireRequest | WireObservation) -> str | None:
+        have = (
+            len(form.q),
+            form.gripper_width is not None,
+            form.pose_world_base is not None,
+            len(form.environment_state),
+            {image.name: image.shape for image in form.images},
+        )
+        if have != self._needed:
+            for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
+                if ours != theirs:
+                    return f"{what}: the observation has {ours}, the policy needs {theirs}"
+        return None
+
+    def _misfit_of_history(self, form: WireRequest) -> str | None:
+        if len(form.history) >= self._n_obs_steps:
+            return f"there are {1 + len(form.history)} observations, the policy looks at {self._n_obs_steps}"
+        for seen in form.history:
+            if (misfit := self._misfit_of_parts(seen) or self._misfit_of_numbers(seen)) is not None:
+                return f"earlier {misfit}"
+        times = [seen.t_obs_ns for seen in form.history]
+        if sorted(times) != times or times[-1] > form.t_obs_ns:
+            return f"earlier observations come oldest first, got {times} ns before {form.t_obs_ns} ns"
+        return None
+
+    def _misfit_of_numbers(self, form: WireRequest | WireObservation) -> str | None:
         numbers = (form.gripper_width,) if form.gripper_width is not None else ()
         parts = (form.q, form.dq, form.environment_state, form.pose_world_base, form.twist_base, numbers)
         hand = (form.pose_base_end_effector or ())[:3]

@@ -1,11 +1,12 @@
 """Arrays on the wire: small ones inside the header, large ones and images in frames of their own.
 
 Frames are used in the order in which the header names them, so an array needs no number: one without bytes
-in the header is the next frame.
+in the header is the next frame. An image that the reader has got before is named by camera and capture time
+alone (`kept`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,8 @@ from robot_runtime.wire.frames import Buffer, DecodeJpeg, EncodeJpeg, ProtocolEr
 INLINE_BYTES = 6 * 1024
 """Arrays up to here travel inside the header: a frame costs more than copying 50 x 14 doubles."""
 FloatName = Literal["f4", "f8"]
+SentImages = Mapping[tuple[str, int], Image]
+"""Images that the other side has got, by camera and capture time [ns]."""
 _UINT8 = np.dtype(np.uint8)
 _DTYPES: dict[FloatName, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
 _FLOAT_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -37,10 +40,16 @@ class WireImage(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_f
 
     name: Text
     t_ns: Int64
-    encoding: Literal["u1", "jpeg"]
+    encoding: Literal["u1", "jpeg", "kept"]
+    """`kept`: it came before, under the same name and time."""
     shape: tuple[Count, Count, Literal[3]]
     inline: bytes | None
-    """As in `WireTable`."""
+    """As in `WireTable`; of one that was kept None."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Under which it is kept."""
+        return self.name, self.t_ns
 
 
 class Picture(Struct, frozen=True, gc=False):
@@ -48,12 +57,16 @@ class Picture(Struct, frozen=True, gc=False):
 
     form: WireImage
     buffer: Buffer
+    frame: int = 0
+    """Of which observation: 0 is the newest, the others count from the oldest of its history."""
 
     def opened(self, decode_jpeg: DecodeJpeg | None) -> Image:
         """A view of the buffer, or decoded from JPEG; ProtocolError if it is not what the header says."""
         form = self.form
         if form.encoding == "u1":
             return Image(t_ns=form.t_ns, pixels=np.ndarray(form.shape, _UINT8, self.buffer))
+        if form.encoding == "kept":
+            raise ProtocolError(f"image {form.name!r} of {form.t_ns} ns was not sent")
         if decode_jpeg is None:
             raise ProtocolError(f"image {form.name!r} is a JPEG, which this side does not decode")
         try:
@@ -69,9 +82,11 @@ class Picture(Struct, frozen=True, gc=False):
 class ArrayWriter:
     """Collects the array frames of one message behind its header, which is `frames[0]`."""
 
-    def __init__(self, encode_jpeg: EncodeJpeg | None) -> None:
+    def __init__(self, encode_jpeg: EncodeJpeg | None, sent: SentImages | None = None) -> None:
+        """sent: images that need not be sent again, nor those of this message twice; None: all go whole."""
         self.frames: list[Buffer] = [b""]
         self._encode_jpeg = encode_jpeg
+        self._sent = None if sent is None else dict(sent)
 
     def table(self, array: np.ndarray) -> WireTable:
         """A form for floats (n, D); their memory is shared with the frame unless it is small or strided."""
@@ -85,6 +100,10 @@ class ArrayWriter:
     def image(self, name: str, image: Image) -> WireImage:
         """A form for an image, as JPEG if this side encodes."""
         pixels = image.pixels
+        if self._sent is not None:
+            if self._sent.get((name, image.t_ns)) is image:
+                return WireImage(name, image.t_ns, "kept", pixels.shape, None)
+            self._sent[name, image.t_ns] = image
         if self._encode_jpeg is None:
             return WireImage(name, image.t_ns, "u1", pixels.shape, self._inline(pixels))
         self.frames.append(self._encode_jpeg(pixels))
@@ -118,7 +137,7 @@ class ArrayReader:
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
-    def picture(self, form: WireImage) -> Picture:
+    def picture(self, form: WireImage, frame: int = 0) -> Picture:
         """An image that is still to be opened; all those of a message are bounded by what they open to."""
         name, num_bytes = f"image {form.name!r}", math.prod(form.shape)
         if num_bytes > self._limits.frame:
@@ -126,7 +145,11 @@ class ArrayReader:
         self._num_pixel_bytes += num_bytes
         if self._num_pixel_bytes > self._limits.total:
             raise ProtocolError(f"the images would be larger than {self._limits.total} bytes")
-        return Picture(form, self._buffer(form, name, 1 if form.encoding == "u1" else None))
+        if form.encoding == "kept":
+            if form.inline is not None:
+                raise ProtocolError(f"{name} has bytes, though it is said to have come before")
+            return Picture(form, b"", frame)
+        return Picture(form, self._buffer(form, name, 1 if form.encoding == "u1" else None), frame)
 
     def finish(self) -> None:
         """ProtocolError if there are frames that nobody asked for."""

@@ -41,6 +41,7 @@ from enum import Enum
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
 from robot_runtime.wire.fields import MAX_REASON, printable
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
@@ -92,8 +93,6 @@ class ClientSession:
         """
         self.state = ClientState.DISCONNECTED
         self.session_id = 0
-        self.round_trip_ns: int | None = None
-        """Of the last answered heartbeat [ns]."""
         self.ignored: Counter[str] = Counter()
         """Packets that changed nothing, by cause."""
         self._client_id = client_id
@@ -222,12 +221,13 @@ class ClientSession:
             case HeartbeatReply(t_ns=t_ns) if t_ns in self._beats:
                 while self._beats and self._beats[0] <= t_ns:
                     self._beats.popleft()
-                self.round_trip_ns = max(now_ns - t_ns, 0)
-                self._round_trip.add(self.round_trip_ns)
+                self._round_trip.add(max(now_ns - t_ns, 0))
             case Dropped(request_id=request_id, epoch=epoch, reason=reason):
                 credit.drop(request_id, epoch, reason, now_ns)
             case ErrorReply(code=ErrorCode.HELLO_FIRST):
                 self._lose("the server does not know this session: it has restarted", now_ns)
+            case ErrorReply(code=ErrorCode.PICTURES_LOST, request_id=int(request_id), epoch=int(epoch)):
+                credit.send_whole(request_id, epoch, now_ns)
             case ErrorReply(request_id=int(request_id), epoch=int(epoch)):
                 said = f"{message.code.value}: {printable(message.message)}"
                 credit.fail(request_id, epoch, said, now_ns)
@@ -322,5 +322,5 @@ class ClientSession:
         slowest_ns = max(self._heartbeat_ns, MAX_PACE_NS)
         return min(max(self._heartbeat_ns, (self._round_trip.mean_ns or 0) // 4), slowest_ns)
 
-    def _send(self, message: Message) -> None:
-        self._outbox.append(Packet(self._client_id, self.session_id, message))
+    def _send(self, message: Message, sent: SentImages | None = None) -> None:
+        self._outbox.append(Packet(self._client_id, self.session_id, message, sent))

@@ -20,6 +20,7 @@ from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.state import Image
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture
 from robot_runtime.wire.fields import Int64, Text
 from robot_runtime.wire.frames import (
@@ -32,6 +33,7 @@ from robot_runtime.wire.frames import (
     WireLimits,
     check_sizes,
 )
+from robot_runtime.wire.kept_pictures import KeptPictures
 from robot_runtime.wire.messages import (
     VERSION,
     Cancel,
@@ -87,7 +89,7 @@ def encode(
 ) -> list[Buffer]:
     """Frames of a packet; images as JPEG if this side encodes. ProtocolError beyond the limits."""
     message = packet.message
-    arrays = ArrayWriter(encode_jpeg)
+    arrays = ArrayWriter(encode_jpeg, packet.sent)
     form = _FORMS.get(type(message))
     fields: Any = message if form is None else form.of(message, arrays)
     try:
@@ -147,7 +149,7 @@ def decode(
     sealed = read_header(frames, limits=limits)
     message, pictures = sealed.message()
     if pictures and isinstance(message, ChunkRequest):
-        message = with_images(message, pictures, decode_jpeg)
+        message = with_images(message, KeptPictures().resolved(pictures), decode_jpeg)
     return Packet(sealed.client_id, sealed.session, message)
 
 
@@ -155,8 +157,18 @@ def with_images(
     request: ChunkRequest, pictures: Sequence[Picture], decode_jpeg: DecodeJpeg | None
 ) -> ChunkRequest:
     """A request with its images opened; ProtocolError if one is not what the header says of it."""
-    images = {picture.form.name: picture.opened(decode_jpeg) for picture in pictures}
-    return replace(request, observation=replace(request.observation, images=images))
+    newest = request.observation
+    if not newest.history:
+        images = {picture.form.name: picture.opened(decode_jpeg) for picture in pictures}
+        return replace(request, observation=replace(newest, images=images))
+    opened: dict[int, Image] = {}  # one that several frames show is opened once
+    seen: list[dict[str, Image]] = [{} for _ in (newest, *newest.history)]
+    for picture in pictures:
+        if (image := opened.get(id(picture.buffer))) is None:
+            image = opened[id(picture.buffer)] = picture.opened(decode_jpeg)
+        seen[picture.frame][picture.form.name] = image
+    history = tuple(replace(o, images=i) for o, i in zip(newest.history, seen[1:], strict=True))
+    return replace(request, observation=replace(newest, images=seen[0], history=history))
 
 
 def _with_sender(error: ProtocolError, header: Buffer) -> ProtocolError:

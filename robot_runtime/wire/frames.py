@@ -41,7 +41,7 @@ class WireLimits:
     header: int = 64 * 1024
     frame: int = 32 * 1024 * 1024
     total: int = 64 * 1024 * 1024
-    num_frames: int = 17
+    num_frames: int = 66
 
 
 LIMITS = WireLimits()

@@ -10,6 +10,8 @@ MAX_IN_FLIGHT: one that names none (`ChunkRequest.in_flight`) goes alone, one th
 So what is sent is always the newest observation, and nothing is uploaded that will not be used. Of an older
 epoch, from before a reset, no answer is of use: what is open of it gives way at once. A request that ends
 without an answer takes nothing with it: those that follow it go on. Each request ends in exactly one event.
+A policy that looks back is not sent the pictures that the request before has sent; a server that has lost
+them says so, and gets the request again, whole, as everything else in this session.
 `_in_flight_if` is the only place that drops answers to requests that are over.
 """
 
@@ -22,9 +24,10 @@ from msgspec import structs
 
 from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.state import Observation
+from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
-from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Message, Welcome
-from robot_runtime.wire.order import follows
+from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Welcome
 from robot_runtime.wire.reassembly import ChunkReassembler, InconsistentReplyError
 
 Identity = tuple[int, int]
@@ -45,6 +48,8 @@ class _Submission:
 class _InFlight(_Submission):
     sent_ns: int
     assembly: ChunkReassembler
+    is_whole: bool
+    """Whether it names no pictures that were sent with another one."""
 
 
 class InFlightRequests:
@@ -54,16 +59,21 @@ class InFlightRequests:
         self,
         welcome: Welcome,
         *,
-        send: Callable[[Message], None],
+        send: Callable[..., None],
         emit: Callable[[Event], None],
         ignored: Counter[str],
     ) -> None:
+        """send: gets a message, and of a request to a policy that looks back the images that need not be
+        sent."""
         self._welcome = welcome
         self._send = send
         self._emit = emit
         self._ignored = ignored
         self._in_flight: dict[Identity, _InFlight] = {}
         self._waiting: deque[_Submission] = deque()
+        self._n_obs_steps = welcome.info.n_obs_steps
+        self._sent_images: SentImages = {}
+        self._is_kept = True  # what was sent, by the server
 
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Send now, or wait for credit in place of older ones that it does not follow."""
@@ -74,7 +84,7 @@ class InFlightRequests:
             self._give_up(sent)
             self._drop(sent, DropReason.SUPERSEDED)
         for waiting in list(self._waiting):
-            if not follows(request, waiting.request):
+            if not request.follows(waiting.request):
                 self._waiting.remove(waiting)
                 self._drop(waiting, DropReason.SUPERSEDED)
         self._waiting.append(_Submission(request, now_ns + request.deadline_ns))
@@ -141,6 +151,18 @@ class InFlightRequests:
             self._emit(_failed(submission.request, reason))
             self._return(submission, now_ns)
 
+    def send_whole(self, request_id: int, epoch: int, now_ns: int) -> None:
+        """The server has lost pictures that a request names."""
+        submission = self._in_flight_if(request_id, epoch)
+        if submission is None:
+            return
+        if submission.is_whole:
+            self._ignored["pictures lost of a whole request"] += 1
+            return
+        self._is_kept, self._sent_images, submission.is_whole = False, {}, True
+        remaining_ns = max(submission.expires_ns - now_ns, 1)
+        self._send(self._trimmed(submission.request, remaining_ns=remaining_ns), {})
+
     def fail_all(self, reason: str) -> None:
         """The server is gone: everything open has failed."""
         for submission in self._open():
@@ -175,30 +197,48 @@ class InFlightRequests:
             assembly = ChunkReassembler(
                 spec=self._welcome.info.action_spec, t_obs_ns=request.observation.t_obs_ns
             )
-            sent = _InFlight(request, waiting.expires_ns, now_ns, assembly)
+            sent = _InFlight(request, waiting.expires_ns, now_ns, assembly, is_whole=not self._sent_images)
             self._in_flight[sent.identity] = sent
-            self._send(self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1)))
+            trimmed = self._trimmed(request, remaining_ns=max(waiting.expires_ns - now_ns, 1))
+            if self._n_obs_steps == 1:
+                self._send(trimmed)
+                continue
+            self._send(trimmed, self._sent_images)
+            if self._is_kept:
+                self._sent_images = _images_of(trimmed.observation)
 
     def _has_credit(self, request: ChunkRequest) -> bool:
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             return False
-        return all(follows(request, other.request) for other in self._in_flight.values())
+        return all(request.follows(other.request) for other in self._in_flight.values())
 
     def _trimmed(self, request: ChunkRequest, *, remaining_ns: int) -> ChunkRequest:
         """The request without what the policy does not look at, and with the time that is left."""
-        observation, needed = request.observation, self._welcome.info.schema
+        observation = self._needed(request.observation)
+        if observation.history:
+            steps = observation.history[1 - self._n_obs_steps :] if self._n_obs_steps > 1 else ()
+            observation = structs.replace(observation, history=tuple(map(self._needed, steps)))
+        if observation is request.observation and remaining_ns == request.deadline_ns:
+            return request
+        return structs.replace(request, observation=observation, deadline_ns=remaining_ns)
+
+    def _needed(self, observation: Observation) -> Observation:
+        needed = self._welcome.info.schema
         if observation.images.keys() - needed.cameras.keys():
             images = {name: image for name, image in observation.images.items() if name in needed.cameras}
             observation = structs.replace(observation, images=images)
         if needed.environment_state_dim == 0 and len(observation.environment_state):
             observation = structs.replace(observation, environment_state=np.zeros(0))
-        if observation is request.observation and remaining_ns == request.deadline_ns:
-            return request
-        return structs.replace(request, observation=observation, deadline_ns=remaining_ns)
+        return observation
 
     def _drop(self, submission: _Submission, reason: DropReason) -> None:
         request_id, epoch = submission.identity
         self._emit(RequestDropped(request_id=request_id, epoch=epoch, reason=reason))
+
+
+def _images_of(observation: Observation) -> SentImages:
+    frames = (observation, *observation.history)  # as they are written: of one name and time the last counts
+    return {(name, image.t_ns): image for frame in frames for name, image in frame.images.items()}
 
 
 def _failed(request: ChunkRequest, reason: str) -> RequestFailed:

@@ -14,9 +14,10 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 9
+VERSION = 10
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -39,6 +40,8 @@ class ErrorCode(Enum):
     TOO_FAST = "too_fast"
     BAD_REQUEST = "bad_request"
     """The observation, previous chunk or sampler does not fit the policy."""
+    PICTURES_LOST = "pictures_lost"
+    """The request names pictures that this side has not kept: send them whole."""
     INTERNAL = "internal"
     """The policy failed; the server's log says how."""
 
@@ -154,3 +157,5 @@ class Packet(Struct, frozen=True, eq=False, gc=False):
     session: int
     """Drawn afresh by the client for every handshake and echoed by the server: tells late replies apart."""
     message: Message
+    sent: SentImages | None = None
+    """Of a request to a policy that looks back: images that the peer has. Not on the wire."""

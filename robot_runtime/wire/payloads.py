@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args
 
 import numpy as np
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
@@ -42,7 +42,40 @@ def _sampler(form: Struct) -> SamplerPart:
     return part
 
 
-class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
+Pose = tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite]
+"""Position (3) [m], quaternion (4) wxyz."""
+
+
+class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """What was seen before the observation that is asked with; fields as in `WireRequest`."""
+
+    t_obs_ns: Int64
+    q: list[Finite]
+    dq: list[Finite]
+    pose_base_end_effector: Pose | None
+    gripper_width: Finite | None
+    pose_world_base: tuple[Finite, Finite, Finite] | None
+    twist_base: tuple[Finite, Finite, Finite] | None
+    environment_state: list[Finite]
+    images: list[WireImage]
+
+    @classmethod
+    def of(cls, seen: Observation, arrays: ArrayWriter) -> "WireObservation":
+        state = seen.state
+        return cls(
+            state.t_ns,
+            state.q.tolist(),
+            state.dq.tolist(),
+            None if state.X_BE is None else pose_to_numbers(state.X_BE),
+            state.gripper_width,
+            None if state.x_WB is None else state.x_WB.tolist(),
+            None if state.V_WB_B is None else state.V_WB_B.tolist(),
+            seen.environment_state.tolist(),
+            [arrays.image(name, image) for name, image in seen.images.items()],
+        )
+
+
+class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="ChunkRequest"):
     """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own."""
 
     request_id: Int64
@@ -57,13 +90,14 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
     t_obs_ns: Int64
     q: list[Finite]
     dq: list[Finite]
-    pose_base_end_effector: tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite] | None
-    """Position (3) [m], quaternion (4) wxyz."""
+    pose_base_end_effector: Pose | None
     gripper_width: Finite | None
     pose_world_base: tuple[Finite, Finite, Finite] | None
     twist_base: tuple[Finite, Finite, Finite] | None
     environment_state: list[Finite]
     images: list[WireImage]
+    history: tuple[WireObservation, ...] = ()
+    """Oldest first; not there if the policy does not look back."""
 
     @classmethod
     def of(cls, request: ChunkRequest, arrays: ArrayWriter) -> "WireRequest":
@@ -88,6 +122,7 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
             twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
             environment_state=observation.environment_state.tolist(),
             images=[arrays.image(name, image) for name, image in observation.images.items()],
+            history=tuple(WireObservation.of(seen, arrays) for seen in observation.history),
         )
 
     def message(self, arrays: ArrayReader) -> ChunkRequest:
@@ -107,9 +142,10 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
 
     def pictures(self, arrays: ArrayReader) -> tuple[Picture, ...]:
         """Its images as they came; after `message`, as their frames do."""
-        if len({image.name for image in self.images}) < len(self.images):
-            raise ProtocolError(f"there are two images of one camera, got {[i.name for i in self.images]}")
-        return tuple(arrays.picture(image) for image in self.images)
+        out = [arrays.picture(image) for image in _different(self.images)]
+        for frame, seen in enumerate(self.history, 1):
+            out += [arrays.picture(image, frame) for image in _different(seen.images)]
+        return tuple(out)
 
     def _in_flight(self) -> tuple[int, ...]:
         ids = self.in_flight
@@ -124,23 +160,37 @@ class WireRequest(Fields, frozen=True, kw_only=True, tag="ChunkRequest"):
         return ids
 
     def _observation(self) -> Observation:
-        pose, n = self.pose_base_end_effector, len(self.q)
-        if n != len(self.dq):
-            raise ProtocolError(f"q and dq must be of one length, got {n} and {len(self.dq)}")
-        if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
-            raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
-        # One array for three: making one costs more than filling it.
-        numbers = _vector([*self.q, *self.dq, *self.environment_state])
-        state = RobotState(
-            t_ns=self.t_obs_ns,
-            q=numbers[:n],
-            dq=numbers[n : 2 * n],
-            X_BE=None if pose is None else pose_from_numbers(pose),
-            gripper_width=self.gripper_width,
-            x_WB=None if self.pose_world_base is None else _vector(self.pose_world_base),
-            V_WB_B=None if self.twist_base is None else _vector(self.twist_base),
-        )
-        return Observation(state=state, environment_state=numbers[2 * n :], task=self.task)
+        seen = _observation_of(self, self.task)
+        if not self.history:
+            return seen
+        return replace(seen, history=tuple(_observation_of(form, self.task) for form in self.history))
+
+
+def _observation_of(form: WireRequest | WireObservation, task: str) -> Observation:
+    """Without images and history."""
+    pose, n = form.pose_base_end_effector, len(form.q)
+    if n != len(form.dq):
+        raise ProtocolError(f"q and dq must be of one length, got {n} and {len(form.dq)}")
+    if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
+        raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
+    # One array for three: making one costs more than filling it.
+    numbers = _vector([*form.q, *form.dq, *form.environment_state])
+    state = RobotState(
+        t_ns=form.t_obs_ns,
+        q=numbers[:n],
+        dq=numbers[n : 2 * n],
+        X_BE=None if pose is None else pose_from_numbers(pose),
+        gripper_width=form.gripper_width,
+        x_WB=None if form.pose_world_base is None else _vector(form.pose_world_base),
+        V_WB_B=None if form.twist_base is None else _vector(form.twist_base),
+    )
+    return Observation(state=state, environment_state=numbers[2 * n :], task=task)
+
+
+def _different(images: list[WireImage]) -> list[WireImage]:
+    if len({image.name for image in images}) < len(images):
+        raise ProtocolError(f"there are two images of one camera, got {[i.name for i in images]}")
+    return images
 
 
 class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkReply"):

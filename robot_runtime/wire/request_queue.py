@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.wire.arrays import Picture
-from robot_runtime.wire.order import follows
 
 
 class QueuedRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -56,8 +55,8 @@ class RequestQueue:
     def put(self, job: QueuedRequest) -> list[QueuedRequest]:
         """Let a job wait; the robot keeps its place. Returns those that gave way: it does not follow them."""
         older = self._waiting.get(job.peer, ())
-        gave_way = [j for j in older if not follows(job.request, j.request)]
-        self._waiting[job.peer] = deque([*(j for j in older if follows(job.request, j.request)), job])
+        gave_way = [j for j in older if not job.request.follows(j.request)]
+        self._waiting[job.peer] = deque([*(j for j in older if job.request.follows(j.request)), job])
         self._place_ns.setdefault(job.peer, job.expires_ns)
         self.num_bytes += job.num_bytes - sum(j.num_bytes for j in gave_way)
         return gave_way

@@ -20,6 +20,8 @@ that may start do so, and together, is for the owner to choose.
     (new)          request that does not fit the policy over      ErrorReply(bad_request)
     (new)          request that takes longer than its   over      ErrorReply(bad_request)
                    answer is of use
+    (new)          request that names pictures which    over      ErrorReply(pictures_lost): it sends it again
+                   the one before has not shown
     queued         more waits than MAX_QUEUED_BYTES     over      Dropped(overloaded): the oldest of whoever
                                                                   holds most
     queued         start(), none running that it names  running
@@ -55,9 +57,11 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.core.values.schema import mismatches
 from robot_runtime.wire.admission import PACKETS_PER_S, Fit, PeerRates
+from robot_runtime.wire.arrays import Picture
 from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.fields import MAX_REASON
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
+from robot_runtime.wire.kept_pictures import KeptPictures, is_missing
 from robot_runtime.wire.messages import (
     Cancel,
     ChunkReply,
@@ -75,7 +79,6 @@ from robot_runtime.wire.messages import (
     Refused,
     Welcome,
 )
-from robot_runtime.wire.order import follows
 from robot_runtime.wire.payloads import WireHello, WireRequest
 from robot_runtime.wire.request_queue import QueuedRequest, RequestQueue
 from robot_runtime.wire.sent_answers import SentAnswers
@@ -91,6 +94,8 @@ MAX_DEADLINE_NS = 60 * NS_PER_S
 """No request is kept for longer."""
 MAX_QUEUED_BYTES = 512 * 1024 * 1024
 """Of all requests that wait, images and plans as they came."""
+MAX_KEPT_BYTES = 256 * 1024 * 1024
+"""Of all pictures that are kept for a policy that looks back."""
 
 
 @dataclass(eq=False, slots=True)
@@ -101,6 +106,7 @@ class _Client:
     idle_ns: int
     """When it may be called idle, if it does not ask before."""
     answers: SentAnswers
+    pictures: KeptPictures
     is_muted: bool = False
     """It has sent too much: told so, not listened to, and soon forgotten."""
 
@@ -136,7 +142,9 @@ class ServerSession:
             spec=welcome.info.action_spec,
             expected_ns=expected_ns,
             tasks=welcome.info.tasks,
+            n_obs_steps=welcome.info.n_obs_steps,
         )
+        self._looks_back = welcome.info.n_obs_steps > 1
         self._clients: dict[bytes, _Client] = {}
         self._line = RequestQueue()
         self._running: dict[bytes, tuple[QueuedRequest, int]] = {}  # peer -> (job, time it waited)
@@ -238,7 +246,7 @@ class ServerSession:
 
     def _may_start(self, job: QueuedRequest) -> bool:
         running = self._running.get(job.peer)
-        return running is None or not follows(job.request, running[0].request)
+        return running is None or not job.request.follows(running[0].request)
 
     def is_wanted(self, job: QueuedRequest) -> bool:
         """False once a running job was cancelled, replaced, is too late, or its client is gone."""
@@ -334,7 +342,9 @@ class ServerSession:
             return
         answers = SentAnswers(self._welcome.info.action_spec)
         idle_ns = now_ns + NEW_NS
-        self._clients[peer] = _Client(received.client_id, received.session, now_ns, idle_ns, answers)
+        self._clients[peer] = _Client(
+            received.client_id, received.session, now_ns, idle_ns, answers, KeptPictures()
+        )
         self._wake_by(now_ns + SILENCE_NS)
         self._tell(peer, self._welcome)
 
@@ -378,6 +388,11 @@ class ServerSession:
         if misfit is not None:
             self._tell_error(peer, form, ErrorCode.BAD_REQUEST, misfit)
             return False
+        if self._looks_back:
+            known = self._with_kept(peer, form, pictures)
+            if known is None:
+                return False
+            pictures = known
         expires_ns = now_ns + deadline_ns
         job = QueuedRequest(
             peer=peer, request=request, received_ns=now_ns, expires_ns=expires_ns, pictures=pictures
@@ -391,6 +406,24 @@ class ServerSession:
             self.shed(self._line.largest())
         self._wake_by(expires_ns)
         return True
+
+    def _with_kept(
+        self, peer: bytes, form: WireRequest, pictures: tuple[Picture, ...]
+    ) -> tuple[Picture, ...] | None:
+        """A request's pictures, those among them that the one before has shown; None if some are lost."""
+        kept = self._clients[peer].pictures
+        pictures = kept.resolved(pictures)
+        if lost := [picture.form.key for picture in pictures if is_missing(picture)]:
+            self.ignored["names lost pictures"] += 1
+            reason = f"pictures {lost} are not here: send them again"[:MAX_REASON]
+            ids = {"request_id": form.request_id, "epoch": form.epoch}
+            self._tell(peer, ErrorReply(code=ErrorCode.PICTURES_LOST, message=reason, **ids))
+            return None
+        kept.keep(pictures)
+        everyone = [client.pictures for client in self._clients.values()]
+        while sum(each.num_bytes for each in everyone) > MAX_KEPT_BYTES:
+            max(everyone, key=lambda each: each.num_bytes).forget()
+        return pictures
 
     def _receive_undecodable(self, peer: bytes, error: ProtocolError) -> None:
         self.ignored["not a message"] += 1

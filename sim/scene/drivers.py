@@ -1,7 +1,6 @@
 """The driver protocols on a simulated `World`: reading makes the world catch up with the clock."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import mujoco
 import numpy as np
@@ -19,6 +18,7 @@ from robot_runtime.core.values.action import (
     BaseTwistCommand,
     GripperCommand,
     JointCommand,
+    JointVelocityCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.state import Image
@@ -71,6 +71,8 @@ class SimArm:
                 q = self._world.set_joint_target(self._world.kinematics.solve(command.X_BE, start))
                 X_BE = self._world.kinematics.forward(q)
                 return PoseCommand(p_BE=X_BE.translation, quat_BE=quaternion_from_rotation(X_BE.rotation))
+            case JointVelocityCommand():
+                raise TypeError("the simulated arm follows joint positions and hand poses, not velocities")
 
     def stop(self) -> None:
         """Hold the position the arm has now."""
@@ -200,7 +202,7 @@ def sim_limits(*, has_base: bool) -> Limits:
     if not has_base:
         return FR3_LIMITS
     base = MotionLimits(speed=SETPOINT_SPEED, acceleration=SETPOINT_ACCELERATION, jerk=SETPOINT_JERK)
-    return replace(FR3_LIMITS, base=base)
+    return FR3_LIMITS.replace(base=base)
 
 
 def sim_whole_body(world: World) -> WholeBody | None:

@@ -7,7 +7,6 @@ import pinocchio as pin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
@@ -169,9 +168,7 @@ def test_clocks_that_disagree_hold_the_robot_until_they_agree(off_ns):
     robot = Driving()
     robot.drive(10)
     under_way = robot.executor.make_request(Observation(state=robot.measured()))
-    late = structs.replace(
-        robot.measured(), t_ns=robot.now_ns + TICK, t_newest_ns=robot.now_ns + TICK + off_ns
-    )
+    late = replace(robot.measured(), t_ns=robot.now_ns + TICK, t_newest_ns=robot.now_ns + TICK + off_ns)
     tick = robot.tick(late)
     assert (tick.mode, tick.cause) == (Mode.HOLD, Cause.CLOCKS_DISAGREE)
     assert not robot.executor.wants_request(robot.now_ns)
@@ -213,5 +210,5 @@ def test_odometry_at_20_hz_beside_a_fast_arm_is_no_fault():
     for i in range(200):
         now_ns = 1_000 * MS + i * 2 * MS
         odometry_ns = now_ns - now_ns % (50 * MS) - 5 * MS
-        seen = structs.replace(state(odometry_ns, np.zeros(3)), t_newest_ns=now_ns)
+        seen = replace(state(odometry_ns, np.zeros(3)), t_newest_ns=now_ns)
         assert watch.look(seen, now_ns) is None

@@ -1,9 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pinocchio as pin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from robot_runtime.core.values.action import (
     ActionChunk,
@@ -73,7 +74,7 @@ def test_encoding_absolute_targets_gives_the_policys_rows_back(spec, seed):
 def test_a_base_told_in_the_world_is_told_at_most_half_a_turn_from_where_it_is(measured, planned):
     """A policy tells how rows differ from there; one a whole turn away would be another number."""
     spec = ActionSpec(fields=(BasePose(),), horizon=1, dt_ns=1)
-    anchor = structs.replace(random_state(0, np.random.default_rng(0)), x_WB=np.array([0.0, 0.0, measured]))
+    anchor = replace(random_state(0, np.random.default_rng(0)), x_WB=np.array([0.0, 0.0, measured]))
     row = Waypoints(x_WB=np.array([[1.0, 2.0, planned]])).encode(spec, anchor)[0]
     assert abs(row[2] - measured) <= np.pi + 1e-9
     np.testing.assert_allclose(np.exp(1j * row[2]), np.exp(1j * planned), atol=1e-9)

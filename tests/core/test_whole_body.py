@@ -1,11 +1,12 @@
 """Base and hand put together: what counts is the hand in the world."""
 
+from dataclasses import replace
+
 import numpy as np
 import pinocchio as pin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import structs
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.executor import Executor, Tick
@@ -219,7 +220,7 @@ def led(offset: float) -> tuple[Executor, Tick]:
         whole_body=controller(),
     )
     measured = state(np.array([offset, 0.0, 0.0]), V_WB_B=np.zeros(3))
-    measured = structs.replace(measured, X_BE=X_BE_HOME, gripper_width=0.04)
+    measured = replace(measured, X_BE=X_BE_HOME, gripper_width=0.04)
     robot.reset(measured, 0)
     row = np.concatenate([np.zeros(3), X_BE_HOME.translation, rotation_to_6d(X_BE_HOME.rotation), [0.04]])
     request = robot.make_request(Observation(state=measured))
@@ -229,7 +230,7 @@ def led(offset: float) -> tuple[Executor, Tick]:
     )  # fmt: skip
     robot.on_part(part, 0)
     for t in range(0, 300 * MS, TICK):
-        tick = robot.tick(structs.replace(measured, t_ns=t), t)
+        tick = robot.tick(replace(measured, t_ns=t), t)
     return robot, tick
 
 

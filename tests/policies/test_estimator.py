@@ -147,7 +147,7 @@ def test_where_the_robot_is_says_nothing_of_what_its_base_sees():
     seen = [observation(seed) for seed in range(2000, 2050)]
     by_eye, _ = train_estimator(seen, SHORT, cameras={"eye": SIZE}, points=(3,))
     elsewhere = pin.SE3(np.eye(3), np.ones(3))
-    moved = [structs.replace(o, state=structs.replace(o.state, X_BE=elsewhere, q=np.ones(2))) for o in seen]
+    moved = [structs.replace(o, state=replace(o.state, X_BE=elsewhere, q=np.ones(2))) for o in seen]
     np.testing.assert_allclose(by_eye.estimate(moved)[:, 3:6], by_eye.estimate(seen)[:, 3:6], atol=1e-12)
 
 

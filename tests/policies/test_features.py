@@ -73,7 +73,7 @@ def test_features_are_joints_gripper_hand_and_scene_in_that_order() -> None:
 def mobile_observation() -> Observation:
     observation = make_observation(0)
     base = {"x_WB": np.array([1.0, 2.0, 0.3]), "V_WB_B": np.array([0.1, 0.2, 0.3])}
-    return structs.replace(observation, state=structs.replace(observation.state, **base))
+    return structs.replace(observation, state=replace(observation.state, **base))
 
 
 def test_of_a_mobile_base_only_its_motion_is_seen() -> None:
@@ -81,7 +81,7 @@ def test_of_a_mobile_base_only_its_motion_is_seen() -> None:
     features = state_features(observation, schema, FeatureConfig())
     on_a_table = state_features(observation, SCHEMA, FeatureConfig())
     np.testing.assert_array_equal(features, [*on_a_table[:-2], 0.1, 0.2, 0.3, *on_a_table[-2:]])
-    still = structs.replace(observation, state=structs.replace(observation.state, V_WB_B=None))
+    still = structs.replace(observation, state=replace(observation.state, V_WB_B=None))
     with pytest.raises(ValueError, match="base's twist V_WB_B"):
         state_features(still, schema, FeatureConfig())
 
@@ -105,13 +105,13 @@ def test_a_policy_that_tells_the_hand_in_the_world_sees_where_it_is_there() -> N
     features = state_features(observation, schema, FeatureConfig(use_world_pose=True))
     p_WE = [1.0, 2.0, 0.0]  # the toy's hand is in the middle of its base
     np.testing.assert_allclose(features[-9:-2], [1.0, 2.0, np.cos(0.3), np.sin(0.3), *p_WE])
-    lost = structs.replace(observation, state=structs.replace(observation.state, x_WB=None))
+    lost = structs.replace(observation, state=replace(observation.state, x_WB=None))
     with pytest.raises(ValueError, match="needs the base's pose x_WB"):
         state_features(lost, schema, FeatureConfig(use_world_pose=True))
 
 
 def test_absolute_bases_and_hands_are_counted_from_the_measured_ones() -> None:
-    state = structs.replace(mobile_observation().state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
+    state = replace(mobile_observation().state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
     spec = ActionSpec(fields=(BasePose(), EndEffectorPose(), GripperWidth()), horizon=2, dt_ns=1)
     np.testing.assert_array_equal(row_origin(spec, state), [1.0, 2.0, 0.3, 0.4, 0.1, 0.8, *[0] * 7])
     relative = replace(
@@ -121,12 +121,12 @@ def test_absolute_bases_and_hands_are_counted_from_the_measured_ones() -> None:
 
 
 def test_hands_in_the_world_are_counted_from_where_the_hand_is_there() -> None:
-    state = structs.replace(mobile_observation().state, x_WB=np.array([1.0, 2.0, np.pi / 2]))
-    state = structs.replace(state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
+    state = replace(mobile_observation().state, x_WB=np.array([1.0, 2.0, np.pi / 2]))
+    state = replace(state, X_BE=pin.SE3(np.eye(3), np.array([0.4, 0.1, 0.8])))
     spec = ActionSpec(fields=(WorldEndEffectorPose(),), horizon=2, dt_ns=1)
     np.testing.assert_allclose(row_origin(spec, state), [0.9, 2.4, 0.8, *[0] * 6])
     with pytest.raises(ValueError, match="needs the base's pose x_WB"):
-        row_origin(spec, structs.replace(state, x_WB=None))
+        row_origin(spec, replace(state, x_WB=None))
 
 
 def test_joint_velocities_are_seen_only_when_asked_for() -> None:
@@ -136,6 +136,6 @@ def test_joint_velocities_are_seen_only_when_asked_for() -> None:
 
 def test_a_state_without_hand_pose_is_refused() -> None:
     observation = make_observation(0)
-    blind = structs.replace(observation, state=structs.replace(observation.state, X_BE=None))
+    blind = structs.replace(observation, state=replace(observation.state, X_BE=None))
     with pytest.raises(ValueError, match="hand pose X_BE"):
         state_features(blind, SCHEMA, FeatureConfig())

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -204,17 +205,15 @@ def test_more_committed_rows_than_trained_for_are_kept_and_reported_once(
 
 
 def without_gripper(observation: Observation) -> Observation:
-    return structs.replace(observation, state=structs.replace(observation.state, gripper_width=None))
+    return structs.replace(observation, state=replace(observation.state, gripper_width=None))
 
 
 def with_nan_joint(observation: Observation) -> Observation:
-    return structs.replace(observation, state=structs.replace(observation.state, q=np.full(7, np.nan)))
+    return structs.replace(observation, state=replace(observation.state, q=np.full(7, np.nan)))
 
 
 def with_six_joints(observation: Observation) -> Observation:
-    return structs.replace(
-        observation, state=structs.replace(observation.state, q=np.zeros(6), dq=np.zeros(6))
-    )
+    return structs.replace(observation, state=replace(observation.state, q=np.zeros(6), dq=np.zeros(6)))
 
 
 @pytest.mark.parametrize(

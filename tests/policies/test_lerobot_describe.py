@@ -1,6 +1,7 @@
 """What numbers are is known by their names in the dataset; what contradicts them is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_a_gripper_closes_where_its_convention_says(act: Path, tmp_path: Path, c
     assert [sidecar.gripper_action.ours(x) for x in (closed, opened)] == pytest.approx([0.0, 0.08])
     policy = load_policy(act)
     seen = observation(policy, 1)
-    seen = structs.replace(seen, state=structs.replace(seen.state, gripper_width=0.08))
+    seen = structs.replace(seen, state=replace(seen.state, gripper_width=0.08))
     assert policy._sidecar.seen([seen])["observation.state"][0, 2].item() == pytest.approx(opened)
     (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
     theirs = policy.predict([seen], [0])[0]
@@ -189,8 +190,16 @@ def test_as_many_rows_are_run_as_lerobots_own_loop_runs(tmp_path: Path, monkeypa
     assert (policy.info.action_spec.horizon, policy.info.capabilities.execution_horizon) == (6, 4)
 
 
-def test_a_policy_that_looks_at_several_observations_is_refused_with_the_reason(tmp_path: Path, monkeypatch):
-    monkeypatch.setitem(types.CONFIGS, "diffusion", types.CONFIGS["diffusion"] | {"n_obs_steps": 2})
+def test_a_policy_that_looks_at_several_observations_says_so(tmp_path: Path):
     folder = types.save("diffusion", tmp_path / "diffusion")
-    with pytest.raises(CheckpointError, match="n_obs_steps = 2 cannot be run, only 1"):
-        described(folder)
+    info = described(folder).info
+    assert (info.n_obs_steps, info.obs_spacing_ns) == (2, info.action_spec.dt_ns)
+    assert load_policy(folder).info.n_obs_steps == 2
+
+
+def test_a_file_that_says_another_number_of_observations_is_refused(tmp_path: Path):
+    folder = types.save("diffusion", tmp_path / "diffusion")
+    sidecar = described(folder)
+    replace(sidecar, info=replace(sidecar.info, n_obs_steps=3)).save(folder)
+    with pytest.raises(CheckpointError, match="observations that it looks at: 3; the policy has 2"):
+        load_policy(folder)

@@ -33,8 +33,8 @@ def test_no_fate_is_of_a_field_that_there_is_not(kind):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        ("diffusion", {"n_obs_steps": 2}, "n_obs_steps = 2 cannot be run, only 1: .*newest observation"),
-        ("vqbet", {"n_obs_steps": 5}, "n_obs_steps = 5"),
+        ("smolvla", {"n_obs_steps": 2}, "n_obs_steps = 2 cannot be run, only 1: .*newest observation"),
+        ("vqbet", {"n_obs_steps": 500}, "n_obs_steps lies in 1..64, got 500"),
         ("act", {"n_obs_steps": True}, "n_obs_steps = True"),
         ("smolvla", {"adapt_to_pi_aloha": True}, "adapt_to_pi_aloha = True"),
         ("smolvla", {"use_delta_joint_actions_aloha": True}, "use_delta_joint_actions_aloha"),

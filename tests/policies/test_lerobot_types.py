@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from msgspec import structs
 
 from policies.files import METADATA
-from policies.lerobot.random import NARROW, save_smolvlm
+from policies.lerobot.random import NARROW, save_clip, save_smolvlm
 from policies.load import load_policy, local_folder
+from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import GripperWidth, JointPosition
@@ -28,18 +30,25 @@ pytest.importorskip("diffusers", reason="the Diffusion Policy needs it")
 
 DEGREE, STROKE = math.pi / 180, 0.08
 BACKBONE = {"pretrained_backbone_weights": None}
+DIFFUSION = {
+    "n_obs_steps": 2, "down_dims": (32, 64), "num_train_timesteps": 10, "num_inference_steps": 2,
+    "horizon": 8, "n_action_steps": 6,
+}  # fmt: skip
 CONFIGS = {
     "act": BACKBONE | {
         "dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1,
         "chunk_size": 6, "n_action_steps": 6,
     },
-    "diffusion": BACKBONE | {
-        "n_obs_steps": 1, "down_dims": (32, 64), "num_train_timesteps": 10, "num_inference_steps": 2,
-        "horizon": 8, "n_action_steps": 6,
-    },
+    "diffusion": BACKBONE | DIFFUSION,
+    "diffusion-scene": BACKBONE | DIFFUSION,
     "vqbet": BACKBONE | {
-        "n_obs_steps": 1, "gpt_n_layer": 1, "gpt_n_head": 2, "gpt_hidden_dim": 32, "gpt_output_dim": 32,
+        "n_obs_steps": 5, "gpt_n_layer": 1, "gpt_n_head": 2, "gpt_hidden_dim": 32, "gpt_output_dim": 32,
         "action_chunk_size": 6,
+    },
+    "multi_task_dit": {
+        "n_obs_steps": 2, "horizon": 8, "n_action_steps": 6, "num_train_timesteps": 10,
+        "num_inference_steps": 2, "hidden_dim": 32, "num_layers": 1, "num_heads": 2, "timestep_embed_dim": 32,
+        "tokenizer_max_length": 8, "image_resize_shape": (32, 32), "image_crop_shape": None,
     },
     "tdmpc": {
         "latent_dim": 8, "mlp_dim": 16, "q_ensemble_size": 2, "use_mpc": True, "n_action_repeats": 1,
@@ -53,7 +62,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
-BLIND = ("tdmpc",)  # knows one picture, of another name
+BLIND = ("tdmpc", "diffusion-scene")  # the first knows one picture, of another name
 
 
 def florence() -> dict:
@@ -75,19 +84,21 @@ def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
 
-    more = {}
+    more, is_blind, kind = dict(CONFIGS[kind]), kind in BLIND, kind.partition("-")[0]
     if kind == "xvla":
         words = save_smolvlm(folder / "words", NARROW)
-        more = {"florence_config": florence(), "tokenizer_name": str(words)}
+        more |= {"florence_config": florence(), "tokenizer_name": str(words)}
+    if kind == "multi_task_dit":
+        clip = str(save_clip(folder / "clip"))
+        more |= {"vision_encoder_name": clip, "text_encoder_name": clip}
     config = make_policy_config(
         kind,
-        **CONFIGS[kind],
         **more,
         device="cpu",
         input_features={"observation.state": PolicyFeature(FeatureType.STATE, (state_dim,))}
         | (
             {"observation.environment_state": PolicyFeature(FeatureType.ENV, (2,))}
-            if kind in BLIND
+            if is_blind
             else {"observation.images.wrist": PolicyFeature(FeatureType.VISUAL, (3, 96, 96))}
         ),
         output_features={"action": PolicyFeature(FeatureType.ACTION, (3,))},
@@ -95,6 +106,9 @@ def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = get_policy_class(kind)(config)
+        if kind == "multi_task_dit":  # what is seen starts at zero, and would do nothing
+            for block in policy.noise_predictor.transformer_blocks:
+                torch.nn.init.normal_(block.adaLN_modulation[-1].weight, std=0.5)
     ends = {"min": torch.tensor([-90.0, -90.0, 0.0]), "max": torch.tensor([90.0, 90.0, 1.0])}
     stats = ends | {"mean": torch.zeros(3), "std": torch.tensor([50.0, 50.0, 0.5])}
     state = {"mean": torch.zeros(state_dim), "std": torch.ones(state_dim)} if state_dim != 3 else stats
@@ -147,6 +161,46 @@ def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
     (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=5))
     theirs = get_policy_class(policy.info.name.split()[0]).from_pretrained(folder).eval()
     before, after = make_pre_post_processors(theirs.config, pretrained_path=str(folder))
+    batch, noise = as_theirs(seen), noise_of(theirs, 5)
+    torch.manual_seed(5)
+    theirs.reset()
+    executed = [after(theirs.select_action(before(dict(batch)), **noise)).numpy()[0] for _ in range(6)]
+    expected = np.array(executed) * [DEGREE, DEGREE, STROKE]
+    np.testing.assert_allclose(rows, expected, atol=1e-5)
+
+
+FOLLOWED = 4
+
+
+@pytest.mark.parametrize("kind", ["diffusion", "diffusion-scene", "multi_task_dit", "vqbet"])
+def test_rows_are_lerobots_own_loops_for_a_whole_episode(kind: str, tmp_path: Path):
+    """Its loop sees every step; ours keeps frames and asks every six steps."""
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    folder = save(kind, tmp_path / kind)
+    described(folder, tasks=(TASK,), joint_unit_rad=DEGREE, stroke_m=STROKE)
+    policy = load_policy(folder)
+    spec, history = policy.info.action_spec, ObservationHistory.of(policy.info)
+    assert history is not None
+    theirs = get_policy_class(kind.partition("-")[0]).from_pretrained(folder).eval()
+    before, after = make_pre_post_processors(theirs.config, pretrained_path=str(folder))
+    theirs.reset()
+    assert policy.info.n_obs_steps == theirs.config.n_obs_steps > 1
+    for step in range(FOLLOWED * spec.horizon):
+        seen = structs.replace(observation(policy, step), history=())
+        seen = structs.replace(seen, state=structs.replace(seen.state, t_ns=step * spec.dt_ns))
+        row = step % spec.horizon
+        if row == 0:
+            (rows,) = policy.infer(ChunkRequest(observation=history.asked(seen), seed=step))
+            torch.manual_seed(step)
+        else:
+            history.note(seen)
+        executed = after(theirs.select_action(before(as_theirs(seen)), **noise_of(theirs, step))).numpy()[0]
+        np.testing.assert_allclose(rows[row], executed * [DEGREE, DEGREE, STROKE], atol=1e-5)
+
+
+def as_theirs(seen: Observation) -> dict:
+    """An observation in LeRobot's names and units."""
     state = np.append(seen.state.q / DEGREE, seen.state.gripper_width / STROKE)
     batch = {"observation.state": torch.tensor(state, dtype=torch.float32)[None], "task": [TASK]}
     for name, image in seen.images.items():
@@ -154,14 +208,13 @@ def test_rows_are_what_lerobots_own_loop_executes_from_the_start(folder: Path):
         batch[f"observation.images.{name}"] = pixels[None]
     if len(seen.environment_state):
         batch["observation.environment_state"] = torch.tensor(seen.environment_state)[None].float()
-    noise = {}
-    if theirs.config.type == "diffusion":
-        noise = {"noise": torch.randn((1, 8, 3), generator=torch.Generator().manual_seed(5))}
-    torch.manual_seed(5)
-    theirs.reset()
-    executed = [after(theirs.select_action(before(dict(batch)), **noise)).numpy()[0] for _ in range(6)]
-    expected = np.array(executed) * [DEGREE, DEGREE, STROKE]
-    np.testing.assert_allclose(rows, expected, atol=1e-5)
+    return batch
+
+
+def noise_of(theirs, seed: int) -> dict:
+    if theirs.config.type != "diffusion":
+        return {}
+    return {"noise": torch.randn((1, 8, 3), generator=torch.Generator().manual_seed(seed))}
 
 
 def test_batches_change_nothing_and_seeds_decide(folder: Path):
@@ -245,9 +298,9 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
     )
     assert rows.shape == (6, 3)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        sidecar.seen([structs.replace(seen, state=structs.replace(state, q=np.array([np.nan, 0.0])))])
+        sidecar.seen([structs.replace(seen, state=replace(state, q=np.array([np.nan, 0.0])))])
     with pytest.raises(ValueError, match="the policy needs hand_x, hand_y"):
-        sidecar.seen([structs.replace(seen, state=structs.replace(state, X_BE=None))])
+        sidecar.seen([structs.replace(seen, state=replace(state, X_BE=None))])
 
 
 def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):

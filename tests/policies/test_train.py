@@ -116,7 +116,7 @@ def test_a_mobile_base_survives_the_file_too(tmp_path: Path) -> None:
     samples = [
         replace(
             s,
-            observation=structs.replace(s.observation, state=structs.replace(s.observation.state, **base)),
+            observation=structs.replace(s.observation, state=replace(s.observation.state, **base)),
         )
         for s in make_samples(2)
     ]

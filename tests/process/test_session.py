@@ -190,7 +190,10 @@ def test_a_policy_is_named_behind_its_address_and_the_task_has_to_be_one_of_its_
 
 def test_parts_that_the_policy_does_not_have_are_named(address):
     robot = rr.Robot(arm=NotedArm(clock=MonotonicClock()), limits=FR3_LIMITS)
-    with pytest.raises(SchemaMismatchError, match="gripper: the robot has False, the policy needs True"):
+    with pytest.raises(
+        SchemaMismatchError,
+        match=r"missing: gripper\.width; gripper: the robot has no such part, the policy needs a gripper",
+    ):
         rr.run(robot, policy=address, duration_s=1.0)
 
 

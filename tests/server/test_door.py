@@ -24,6 +24,12 @@ def with_tasks(task: str, number: int) -> HoldPolicy:
     return policy
 
 
+def looking_back(n_obs_steps: int, **cameras: tuple[int, int]) -> HoldPolicy:
+    policy = with_cameras(**cameras)
+    policy.info = replace(policy.info, n_obs_steps=n_obs_steps)
+    return policy
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -31,8 +37,9 @@ def with_tasks(task: str, number: int) -> HoldPolicy:
         (with_tasks("x" * 4000, 30), "robots cannot be told what policy 'hold' is: the header has"),
         (HoldPolicy(schema=replace(FRANKA, environment_state_dim=2000)), "environment state: 2000"),
         (with_cameras(wrist=(4000, 4000)), "bytes of a picture of camera 'wrist': 48000000"),
-        (with_cameras(**{f"c{i}": (96, 96) for i in range(16)}), "cameras: 16; expected 0 to 15"),
+        (looking_back(33, a=(8, 8), b=(8, 8)), "pictures in a request: 66; expected 0 to 64"),
         (with_cameras(**{f"c{i}": (3000, 3000) for i in range(3)}), "bytes of pictures in all: 81000000"),
+        (looking_back(3, a=(3000, 3000)), "bytes of pictures in all: 81000000"),
     ],
 )
 def test_a_policy_that_could_not_be_served_is_refused_in_a_sentence(made: HoldPolicy, words: str):

@@ -11,7 +11,7 @@ that they share with the cameras. Rounds of the four alternate; each has as many
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -161,7 +161,7 @@ def _asking(client: PolicyClient, world: "World", cameras: Cameras) -> Callable[
         num_asked += 1
         pictures, _ = cameras.newest(now_ns)
         seen = world.observe()
-        observation = structs.replace(seen, state=structs.replace(seen.state, t_ns=now_ns), images=pictures)
+        observation = structs.replace(seen, state=replace(seen.state, t_ns=now_ns), images=pictures)
         client.submit(
             ChunkRequest(
                 request_id=num_asked,

@@ -278,7 +278,7 @@ def _robots_of(policy: Policy, num_robots: int, *, deadline_ns: int) -> Iterator
     rng = np.random.default_rng(0)
     nothing = zero_observation(policy.info.schema, next(iter(policy.info.tasks), ""))
     for seed in range(num_robots):
-        state = structs.replace(nothing.state, q=rng.uniform(-1.0, 1.0, len(nothing.state.q)))
+        state = nothing.state.replace(q=rng.uniform(-1.0, 1.0, len(nothing.state.q)))
         scene = rng.uniform(-0.3, 0.3, policy.info.schema.environment_state_dim)
         observation = structs.replace(nothing, state=state, environment_state=scene)
         rows = policy.infer(ChunkRequest(observation=observation, seed=seed))

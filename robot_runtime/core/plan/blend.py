@@ -6,8 +6,6 @@ last sample          now
     └───────○──────○──────○────    new rows; each is blended with what the old plan says for its time
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from robot_runtime.core.method.splice_parts import (
@@ -20,7 +18,13 @@ from robot_runtime.core.method.splice_parts import (
 from robot_runtime.core.plan.timeline import ChunkTimeline
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.shapes import Int
-from robot_runtime.core.values.timed_waypoints import TimedWaypoints, mix, pick_rows, with_rows
+from robot_runtime.core.values.timed_waypoints import (
+    TimedWaypoints,
+    held_as_in,
+    mix,
+    pick_rows,
+    with_rows,
+)
 from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 
@@ -93,7 +97,7 @@ class Blender:
         times = times[times < self._seam_ns + duration_ns]
         x = (times - self._seam_ns) / duration_ns
         mixed = self._mixed_with_old(waypoints, first, times, x * x * (3.0 - 2.0 * x))
-        return replace(mixed, gripper=waypoints.gripper)
+        return held_as_in(waypoints, mixed)
 
     def _ensembled(self, chunk: TimedWaypoints, m: float) -> Waypoints:
         """A running mean over the chunks, oldest first; i counts those that cover a time."""

@@ -9,7 +9,7 @@ already counted from where the arm is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -17,17 +17,11 @@ import numpy as np
 from robot_runtime.core.method.splice_parts import Correction, NoCorrection, PerRowCorrection
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.timeline import ChunkTimeline, Knot, Source
-from robot_runtime.core.values.action import (
-    ActionSpec,
-    Command,
-    GripperCommand,
-    GripperWidth,
-    JointCommand,
-    JointPosition,
-    Reference,
-)
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.command import Command, GripperCommand, JointCommand, PartCommand
+from robot_runtime.core.values.fields import GripperWidth, JointPosition, Reference
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import Observation, readonly
+from robot_runtime.core.values.state import ArmState, GripperState, Observation, readonly
 from robot_runtime.errors import InvalidValueError
 
 _ARRAYS = ("w1", "b1", "w2", "b2", "w3", "b3", "in_mean", "in_std", "out_std")
@@ -39,23 +33,25 @@ def correction_inputs(
 ) -> Float[np.ndarray, " I"]:
     """The head's inputs, I numbers, joint columns counted from the measured joints.
 
-        q, gripper width, dq, scene | row k + lead | row k minus it, last row minus it | sin, cos of pi k/H
+        q, gripper widths, dq, scene | row k + lead | row k minus it, last row minus it | sin, cos of pi k/H
 
+    of all arms and grippers that are measured.
     k: rows from the chunk's observation to this one; may lie between rows, which are then interpolated.
     """
     state = observation.state
     origin = np.zeros(spec.dim)
     for f, columns in spec.columns():
         if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
-            origin[columns] = state.q
+            origin[columns] = state.arm(f.part).q
     base, here = _row_at(chunk, k + lead), _row_at(chunk, k)
-    width = [] if state.gripper_width is None else [state.gripper_width]
+    arms = [part for part in state.parts.values() if isinstance(part, ArmState)]
+    widths = [part.width for part in state.parts.values() if isinstance(part, GripperState)]
     angle = np.pi * k / len(chunk)
     return np.concatenate(
         [
-            state.q,
-            width,
-            state.dq,
+            *(arm.q for arm in arms),
+            widths,
+            *(arm.dq for arm in arms),
             observation.environment_state,
             base - origin,
             here - base,
@@ -249,7 +245,7 @@ def _refuse_misfit(part: PerRowCorrection, head: ResidualHead, spec: ActionSpec)
     if head.lead != 1:
         raise InvalidValueError(f"the robot corrects the row due next, lead 1; the head has lead {head.lead}")
     joints = [f for f in spec.fields if isinstance(f, JointPosition)]
-    if not joints or joints[0].reference is Reference.DELTA:
+    if not joints or any(f.reference is Reference.DELTA for f in joints):
         raise InvalidValueError(
             f"corrections are for absolute or relative joint positions, got {spec.fields}"
         )
@@ -274,11 +270,11 @@ def _bounds(part: PerRowCorrection, spec: ActionSpec) -> Float[np.ndarray, " D"]
 
 def _moved(command: Command, residual: Float[np.ndarray, " D"], spec: ActionSpec) -> Command:
     """A row's command with the correction added; joints that are relative move as far as absolute ones."""
+    moved: dict[str, PartCommand] = {}
     for f, columns in spec.columns():
-        match f, command:
-            case JointPosition(), Command(arm=JointCommand(q=q)):
-                command = replace(command, arm=JointCommand(q=q + residual[columns]))
-            case GripperWidth(), Command(gripper=GripperCommand(width=width)):
-                width += float(residual[columns][0])
-                command = replace(command, gripper=GripperCommand(width=width))
-    return command
+        match f, command.parts.get(f.part):
+            case JointPosition(), JointCommand(q=q):
+                moved[f.part] = JointCommand(q=q + residual[columns])
+            case GripperWidth(), GripperCommand(width=width):
+                moved[f.part] = GripperCommand(width=width + float(residual[columns][0]))
+    return command.with_parts(moved)

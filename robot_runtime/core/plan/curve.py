@@ -16,38 +16,32 @@ rest, `coast` later than it was due.
           └──────────┼────────────┼────┼── t
                    t_n-2        t_n-1  t_n-1 + coast
 
-Twists of a base are not places: the last one is reached when it is due, then fades to zero within the coast.
+Twists of a base and velocities of joints are not places: the last one is reached when it is due, then fades
+to zero within the coast.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.values.action import (
-    NS_PER_S,
-    ArmCommand,
-    BaseCommand,
-    BasePoseCommand,
-    BaseTwistCommand,
-    Command,
-    GripperCommand,
-    JointCommand,
-    NumbersCommand,
-    PoseCommand,
-)
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import Command
 from robot_runtime.core.values.pose_rows import (
     quaternions_from_rotations,
     rotation_vectors,
     rotations_from_quaternions,
 )
 from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_angle
-from robot_runtime.core.values.waypoints import Waypoints
+from robot_runtime.core.values.waypoints import HELD, Quantity, Waypoints, command_of
 
-Rates = Mapping[str, np.ndarray]
+Rates = Mapping[Quantity, np.ndarray]
 """How fast the numbers of a command change, by their names in `Waypoints` [1/s]; of `quat_BE` the angular
 velocity, expressed in B [rad/s]."""
+_FADING = ("V_WB_B", "dq")
+"""Quantities that are speeds themselves."""
 
 
 class Curve:
@@ -67,67 +61,87 @@ class Curve:
         known: rates at rows where they do not follow from the neighbours.
         ends_on_time: the last place is come to when it is due, and not at the end of the coast.
         """
-        self._due_ns, self._widths, self._held = due_ns, rows.gripper, rows.held_numbers
+        self._due_ns = due_ns
         rest_ns = due_ns[-1] + coast_ns
         arrival_ns = due_ns if ends_on_time else [*due_ns[:-1], rest_ns]
-        self._tracks: dict[str, _Track] = {}
-        for name, values in vars(rows).items():
-            if values is None or name in ("gripper", "held_numbers"):
-                continue
-            rates = {i: each[name] for i, each in known.items() if name in each}
-            if name == "V_WB_B":
-                values = np.vstack([values, np.zeros(3)]) if len(due_ns) > 1 else np.zeros((1, 3))
-                times = [*due_ns, rest_ns] if len(due_ns) > 1 else due_ns
-                self._tracks[name] = _Track(values, times, times, rates)
-            elif name == "quat_BE":
-                self._tracks[name] = _RotationTrack(values, due_ns, arrival_ns, rates)
-            elif name == "x_WB":
-                turned = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
-                self._tracks[name] = _Track(turned, due_ns, arrival_ns, rates)
-            else:
-                self._tracks[name] = _Track(values, due_ns, arrival_ns, rates)
+        self._held = {what: values for what, values in rows.rows_of.items() if what[1] in HELD}
+        self._tracks: list[tuple[list[tuple[Quantity, slice]], _Track]] = []
+        places, speeds = {}, {}
+        for what, values in rows.rows_of.items():
+            if what[1] == "quat_BE":
+                rates = {i: each[what] for i, each in known.items() if what in each}
+                track = _RotationTrack(values, due_ns, arrival_ns, rates)
+                self._tracks.append(([(what, slice(0, 4))], track))
+            elif what[1] in _FADING:
+                speeds[what] = values
+            elif what[1] == "x_WB":
+                places[what] = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
+            elif what[1] not in HELD:
+                places[what] = values
+        if places:
+            self._add(places, due_ns, arrival_ns, known)
+        if speeds and len(due_ns) > 1:
+            ending = {what: np.vstack([values, np.zeros(values.shape[1])]) for what, values in speeds.items()}
+            self._add(ending, [*due_ns, rest_ns], [*due_ns, rest_ns], known)
+        elif speeds:
+            self._add({what: np.zeros_like(values) for what, values in speeds.items()}, due_ns, due_ns, known)
+
+    def _add(
+        self,
+        values_of: Mapping[Quantity, np.ndarray],
+        due_ns: Sequence[int],
+        times_ns: Sequence[int],
+        known: Mapping[int, Rates],
+    ) -> None:
+        """One track for all quantities that pass at the same times: many numbers cost what one does."""
+        columns, start = [], 0
+        for what, values in values_of.items():
+            columns.append((what, slice(start, start + values.shape[1])))
+            start += values.shape[1]
+        stacked = list(values_of.values())
+        track = _Track(stacked[0] if len(stacked) == 1 else np.hstack(stacked), due_ns, times_ns, {})
+        for i, rates in known.items():
+            for what, own in columns:
+                if what in rates:
+                    track.set_rate(i, own, rates[what])
+        self._tracks.append((columns, track))
 
     def command(self, t_ns: int) -> Command:
         """What is commanded at a time; before the first row is due, that row."""
-        arm: ArmCommand | None = None
-        base: BaseCommand | None = None
-        at = {name: track.at(t_ns) for name, track in self._tracks.items()}
-        if "q" in at:
-            arm = JointCommand(q=at["q"])
-        elif "p_BE" in at:
-            arm = PoseCommand(p_BE=at["p_BE"], quat_BE=at["quat_BE"])
-        if "x_WB" in at:
-            at["x_WB"][2] = wrap_angle(at["x_WB"][2])
-            base = BasePoseCommand(x_WB=at["x_WB"])
-        elif "V_WB_B" in at:
-            base = BaseTwistCommand(V_WB_B=at["V_WB_B"])
-        gripper = None
-        if self._widths is not None:
+        at: dict[Quantity, Any] = {}
+        for columns, track in self._tracks:
+            numbers = track.at(t_ns)
+            for what, own in columns:
+                at[what] = numbers[own]
+                if what[1] == "x_WB":
+                    at[what][2] = wrap_angle(at[what][2])
+        if self._held:
             last_due = max(bisect_right(self._due_ns, t_ns) - 1, 0)
-            gripper = GripperCommand(width=float(self._widths[last_due]))
-        numbers = None
-        if self._held is not None:
-            numbers = NumbersCommand(values=self._held[max(bisect_right(self._due_ns, t_ns) - 1, 0)])
-        elif "numbers" in at:
-            numbers = NumbersCommand(values=at["numbers"], is_held=False)
-        return Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
+            for what, values in self._held.items():
+                at[what] = values[last_due]
+        return command_of(at)
 
     def commands(self, times_ns: Sequence[int]) -> Waypoints:
         """What the rows say at many times: as `command`, but through the last row when it is due."""
-        at = {name: track.at_rows(times_ns) for name, track in self._tracks.items()}
-        if "x_WB" in at:
-            at["x_WB"][:, 2] = wrap_angle(at["x_WB"][:, 2])
-        if self._widths is not None:
+        at: dict[Quantity, np.ndarray] = {}
+        for columns, track in self._tracks:
+            numbers = track.at_rows(times_ns)
+            for what, own in columns:
+                at[what] = numbers[:, own]
+                if what[1] == "x_WB":
+                    at[what][:, 2] = wrap_angle(at[what][:, 2])
+        for what, values in self._held.items():
             last_due = np.searchsorted(self._due_ns, times_ns, side="right") - 1
-            at["gripper"] = self._widths[np.maximum(last_due, 0)]
-        if self._held is not None:
-            last_due = np.searchsorted(self._due_ns, times_ns, side="right") - 1
-            at["held_numbers"] = self._held[np.maximum(last_due, 0)]
-        return Waypoints(**at)
+            at[what] = values[np.maximum(last_due, 0)]
+        return Waypoints(at)
 
     def rates(self, t_ns: int) -> Rates:
         """How fast what is commanded changes at a time."""
-        return {name: track.rate(t_ns) for name, track in self._tracks.items()}
+        out: dict[Quantity, np.ndarray] = {}
+        for columns, track in self._tracks:
+            numbers = track.rate(t_ns)
+            out |= {what: numbers[own] for what, own in columns}
+        return out
 
 
 class _Track:
@@ -148,6 +162,10 @@ class _Track:
         self._rates = _rates(self._steps, self._due_s, self._durations)
         for i, rate in known.items():
             self._rates[i] = rate
+
+    def set_rate(self, row: int, columns: slice, rate: np.ndarray) -> None:
+        """Where it does not follow from the neighbours."""
+        self._rates[row, columns] = rate
 
     def _steps_of(self, rows: np.ndarray) -> np.ndarray:
         return np.diff(rows, axis=0)

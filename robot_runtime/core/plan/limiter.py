@@ -8,26 +8,36 @@ where it was. What falls short is told with every command and summed up by part 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 import pinocchio as pin
 
 from robot_runtime.core.plan.gate import AxisGate, Shortfall
-from robot_runtime.core.plan.limits import Limits, MotionLimits, NumbersLimits
-from robot_runtime.core.values.action import (
-    NS_PER_S,
-    ArmCommand,
-    BaseCommand,
+from robot_runtime.core.plan.limits import (
+    BaseLimits,
+    GripperLimits,
+    JointLimits,
+    Limits,
+    MotionLimits,
+    NumbersLimits,
+    PartLimits,
+)
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import (
     BasePoseCommand,
     BaseTwistCommand,
     Command,
     GripperCommand,
     JointCommand,
+    JointVelocityCommand,
     NumbersCommand,
+    PartCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.state import ARM, BASE
 from robot_runtime.core.values.transforms import (
     compose_planar,
     inverse_planar,
@@ -37,28 +47,43 @@ from robot_runtime.core.values.transforms import (
 from robot_runtime.errors import InvalidValueError
 
 
-@dataclass(frozen=True, kw_only=True)
+class _OfDefaultParts(TypedDict, total=False):
+    arm: Shortfall | None
+    gripper: Shortfall | None
+    base: Shortfall | None
+
+
+@dataclass(frozen=True, init=False)
 class Clip:
     """What a command lost to the limits, part by part; nothing if it passed as it came."""
 
-    arm: Shortfall | None = None
-    gripper: Shortfall | None = None
-    base: Shortfall | None = None
-    numbers: Shortfall | None = None
+    parts: Mapping[str, Shortfall]
+    """Of the parts that lost something, by name."""
+
+    def __init__(
+        self, parts: Mapping[str, Shortfall] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
+    ) -> None:
+        """of_default_parts: `arm`, `gripper`, `base`."""
+        mine: dict[str, Any] = {} if parts is None else dict(parts)
+        mine |= {name: short for name, short in of_default_parts.items() if short is not None}
+        self.__dict__["parts"] = MappingProxyType(mine)
 
     def __bool__(self) -> bool:
-        return not (self.arm is None and self.gripper is None and self.base is None and self.numbers is None)
+        return bool(self.parts)
+
+    @property
+    def arm(self) -> Shortfall | None:
+        """Of the part "arm"."""
+        return self.parts.get(ARM)
 
     @property
     def distance(self) -> float:
         """How far short of its target the worst part stays [rad] or [m]."""
-        parts = (part for part in (self.arm, self.gripper, self.base, self.numbers) if part is not None)
-        return max((part.distance for part in parts), default=0.0)
+        return max((part.distance for part in self.parts.values()), default=0.0)
 
     def has(self, kind: str) -> bool:
         """Whether any part gave way to that kind of limit: a name of `Shortfall`'s."""
-        parts = (self.arm, self.gripper, self.base, self.numbers)
-        return any(part is not None and getattr(part, kind) for part in parts)
+        return any(getattr(part, kind) for part in self.parts.values())
 
 
 _NOTHING = Clip()
@@ -76,10 +101,7 @@ class ClipTally:
     """[rad] or [m]"""
 
     def add(self, clip: Clip) -> None:
-        for part in ("arm", "gripper", "base", "numbers"):
-            short: Shortfall | None = getattr(clip, part)
-            if short is None:
-                continue
+        for part, short in clip.parts.items():
             for kind in _KINDS:
                 if getattr(short, kind):
                     self._count(part, kind, 1, short.distance)
@@ -133,7 +155,7 @@ class Limiter:
         if period_ns <= 0:
             raise InvalidValueError(f"the control period has to be positive, got {period_ns} ns")
         self._limits, self._period_ns = limits, period_ns
-        self._parts: dict[type, _Part] = {}
+        self._leaders: dict[tuple[str, type], _Part] = {}
         self._sent = Command()
         self._sent_ns: int | None = None
         self.tally = ClipTally(period_ns=period_ns)
@@ -144,16 +166,16 @@ class Limiter:
 
     def reset(self, command: Command, now_ns: int) -> None:
         """Start at rest at a command; a part in motion stays where it was sent, to go on as it moves."""
-        kinds = {type(part) for part in vars(command).values()}
-        self._parts = {k: part for k, part in self._parts.items() if k in kinds and not part.is_at_rest}
+        kinds = {(name, type(part)) for name, part in command.parts.items()}
+        self._leaders = {k: part for k, part in self._leaders.items() if k in kinds and not part.is_at_rest}
+        sent = self._sent.parts
         parts = {
-            name: getattr(self._sent if type(part) in self._parts else command, name)
-            for name, part in vars(command).items()
+            name: sent[name] if (name, type(part)) in self._leaders else part
+            for name, part in command.parts.items()
         }
-        self._sent, self._sent_ns = Command(**parts), now_ns
-        for part in parts.values():
-            if part is not None:
-                self._part(part)
+        self._sent, self._sent_ns = Command(parts), now_ns
+        for name, part in parts.items():
+            self._part(name, part)
 
     @property
     def sent(self) -> Command:
@@ -163,43 +185,43 @@ class Limiter:
     @property
     def is_at_rest(self) -> bool:
         """Whether the next command of a robot that is not asked to move will be the last one again."""
-        return all(part.is_at_rest for part in self._parts.values())
+        return all(part.is_at_rest for part in self._leaders.values())
 
     def limit(self, command: Command, now_ns: int) -> tuple[Command, Clip]:
         """The command to send, and what it lost; call once a control period."""
         elapsed_s = self._elapsed_s(now_ns)
-        arm, arm_short = self._limited(command.arm, elapsed_s)
-        gripper, gripper_short = self._limited(command.gripper, elapsed_s)
-        base, base_short = self._limited(command.base, elapsed_s)
-        numbers, numbers_short = self._limited(command.numbers, elapsed_s)
-        if arm_short is None and gripper_short is None and base_short is None and numbers_short is None:
+        sent: dict[str, PartCommand] = {}
+        shorts: dict[str, Shortfall] = {}
+        for name, wanted in command.parts.items():
+            sent[name], short = self._part(name, wanted).limit(wanted, elapsed_s)
+            if short is not None:
+                shorts[name] = short
+        if not shorts:
             self._sent = command
             return command, _NOTHING
-        self._sent = Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
-        clip = Clip(arm=arm_short, gripper=gripper_short, base=base_short, numbers=numbers_short)
+        self._sent, clip = Command(sent), Clip(shorts)
         self.tally.add(clip)
         return self._sent, clip
 
     def brake(self, now_ns: int) -> Command:
         """The command with which every part that was sent comes to rest soonest; call it as `limit`."""
         self._elapsed_s(now_ns)
-        sent = self._sent
         self._sent = Command(
-            arm=None if sent.arm is None else self._part(sent.arm).brake(),
-            gripper=None if sent.gripper is None else self._part(sent.gripper).brake(),
-            base=None if sent.base is None else self._part(sent.base).brake(),
-            numbers=None if sent.numbers is None else self._part(sent.numbers).brake(),
+            {name: self._part(name, sent).brake() for name, sent in self._sent.parts.items()}
         )
         return self._sent
 
-    def move_odometry(self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"]) -> None:
+    def move_odometry(
+        self, x_before: Float[np.ndarray, "3"], x_after: Float[np.ndarray, "3"], *, part: str = BASE
+    ) -> None:
         """Odometry calls `x_after` what was `x_before`: the base goes on as it went, in the new frame."""
-        if isinstance(self._sent.base, BasePoseCommand):
-            part = self._part(self._sent.base)
-            assert isinstance(part, _BasePose)
-            x_WB = compose_planar(x_after, compose_planar(inverse_planar(x_before), self._sent.base.x_WB))
-            part.go_on_from(x_WB)
-            self._sent = replace(self._sent, base=BasePoseCommand(x_WB=x_WB))
+        sent = self._sent.parts.get(part)
+        if isinstance(sent, BasePoseCommand):
+            leader = self._part(part, sent)
+            assert isinstance(leader, _BasePose)
+            x_WB = compose_planar(x_after, compose_planar(inverse_planar(x_before), sent.x_WB))
+            leader.go_on_from(x_WB)
+            self._sent = self._sent.with_parts({part: BasePoseCommand(x_WB=x_WB)})
 
     def _elapsed_s(self, now_ns: int) -> float:
         """Since the last command; a period, by a clock that stands or goes back."""
@@ -212,14 +234,13 @@ class Limiter:
             self.stalled_ns += elapsed_ns - self._period_ns
         return elapsed_ns / NS_PER_S
 
-    def _limited(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
-        return (None, None) if command is None else self._part(command).limit(command, elapsed_s)
-
-    def _part(self, command: ArmCommand | GripperCommand | BaseCommand | NumbersCommand) -> _Part:
+    def _part(self, name: str, command: PartCommand) -> _Part:
         """What leads such commands; made with the first of them, at rest there."""
-        part = self._parts.get(type(command))
+        key = name, type(command)
+        part = self._leaders.get(key)
         if part is None:
-            part = self._parts[type(command)] = _make_part(command, self._limits, self._period_ns / NS_PER_S)
+            part = _make_part(name, command, self._limits.parts.get(name), self._period_ns / NS_PER_S)
+            self._leaders[key] = part
         return part
 
 
@@ -288,8 +309,8 @@ class _BasePose(_Numbers):
         return [c * dx + s * dy, c * dy - s * dx, wrap_angle(turn) if math.isfinite(turn) else turn]
 
 
-class _Twist(_Numbers):
-    """A base commanded by twist: its numbers are speeds, and it stands when they are 0."""
+class _Rates(_Numbers):
+    """A part commanded by velocities: it stands when they are 0."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -360,6 +381,10 @@ def _numbers(command: object) -> list[float]:
             return x.tolist()
         case BaseTwistCommand(V_WB_B=twist):
             return twist.tolist()
+        case JointVelocityCommand(dq=dq):
+            return dq.tolist()
+        case NumbersCommand(values=values):
+            return values.tolist()
     raise TypeError(f"{type(command).__name__} is not made of independent numbers")
 
 
@@ -378,8 +403,9 @@ class _FreeNumbers:
         self._sent = self._within(command)
         if self._sent is command:
             return command, None
-        off = float(np.abs(command.values - self._sent.values).max())
-        return self._sent, Shortfall(distance=off, position=True)
+        return self._sent, Shortfall(
+            distance=float(np.abs(command.values - self._sent.values).max()), position=True
+        )
 
     def brake(self) -> NumbersCommand:
         return self._sent
@@ -389,44 +415,48 @@ class _FreeNumbers:
         return command if np.array_equal(values, command.values) else replace(command, values=values)
 
 
-def _make_part(
-    command: ArmCommand | GripperCommand | BaseCommand | NumbersCommand, limits: Limits, period_s: float
-) -> _Part:
-    match command:
-        case NumbersCommand():
-            if limits.numbers is None:
-                raise InvalidValueError("numbers are commanded, but no limits are declared for them")
-            return _FreeNumbers(limits.numbers, command)
-        case JointCommand(q=q):
+def _make_part(name: str, command: PartCommand, limits: PartLimits | None, period_s: float) -> _Part:
+    match command, limits:
+        case JointCommand(q=q), JointLimits():
             gate = AxisGate(
                 limits.joints, period_s=period_s, low=limits.q_min, high=limits.q_max, curve=limits.dq_curve
             )
             return _Numbers(gate, q.tolist(), lambda numbers: JointCommand(q=np.array(numbers)))
-        case PoseCommand():
-            translation, rotation = (
-                _need(limits.hand_translation, "hand"),
-                _need(limits.hand_rotation, "hand"),
-            )
-            return _Hand(
-                AxisGate(translation, period_s=period_s), AxisGate(rotation, period_s=period_s), command
-            )
-        case GripperCommand(width=width):
-            low, high = np.array([limits.gripper_min]), np.array([limits.gripper_max])
-            gate = AxisGate(_need(limits.gripper, "gripper"), period_s=period_s, low=low, high=high)
-            start = [min(max(width, limits.gripper_min), limits.gripper_max)]
+        case JointVelocityCommand(dq=dq), JointLimits():
+            speed = limits.dq_max
+            gate = _gate_of_rates(limits.joints, period_s)
+            start = np.clip(dq, -speed, speed).tolist()
+            return _Rates(gate, start, lambda n: JointVelocityCommand(dq=np.array(n)))
+        case PoseCommand(), JointLimits(hand_translation=MotionLimits(), hand_rotation=MotionLimits()):
+            assert limits.hand_translation is not None
+            assert limits.hand_rotation is not None
+            translation = AxisGate(limits.hand_translation, period_s=period_s)
+            return _Hand(translation, AxisGate(limits.hand_rotation, period_s=period_s), command)
+        case GripperCommand(width=width), GripperLimits(motion=MotionLimits() as motion):
+            low, high = np.array([limits.low]), np.array([limits.high])
+            gate = AxisGate(motion, period_s=period_s, low=low, high=high)
+            start = [min(max(width, limits.low), limits.high)]
             return _Numbers(gate, start, lambda numbers: GripperCommand(width=numbers[0]))
-        case BasePoseCommand(x_WB=x):
-            gate = AxisGate(_need(limits.base, "base"), period_s=period_s)
+        case BasePoseCommand(x_WB=x), BaseLimits():
+            gate = AxisGate(limits.motion, period_s=period_s)
             return _BasePose(gate, x.tolist(), lambda n: BasePoseCommand(x_WB=np.array(n)))
-        case BaseTwistCommand(V_WB_B=twist):
-            base = _need(limits.base, "base")
-            rates = MotionLimits(speed=base.acceleration, acceleration=base.jerk, jerk=base.jerk)
-            gate = AxisGate(rates, period_s=period_s, low=-base.speed, high=base.speed, is_rate=True)
-            start = np.clip(twist, -base.speed, base.speed).tolist()
-            return _Twist(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
+        case BaseTwistCommand(V_WB_B=twist), BaseLimits():
+            speed = limits.motion.speed
+            start = np.clip(twist, -speed, speed).tolist()
+            gate = _gate_of_rates(limits.motion, period_s)
+            return _Rates(gate, start, lambda n: BaseTwistCommand(V_WB_B=np.array(n)))
+        case NumbersCommand(), NumbersLimits(motion=None):
+            return _FreeNumbers(limits, command)
+        case NumbersCommand(values=values, is_held=is_held), NumbersLimits(motion=MotionLimits() as motion):
+            gate = AxisGate(motion, period_s=period_s, low=limits.low, high=limits.high)
+            start = np.clip(values, limits.low, limits.high).tolist()
+            return _Numbers(gate, start, lambda n: NumbersCommand(values=np.array(n), is_held=is_held))
+    raise InvalidValueError(
+        f"{name} is commanded ({type(command).__name__}), but the robot's limits declare none for it"
+    )
 
 
-def _need(limits: MotionLimits | None, part: str) -> MotionLimits:
-    if limits is None:
-        raise InvalidValueError(f"the {part} is commanded, but the robot's limits declare none for it")
-    return limits
+def _gate_of_rates(limits: MotionLimits, period_s: float) -> AxisGate:
+    """Of speeds that are commanded as such."""
+    rates = MotionLimits(speed=limits.acceleration, acceleration=limits.jerk, jerk=limits.jerk)
+    return AxisGate(rates, period_s=period_s, low=-limits.speed, high=limits.speed, is_rate=True)

@@ -1,22 +1,27 @@
 """What a robot may be told: `Limits`, for every part that is commanded. `limiter` keeps them."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from robot_runtime.core.values.action import (
-    ActionSpec,
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.fields import (
     BasePose,
     BaseTwist,
     EndEffectorPose,
+    GripperFraction,
     GripperWidth,
     JointPosition,
+    JointVelocity,
     Numbers,
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import readonly
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, readonly
 from robot_runtime.errors import InvalidValueError
 
 
@@ -71,23 +76,8 @@ class SpeedCurve:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NumbersLimits:
-    """Of plain numbers, in their own units; they may jump within their range."""
-
-    low: Float[np.ndarray, " K"]
-    """-inf: no end."""
-    high: Float[np.ndarray, " K"]
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
-        if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
-            raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Limits:
-    """What the robot may be told. A part without limits cannot be commanded: the robot does not have it."""
+class JointLimits:
+    """Of the joints of an arm or of any other group, and of its hand; N joints."""
 
     q_min: Float[np.ndarray, " N"]
     """Joint positions (N,) [rad]."""
@@ -100,19 +90,10 @@ class Limits:
     """Joint jerks (N,) [rad/s³]."""
     dq_curve: SpeedCurve | None = None
     """Joint speeds by position, where the robot has them."""
-    gripper_min: float = 0.0
-    """Finger distance [m]."""
-    gripper_max: float = 0.08
-    gripper: MotionLimits | None = None
-    """Of the finger distance, one axis [m/s, m/s², m/s³]."""
     hand_translation: MotionLimits | None = None
     """Of the hand where it is commanded as a pose, along the axes of B [m/s, m/s², m/s³]."""
     hand_rotation: MotionLimits | None = None
     """About the axes of B [rad/s, rad/s², rad/s³]."""
-    base: MotionLimits | None = None
-    """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on."""
-    numbers: NumbersLimits | None = None
-    """Of plain numbers."""
 
     def __post_init__(self) -> None:
         for name in ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max"):
@@ -122,8 +103,6 @@ class Limits:
             object.__setattr__(self, name, readonly(value))
         if not (self.q_min < self.q_max).all():
             raise InvalidValueError(f"limits need q_min < q_max, got {self.q_min} and {self.q_max}")
-        if not self.gripper_min <= self.gripper_max:
-            raise InvalidValueError(f"a gripper from {self.gripper_min} to {self.gripper_max} m has no range")
         _ = self.joints
 
     @property
@@ -131,28 +110,225 @@ class Limits:
         """The joints' own."""
         return MotionLimits(speed=self.dq_max, acceleration=self.ddq_max, jerk=self.dddq_max)
 
-    def check(self, spec: ActionSpec, *, resolves_hand: bool) -> None:
+    def slowed(self, dq: Float[np.ndarray, " N"], q: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        """Velocities from which joints that are measured at q come to a stand before they are at an end of
+        their range, with half of their acceleration: what is told velocities knows no places."""
+        up = np.sqrt(self.ddq_max * np.maximum(self.q_max - q, 0.0))
+        down = np.sqrt(self.ddq_max * np.maximum(q - self.q_min, 0.0))
+        return np.minimum(np.maximum(dq, -down), up)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GripperLimits:
+    """Of the distance of its fingers."""
+
+    low: float = 0.0
+    """[m]"""
+    high: float = 0.08
+    motion: MotionLimits | None = None
+    """One axis [m/s, m/s², m/s³]; None: it cannot be commanded."""
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BaseLimits:
+    """Of a mobile base."""
+
+    motion: MotionLimits
+    """(vx, vy, wz) in the base's own axes [m/s, m/s, rad/s] and so on."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NumbersLimits:
+    """Of plain numbers, in their own units; they may jump within their range where no motion is declared."""
+
+    low: Float[np.ndarray, " K"]
+    """-inf: no end."""
+    high: Float[np.ndarray, " K"]
+    motion: MotionLimits | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
+        if self.low.shape != self.high.shape or self.low.ndim != 1 or not (self.low <= self.high).all():
+            raise InvalidValueError(f"numbers need low <= high, got {self.low} and {self.high}")
+
+
+PartLimits = JointLimits | GripperLimits | BaseLimits | NumbersLimits
+
+
+class _OfDefaultParts(TypedDict, total=False):
+    q_min: Any
+    q_max: Any
+    dq_max: Any
+    ddq_max: Any
+    dddq_max: Any
+    dq_curve: SpeedCurve | None
+    hand_translation: MotionLimits | None
+    hand_rotation: MotionLimits | None
+    gripper_min: float
+    gripper_max: float
+    gripper: MotionLimits | None
+    base: MotionLimits | None
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Limits:
+    """What the robot may be told. A part without limits cannot be commanded: the robot does not have it.
+
+    Limits({"left_arm": JointLimits(q_min=...), "left_gripper": GripperLimits(motion=...)})
+    Limits(q_min=..., q_max=..., dq_max=..., ddq_max=..., dddq_max=..., gripper=...)    the default parts
+    """
+
+    parts: Mapping[str, PartLimits]
+
+    def __init__(
+        self, parts: Mapping[str, PartLimits] | None = None, **of_default_parts: Unpack[_OfDefaultParts]
+    ) -> None:
+        """of_default_parts: fields of `JointLimits` for "arm"; `gripper_min`, `gripper_max` and `gripper`,
+        its motion; `base`, its motion. They change what `parts` says.
+
+        InvalidValueError: a limit makes no sense.
+        """
+        mine = {} if parts is None else dict(parts)
+        if of_default_parts:
+            _set_default_parts(mine, of_default_parts)
+        self.__dict__["parts"] = MappingProxyType(mine)
+
+    def replace(self, **of_default_parts: Unpack[_OfDefaultParts]) -> "Limits":
+        """The limits with others for the default parts, named as in the constructor."""
+        return Limits(self.parts, **of_default_parts)
+
+    def arm(self, part: str = ARM) -> JointLimits:
+        """Of joints; InvalidValueError: none are declared for that part."""
+        limits = self.parts.get(part)
+        if not isinstance(limits, JointLimits):
+            raise InvalidValueError(f"{part} is commanded, but the robot's limits declare no joints for it")
+        return limits
+
+    @property
+    def q_min(self) -> Float[np.ndarray, " N"]:
+        """Of "arm", as are those below."""
+        return self.arm().q_min
+
+    @property
+    def q_max(self) -> Float[np.ndarray, " N"]:
+        return self.arm().q_max
+
+    @property
+    def dq_max(self) -> Float[np.ndarray, " N"]:
+        return self.arm().dq_max
+
+    @property
+    def ddq_max(self) -> Float[np.ndarray, " N"]:
+        return self.arm().ddq_max
+
+    @property
+    def dddq_max(self) -> Float[np.ndarray, " N"]:
+        return self.arm().dddq_max
+
+    @property
+    def dq_curve(self) -> SpeedCurve | None:
+        return self.arm().dq_curve
+
+    @property
+    def joints(self) -> MotionLimits:
+        return self.arm().joints
+
+    @property
+    def gripper(self) -> MotionLimits | None:
+        """Of the distance of the fingers of "gripper"."""
+        limits = self.parts.get(GRIPPER)
+        return limits.motion if isinstance(limits, GripperLimits) else None
+
+    @property
+    def gripper_min(self) -> float:
+        """[m]"""
+        limits = self.parts.get(GRIPPER)
+        return limits.low if isinstance(limits, GripperLimits) else 0.0
+
+    @property
+    def gripper_max(self) -> float:
+        """[m]"""
+        limits = self.parts.get(GRIPPER)
+        return limits.high if isinstance(limits, GripperLimits) else 0.0
+
+    @property
+    def base(self) -> MotionLimits | None:
+        """Of "base"."""
+        limits = self.parts.get(BASE)
+        return limits.motion if isinstance(limits, BaseLimits) else None
+
+    @property
+    def gripper_ranges(self) -> dict[str, tuple[float, float]]:
+        """Smallest and largest width of every gripper [m]."""
+        grippers = {name: each for name, each in self.parts.items() if isinstance(each, GripperLimits)}
+        return {name: (each.low, each.high) for name, each in grippers.items() if each.low < each.high}
+
+    def check(self, spec: ActionSpec, *, resolves_hand: bool | Collection[str] = False) -> None:
         """InvalidValueError if the policy commands what has no limits.
 
-        resolves_hand: whether hand poses become joints before they are limited.
+        resolves_hand: whether hand poses become joints before they are limited; or which arms' do.
         """
-        missing = []
+        hands = [f.part for f in spec.fields if isinstance(f, EndEffectorPose | WorldEndEffectorPose)]
+        resolved = hands if resolves_hand is True else resolves_hand or ()
+        missing: list[str] = []
         for f in spec.fields:
+            limits = self.parts.get(f.part)
             match f:
-                case JointPosition(num_joints=n) if n != len(self.q_min):
-                    raise InvalidValueError(
-                        f"the policy moves {n} joints, limits are declared for {len(self.q_min)}"
-                    )
-                case GripperWidth() if self.gripper is None:
-                    missing.append("gripper")
-                case EndEffectorPose() | WorldEndEffectorPose() if not resolves_hand:
-                    missing += [n for n in ("hand_translation", "hand_rotation") if getattr(self, n) is None]
-                case BasePose() | BaseTwist() if self.base is None:
-                    missing.append("base")
-                case Numbers() if self.numbers is None:
-                    missing.append("numbers")
+                case JointPosition() | JointVelocity():
+                    if not isinstance(limits, JointLimits):
+                        missing.append(f.part)
+                    elif f.dim != len(limits.q_min):
+                        raise InvalidValueError(
+                            f"the policy moves {f.dim} joints{_of(f.part)}, limits are declared for "
+                            f"{len(limits.q_min)}"
+                        )
+                case GripperWidth() | GripperFraction():
+                    if not isinstance(limits, GripperLimits) or limits.motion is None:
+                        missing.append(f.part)
+                case EndEffectorPose() | WorldEndEffectorPose() if f.part not in resolved:
+                    names = ("hand_translation", "hand_rotation")
+                    missing += [n + _of(f.part) for n in names if getattr(limits, n, None) is None]
+                case BasePose() | BaseTwist() if not isinstance(limits, BaseLimits):
+                    missing.append(f.part)
+                case Numbers():
+                    if not isinstance(limits, NumbersLimits):
+                        missing.append(f.part)
+                    elif f.dim != len(limits.low):
+                        raise InvalidValueError(
+                            f"the policy says {f.dim} numbers{_of(f.part)}, limits are declared for "
+                            f"{len(limits.low)}"
+                        )
         if missing:
             raise InvalidValueError(
                 "the policy commands parts for which no limits are declared: "
                 f"Limits({'=..., '.join(missing)}=...) is needed"
             )
+
+
+def _of(part: str) -> str:
+    return "" if part == ARM else f" of {part}"
+
+
+_JOINT_LIMITS = tuple(each.name for each in fields(JointLimits))
+
+
+def _set_default_parts(parts: dict[str, PartLimits], given: Mapping[str, Any]) -> None:
+    """Write what is given into the limits of "arm", "gripper" and "base"."""
+    if unknown := given.keys() - _OfDefaultParts.__annotations__.keys():
+        raise TypeError(f"Limits has no {', '.join(sorted(unknown))}")
+    if joints := {name: given[name] for name in _JOINT_LIMITS if name in given}:
+        old = parts.get(ARM)
+        parts[ARM] = replace(old, **joints) if isinstance(old, JointLimits) else JointLimits(**joints)
+    gripper = {"gripper_min": "low", "gripper_max": "high", "gripper": "motion"}
+    if fingers := {theirs: given[ours] for ours, theirs in gripper.items() if ours in given}:
+        was = parts.get(GRIPPER)
+        parts[GRIPPER] = replace(was if isinstance(was, GripperLimits) else GripperLimits(), **fingers)
+    if "base" in given:
+        parts.pop(BASE, None)
+        if given["base"] is not None:
+            parts[BASE] = BaseLimits(motion=given["base"])

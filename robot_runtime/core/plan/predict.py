@@ -6,26 +6,35 @@ state.t_ns                                 t_ns
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
-from msgspec.structs import replace
 
 from robot_runtime.core.method.request_parts import IntegratedDeltas, LastTarget, RollForward, TrackingLag
 from robot_runtime.core.plan.timeline import ChunkTimeline
-from robot_runtime.core.values.action import (
-    NS_PER_S,
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import (
     BasePoseCommand,
     BaseTwistCommand,
     Command,
+    GripperCommand,
     JointCommand,
+    JointVelocityCommand,
+    NumbersCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float, Int
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.state import (
+    ARM,
+    ArmState,
+    BaseState,
+    GripperState,
+    PartState,
+    RobotState,
+)
 from robot_runtime.core.values.transforms import compose_planar, integrate_twist, inverse_planar, wrap_angle
 
 HandPose = Callable[[np.ndarray], pin.SE3]
@@ -36,14 +45,14 @@ HandPose = Callable[[np.ndarray], pin.SE3]
 class StatePredictor:
     """Rolls a measured state forward through the plan (VLASH, arXiv 2512.01031, section 3).
 
-    The model says how arm and base follow position setpoints. Base twists are integrated from the measured
-    base pose, each held until the next step, whatever the model. Joints of a plan of hand poses stay as
+    The model says how arm and base follow position setpoints. Twists and velocities are integrated from what
+    is measured, each held until the next step, whatever the model. Joints of a plan of hand poses stay as
     measured.
     """
 
     model: RollForward = field(default_factory=LastTarget)
-    hand_pose: HandPose | None = None
-    """Forward kinematics; without it the hand of a joint plan is left unknown."""
+    hand_pose: HandPose | Mapping[str, HandPose] | None = None
+    """Forward kinematics of "arm", or by part; without it the hand of a joint plan is left unknown."""
     step_ns: int = 10_000_000
     """Step of an integration along the plan [ns]."""
 
@@ -58,15 +67,28 @@ class StatePredictor:
                 out = _moved(state, _planned(timeline, state.t_ns), _planned(timeline, t_ns))
             case TrackingLag(time_constant_s=tau):
                 out = self._lagging(state, timeline, t_ns, tau)
-        command = _planned(timeline, t_ns)
-        if isinstance(command.arm, JointCommand):
-            out = replace(out, X_BE=None if self.hand_pose is None else self.hand_pose(out.q))
-            if not isinstance(self.model, TrackingLag):
-                out = replace(out, dq=_joint_velocity(timeline, t_ns, state.dq))
-        if isinstance(command.base, BaseTwistCommand):
-            x_WB = self._drive(state, timeline, t_ns)
-            out = replace(out, x_WB=x_WB, V_WB_B=command.base.V_WB_B)
-        return replace(out, t_ns=t_ns)
+        parts: dict[str, PartState] = {}
+        for name, told in _planned(timeline, t_ns).parts.items():
+            match told:
+                case JointCommand():
+                    arm = out.arm(name)
+                    dq = arm.dq
+                    if not isinstance(self.model, TrackingLag):
+                        dq = _joint_velocity(timeline, t_ns, name, state.arm(name).dq)
+                    parts[name] = ArmState(q=arm.q, dq=dq, X_BE=self._hand_at(name, arm.q))
+                case JointVelocityCommand(dq=dq):
+                    q = self._turn(state, timeline, t_ns, name)
+                    parts[name] = ArmState(q=q, dq=dq, X_BE=self._hand_at(name, q))
+                case BaseTwistCommand(V_WB_B=twist):
+                    x_WB = self._drive(state, timeline, t_ns, name)
+                    parts[name] = BaseState(x_WB=x_WB, V_WB_B=twist)
+                case NumbersCommand(values=values) if name in state.measured:
+                    out = replace(out, measured={**out.measured, name: values})
+        return out.with_parts(parts, t_ns=t_ns)
+
+    def _hand_at(self, part: str, q: Float[np.ndarray, " N"]) -> pin.SE3 | None:
+        hand_pose = hand_pose_of(self.hand_pose, part)
+        return None if hand_pose is None else hand_pose(q)
 
     def _lagging(
         self, state: RobotState, timeline: ChunkTimeline, t_ns: int, time_constant_s: float
@@ -79,23 +101,39 @@ class StatePredictor:
             duration_s = (now_ns - before_ns) / NS_PER_S
             before, setpoint = setpoint, _planned(timeline, now_ns)
             out = _follow(out, before, setpoint, duration_s=duration_s, time_constant_s=time_constant_s)
-        return out if setpoint.gripper is None else replace(out, gripper_width=setpoint.gripper.width)
+        return out.with_parts(_widths(setpoint))
 
     def _times(self, timeline: ChunkTimeline, start_ns: int, end_ns: int) -> list[int]:
         coasting = range(max(start_ns, timeline.end_ns), end_ns, self.step_ns)
         return sorted({start_ns, *timeline.due_times(start_ns, end_ns), *coasting, end_ns})
 
-    def _drive(self, state: RobotState, timeline: ChunkTimeline, t_ns: int) -> np.ndarray:
-        if state.x_WB is None:
-            raise ValueError("rolling a base twist forward needs x_WB in the robot state")
-        x_WB, now_ns = state.x_WB, state.t_ns
+    def _drive(self, state: RobotState, timeline: ChunkTimeline, t_ns: int, part: str) -> np.ndarray:
+        x_WB, now_ns = _base(state, part), state.t_ns
         while now_ns < t_ns:
             step_ns = min(self.step_ns, t_ns - now_ns)
-            base = timeline.command_at(now_ns + step_ns // 2).base
-            assert isinstance(base, BaseTwistCommand)
-            x_WB = integrate_twist(x_WB, base.V_WB_B, step_ns * 1e-9)
+            told = timeline.command_at(now_ns + step_ns // 2).parts[part]
+            assert isinstance(told, BaseTwistCommand)
+            x_WB = integrate_twist(x_WB, told.V_WB_B, step_ns * 1e-9)
             now_ns += step_ns
         return x_WB
+
+    def _turn(self, state: RobotState, timeline: ChunkTimeline, t_ns: int, part: str) -> np.ndarray:
+        """Joints that are told velocities."""
+        q, now_ns = state.arm(part).q, state.t_ns
+        while now_ns < t_ns:
+            step_ns = min(self.step_ns, t_ns - now_ns)
+            told = timeline.command_at(now_ns + step_ns // 2).parts[part]
+            assert isinstance(told, JointVelocityCommand)
+            q = q + told.dq * (step_ns * 1e-9)
+            now_ns += step_ns
+        return q
+
+
+def hand_pose_of(hand_pose: "HandPose | Mapping[str, HandPose] | None", part: str) -> HandPose | None:
+    """Forward kinematics of one arm; one that is given alone is that of "arm"."""
+    if isinstance(hand_pose, Mapping):
+        return hand_pose.get(part)
+    return hand_pose if part == ARM else None
 
 
 def fit_time_constant(
@@ -131,37 +169,55 @@ def fit_time_constant(
 
 
 def _at_target(state: RobotState, target: Command) -> RobotState:
-    match target.arm:
-        case JointCommand(q=q):
-            state = replace(state, q=q)
-        case PoseCommand() as pose:
-            state = replace(state, X_BE=pose.X_BE)
-    if isinstance(target.base, BasePoseCommand):
-        state = replace(state, x_WB=target.base.x_WB)
-    if target.gripper is not None:
-        state = replace(state, gripper_width=target.gripper.width)
-    return state
+    parts: dict[str, PartState] = _widths(target)
+    for name, told in target.parts.items():
+        match told:
+            case JointCommand(q=q):
+                parts[name] = _with(state, name, q=q)
+            case PoseCommand() as pose:
+                parts[name] = _with(state, name, X_BE=pose.X_BE)
+            case BasePoseCommand(x_WB=x_WB):
+                parts[name] = BaseState(x_WB=x_WB, V_WB_B=state.base(name).V_WB_B)
+    return state.with_parts(parts)
 
 
 def _moved(state: RobotState, start: Command, end: Command) -> RobotState:
     """The state after the motion from one setpoint to another; a measured offset from the first is kept."""
-    match start.arm, end.arm:
-        case JointCommand(q=q_start), JointCommand(q=q_end):
-            state = replace(state, q=state.q + (q_end - q_start))
-        case PoseCommand() as a, PoseCommand() as b:
-            state = replace(state, X_BE=_hand(state) * a.X_BE.inverse() * b.X_BE)
-    match start.base, end.base:
-        case BasePoseCommand(x_WB=x_start), BasePoseCommand(x_WB=x_end):
-            delta = compose_planar(inverse_planar(x_start), x_end)
-            state = replace(state, x_WB=compose_planar(_base(state), delta))
-    return _with_moved_gripper(state, start, end)
+    parts: dict[str, PartState] = {}
+    for name, told in end.parts.items():
+        match start.parts.get(name), told:
+            case JointCommand(q=q_start), JointCommand(q=q_end):
+                parts[name] = _with(state, name, q=state.arm(name).q + (q_end - q_start))
+            case PoseCommand() as a, PoseCommand() as b:
+                X_BE = _hand(state, name) * a.X_BE.inverse() * b.X_BE
+                parts[name] = _with(state, name, X_BE=X_BE)
+            case BasePoseCommand(x_WB=x_start), BasePoseCommand(x_WB=x_end):
+                delta = compose_planar(inverse_planar(x_start), x_end)
+                x_WB = compose_planar(_base(state, name), delta)
+                parts[name] = BaseState(x_WB=x_WB, V_WB_B=state.base(name).V_WB_B)
+            case before, GripperCommand(width=width) if before != told:
+                # Fingers that hold an object stay at its width; only a new target moves them.
+                parts[name] = GripperState(width=width)
+    return state.with_parts(parts)
 
 
-def _with_moved_gripper(state: RobotState, start: Command, end: Command) -> RobotState:
-    """Fingers that hold an object stay at its width; only a new target moves them."""
-    if end.gripper is None or end.gripper == start.gripper:
-        return state
-    return replace(state, gripper_width=end.gripper.width)
+def _widths(target: Command) -> dict[str, PartState]:
+    """Every gripper where it is told to be."""
+    told = target.parts.items()
+    return {name: GripperState(width=each.width) for name, each in told if isinstance(each, GripperCommand)}
+
+
+def _with(
+    state: RobotState, part: str, *, q: np.ndarray | None = None, dq: np.ndarray | None = None,
+    X_BE: pin.SE3 | None = None,
+) -> ArmState:  # fmt: skip
+    """An arm with these quantities instead."""
+    arm = state.arm(part)
+    return ArmState(
+        q=arm.q if q is None else q,
+        dq=arm.dq if dq is None else dq,
+        X_BE=arm.X_BE if X_BE is None else X_BE,
+    )
 
 
 def _follow(
@@ -173,34 +229,35 @@ def _follow(
     def error_after(error: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         return (error + velocity * lag_s) * decay - velocity * lag_s
 
-    match r_0.arm, r_1.arm:
-        case JointCommand(q=q_0), JointCommand(q=q_1):
-            error = error_after(state.q - q_0, (q_1 - q_0) / duration_s)
-            state = replace(state, q=q_1 + error, dq=-error / lag_s)
-        case PoseCommand() as a, PoseCommand() as b:
-            X_BE = _hand(state)
-            p = b.p_BE + error_after(X_BE.translation - a.p_BE, (b.p_BE - a.p_BE) / duration_s)
-            R_0, R_1 = a.X_BE.rotation, b.X_BE.rotation
-            turn = error_after(pin.log3(R_0.T @ X_BE.rotation), pin.log3(R_0.T @ R_1) / duration_s)
-            state = replace(state, X_BE=pin.SE3(R_1 @ pin.exp3(turn), p))
-    match r_0.base, r_1.base:
-        case BasePoseCommand(x_WB=x_0), BasePoseCommand(x_WB=x_1):
-            x_WB = x_1 + error_after(
-                _planar_difference(_base(state), x_0), _planar_difference(x_1, x_0) / duration_s
-            )
-            x_WB[2] = wrap_angle(x_WB[2])
-            state = replace(state, x_WB=x_WB)
-    return state
+    parts: dict[str, PartState] = {}
+    for name, told in r_1.parts.items():
+        match r_0.parts.get(name), told:
+            case JointCommand(q=q_0), JointCommand(q=q_1):
+                error = error_after(state.arm(name).q - q_0, (q_1 - q_0) / duration_s)
+                parts[name] = _with(state, name, q=q_1 + error, dq=-error / lag_s)
+            case PoseCommand() as a, PoseCommand() as b:
+                X_BE = _hand(state, name)
+                p = b.p_BE + error_after(X_BE.translation - a.p_BE, (b.p_BE - a.p_BE) / duration_s)
+                R_0, R_1 = a.X_BE.rotation, b.X_BE.rotation
+                turn = error_after(pin.log3(R_0.T @ X_BE.rotation), pin.log3(R_0.T @ R_1) / duration_s)
+                parts[name] = _with(state, name, X_BE=pin.SE3(R_1 @ pin.exp3(turn), p))
+            case BasePoseCommand(x_WB=x_0), BasePoseCommand(x_WB=x_1):
+                x_WB = x_1 + error_after(
+                    _planar_difference(_base(state, name), x_0), _planar_difference(x_1, x_0) / duration_s
+                )
+                x_WB[2] = wrap_angle(x_WB[2])
+                parts[name] = BaseState(x_WB=x_WB, V_WB_B=state.base(name).V_WB_B)
+    return state.with_parts(parts)
 
 
 def _planar_difference(x_a: np.ndarray, x_b: np.ndarray) -> np.ndarray:
     return np.array([x_a[0] - x_b[0], x_a[1] - x_b[1], wrap_angle(x_a[2] - x_b[2])])
 
 
-def _joint_velocity(timeline: ChunkTimeline, t_ns: int, otherwise: np.ndarray) -> np.ndarray:
+def _joint_velocity(timeline: ChunkTimeline, t_ns: int, part: str, otherwise: np.ndarray) -> np.ndarray:
     """Velocity with which the plan comes to `t_ns` from the row before [rad/s]."""
     before_ns = max(timeline.due_times(t_ns - NS_PER_S, t_ns), default=t_ns - NS_PER_S)
-    match _planned(timeline, before_ns).arm, _planned(timeline, t_ns).arm:
+    match _planned(timeline, before_ns).parts.get(part), _planned(timeline, t_ns).parts.get(part):
         case JointCommand(q=q_0), JointCommand(q=q_1):
             return (q_1 - q_0) * (NS_PER_S / (t_ns - before_ns))
     return otherwise
@@ -211,13 +268,15 @@ def _planned(timeline: ChunkTimeline, t_ns: int) -> Command:
     return timeline.waypoints_at([t_ns]).row(0)
 
 
-def _hand(state: RobotState) -> pin.SE3:
-    if state.X_BE is None:
+def _hand(state: RobotState, part: str) -> pin.SE3:
+    X_BE = state.hand(part)
+    if X_BE is None:
         raise ValueError("rolling a hand pose forward needs X_BE in the robot state")
-    return state.X_BE
+    return X_BE
 
 
-def _base(state: RobotState) -> np.ndarray:
-    if state.x_WB is None:
-        raise ValueError("rolling a base pose forward needs x_WB in the robot state")
-    return state.x_WB
+def _base(state: RobotState, part: str) -> np.ndarray:
+    x_WB = state.base(part).x_WB
+    if x_WB is None:
+        raise ValueError("rolling a base forward needs x_WB in the robot state")
+    return x_WB

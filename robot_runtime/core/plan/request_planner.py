@@ -1,6 +1,7 @@
 """RequestPlanner parts: when to ask for a chunk, and what to say with it."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,8 @@ from robot_runtime.core.method.request_parts import (
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.predict import HandPose, StatePredictor
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
-from robot_runtime.core.values.action import NS_PER_S, ActionSpec, JointPosition
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec
+from robot_runtime.core.values.fields import JointPosition, JointVelocity
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Observation, RobotState
@@ -78,7 +80,7 @@ class RequestPlanner:
         part: RequestPart,
         action_spec: ActionSpec,
         max_inference_delay: int | None = None,
-        hand_pose: HandPose | None = None,
+        hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         counts: Counts | None = None,
         coast_rows: int = 2,
         starts_on_arrival: bool = False,
@@ -87,7 +89,7 @@ class RequestPlanner:
         """
         max_inference_delay: largest d the policy was trained for; a larger measured one is cut to it and
             counted, a larger fixed one refused. None sets no limit but the chunk.
-        hand_pose: forward kinematics, needed to roll a plan of joints forward.
+        hand_pose: forward kinematics of "arm", or by part, needed to roll a plan of joints forward.
         coast_rows: rows it takes to come to rest after the last one.
         starts_on_arrival: row 0 is due when an answer comes, so that one that is late loses no row.
         row_statistics: of the rows the policy was trained on: a prefix that lies far outside them again and
@@ -119,7 +121,8 @@ class RequestPlanner:
         )
         self._predictor: StatePredictor | None = None
         if isinstance(part, RolledForwardState):
-            if hand_pose is None and any(isinstance(f, JointPosition) for f in action_spec.fields):
+            arms = [f.part for f in action_spec.fields if isinstance(f, JointPosition | JointVelocity)]
+            if hand_pose is None and arms:
                 raise InvalidValueError(
                     "rolling a plan of joints forward needs forward kinematics: hand_pose"
                 )

@@ -7,6 +7,7 @@ capture        arrival
           1   2   | 3           StateMatched: the robot is at row 2 and a bit, so it goes on from there
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,8 @@ from robot_runtime.core.method.splice_parts import (
     TimeAligned,
 )
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.values.action import NS_PER_S, ActionChunk, Command
+from robot_runtime.core.values.action import NS_PER_S, ActionChunk, scales_of
+from robot_runtime.core.values.command import Command, GripperCommand
 from robot_runtime.core.values.pose_rows import rotation_vectors, rotations_from_quaternions
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import RobotState
@@ -90,7 +92,7 @@ def _matched_start_ns(
     t0_ns = chunk.t_obs_ns
     if lowest <= highest:
         row, distance = nearest_on_path(
-            offsets_from(part, waypoints, state),
+            offsets_from(part, waypoints, state, scales_of(chunk.spec)),
             lowest=lowest,
             highest=highest,
             expected=expected,
@@ -136,28 +138,42 @@ def nearest_on_path(
     return float(rows[best] + alpha[best]), float(np.sqrt(squared[best]))
 
 
-def offsets_from(part: StateMatched, waypoints: Waypoints, state: RobotState) -> Float[np.ndarray, "n m"]:
+_ORDER = {"q": 1, "p_BE": 2, "x_WB": 3, "numbers": 4}
+"""Of quantities in a sum of squares, whose last bit depends on it."""
+
+
+def offsets_from(
+    part: StateMatched, waypoints: Waypoints, state: RobotState, scales: Mapping[str, float]
+) -> Float[np.ndarray, "n m"]:
     """How far every row is from the state, in the part's scales; ValueError if the state lacks a pose.
+
+    scales: of plain numbers, by part; those that are not measured do not count.
 
     Rotations as rotation vectors from the state's own, so that a straight line between two rows is close to
     the geodesic wherever the robot is close to them.
     """
     parts: list[np.ndarray] = [np.zeros((waypoints.num_rows, 0))]
-    if waypoints.q is not None:
-        parts.append((waypoints.q - state.q) / part.joint_scale)
-    if waypoints.p_BE is not None and waypoints.quat_BE is not None:
-        if state.X_BE is None:
-            raise ValueError("matching hand poses needs X_BE in the robot state")
-        R_EB = state.X_BE.rotation.T
-        turns = rotation_vectors(R_EB @ rotations_from_quaternions(waypoints.quat_BE))
-        parts.append((waypoints.p_BE - state.X_BE.translation) / part.position_scale)
-        parts.append(turns / part.rotation_scale)
-    if waypoints.x_WB is not None:
-        if state.x_WB is None:
-            raise ValueError("matching base poses needs x_WB in the robot state")
-        yaw = wrap_angle(waypoints.x_WB[:, 2:] - state.x_WB[2])
-        parts.append((waypoints.x_WB[:, :2] - state.x_WB[:2]) / part.base_scale)
-        parts.append(yaw / part.rotation_scale)
+    in_order = sorted(waypoints.rows_of.items(), key=lambda each: _ORDER.get(each[0][1], 0))
+    for (name, quantity), values in in_order:
+        match quantity:
+            case "q":
+                parts.append((values - state.arm(name).q) / part.joint_scale)
+            case "p_BE":
+                X_BE = state.hand(name)
+                if X_BE is None:
+                    raise ValueError("matching hand poses needs X_BE in the robot state")
+                quats = waypoints.rows_of[name, "quat_BE"]
+                turns = rotation_vectors(X_BE.rotation.T @ rotations_from_quaternions(quats))
+                parts.append((values - X_BE.translation) / part.position_scale)
+                parts.append(turns / part.rotation_scale)
+            case "x_WB":
+                x_WB = state.base(name).x_WB
+                if x_WB is None:
+                    raise ValueError("matching base poses needs x_WB in the robot state")
+                parts.append((values[:, :2] - x_WB[:2]) / part.base_scale)
+                parts.append(wrap_angle(values[:, 2:] - x_WB[2]) / part.rotation_scale)
+            case "numbers" if (measured := state.measured.get(name)) is not None:
+                parts.append((values - measured) / scales.get(name, 1.0))
     return np.concatenate(parts, axis=1)
 
 
@@ -172,19 +188,33 @@ class _GripperEvents:
 def _gripper_events(
     part: StateMatched, waypoints: Waypoints, commanded: Command, highest: float
 ) -> _GripperEvents:
-    """Which changes of the gripper in a chunk have been commanded already.
+    """Which changes of the grippers in a chunk have been commanded already.
 
     row     0   1   2   3   4   5           commanded open: enter at row 3 or before
     width   open . . .  shut. . .           commanded shut: enter at row 3 or later
     """
-    if waypoints.gripper is None or commanded.gripper is None:
-        return _GripperEvents()
-    starts, width = [0], float(waypoints.gripper[0])
-    for i, row_width in enumerate(waypoints.gripper.tolist()):
+    done, following = 0, None
+    for (name, quantity), widths in waypoints.rows_of.items():
+        told = commanded.parts.get(name)
+        if quantity != "width" or not isinstance(told, GripperCommand):
+            continue
+        events = _events_of(part, widths, told.width, highest)
+        done = max(done, events.done_row)
+        if events.next_row is not None:
+            following = events.next_row if following is None else min(following, events.next_row)
+    return _GripperEvents(done_row=done, next_row=following)
+
+
+def _events_of(
+    part: StateMatched, widths: Float[np.ndarray, " n"], commanded: float, highest: float
+) -> _GripperEvents:
+    """Of one gripper."""
+    starts, width = [0], float(widths[0])
+    for i, row_width in enumerate(widths.tolist()):
         if abs(row_width - width) > part.gripper_step:
             starts.append(i)
             width = row_width
-    gaps = [abs(float(waypoints.gripper[i]) - commanded.gripper.width) for i in starts]
+    gaps = [abs(float(widths[i]) - commanded) for i in starts]
     done = next((k for k, i in enumerate(starts) if i <= highest and gaps[k] <= part.gripper_step), None)
     if done is None:  # even the first width is still to come: at least one of its rows has to run
         return _GripperEvents(next_row=starts[1] - 1 if len(starts) > 1 else None)

@@ -30,17 +30,20 @@ is not stopped with a jolt.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
+from types import MappingProxyType
 
 import numpy as np
 
 from robot_runtime.core.plan.curve import Curve, Rates
-from robot_runtime.core.values.action import Command, JointCommand, PoseCommand
+from robot_runtime.core.values.command import Command, JointCommand, NumbersCommand, PoseCommand
 from robot_runtime.core.values.timed_waypoints import concatenated, pick_rows
 from robot_runtime.core.values.waypoints import Waypoints
+
+_NO_SCALES: Mapping[str, float] = MappingProxyType({})
 
 
 class Phase(Enum):
@@ -116,20 +119,23 @@ class Seam:
     num_dropped: int
     """Rows dropped because their time had passed."""
     jump: float
-    """Distance between old and new plan when the first row is due: largest joint [rad], or hand [m]."""
+    """Distance between old and new plan when the first row is due: `distance`."""
 
 
 class ChunkTimeline:
     """Holds the plan. One thread owns it; every time argument is on the robot's clock and never goes back."""
 
-    def __init__(self, *, coast_ns: int, holds_last: bool = False) -> None:
+    def __init__(
+        self, *, coast_ns: int, scales: Mapping[str, float] = _NO_SCALES, holds_last: bool = False
+    ) -> None:
         """
         coast_ns: how long it takes to come to rest after the last row [ns].
+        scales: of parts that are told plain numbers, what counts as a whole unit of them.
         holds_last: the last row is sent when it is due and stands for `coast_ns`, and the plan ends then.
         """
         if coast_ns <= 0:
             raise ValueError(f"coast_ns must be positive, got {coast_ns}")
-        self._coast_ns, self._holds_last = coast_ns, holds_last
+        self._coast_ns, self._scales, self._holds_last = coast_ns, scales, holds_last
         self._knots: list[Knot] = []
         self._times: list[int] = []
         self._claimed_ns = 0
@@ -199,7 +205,7 @@ class ChunkTimeline:
 
     def frozen(self) -> "ChunkTimeline":
         """The plan as it is now, for looking up what it said once this one has been spliced."""
-        out = ChunkTimeline(coast_ns=self._coast_ns, holds_last=self._holds_last)
+        out = ChunkTimeline(coast_ns=self._coast_ns, scales=self._scales, holds_last=self._holds_last)
         out._knots, out._times = self._knots, self._times  # shared: a splice makes new lists
         out._claimed_ns, out._segment, out._curve = self._claimed_ns, self._segment, self._curve
         return out
@@ -220,7 +226,7 @@ class ChunkTimeline:
             return Seam(first_row=None, num_dropped=n, jump=0.0)
         t_first_ns = t0_ns + first * dt_ns
         seam_ns = max(self._claimed_ns, t_first_ns - dt_ns)
-        jump = distance(self.command_at(t_first_ns), waypoints.row(first))
+        jump = distance(self.command_at(t_first_ns), waypoints.row(first), self._scales)
         kept = self._kept(seam_ns)
         rows = [Knot(t0_ns + i * dt_ns, waypoints, source, i) for i in range(first, n)]
         tail = [] if is_complete else self._knots[bisect_right(self._times, rows[-1].t_ns) :]
@@ -254,20 +260,23 @@ class ChunkTimeline:
 
     def _passing_rates(self, here: Knot, knot: Knot, command: Command, after: list[Knot]) -> Rates | None:
         """How fast to pass a knot that is moved: as if the one after it will be moved as far."""
-        if (
-            not after
-            or not isinstance(command.arm, JointCommand)
-            or not isinstance(knot.command.arm, JointCommand)
-        ):
+        if not after:
             return None
-        then = after[0].command.arm
-        assert isinstance(then, JointCommand)
+        moved = {
+            (part, "q"): told.q - was.q
+            for part, told in command.parts.items()
+            if isinstance(told, JointCommand)
+            and isinstance(was := knot.command.parts.get(part), JointCommand)
+        }
+        if not moved:
+            return None
         rows = Waypoints.from_commands([here.command, command, after[0].command])
-        assert rows.q is not None
-        rows.q[2] += command.arm.q - knot.command.arm.q
+        for what, distance in moved.items():
+            rows.rows_of[what][2] += distance
         times = [here.t_ns, knot.t_ns, after[0].t_ns]
-        curve = Curve(rows, times, coast_ns=self._coast_ns, known={}, ends_on_time=self._holds_last)
-        return curve.rates(knot.t_ns)
+        return Curve(rows, times, coast_ns=self._coast_ns, known={}, ends_on_time=self._holds_last).rates(
+            knot.t_ns
+        )
 
     def _kept(self, seam_ns: int) -> list[Knot]:
         """What has to stay of the plan for the path to be the same up to a time, at which it is left.
@@ -327,11 +336,16 @@ def _rows_of(knots: list[Knot]) -> Waypoints:
     return concatenated(parts)
 
 
-def distance(a: Command, b: Command) -> float:
-    """How far two arm commands are apart: largest joint difference [rad], or hand distance [m]."""
-    match a.arm, b.arm:
-        case JointCommand(q=q_a), JointCommand(q=q_b):
-            return float(np.abs(q_b - q_a).max())
-        case PoseCommand(p_BE=p_a), PoseCommand(p_BE=p_b):
-            return float(np.linalg.norm(p_b - p_a))
-    return 0.0
+def distance(a: Command, b: Command, scales: Mapping[str, float] = _NO_SCALES) -> float:
+    """How far two commands are apart: largest joint difference [rad], or hand distance [m], or plain numbers
+    as shares of their scale, by part."""
+    out = 0.0
+    for part, told in a.parts.items():
+        match told, b.parts.get(part):
+            case JointCommand(q=q_a), JointCommand(q=q_b):
+                out = max(out, float(np.abs(q_b - q_a).max()))
+            case PoseCommand(p_BE=p_a), PoseCommand(p_BE=p_b):
+                out = max(out, float(np.linalg.norm(p_b - p_a)))
+            case NumbersCommand(values=x_a, is_held=False), NumbersCommand(values=x_b):
+                out = max(out, float(np.abs(x_b - x_a).max()) / scales.get(part, 1.0))
+    return out

@@ -15,23 +15,17 @@ where dq_0 pulls towards a posture and away from singular ones, as far as that l
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pinocchio as pin
 
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.values.action import (
-    NS_PER_S,
-    BasePoseCommand,
-    BaseTwistCommand,
-    Command,
-    JointCommand,
-    PoseCommand,
-)
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import BasePoseCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import RobotState, readonly
+from robot_runtime.core.values.state import ARM, BASE, RobotState, readonly
 from robot_runtime.core.values.transforms import integrate_twist, pose_from_planar
 
 _REGULAR = 1e-9
@@ -107,6 +101,10 @@ class WholeBody:
     kinematics: ArmKinematics
     limits: Limits
     gains: WholeBodyGains
+    part: str = ARM
+    """The arm that it moves."""
+    base: str = BASE
+    """The part that carries the arm."""
     error: HandError = field(default_factory=lambda: HandError(position=0.0, rotation=0.0))
     """After the last `resolve`."""
     _q: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))
@@ -129,10 +127,11 @@ class WholeBody:
         Call it once a tick, with rising times. A state that is not finite leaves the joints where they are.
         ValueError: the state lacks the pose of a base that is led.
         """
-        if not isinstance(command.arm, PoseCommand):
+        pose = command.parts.get(self.part)
+        if not isinstance(pose, PoseCommand):
             return command
         if not state.is_finite:
-            return replace(command, arm=JointCommand(q=readonly(self._q)))
+            return command.with_parts({self.part: JointCommand(q=readonly(self._q))})
         dt_s = (now_ns - self._t_ns) / NS_PER_S
         target = self.hand_target(command, state, now_ns)
         if dt_s > 0.0:
@@ -141,26 +140,28 @@ class WholeBody:
             self._t_ns = now_ns
         rest = _pose_error(self._X_BE, target)
         self.error = HandError(position=_norm(rest[:3]), rotation=_norm(rest[3:]))
-        return replace(command, arm=JointCommand(q=readonly(self._q)))
+        return command.with_parts({self.part: JointCommand(q=readonly(self._q))})
 
     def hand_target(self, command: Command, state: RobotState, now_ns: int) -> pin.SE3:
         """`X_BE` relative to the base as it will be when the arm has followed."""
-        assert isinstance(command.arm, PoseCommand)
-        X_BE = command.arm.X_BE
-        match command.base:
+        pose = command.parts[self.part]
+        assert isinstance(pose, PoseCommand)
+        X_BE = pose.X_BE
+        match command.parts.get(self.base):
             case BasePoseCommand(x_WB=planned):
-                if state.x_WB is None:
+                carrier = state.base(self.base)
+                if carrier.x_WB is None:
                     raise ValueError("a plan that leads the base needs its measured pose x_WB in the state")
-                measured = state.x_WB
-                if state.V_WB_B is not None:
+                measured = carrier.x_WB
+                if carrier.V_WB_B is not None:
                     ahead_s = self.gains.arm_lag_s + (now_ns - state.t_ns) / NS_PER_S
-                    measured = integrate_twist(measured, state.V_WB_B, ahead_s)
+                    measured = integrate_twist(measured, carrier.V_WB_B, ahead_s)
                 return pose_from_planar(measured).actInv(pose_from_planar(planned)) * X_BE
-            case BaseTwistCommand() | None:
+            case _:
                 return X_BE
 
     def _joint_velocity(self, target: pin.SE3, dt_s: float, now_ns: int) -> Float[np.ndarray, " N"]:
-        q, lim, gains = self._q, self.limits, self.gains
+        q, lim, gains = self._q, self.limits.arm(self.part), self.gains
         J = self.kinematics.jacobian(q)
         twist = _pose_error(self._X_BE, target) / dt_s
         twist[:3] = _shortened(twist[:3], gains.hand_speed_max)

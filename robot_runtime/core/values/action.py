@@ -1,136 +1,96 @@
-"""What the numbers of an action mean: `ActionSpec` and `ActionChunk` for policies, `Command` for robots."""
+"""What the numbers of an action mean: `ActionSpec` and `ActionChunk` for policies.
 
+The kinds of columns are in `fields`, what a robot is told in `command`; their names are here as well.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
-import pinocchio as pin
 from msgspec import Struct
 
+from robot_runtime.core.values.command import (
+    ArmCommand,
+    BaseCommand,
+    BasePoseCommand,
+    BaseTwistCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    JointVelocityCommand,
+    NumbersCommand,
+    PartCommand,
+    PoseCommand,
+)
+from robot_runtime.core.values.fields import (
+    MAX_JOINTS,
+    ActionField,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+    JointVelocity,
+    Numbers,
+    Reference,
+    WorldEndEffectorPose,
+    absolute,
+    fields_from_dicts,
+    fields_to_dicts,
+    whole,
+)
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import RobotState, readonly
-from robot_runtime.core.values.transforms import (
-    pose_from_quaternion,
-    quaternion_from_rotation,
-)
+from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.errors import InvalidValueError
+
+__all__ = [
+    "MAX_DT_NS",
+    "MAX_HORIZON",
+    "MAX_JOINTS",
+    "MAX_NUMBER",
+    "NS_PER_MS",
+    "NS_PER_S",
+    "ActionChunk",
+    "ActionField",
+    "ActionSpec",
+    "ArmCommand",
+    "BaseCommand",
+    "BasePose",
+    "BasePoseCommand",
+    "BaseTwist",
+    "BaseTwistCommand",
+    "ChunkPart",
+    "Command",
+    "EndEffectorPose",
+    "GripperCommand",
+    "GripperFraction",
+    "GripperWidth",
+    "JointCommand",
+    "JointPosition",
+    "JointVelocity",
+    "JointVelocityCommand",
+    "Numbers",
+    "NumbersCommand",
+    "PartCommand",
+    "PoseCommand",
+    "Reference",
+    "RowTiming",
+    "WorldEndEffectorPose",
+    "command_at_state",
+    "fields_from_dicts",
+    "fields_to_dicts",
+    "scales_of",
+    "whole",
+]
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-MAX_JOINTS, MAX_HORIZON, MAX_DT_NS = 128, 4096, 60 * NS_PER_S
-"""More than any robot or policy has: what comes from a file or a peer beyond it is a mistake, or worse."""
-
-
-class Reference(Enum):
-    """What a position in a row is measured from."""
-
-    ABSOLUTE = "absolute"
-    """The robot's own frame (joint zero, B for the hand, W for the base)."""
-    RELATIVE = "relative"
-    """The value at the observation: `X_B,row = X_BE_obs * row`."""
-    DELTA = "delta"
-    """The row before it; row 0 counts from the value at the observation."""
-
-
-@dataclass(frozen=True)
-class JointPosition:
-    """Arm joints: `num_joints` columns [rad]."""
-
-    num_joints: int
-    reference: Reference = Reference.ABSOLUTE
-
-    @property
-    def dim(self) -> int:
-        return self.num_joints
-
-
-@dataclass(frozen=True)
-class EndEffectorPose:
-    """Hand in the mobile base, `X_BE`: 9 columns, position (3) [m] then the first two columns of R_BE (6)."""
-
-    reference: Reference = Reference.ABSOLUTE
-    dim: int = 9
-
-
-@dataclass(frozen=True)
-class WorldEndEffectorPose:
-    """Hand in the world, `X_WE`: 9 columns as of `EndEffectorPose`, absolute.
-
-    What it means for the arm follows from where the same row has the base, `X_BE = X_WB^-1 * X_WE`, or from
-    where the base was at the observation if no field moves it by poses.
-    """
-
-    dim: int = 9
-
-
-@dataclass(frozen=True)
-class GripperWidth:
-    """Distance between the fingers: 1 column [m], held from row to row and never interpolated."""
-
-    dim: int = 1
-
-
-@dataclass(frozen=True)
-class BasePose:
-    """Mobile base in the world, `x_WB`: 3 columns (x, y, yaw) [m, m, rad]."""
-
-    reference: Reference = Reference.ABSOLUTE
-    dim: int = 3
-
-
-@dataclass(frozen=True)
-class BaseTwist:
-    """Velocity of the mobile base expressed in B: 3 columns (vx, vy, wz) [m/s, m/s, rad/s]."""
-
-    dim: int = 3
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Plain numbers, as a simulator's action vector: they go through as they are, in their own units."""
-
-    names: tuple[str, ...]
-    is_held: bool = True
-    """Each until the next row is due; or interpolated, as places are."""
-    scale: float = 1.0
-    """What counts as a whole unit of them: distances are told as shares of it."""
-    at_rest: tuple[float, ...] = ()
-    """What keeps everything as it is, where nothing is measured under the same names; zeros if not said."""
-    part: ClassVar[str] = "action"
-
-    def __post_init__(self) -> None:
-        names = tuple(self.names)
-        if not 1 <= len(names) <= MAX_JOINTS or len(set(names)) < len(names):
-            raise InvalidValueError(f"numbers need 1 to {MAX_JOINTS} names, each for one, got {list(names)}")
-        rest = tuple(map(float, self.at_rest)) or (0.0,) * len(names)
-        if len(rest) != len(names) or not self.scale > 0.0:
-            raise InvalidValueError(
-                f"{len(names)} numbers rest at as many and have a scale above 0, got {rest}, {self.scale}"
-            )
-        object.__setattr__(self, "names", names)
-        object.__setattr__(self, "at_rest", rest)
-
-    @property
-    def dim(self) -> int:
-        return len(self.names)
-
-
-ActionField = (
-    JointPosition | EndEffectorPose | WorldEndEffectorPose | GripperWidth | BasePose | BaseTwist | Numbers
-)
-_FIELD_KINDS: dict[str, type] = {
-    "joint_position": JointPosition,
-    "end_effector_pose": EndEffectorPose,
-    "world_end_effector_pose": WorldEndEffectorPose,
-    "gripper_width": GripperWidth,
-    "base_pose": BasePose,
-    "base_twist": BaseTwist,
-    "numbers": Numbers,
-}
-_KIND_NAMES = {kind: name for name, kind in _FIELD_KINDS.items()}
-
+MAX_HORIZON, MAX_DT_NS = 4096, 60 * NS_PER_S
+"""More than any policy has: what comes from a file or a peer beyond it is a mistake, or worse."""
 
 MAX_NUMBER = 1e9
 """Rows hold metres, radians and their rates: anything larger is no action, and would overflow further on."""
@@ -169,19 +129,12 @@ class ActionSpec:
                 f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
                 f"got {self}"
             )
-        joints = [f.num_joints for f in self.fields if isinstance(f, JointPosition)]
-        if any(not 1 <= n <= MAX_JOINTS for n in joints):
-            raise InvalidValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {joints}")
-        arms = [
-            f for f in self.fields if isinstance(f, JointPosition | EndEffectorPose | WorldEndEffectorPose)
-        ]
-        bases = [f for f in self.fields if isinstance(f, BasePose | BaseTwist)]
-        grippers = [f for f in self.fields if isinstance(f, GripperWidth)]
-        numbers = [f for f in self.fields if isinstance(f, Numbers)]
-        if max(len(arms), len(bases), len(grippers), len(numbers)) > 1:
-            raise InvalidValueError(
-                f"at most one field each for arm, base, gripper and numbers, got {self.fields}"
-            )
+        object.__setattr__(self, "fields", tuple(self.fields))
+        parts = [f.part for f in self.fields]
+        if len(set(parts)) < len(parts):
+            raise InvalidValueError(f"at most one field each for a part of the robot, got {self.fields}")
+        if len(set(self.names)) < self.dim:
+            raise InvalidValueError(f"every column needs a name of its own, got {list(self.names)}")
 
     @cached_property
     def dim(self) -> int:
@@ -200,13 +153,24 @@ class ActionSpec:
             start += f.dim
         return out
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What the columns are called, in order: `left_arm.joint_3`, `gripper.width`, ..."""
+        return tuple(name for f in self.fields for name in f.column_names)
+
     def absolute(self) -> "ActionSpec":
         """The same columns with every position absolute."""
-        counted = JointPosition | EndEffectorPose | BasePose
-        fields = (
-            replace(f, reference=Reference.ABSOLUTE) if isinstance(f, counted) else f for f in self.fields
+        return replace(self, fields=tuple(map(absolute, self.fields)))
+
+    def with_gripper_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> "ActionSpec":
+        """The same columns; shares of an opening stand for these widths, smallest and largest [m]."""
+        fields = tuple(
+            replace(f, low=ranges[f.part][0], high=ranges[f.part][1])
+            if isinstance(f, GripperFraction) and f.part in ranges
+            else f
+            for f in self.fields
         )
-        return replace(self, fields=tuple(fields))
+        return self if fields == self.fields else replace(self, fields=fields)
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
@@ -229,61 +193,6 @@ class ActionSpec:
 def _usual_timing(fields: tuple[ActionField, ...]) -> RowTiming:
     is_sent = all(isinstance(f, Numbers) and f.is_held for f in fields)
     return RowTiming.SENT if is_sent else RowTiming.REACHED
-
-
-def fields_to_dicts(fields: tuple[ActionField, ...]) -> list[dict]:
-    """Action fields as plain values."""
-    out = []
-    for f in fields:
-        entry: dict = {"kind": _KIND_NAMES[type(f)], "dim": f.dim}
-        if isinstance(f, JointPosition | EndEffectorPose | BasePose):
-            entry["reference"] = f.reference.value
-        if isinstance(f, Numbers):
-            entry |= {name: value for name, value in vars(f).items() if name != "names"}
-            entry |= {"names": list(f.names), "at_rest": list(f.at_rest)}
-        out.append(entry)
-    return out
-
-
-def fields_from_dicts(entries: list[dict]) -> tuple[ActionField, ...]:
-    """Inverse of `fields_to_dicts`; ValueError, KeyError or TypeError on anything else."""
-    fields: list[ActionField] = []
-    for entry in entries:
-        kind = _FIELD_KINDS.get(entry["kind"])
-        if kind is None:
-            raise ValueError(f"unknown action field {entry['kind']!r}; valid: {', '.join(_FIELD_KINDS)}")
-        dim = whole(entry["dim"], "dim")
-        if kind is JointPosition:
-            if not 1 <= dim <= MAX_JOINTS:
-                raise ValueError(f"an arm has 1 to {MAX_JOINTS} joints, got {dim}")
-            fields.append(JointPosition(dim, Reference(entry["reference"])))
-        elif kind is Numbers:
-            fields.append(_numbers_from_dict(entry))
-        elif "reference" in entry:
-            fields.append(kind(Reference(entry["reference"])))
-        else:
-            fields.append(kind())
-        if fields[-1].dim != dim:
-            raise ValueError(f"{entry['kind']} has {fields[-1].dim} columns, got {dim}")
-    return tuple(fields)
-
-
-def _numbers_from_dict(entry: dict) -> Numbers:
-    names, is_held, rest = entry["names"], entry["is_held"], entry["at_rest"]
-    if not isinstance(is_held, bool) or not all(
-        isinstance(name, str) and name.isprintable() for name in names
-    ):
-        raise ValueError(f"numbers have printable names and are held or not, got {entry!r:.200}")
-    return Numbers(
-        names=tuple(names), is_held=is_held, scale=float(entry["scale"]), at_rest=tuple(map(float, rest))
-    )
-
-
-def whole(value: object, name: str) -> int:
-    """A whole number out of a file or from a peer; ValueError: it is none."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} is a whole number, got {value!r:.100}")
-    return value
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -333,99 +242,42 @@ class ActionChunk:
         return self.anchor.t_ns
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class JointCommand:
-    """Joint position setpoint."""
-
-    q: Float[np.ndarray, " N"]
-    """(N,) [rad]"""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PoseCommand:
-    """End-effector setpoint."""
-
-    p_BE: Float[np.ndarray, "3"]
-    """(3,) [m] in the mobile base."""
-    quat_BE: Float[np.ndarray, "4"]
-    """(4,) unit, wxyz."""
-
-    @property
-    def X_BE(self) -> pin.SE3:
-        return pose_from_quaternion(self.p_BE, self.quat_BE)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BasePoseCommand:
-    """Base pose setpoint (x, y, yaw) in the world [m, m, rad]."""
-
-    x_WB: Float[np.ndarray, "3"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BaseTwistCommand:
-    """Base velocity setpoint (vx, vy, wz) expressed in B [m/s, m/s, rad/s]."""
-
-    V_WB_B: Float[np.ndarray, "3"]
-
-
-ArmCommand = JointCommand | PoseCommand
-BaseCommand = BasePoseCommand | BaseTwistCommand
-
-
-@dataclass(frozen=True, kw_only=True)
-class GripperCommand:
-    """Finger distance setpoint [m]."""
-
-    width: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NumbersCommand:
-    """Plain numbers, in their own units."""
-
-    values: Float[np.ndarray, " K"]
-    is_held: bool = True
-    """Until the next row is due; or a place on a path between two."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Command:
-    """One instant's absolute setpoint for every part of the robot; None leaves a part alone."""
-
-    arm: ArmCommand | None = None
-    gripper: GripperCommand | None = None
-    base: BaseCommand | None = None
-    numbers: NumbersCommand | None = None
+def scales_of(spec: ActionSpec) -> dict[str, float]:
+    """What counts as a whole unit of plain numbers, by part."""
+    return {f.part: f.scale for f in spec.fields if isinstance(f, Numbers)}
 
 
 def command_at_state(spec: ActionSpec, state: RobotState) -> Command:
     """The command that keeps the robot where it was measured; ValueError if the state lacks a part."""
-    arm: JointCommand | PoseCommand | None = None
-    base: BasePoseCommand | BaseTwistCommand | None = None
-    gripper = numbers = None
-    for f in spec.fields:
-        match f:
-            case JointPosition(num_joints=n):
-                if state.q.shape != (n,):
-                    raise ValueError(f"the policy moves {n} joints, the state has {state.q.shape[0]}")
-                arm = JointCommand(q=state.q)
-            case EndEffectorPose() | WorldEndEffectorPose():
-                if state.X_BE is None:
-                    raise ValueError("the policy moves the hand, but the state has no X_BE")
-                quat_BE = quaternion_from_rotation(state.X_BE.rotation)
-                arm = PoseCommand(p_BE=np.array(state.X_BE.translation), quat_BE=quat_BE)
-            case BasePose():
-                if state.x_WB is None:
-                    raise ValueError("the policy moves the base, but the state has no x_WB")
-                base = BasePoseCommand(x_WB=state.x_WB)
-            case BaseTwist():
-                base = BaseTwistCommand(V_WB_B=np.zeros(3))
-            case GripperWidth():
-                if state.gripper_width is None:
-                    raise ValueError("the policy moves a gripper, but the state has no gripper_width")
-                gripper = GripperCommand(width=state.gripper_width)
-            case Numbers():
-                values = state.measured.get(f.part, np.array(f.at_rest))
-                numbers = NumbersCommand(values=values, is_held=f.is_held)
-    return Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
+    return Command({f.part: _at_rest(f, state) for f in spec.fields})
+
+
+def _at_rest(f: ActionField, state: RobotState) -> PartCommand:
+    match f:
+        case JointPosition() | JointVelocity(is_integrated=True):
+            q = state.arm(f.part).q
+            if q.shape != (f.dim,):
+                raise ValueError(f"the policy moves {f.dim} joints of {f.part!r}, the state has {q.size}")
+            return JointCommand(q=q)
+        case JointVelocity():
+            return JointVelocityCommand(dq=np.zeros(f.dim))
+        case EndEffectorPose() | WorldEndEffectorPose():
+            X_BE = state.hand(f.part)
+            if X_BE is None:
+                raise ValueError(f"the policy moves the hand, but the state has no X_BE of {f.part!r}")
+            quat_BE = quaternion_from_rotation(X_BE.rotation)
+            return PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE)
+        case GripperWidth() | GripperFraction():
+            return GripperCommand(width=state.gripper(f.part).width)
+        case BasePose():
+            x_WB = state.base(f.part).x_WB
+            if x_WB is None:
+                raise ValueError(f"the policy moves {f.part!r}, but the state has no x_WB")
+            return BasePoseCommand(x_WB=x_WB)
+        case BaseTwist():
+            return BaseTwistCommand(V_WB_B=np.zeros(3))
+        case Numbers():
+            values = state.measured.get(f.part)
+            if values is None or values.shape != (f.dim,):
+                values = np.array(f.at_rest)
+            return NumbersCommand(values=values, is_held=f.is_held)

@@ -9,6 +9,7 @@ policy that is told to continue it extrapolates, whatever it was trained for.
 from dataclasses import dataclass
 
 import numpy as np
+import pinocchio as pin
 
 from robot_runtime.core.values.action import (
     ActionSpec,
@@ -19,7 +20,7 @@ from robot_runtime.core.values.action import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import RobotState, readonly
+from robot_runtime.core.values.state import ARM, BASE, RobotState, readonly
 from robot_runtime.core.values.transforms import pose_from_planar
 from robot_runtime.errors import InvalidValueError
 
@@ -65,27 +66,37 @@ def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
     for f, columns in spec.columns():
         match f:
             case JointPosition(reference=Reference.ABSOLUTE):
-                origin[columns] = state.q
+                origin[columns] = state.arm(f.part).q
             case EndEffectorPose(reference=Reference.ABSOLUTE):
-                if state.X_BE is None:
-                    raise ValueError("the policy needs the hand pose X_BE, the state has none")
-                origin[columns.start : columns.start + 3] = state.X_BE.translation
+                origin[columns.start : columns.start + 3] = measured_hand(state, f.part).translation
             case BasePose(reference=Reference.ABSOLUTE):
-                origin[columns] = world_base(state)
+                origin[columns] = world_base(state, f.part)
             case WorldEndEffectorPose():
-                origin[columns.start : columns.start + 3] = p_WE(state)
+                origin[columns.start : columns.start + 3] = p_WE(state, f.part, f.base)
     return origin
 
 
-def world_base(state: RobotState) -> Float[np.ndarray, "3"]:
+def measured_hand(state: RobotState, part: str = ARM) -> pin.SE3:
+    """`X_BE`; ValueError: it is not known."""
+    X_BE = state.hand(part)
+    if X_BE is None:
+        raise ValueError(f"the policy needs the hand pose X_BE{_of(part, ARM)}, the state has none")
+    return X_BE
+
+
+def world_base(state: RobotState, part: str = BASE) -> Float[np.ndarray, "3"]:
     """`x_WB`; ValueError: it is not known."""
-    if state.x_WB is None:
-        raise ValueError("the policy needs the base's pose x_WB, the state has none")
-    return state.x_WB
+    x_WB = state.base(part).x_WB
+    if x_WB is None:
+        raise ValueError(f"the policy needs the base's pose x_WB{_of(part, BASE)}, the state has none")
+    return x_WB
 
 
-def p_WE(state: RobotState) -> Float[np.ndarray, "3"]:
+def p_WE(state: RobotState, part: str = ARM, base: str = BASE) -> Float[np.ndarray, "3"]:
     """Where the hand is in the world [m]; ValueError: it is not known."""
-    if state.X_BE is None:
-        raise ValueError("the policy needs the hand pose X_BE, the state has none")
-    return pose_from_planar(world_base(state)).act(state.X_BE.translation)
+    X_BE = measured_hand(state, part)
+    return pose_from_planar(world_base(state, base)).act(X_BE.translation)
+
+
+def _of(part: str, default: str) -> str:
+    return "" if part == default else f" of {part!r}"

@@ -1,47 +1,136 @@
 """What a robot offers and a policy needs, compared before anything moves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, TypedDict, Unpack
 
-from robot_runtime.core.values.action import (
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.fields import (
     MAX_JOINTS,
+    MAX_PARTS,
     ActionField,
-    ActionSpec,
     BasePose,
     BaseTwist,
     EndEffectorPose,
+    GripperFraction,
     GripperWidth,
     JointPosition,
+    JointVelocity,
     Numbers,
     WorldEndEffectorPose,
+    check_part,
     fields_from_dicts,
     fields_to_dicts,
+    joint_names,
     whole,
 )
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.errors import InvalidValueError
 
 MAX_SCENE, MAX_CAMERAS, MAX_SIDE = 65_536, 16, 8_192
 """Numbers of a scene, cameras, and pixels of a picture's side."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class ArmSchema:
+    """Joints of an arm or of any other group, and what they are called: `ArmSchema(7)`."""
+
+    num_joints: int
+    names: tuple[str, ...] = ()
+    """joint_1, joint_2, ... if nothing is said."""
+    has_hand: bool = True
+    """Whether the pose of its end effector is measured, or needed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", JointPosition(self.num_joints, names=self.names).names)
+
+
+@dataclass(frozen=True)
+class GripperSchema:
+    """A gripper, whose width is measured."""
+
+    names: ClassVar[tuple[str, ...]] = ("width",)
+
+
+@dataclass(frozen=True)
+class BaseSchema:
+    """A mobile base, whose pose and twist are measured."""
+
+    names: ClassVar[tuple[str, ...]] = ("x", "y", "yaw")
+
+
+PartSchema = ArmSchema | GripperSchema | BaseSchema
+_KIND_OF: dict[str, type[PartSchema]] = {"arm": ArmSchema, "gripper": GripperSchema, "base": BaseSchema}
+_NAME_OF = {kind: name for name, kind in _KIND_OF.items()}
+
+
+class _OfDefaultParts(TypedDict, total=False):
+    num_joints: int
+    has_gripper: bool
+    has_base: bool
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
 class Schema:
     """The shape of the conversation between one robot and one policy.
+
+        Schema(action_fields=fields, num_joints=7, has_gripper=True, has_base=False)
+        Schema(action_fields=fields, parts={"left_arm": ArmSchema(7), "left_gripper": GripperSchema(), ...})
 
     A robot states what it has, a policy what it needs; `mismatches` lists every way in which the two differ.
     """
 
-    action_fields: tuple[ActionField, ...] = ()
+    action_fields: tuple[ActionField, ...]
     """Columns of an action row, in order; horizon and row spacing are the policy's to choose."""
-    num_joints: int = 0
-    has_gripper: bool = False
-    has_base: bool = False
-    environment_state_dim: int = 0
-    cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    parts: Mapping[str, PartSchema]
+    """What is measured, by part."""
+    measured: Mapping[str, int]
+    """Further quantities (forces, torques, accelerations) by name, and of how many numbers each is."""
+    environment_state_dim: int
+    cameras: Mapping[str, tuple[int, int]]
     """Camera name -> (height, width) [pixels]."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.num_joints <= MAX_JOINTS or not 0 <= self.environment_state_dim <= MAX_SCENE:
+    def __init__(
+        self,
+        *,
+        action_fields: tuple[ActionField, ...] = (),
+        parts: Mapping[str, PartSchema] | None = None,
+        measured: Mapping[str, int] | None = None,
+        environment_state_dim: int = 0,
+        cameras: Mapping[str, tuple[int, int]] | None = None,
+        **of_default_parts: Unpack[_OfDefaultParts],
+    ) -> None:
+        """of_default_parts: `num_joints` of "arm", `has_gripper`, `has_base`, in place of what `parts` says.
+
+        InvalidValueError: more of something than any robot has, or a name that is none.
+        """
+        mine = {} if parts is None else dict(parts)
+        _set_default_parts(mine, of_default_parts)
+        own = self.__dict__
+        own["action_fields"], own["parts"] = tuple(action_fields), MappingProxyType(mine)
+        own["measured"] = MappingProxyType({} if measured is None else dict(measured))
+        own["environment_state_dim"] = environment_state_dim
+        own["cameras"] = MappingProxyType({} if cameras is None else dict(cameras))
+        self._check()
+
+    def _check(self) -> None:
+        for name in (*self.parts, *self.measured):
+            check_part(name)
+        if self.parts.keys() & self.measured.keys():
+            raise InvalidValueError(
+                f"parts and other quantities need names of their own, got {self.measured}"
+            )
+        sizes = self.measured.values()
+        if (
+            len(self.parts) > MAX_PARTS
+            or len(self.measured) > MAX_PARTS
+            or not all(1 <= size <= MAX_SCENE for size in sizes)
+        ):
+            raise InvalidValueError(
+                f"a schema has up to {MAX_PARTS} parts and as many quantities of 1 to {MAX_SCENE} numbers"
+            )
+        if not 0 <= self.environment_state_dim <= MAX_SCENE:
             raise InvalidValueError(
                 f"a schema has up to {MAX_JOINTS} joints and {MAX_SCENE} scene numbers, "
                 f"got {self.num_joints} and {self.environment_state_dim}"
@@ -53,6 +142,43 @@ class Schema:
                 f"a schema has up to {MAX_CAMERAS} cameras of 1 to {MAX_SIDE} pixels a side, "
                 f"got {dict(self.cameras)!r:.200}"
             )
+
+    def __hash__(self) -> int:
+        return hash((self.action_fields, tuple(self.parts.items()), tuple(self.cameras.items())))
+
+    @property
+    def num_joints(self) -> int:
+        """Of the part "arm"."""
+        arm = self.parts.get(ARM)
+        return arm.num_joints if isinstance(arm, ArmSchema) else 0
+
+    @property
+    def has_gripper(self) -> bool:
+        """Whether there is a part "gripper"."""
+        return isinstance(self.parts.get(GRIPPER), GripperSchema)
+
+    @property
+    def has_base(self) -> bool:
+        """Whether there is a part "base"."""
+        return isinstance(self.parts.get(BASE), BaseSchema)
+
+    @property
+    def arms(self) -> dict[str, ArmSchema]:
+        """All groups of joints."""
+        return {name: part for name, part in self.parts.items() if isinstance(part, ArmSchema)}
+
+    @property
+    def grippers(self) -> list[str]:
+        return [name for name, part in self.parts.items() if isinstance(part, GripperSchema)]
+
+    @property
+    def bases(self) -> list[str]:
+        return [name for name, part in self.parts.items() if isinstance(part, BaseSchema)]
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """What the places that are measured are called: `left_arm.joint_3`, `gripper.width`, ..."""
+        return tuple(f"{name}.{column}" for name, part in self.parts.items() for column in part.names)
 
     @classmethod
     def of(
@@ -67,27 +193,41 @@ class Schema:
         cameras: name -> (height, width) of the pictures it looks at [pixels].
         InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
         """
-        joints = [f.num_joints for f in spec.fields if isinstance(f, JointPosition)]
-        if not joints and any(isinstance(f, EndEffectorPose | WorldEndEffectorPose) for f in spec.fields):
-            raise InvalidValueError(
-                "a policy that moves the hand says how many joints the arm has: schema=Schema(num_joints=...)"
-            )
+        parts: dict[str, PartSchema] = {}
+        for f in spec.fields:
+            match f:
+                case JointPosition() | JointVelocity():
+                    parts[f.part] = ArmSchema(f.dim, f.names, has_hand=False)
+                case GripperWidth() | GripperFraction():
+                    parts[f.part] = GripperSchema()
+                case BasePose() | BaseTwist():
+                    parts[f.part] = BaseSchema()
+                case EndEffectorPose() | WorldEndEffectorPose():
+                    raise InvalidValueError(
+                        "a policy that moves the hand says how many joints the arm has: "
+                        "schema=Schema(num_joints=...)"
+                    )
         return cls(
             action_fields=spec.fields,
-            num_joints=sum(joints),
-            has_gripper=any(isinstance(f, GripperWidth) for f in spec.fields),
-            has_base=any(isinstance(f, BasePose | BaseTwist) for f in spec.fields),
+            parts=parts,
             environment_state_dim=environment_state_dim,
-            cameras=cameras or {},
+            cameras=cameras,
         )
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
-        return {
-            "action_fields": fields_to_dicts(self.action_fields),
-            "num_joints": self.num_joints,
-            "has_gripper": self.has_gripper,
-            "has_base": self.has_base,
+        out: dict = {"action_fields": fields_to_dicts(self.action_fields)}
+        if self.parts == _default_parts(self.num_joints, self.has_gripper, self.has_base):
+            out |= {
+                "num_joints": self.num_joints,
+                "has_gripper": self.has_gripper,
+                "has_base": self.has_base,
+            }
+        else:
+            out["parts"] = {name: _part_to_dict(part) for name, part in self.parts.items()}
+        if self.measured:
+            out["measured"] = dict(self.measured)
+        return out | {
             "environment_state_dim": self.environment_state_dim,
             "cameras": {name: list(size) for name, size in self.cameras.items()},
         }
@@ -95,22 +235,84 @@ class Schema:
     @classmethod
     def from_dict(cls, data: dict) -> "Schema":
         """Inverse of `to_dict`; ValueError, KeyError or TypeError on anything else."""
+        if "parts" in data:
+            parts = {
+                check_part(name): _part_from_dict(part)
+                for name, part in _object(data["parts"], "parts").items()
+            }
+        else:
+            parts = _default_parts(
+                whole(data["num_joints"], "num_joints"),
+                _flag(data["has_gripper"], "has_gripper"),
+                _flag(data["has_base"], "has_base"),
+            )
         return cls(
             action_fields=fields_from_dicts(data["action_fields"]),
-            num_joints=whole(data["num_joints"], "num_joints"),
-            has_gripper=_flag(data["has_gripper"], "has_gripper"),
-            has_base=_flag(data["has_base"], "has_base"),
+            parts=parts,
+            measured={
+                check_part(name): whole(size, name)
+                for name, size in _object(data.get("measured", {}), "measured").items()
+            },
             environment_state_dim=whole(data["environment_state_dim"], "environment_state_dim"),
             cameras={
                 _text(name): (whole(h, "height"), whole(w, "width"))
-                for name, (h, w) in _cameras(data["cameras"]).items()
+                for name, (h, w) in _object(data["cameras"], "cameras").items()
             },
         )
 
 
-def _cameras(value: object) -> dict:
+def _default_parts(num_joints: int, has_gripper: bool, has_base: bool) -> dict[str, PartSchema]:
+    """Of a robot with at most one arm, one gripper and one base. InvalidValueError: no such arm."""
+    out: dict[str, PartSchema] = {}
+    if not 0 <= num_joints <= MAX_JOINTS:
+        raise InvalidValueError(f"a schema has up to {MAX_JOINTS} joints, got {num_joints}")
+    if num_joints:
+        out[ARM] = ArmSchema(num_joints)
+    if has_gripper:
+        out[GRIPPER] = GripperSchema()
+    if has_base:
+        out[BASE] = BaseSchema()
+    return out
+
+
+def _set_default_parts(parts: dict[str, PartSchema], given: Mapping[str, Any]) -> None:
+    if unknown := given.keys() - _OfDefaultParts.__annotations__.keys():
+        raise TypeError(f"Schema has no {', '.join(sorted(unknown))}")
+    for name, key in ((ARM, "num_joints"), (GRIPPER, "has_gripper"), (BASE, "has_base")):
+        if key in given:
+            parts.pop(name, None)
+    parts |= _default_parts(
+        given.get("num_joints", 0), given.get("has_gripper", False), given.get("has_base", False)
+    )
+
+
+def _part_to_dict(part: PartSchema) -> dict:
+    out: dict = {"kind": _NAME_OF[type(part)]}
+    if isinstance(part, ArmSchema):
+        out |= {"num_joints": part.num_joints, "has_hand": part.has_hand}
+        if part.names != joint_names(part.num_joints):
+            out["names"] = list(part.names)
+    return out
+
+
+def _part_from_dict(data: object) -> PartSchema:
+    entry = _object(data, "a part")
+    kind = _KIND_OF.get(entry["kind"])
+    if kind is None:
+        raise ValueError(f"unknown part {entry['kind']!r:.100}; valid: {', '.join(_KIND_OF)}")
+    if kind is not ArmSchema:
+        return kind()  # type: ignore[call-arg]
+    names = entry.get("names", [])
+    if not isinstance(names, list) or len(names) > MAX_JOINTS:
+        raise ValueError(f"names of joints are a list, got {names!r:.100}")
+    return ArmSchema(
+        whole(entry["num_joints"], "num_joints"), tuple(names), _flag(entry["has_hand"], "has_hand")
+    )
+
+
+def _object(value: object, name: str) -> dict:
     if not isinstance(value, dict):
-        raise ValueError(f"cameras are an object of names and sizes, got {value!r:.100}")
+        raise ValueError(f"{name} are an object of names, got {value!r:.100}")
     return value
 
 
@@ -132,24 +334,62 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     A robot may have more cameras than the policy looks at, and scene quantities that it does without; a
     policy may count positions from elsewhere: rows are turned into absolute commands. All else has to agree.
     """
+    ours, theirs = _commands(robot.action_fields), _commands(policy.action_fields)
     out = []
-    pairs = [
-        ("actions", _commands(robot.action_fields), _commands(policy.action_fields)),
-        ("arm joints", robot.num_joints, policy.num_joints),
-        ("gripper", robot.has_gripper, policy.has_gripper),
-        ("mobile base", robot.has_base, policy.has_base),
-    ]
-    if policy.environment_state_dim:
-        pairs.append(("environment state size", robot.environment_state_dim, policy.environment_state_dim))
-    for what, ours, theirs in pairs:
-        if ours != theirs:
-            out.append(f"{what}: the robot has {ours}, the policy needs {theirs}")
+    if sorted(ours) != sorted(theirs):
+        have, need = _summary(robot.action_fields), _summary(policy.action_fields)
+        out.append(f"actions: the robot has {have}, the policy needs {need}{_differences(ours, theirs)}")
+    for name in dict.fromkeys([*policy.parts, *robot.parts]):
+        out += _part_differs(name, robot.parts.get(name), policy.parts.get(name))
+    for name, num in policy.measured.items():
+        if robot.measured.get(name) != num:
+            have = ", ".join(f"{n} ({k})" for n, k in robot.measured.items()) or "none"
+            out.append(f"measured: the policy needs {num} numbers {name}, the robot has {have}")
+    scene, needed = robot.environment_state_dim, policy.environment_state_dim
+    if needed and scene != needed:
+        out.append(f"environment state size: the robot has {scene}, the policy needs {needed}")
     for name, size in policy.cameras.items():
         if name not in robot.cameras:
             have = ", ".join(robot.cameras) or "none"
             out.append(f"camera {name!r}: the policy needs it, the robot has {have}")
         elif robot.cameras[name] != size:
             out.append(f"camera {name!r}: the robot has {robot.cameras[name]}, the policy needs {size}")
+    return out
+
+
+def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema | None) -> list[str]:
+    """What of one part's measurements does not agree."""
+    if not (isinstance(robot, ArmSchema) and isinstance(policy, ArmSchema)):
+        if type(robot) is type(policy):
+            return []
+        have = "no such part" if robot is None else _WORDS[type(robot)]
+        need = "none" if policy is None else _WORDS[type(policy)]
+        return [f"{name}: the robot has {have}, the policy needs {need}"]
+    out = []
+    if sorted(robot.names) != sorted(policy.names):
+        ours, theirs = ([f"{name}.{joint}" for joint in part.names] for part in (robot, policy))
+        out.append(
+            f"{name} joints: the robot has {robot.num_joints}, the policy needs {policy.num_joints}"
+            + _differences(ours, theirs)
+        )
+    if policy.has_hand and not robot.has_hand:
+        out.append(f"{name}: the policy needs the pose of its hand, the robot does not measure one")
+    return out
+
+
+_WORDS = {ArmSchema: "joints", GripperSchema: "a gripper", BaseSchema: "a mobile base"}
+_MOST_LISTED = 40
+
+
+def _differences(robot: list[str], policy: list[str]) -> str:
+    """The names that only one side has."""
+    missing = [name for name in policy if name not in robot]
+    left_over = [name for name in robot if name not in policy]
+    out = ""
+    for what, names in (("missing", missing), ("left over", left_over)):
+        if names:
+            more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+            out += f"; {what}: {', '.join(names[:_MOST_LISTED])}{more}"
     return out
 
 
@@ -163,21 +403,40 @@ def check_task(task: str, *, policy: str, tasks: tuple[str, ...]) -> None:
         raise InvalidValueError(f"policy {policy!r} does not know the task {task!r}; valid: {valid}")
 
 
-def _commands(fields: tuple[ActionField, ...]) -> str:
-    """What the rows come to for the robot."""
-    names = []
-    for f in fields:
+def _commands(action_fields: tuple[ActionField, ...]) -> list[str]:
+    """What the rows come to for the robot, however they say it."""
+    out: list[str] = []
+    for f in action_fields:
         match f:
-            case JointPosition(num_joints=n):
-                names.append(f"{n} joint positions")
+            case GripperFraction():
+                out += GripperWidth(f.part).column_names
+            case JointVelocity(is_integrated=True):
+                out += f.column_names
+            case JointVelocity():
+                out += (f"{name}.velocity" for name in f.column_names)
+            case _:
+                out += f.column_names
+    return out
+
+
+def _summary(action_fields: tuple[ActionField, ...]) -> str:
+    """The same in words."""
+    words = []
+    for f in action_fields:
+        match f:
+            case JointPosition() | JointVelocity(is_integrated=True):
+                what, usual = f"{f.dim} joint positions", ARM
+            case JointVelocity():
+                what, usual = f"{f.dim} joint velocities", ARM
             case EndEffectorPose() | WorldEndEffectorPose():
-                names.append("hand pose")
-            case GripperWidth():
-                names.append("gripper width")
+                what, usual = "hand pose", ARM
+            case GripperWidth() | GripperFraction():
+                what, usual = "gripper width", GRIPPER
             case BasePose():
-                names.append("base pose")
+                what, usual = "base pose", BASE
             case BaseTwist():
-                names.append("base twist")
-            case Numbers(names=each):
-                names.append(f"numbers {', '.join(each)}")
-    return ", ".join(sorted(names))
+                what, usual = "base twist", BASE
+            case Numbers():
+                what, usual = f"{f.dim} numbers", "action"
+        words.append(what if f.part == usual else f"{what} of {f.part}")
+    return ", ".join(sorted(words)) or "none"

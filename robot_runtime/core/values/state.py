@@ -1,4 +1,4 @@
-"""What the robot knows about itself and sees: `RobotState`, `Image`, `Observation`.
+"""What the robot knows about itself and sees: `RobotState` of named parts, `Image`, `Observation`.
 
 What drivers hand over is theirs: arrays and poses that they may go on writing to are copied, and numbers of
 numpy's types become plain ones.
@@ -6,8 +6,10 @@ numpy's types become plain ones.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType, NoneType
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pinocchio as pin
@@ -39,68 +41,265 @@ def _whole_ns(t_ns: object) -> int:
     return int(t_ns)
 
 
+ARM, GRIPPER, BASE = "arm", "gripper", "base"
+"""What the parts of a robot with one of each are called, where nothing else is said."""
 _NO_NUMBERS = readonly(np.zeros(0))
 
 
-class RobotState(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """One measured snapshot of arm, gripper and mobile base, taken at `t_ns` on the robot's clock.
+class ArmState(Struct, frozen=True, kw_only=True, eq=False):
+    """The joints of an arm, or of any other group of joints (head, lift, hand), measured."""
 
-    A part the robot does not have is None (base, gripper, hand) or empty (joints). A robot bolted to a table
-    has no base pose: then B is the arm mount.
+    q: Float[np.ndarray, " N"]
+    """Joint positions (N,) [rad]; a sliding joint's [m]."""
+    dq: Float[np.ndarray, " N"]
+    """Joint velocities (N,) [rad/s]."""
+    X_BE: pin.SE3 | None = None
+    """End effector E in the mobile base B; on a robot without one, in one frame that all its arms share (the
+    mount of the only arm). None: the group has no hand."""
+    t_ns: int | None = None
+    """Capture time [ns]; None: that of the whole state."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "q", readonly(self.q))
+        force_setattr(self, "dq", readonly(self.dq))
+        if self.X_BE is not None:
+            force_setattr(self, "X_BE", self.X_BE.copy())
+        if type(self.t_ns) not in (int, NoneType):
+            force_setattr(self, "t_ns", _whole_ns(self.t_ns))
+
+
+class GripperState(Struct, frozen=True, kw_only=True, eq=False):
+    """A gripper, measured."""
+
+    width: float
+    """Distance between the fingers [m]."""
+    t_ns: int | None = None
+    """Capture time [ns]; None: that of the whole state."""
+
+    def __post_init__(self) -> None:
+        if type(self.width) is not float:
+            force_setattr(self, "width", _width(self.width))
+
+
+class BaseState(Struct, frozen=True, kw_only=True, eq=False):
+    """A mobile base, measured; what is not known of it is None."""
+
+    x_WB: Float[np.ndarray, "3"] | None = None
+    """In the world/odometry frame (x, y, yaw) [m, m, rad]."""
+    V_WB_B: Float[np.ndarray, "3"] | None = None
+    """Twist (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
+    t_ns: int | None = None
+    """Capture time [ns]; None: that of the whole state."""
+
+    def __post_init__(self) -> None:
+        if self.x_WB is not None:
+            force_setattr(self, "x_WB", readonly(self.x_WB))
+        if self.V_WB_B is not None:
+            force_setattr(self, "V_WB_B", readonly(self.V_WB_B))
+        if type(self.t_ns) not in (int, NoneType):
+            force_setattr(self, "t_ns", _whole_ns(self.t_ns))
+
+
+PartState = ArmState | GripperState | BaseState
+_NO_ARM, _NO_BASE = ArmState(q=_NO_NUMBERS, dq=_NO_NUMBERS), BaseState()
+_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
+
+
+class _OfDefaultParts(TypedDict, total=False):
+    """What a robot with one arm, one gripper and one base measures."""
+
+    q: Any
+    dq: Any
+    X_BE: pin.SE3 | None
+    gripper_width: Any
+    x_WB: Any
+    V_WB_B: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False)
+class RobotState:
+    """One measured snapshot of all parts of a robot, taken at `t_ns` on the robot's clock.
+
+        RobotState(t_ns=t, parts={"left_arm": ArmState(q=q, dq=dq), "left_gripper": GripperState(width=0.04)})
+        RobotState(t_ns=t, q=q, dq=dq, X_BE=X_BE, gripper_width=0.04)      the parts "arm" and "gripper"
+
+    A robot bolted to a table has no base: then B is the mount of its arm, or what its arms share.
     """
 
     t_ns: int
     """Capture time [ns], robot's monotonic clock; of the part measured first, where parts differ."""
-    q: Float[np.ndarray, " N"]
-    """Joint positions (N,) [rad]."""
-    dq: Float[np.ndarray, " N"]
-    """Joint velocities (N,) [rad/s]."""
-    X_BE: pin.SE3 | None = None
-    """End effector E in the mobile base B."""
-    gripper_width: float | None = None
-    """Distance between the fingers [m]."""
-    x_WB: Float[np.ndarray, "3"] | None = None
-    """Mobile base in the world/odometry frame (x, y, yaw) [m, m, rad]."""
-    V_WB_B: Float[np.ndarray, "3"] | None = None
-    """Twist of the base (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
-    measured: Mapping[str, Float[np.ndarray, " K"]] = field(default_factory=dict)
-    """Further quantities by name; under the name of `Numbers.part`, where what they lead is."""
-    t_newest_ns: int | None = None
+    parts: Mapping[str, PartState]
+    """What was measured of each part, by its name."""
+    measured: Mapping[str, Float[np.ndarray, " K"]]
+    """Further quantities (forces, torques, accelerations) by name, SI units."""
+    t_newest_ns: int | None
     """Capture time of the part measured last [ns]; None: all at `t_ns`."""
 
-    def __post_init__(self) -> None:
-        if type(self.t_ns) is not int:
-            force_setattr(self, "t_ns", _whole_ns(self.t_ns))
-        if self.X_BE is not None:
-            force_setattr(self, "X_BE", self.X_BE.copy())
-        if type(self.gripper_width) not in (float, NoneType):
-            force_setattr(self, "gripper_width", _width(self.gripper_width))
-        force_setattr(self, "q", readonly(self.q))
-        force_setattr(self, "dq", readonly(self.dq))
-        if self.q.shape != self.dq.shape or self.q.ndim != 1:
-            raise ValueError(f"q and dq must both be (N,), got {self.q.shape} and {self.dq.shape}")
-        for name in ("x_WB", "V_WB_B"):
-            value = getattr(self, name)
-            if value is not None:
-                value = readonly(value)
-                if value.shape != (3,):
-                    raise ValueError(f"{name} must be (3,), got {value.shape}")
-                force_setattr(self, name, value)
+    def __init__(
+        self,
+        *,
+        t_ns: Any,
+        parts: Mapping[str, PartState] | None = None,
+        measured: Mapping[str, Any] | None = None,
+        t_newest_ns: int | None = None,
+        **of_default_parts: Unpack[_OfDefaultParts],
+    ) -> None:
+        """of_default_parts: `q`, `dq`, `X_BE` of the part "arm", `gripper_width` of "gripper", `x_WB` and
+        `V_WB_B` of "base", in place of what `parts` says; None takes a quantity away."""
+        mine = {} if parts is None else dict(parts)
+        if of_default_parts:
+            _set_default_parts(mine, of_default_parts)
+        for part in mine.values():
+            _check_shapes(part)
+        own = self.__dict__
+        own["t_ns"] = t_ns if type(t_ns) is int else _whole_ns(t_ns)
+        own["parts"] = MappingProxyType(mine)
+        own["measured"] = _NOTHING if not measured else _readonly_each(measured)
+        own["t_newest_ns"] = t_newest_ns
+
+    @property
+    def q(self) -> Float[np.ndarray, " N"]:
+        """Joint positions of "arm" [rad]; none if there is no such part."""
+        arm = self.parts.get(ARM)
+        return arm.q if isinstance(arm, ArmState) else _NO_NUMBERS
+
+    @property
+    def dq(self) -> Float[np.ndarray, " N"]:
+        """Joint velocities of "arm" [rad/s]; none if there is no such part."""
+        arm = self.parts.get(ARM)
+        return arm.dq if isinstance(arm, ArmState) else _NO_NUMBERS
+
+    @property
+    def X_BE(self) -> pin.SE3 | None:
+        """End effector of "arm" in the mobile base."""
+        return self.hand(ARM)
+
+    @property
+    def gripper_width(self) -> float | None:
+        """Distance between the fingers of "gripper" [m]."""
+        gripper = self.parts.get(GRIPPER)
+        return gripper.width if isinstance(gripper, GripperState) else None
+
+    @property
+    def x_WB(self) -> Float[np.ndarray, "3"] | None:
+        """ "base" in the world/odometry frame (x, y, yaw) [m, m, rad]."""
+        return self.base(BASE).x_WB
+
+    @property
+    def V_WB_B(self) -> Float[np.ndarray, "3"] | None:
+        """Twist of "base" (vx, vy, wz) [m/s, m/s, rad/s], expressed in B."""
+        return self.base(BASE).V_WB_B
+
+    def arm(self, part: str) -> ArmState:
+        """The joints of a part; ValueError: the state has none of that name."""
+        arm = self.parts.get(part)
+        if not isinstance(arm, ArmState):
+            raise ValueError(f"the state has no joints of {part!r}{self._has()}")
+        return arm
+
+    def hand(self, part: str) -> pin.SE3 | None:
+        """`X_BE` of an arm, or None."""
+        arm = self.parts.get(part)
+        return arm.X_BE if isinstance(arm, ArmState) else None
+
+    def gripper(self, part: str) -> GripperState:
+        """ValueError: the state has no gripper of that name."""
+        gripper = self.parts.get(part)
+        if not isinstance(gripper, GripperState):
+            raise ValueError(f"the state has no width of {part!r}{self._has()}")
+        return gripper
+
+    def base(self, part: str) -> BaseState:
+        """What is known of a base: nothing, if there is no part of that name."""
+        base = self.parts.get(part)
+        return base if isinstance(base, BaseState) else _NO_BASE
+
+    def with_parts(self, parts: Mapping[str, PartState], *, t_ns: int | None = None) -> "RobotState":
+        """The state with these parts in place of those of the same names."""
+        return RobotState(
+            t_ns=self.t_ns if t_ns is None else t_ns,
+            parts={**self.parts, **parts},
+            measured=self.measured,
+            t_newest_ns=self.t_newest_ns,
+        )
+
+    def replace(
+        self, *, t_ns: int | None = None, **of_default_parts: Unpack[_OfDefaultParts]
+    ) -> "RobotState":
+        """The state with other quantities of its default parts, named as in the constructor."""
+        return RobotState(
+            t_ns=self.t_ns if t_ns is None else t_ns,
+            parts=self.parts,
+            measured=self.measured,
+            t_newest_ns=self.t_newest_ns,
+            **of_default_parts,
+        )
+
+    def _has(self) -> str:
+        return f"; it has {', '.join(self.parts) or 'no parts'}"
 
     @cached_property
     def is_finite(self) -> bool:
         """False if any measured number is NaN or infinite. Looked at several times a tick, so found once."""
-        numbers = self.q.tolist() + self.dq.tolist()
-        for part in (self.x_WB, self.V_WB_B):
-            if part is not None:
-                numbers += part.tolist()
-        if self.X_BE is not None:
-            numbers += self.X_BE.homogeneous.ravel().tolist()
-        if self.gripper_width is not None:
-            numbers.append(self.gripper_width)
+        numbers: list[float] = []
+        for part in self.parts.values():
+            match part:
+                case ArmState():
+                    numbers += part.q.tolist() + part.dq.tolist()
+                    if part.X_BE is not None:
+                        numbers += part.X_BE.homogeneous.ravel().tolist()
+                case GripperState():
+                    numbers.append(part.width)
+                case BaseState():
+                    for each in (part.x_WB, part.V_WB_B):
+                        if each is not None:
+                            numbers += each.tolist()
         for value in self.measured.values():
             numbers += value.ravel().tolist()
         return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time
+
+
+def _set_default_parts(parts: dict[str, PartState], given: Mapping[str, Any]) -> None:
+    """Write quantities into the parts that a one-armed robot has. TypeError: there is none of that name."""
+    num_known = 0
+    if "q" in given or "dq" in given or "X_BE" in given:
+        num_known += ("q" in given) + ("dq" in given) + ("X_BE" in given)
+        arm = parts.pop(ARM, None)
+        old = arm if isinstance(arm, ArmState) else _NO_ARM
+        new = ArmState(q=given.get("q", old.q), dq=given.get("dq", old.dq), X_BE=given.get("X_BE", old.X_BE))
+        if new.q.size or new.X_BE is not None:
+            parts[ARM] = new
+    if "gripper_width" in given:
+        num_known += 1
+        parts.pop(GRIPPER, None)
+        if given["gripper_width"] is not None:
+            parts[GRIPPER] = GripperState(width=given["gripper_width"])
+    if "x_WB" in given or "V_WB_B" in given:
+        num_known += ("x_WB" in given) + ("V_WB_B" in given)
+        base = parts.pop(BASE, None)
+        was = base if isinstance(base, BaseState) else _NO_BASE
+        now = BaseState(x_WB=given.get("x_WB", was.x_WB), V_WB_B=given.get("V_WB_B", was.V_WB_B))
+        if now.x_WB is not None or now.V_WB_B is not None:
+            parts[BASE] = now
+    if num_known < len(given):
+        unknown = given.keys() - _OfDefaultParts.__annotations__.keys()
+        raise TypeError(f"RobotState has no {', '.join(sorted(unknown))}")
+
+
+def _readonly_each(measured: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
+    return MappingProxyType({name: readonly(value) for name, value in measured.items()})
+
+
+def _check_shapes(part: PartState) -> None:
+    match part:
+        case ArmState():
+            if part.q.shape != part.dq.shape or part.q.ndim != 1:
+                raise ValueError(f"q and dq must both be (N,), got {part.q.shape} and {part.dq.shape}")
+        case BaseState():
+            for name in ("x_WB", "V_WB_B"):
+                value = getattr(part, name)
+                if value is not None and value.shape != (3,):
+                    raise ValueError(f"{name} must be (3,), got {value.shape}")
 
 
 def _width(width: object) -> float:
@@ -139,12 +338,14 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     images              camera name -> frame, each with its time    (h, w, 3) uint8
     environment_state   scene quantities where there are no images  (K,), task's own units
     task                what to do                                  text
+    history             what was seen before, oldest first          see `frames`
     """
 
     state: RobotState
     images: Mapping[str, Image] = field(default_factory=dict)
     environment_state: Float[np.ndarray, " K"] = _NO_NUMBERS
     task: str = ""
+    history: tuple["Observation", ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "images", MappingProxyType(dict(self.images)))
@@ -159,3 +360,10 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     def t_oldest_ns(self) -> int:
         """Capture time of its oldest part, state or picture [ns]; delay counts from it."""
         return min([self.state.t_ns, *(image.t_ns for image in self.images.values())])
+
+    def frames(self, n_obs_steps: int) -> "tuple[Observation, ...]":
+        """The newest n_obs_steps, oldest first, this one last; where there are fewer, the oldest again."""
+        if n_obs_steps == 1:
+            return (self,)
+        known = (*self.history[1 - n_obs_steps :], self)
+        return (known[0],) * (n_obs_steps - len(known)) + known

@@ -5,29 +5,36 @@ to the other with the pose the robot had when it looked, and `encode` goes back,
 prefix is shown to a policy in its own language.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.values.action import (
-    ActionChunk,
-    ActionSpec,
-    ArmCommand,
-    BaseCommand,
-    BasePose,
+from robot_runtime.core.values.action import ActionChunk, ActionSpec
+from robot_runtime.core.values.command import (
     BasePoseCommand,
-    BaseTwist,
     BaseTwistCommand,
     Command,
-    EndEffectorPose,
     GripperCommand,
-    GripperWidth,
     JointCommand,
-    JointPosition,
-    Numbers,
+    JointVelocityCommand,
     NumbersCommand,
+    PartCommand,
     PoseCommand,
+)
+from robot_runtime.core.values.fields import (
+    ActionField,
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+    JointVelocity,
+    Numbers,
     Reference,
     WorldEndEffectorPose,
 )
@@ -37,7 +44,7 @@ from robot_runtime.core.values.pose_rows import (
     turns_about_vertical,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, RobotState
 from robot_runtime.core.values.transforms import (
     compose_planar,
     inverse_planar,
@@ -46,151 +53,252 @@ from robot_runtime.core.values.transforms import (
     wrap_angle,
 )
 
+Quantity = tuple[str, str]
+"""(part, what is told it): the part's name and a name of the table below.
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+    q         (n, N) joints [rad]              width      (n,)   fingers [m], held from row to row
+    dq        (n, N) joints' speeds [rad/s]    x_WB       (n, 3) base (x, y, yaw) [m, m, rad]
+    p_BE      (n, 3) hand [m]                  V_WB_B     (n, 3) its twist [m/s, m/s, rad/s]
+    quat_BE   (n, 4) hand, unit, wxyz          numbers    (n, K) plain numbers
+                                               held       (n, K) the same, held from row to row
+"""
+HELD = ("width", "held")
+"""Quantities that are not interpolated."""
+
+
+class _OfDefaultParts(TypedDict, total=False):
+    q: Any
+    p_BE: Any
+    quat_BE: Any
+    gripper: Any
+    x_WB: Any
+    V_WB_B: Any
+
+
+@dataclass(frozen=True, eq=False, init=False)
 class Waypoints:
-    """The absolute targets of n rows; a part the policy does not command is None."""
+    """The absolute targets of n rows, for every part that the policy commands."""
 
-    q: Float[np.ndarray, "n N"] | None = None
-    p_BE: Float[np.ndarray, "n 3"] | None = None
-    quat_BE: Float[np.ndarray, "n 4"] | None = None
-    gripper: Float[np.ndarray, " n"] | None = None
-    x_WB: Float[np.ndarray, "n 3"] | None = None
-    V_WB_B: Float[np.ndarray, "n 3"] | None = None
-    numbers: Float[np.ndarray, "n K"] | None = None
-    """Places on a path between rows."""
-    held_numbers: Float[np.ndarray, "n K"] | None = None
-    """Each until the next row is due."""
+    rows_of: Mapping[Quantity, np.ndarray]
+
+    def __init__(
+        self,
+        rows_of: Mapping[Quantity, np.ndarray] | None = None,
+        **of_default_parts: Unpack[_OfDefaultParts],
+    ) -> None:
+        """of_default_parts: `q`, `p_BE`, `quat_BE` of "arm", `gripper` (widths), `x_WB`, `V_WB_B`."""
+        mine = {} if rows_of is None else dict(rows_of)
+        for name, values in of_default_parts.items():
+            quantity = _DEFAULT_QUANTITIES[name]
+            if values is None:
+                mine.pop(quantity, None)
+            else:
+                mine[quantity] = values
+        self.__dict__["rows_of"] = MappingProxyType(mine)
+
+    @property
+    def q(self) -> Float[np.ndarray, "n N"] | None:
+        return self.rows_of.get((ARM, "q"))
+
+    @property
+    def p_BE(self) -> Float[np.ndarray, "n 3"] | None:
+        return self.rows_of.get((ARM, "p_BE"))
+
+    @property
+    def quat_BE(self) -> Float[np.ndarray, "n 4"] | None:
+        return self.rows_of.get((ARM, "quat_BE"))
+
+    @property
+    def gripper(self) -> Float[np.ndarray, " n"] | None:
+        return self.rows_of.get((GRIPPER, "width"))
+
+    @property
+    def x_WB(self) -> Float[np.ndarray, "n 3"] | None:
+        return self.rows_of.get((BASE, "x_WB"))
+
+    @property
+    def V_WB_B(self) -> Float[np.ndarray, "n 3"] | None:
+        return self.rows_of.get((BASE, "V_WB_B"))
 
     @property
     def num_rows(self) -> int:
-        for part in (
-            self.q,
-            self.p_BE,
-            self.gripper,
-            self.x_WB,
-            self.V_WB_B,
-            self.numbers,
-            self.held_numbers,
-        ):
-            if part is not None:
-                return part.shape[0]
+        for values in self.rows_of.values():
+            return len(values)
         return 0
 
     def head(self, num_rows: int) -> "Waypoints":
         """The first `num_rows` rows."""
         if num_rows >= self.num_rows:
             return self
-        parts = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(self, **{name: value[:num_rows] for name, value in parts.items()})
+        return Waypoints({what: values[:num_rows] for what, values in self.rows_of.items()})
 
     def row(self, i: int) -> Command:
         """Row i as a command."""
-        arm: ArmCommand | None = None
-        if self.q is not None:
-            arm = JointCommand(q=self.q[i])
-        elif self.p_BE is not None and self.quat_BE is not None:
-            arm = PoseCommand(p_BE=self.p_BE[i], quat_BE=self.quat_BE[i])
-        base: BaseCommand | None = None
-        if self.x_WB is not None:
-            base = BasePoseCommand(x_WB=self.x_WB[i])
-        elif self.V_WB_B is not None:
-            base = BaseTwistCommand(V_WB_B=self.V_WB_B[i])
-        gripper = None if self.gripper is None else GripperCommand(width=float(self.gripper[i]))
-        numbers = None
-        if self.numbers is not None:
-            numbers = NumbersCommand(values=self.numbers[i], is_held=False)
-        elif self.held_numbers is not None:
-            numbers = NumbersCommand(values=self.held_numbers[i])
-        return Command(arm=arm, gripper=gripper, base=base, numbers=numbers)
+        return command_of({what: values[i] for what, values in self.rows_of.items()})
 
     @classmethod
     def from_chunk(cls, chunk: ActionChunk) -> "Waypoints":
         """Absolute targets of a chunk; ValueError if its anchor lacks what relative rows count from."""
-        out: dict[str, np.ndarray] = {}
-        in_world: np.ndarray | None = None
+        out: dict[Quantity, np.ndarray] = {}
+        in_world: list[tuple[WorldEndEffectorPose, np.ndarray]] = []
         for f, columns in chunk.spec.columns():
             rows = chunk.rows[:, columns]
-            match f:
-                case JointPosition():
-                    out["q"] = _resolve_vectors(rows, f.reference, chunk.anchor.q)
-                case EndEffectorPose():
-                    out["p_BE"], out["quat_BE"] = _resolve_poses(rows, f.reference, chunk.anchor)
-                case WorldEndEffectorPose():
-                    in_world = rows
-                case GripperWidth():
-                    out["gripper"] = rows[:, 0]
-                case BasePose():
-                    out["x_WB"] = _resolve_planar(rows, f.reference, chunk.anchor)
-                case BaseTwist():
-                    out["V_WB_B"] = rows
-                case Numbers(is_held=is_held):
-                    out["held_numbers" if is_held else "numbers"] = rows
-        if in_world is not None:
-            p_WB, R_WB = _bases(out.get("x_WB"), chunk.anchor, len(in_world))
+            if isinstance(f, WorldEndEffectorPose):
+                in_world.append((f, rows))
+            else:
+                out |= {(f.part, name): values for name, values in _resolved(f, rows, chunk).items()}
+        for f, rows in in_world:
+            p_WB, R_WB = _bases(out.get((f.base, "x_WB")), chunk.anchor, f.base, len(rows))
             R_BW = R_WB.transpose(0, 2, 1)
-            out["p_BE"] = _turned(R_BW, in_world[:, :3] - p_WB)
-            out["quat_BE"] = quaternions_from_rotations(R_BW @ rotation_from_6d(in_world[:, 3:]))
-        return cls(**out)
+            out[f.part, "p_BE"] = _turned(R_BW, rows[:, :3] - p_WB)
+            out[f.part, "quat_BE"] = quaternions_from_rotations(R_BW @ rotation_from_6d(rows[:, 3:]))
+        return cls(out)
 
     def encode(self, spec: ActionSpec, anchor: RobotState) -> Float[np.ndarray, "n D"]:
         """The rows that `from_chunk` would turn into these targets, given the same anchor.
 
         An absolute yaw is told at most half a turn from the anchor's, so that rows do not jump in mid-chunk.
         """
-        parts = []
-        for f, _ in spec.columns():
-            match f:
-                case JointPosition():
-                    parts.append(_encode_vectors(_need(self.q, "q"), f.reference, anchor.q))
-                case EndEffectorPose():
-                    parts += _encode_poses(*self._hands(), f.reference, anchor)
-                case WorldEndEffectorPose():
-                    p_WB, R_WB = _bases(self.x_WB, anchor, self.num_rows)
-                    p_BE, R_BE = self._hands()
-                    parts += [p_WB + _turned(R_WB, p_BE), rotation_to_6d(R_WB @ R_BE)]
-                case GripperWidth():
-                    parts.append(_need(self.gripper, "gripper")[:, None])
-                case BasePose():
-                    parts.append(_encode_planar(_need(self.x_WB, "x_WB"), f.reference, anchor))
-                case BaseTwist():
-                    parts.append(_need(self.V_WB_B, "V_WB_B"))
-                case Numbers(is_held=is_held):
-                    parts.append(_need(self.held_numbers if is_held else self.numbers, "numbers"))
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(
+            [columns for f in spec.fields for columns in self._columns(f, spec, anchor)], axis=1
+        )
 
-    def _hands(self) -> tuple[np.ndarray, np.ndarray]:
+    def _columns(self, f: ActionField, spec: ActionSpec, anchor: RobotState) -> list[np.ndarray]:
+        """Those of a field."""
+        match f:
+            case JointPosition():
+                q = self._need(f.part, "q")
+                return [_encode_vectors(q, f.reference, _joints(f, anchor))]
+            case JointVelocity(is_integrated=True):
+                moved = _encode_vectors(self._need(f.part, "q"), Reference.DELTA, _joints(f, anchor))
+                return [moved / spec.dt_s]
+            case JointVelocity():
+                return [self._need(f.part, "dq")]
+            case EndEffectorPose():
+                return _encode_poses(*self._hands(f.part), f.reference, anchor, f.part)
+            case WorldEndEffectorPose():
+                x_WB = self.rows_of.get((f.base, "x_WB"))
+                p_WB, R_WB = _bases(x_WB, anchor, f.base, self.num_rows)
+                p_BE, R_BE = self._hands(f.part)
+                return [p_WB + _turned(R_WB, p_BE), rotation_to_6d(R_WB @ R_BE)]
+            case GripperWidth():
+                return [self._need(f.part, "width")[:, None]]
+            case GripperFraction():
+                return [f.share(self._need(f.part, "width"))[:, None]]
+            case BasePose():
+                return [_encode_planar(self._need(f.part, "x_WB"), f.reference, anchor, f.part)]
+            case BaseTwist():
+                return [self._need(f.part, "V_WB_B")]
+            case Numbers():
+                return [self._need(f.part, "held" if f.is_held else "numbers")]
+
+    def _hands(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, 3) and rotations (n, 3, 3)."""
-        return _need(self.p_BE, "p_BE"), rotations_from_quaternions(_need(self.quat_BE, "quat_BE"))
+        return self._need(part, "p_BE"), rotations_from_quaternions(self._need(part, "quat_BE"))
+
+    def _need(self, part: str, name: str) -> np.ndarray:
+        values = self.rows_of.get((part, name))
+        if values is None:
+            raise ValueError(f"the plan has no {name} of {part!r}, which the action spec asks for")
+        return values
 
     @classmethod
     def from_commands(cls, commands: list[Command]) -> "Waypoints":
-        """Rows made of commands, all of one kind."""
-        out: dict[str, list] = {}
+        """Rows made of commands, all of one kind for each part."""
+        out: dict[Quantity, list] = {}
         for command in commands:
-            match command.arm:
-                case JointCommand(q=q):
-                    out.setdefault("q", []).append(q)
-                case PoseCommand(p_BE=p, quat_BE=quat):
-                    out.setdefault("p_BE", []).append(p)
-                    out.setdefault("quat_BE", []).append(quat)
-            match command.base:
-                case BasePoseCommand(x_WB=x):
-                    out.setdefault("x_WB", []).append(x)
-                case BaseTwistCommand(V_WB_B=twist):
-                    out.setdefault("V_WB_B", []).append(twist)
-            if command.numbers is not None:
-                name = "held_numbers" if command.numbers.is_held else "numbers"
-                out.setdefault(name, []).append(command.numbers.values)
-            if command.gripper is not None:
-                out.setdefault("gripper", []).append(command.gripper.width)
-        return cls(**{name: np.array(values) for name, values in out.items()})
+            for part, setpoint in command.parts.items():
+                for name, value in _quantities(setpoint):
+                    out.setdefault((part, name), []).append(value)
+        return cls({what: np.array(values) for what, values in out.items()})
 
 
-def _need(part: np.ndarray | None, name: str) -> np.ndarray:
-    if part is None:
-        raise ValueError(f"the plan has no {name}, which the action spec asks for")
-    return part
+_DEFAULT_QUANTITIES: dict[str, Quantity] = {
+    "q": (ARM, "q"),
+    "p_BE": (ARM, "p_BE"),
+    "quat_BE": (ARM, "quat_BE"),
+    "gripper": (GRIPPER, "width"),
+    "x_WB": (BASE, "x_WB"),
+    "V_WB_B": (BASE, "V_WB_B"),
+}
+
+
+def command_of(at: Mapping[Quantity, Any]) -> Command:
+    """The command that one row of every quantity makes."""
+    out: dict[str, PartCommand] = {}
+    for (part, name), value in at.items():
+        match name:
+            case "q":
+                out[part] = JointCommand(q=value)
+            case "width":
+                out[part] = GripperCommand(width=float(value))
+            case "p_BE":
+                out[part] = PoseCommand(p_BE=value, quat_BE=at[part, "quat_BE"])
+            case "x_WB":
+                out[part] = BasePoseCommand(x_WB=value)
+            case "V_WB_B":
+                out[part] = BaseTwistCommand(V_WB_B=value)
+            case "dq":
+                out[part] = JointVelocityCommand(dq=value)
+            case "held" | "numbers":
+                out[part] = NumbersCommand(values=value, is_held=name == "held")
+    return Command(out)
+
+
+def _quantities(setpoint: PartCommand) -> list[tuple[str, Any]]:
+    """What a part is told, by name."""
+    match setpoint:
+        case JointCommand(q=q):
+            return [("q", q)]
+        case GripperCommand(width=width):
+            return [("width", width)]
+        case PoseCommand(p_BE=p, quat_BE=quat):
+            return [("p_BE", p), ("quat_BE", quat)]
+        case BasePoseCommand(x_WB=x):
+            return [("x_WB", x)]
+        case BaseTwistCommand(V_WB_B=twist):
+            return [("V_WB_B", twist)]
+        case JointVelocityCommand(dq=dq):
+            return [("dq", dq)]
+        case NumbersCommand(values=values, is_held=is_held):
+            return [("held" if is_held else "numbers", values)]
+
+
+def _resolved(f: ActionField, rows: np.ndarray, chunk: ActionChunk) -> dict[str, np.ndarray]:
+    """The targets of one field, by name."""
+    anchor = chunk.anchor
+    match f:
+        case JointPosition():
+            return {"q": _resolve_vectors(rows, f.reference, _joints(f, anchor))}
+        case JointVelocity(is_integrated=True):
+            return {"q": _resolve_vectors(rows * chunk.spec.dt_s, Reference.DELTA, _joints(f, anchor))}
+        case JointVelocity():
+            return {"dq": rows}
+        case EndEffectorPose():
+            p_BE, quat_BE = _resolve_poses(rows, f.reference, anchor, f.part)
+            return {"p_BE": p_BE, "quat_BE": quat_BE}
+        case GripperWidth():
+            return {"width": rows[:, 0]}
+        case GripperFraction():
+            return {"width": f.width(rows[:, 0])}
+        case BasePose():
+            return {"x_WB": _resolve_planar(rows, f.reference, anchor, f.part)}
+        case BaseTwist():
+            return {"V_WB_B": rows}
+        case Numbers():
+            return {"held" if f.is_held else "numbers": rows}
+        case WorldEndEffectorPose():
+            raise TypeError("a hand in the world depends on the base")
+
+
+def _joints(f: JointPosition | JointVelocity, anchor: RobotState) -> np.ndarray:
+    """Where joints are measured; none, if that does not matter."""
+    if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
+        return _NO_NUMBERS
+    return anchor.arm(f.part).q
+
+
+_NO_NUMBERS = np.zeros(0)
 
 
 def _resolve_vectors(rows: np.ndarray, reference: Reference, origin: np.ndarray) -> np.ndarray:
@@ -209,31 +317,34 @@ def _encode_vectors(targets: np.ndarray, reference: Reference, origin: np.ndarra
     return np.diff(targets, axis=0, prepend=origin[None])
 
 
-def _anchor_hand(anchor: RobotState) -> pin.SE3:
-    if anchor.X_BE is None:
+def _anchor_hand(anchor: RobotState, part: str) -> pin.SE3:
+    X_BE = anchor.hand(part)
+    if X_BE is None:
         raise ValueError("hand rows relative to the observation need X_BE in the robot state")
-    return anchor.X_BE
+    return X_BE
 
 
 def _resolve_poses(
-    rows: np.ndarray, reference: Reference, anchor: RobotState
+    rows: np.ndarray, reference: Reference, anchor: RobotState, part: str
 ) -> tuple[np.ndarray, np.ndarray]:
     p, R = rows[:, :3], rotation_from_6d(rows[:, 3:])
     if reference is Reference.RELATIVE:
-        origin = _anchor_hand(anchor)
+        origin = _anchor_hand(anchor, part)
         p, R = origin.translation + p @ origin.rotation.T, origin.rotation @ R
     elif reference is Reference.DELTA:
-        origin, p = _anchor_hand(anchor), p.copy()
+        origin, p = _anchor_hand(anchor, part), p.copy()
         p_BE, R_BE = origin.translation, origin.rotation
         for i in range(len(rows)):
             p[i], R[i] = p_BE, R_BE = p_BE + R_BE @ p[i], R_BE @ R[i]
     return p, quaternions_from_rotations(R)
 
 
-def _encode_poses(p: np.ndarray, R: np.ndarray, reference: Reference, anchor: RobotState) -> list[np.ndarray]:
+def _encode_poses(
+    p: np.ndarray, R: np.ndarray, reference: Reference, anchor: RobotState, part: str
+) -> list[np.ndarray]:
     """Columns of positions and of rotations."""
     if reference is not Reference.ABSOLUTE:
-        origin = _anchor_hand(anchor)
+        origin = _anchor_hand(anchor, part)
         p_0, R_0 = origin.translation, origin.rotation
         if reference is Reference.DELTA:
             p_0, R_0 = np.vstack([p_0, p[:-1]]), np.concatenate([R_0[None], R[:-1]])
@@ -247,24 +358,27 @@ def _turned(rotations: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return (rotations @ vectors[:, :, None])[:, :, 0]
 
 
-def _bases(x_WB: np.ndarray | None, anchor: RobotState, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _bases(
+    x_WB: np.ndarray | None, anchor: RobotState, part: str, num_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Position and rotation of the base when a row is due: of the row itself, or at the observation."""
     if x_WB is None:
-        x_WB = np.tile(_anchor_base(anchor), (num_rows, 1))
+        x_WB = np.tile(_anchor_base(anchor, part), (num_rows, 1))
     p_WB = np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
     return p_WB, turns_about_vertical(x_WB[:, 2])
 
 
-def _anchor_base(anchor: RobotState) -> np.ndarray:
-    if anchor.x_WB is None:
+def _anchor_base(anchor: RobotState, part: str) -> np.ndarray:
+    x_WB = anchor.base(part).x_WB
+    if x_WB is None:
         raise ValueError("base rows relative to the observation, and hands in the world, need x_WB")
-    return anchor.x_WB
+    return x_WB
 
 
-def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState) -> np.ndarray:
+def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState, part: str) -> np.ndarray:
     if reference is Reference.ABSOLUTE:
         return rows
-    origin = _anchor_base(anchor)
+    origin = _anchor_base(anchor, part)
     if reference is Reference.RELATIVE:
         return compose_planar(origin, rows)
     out = []
@@ -274,11 +388,12 @@ def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState) 
     return np.array(out)
 
 
-def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState) -> np.ndarray:
+def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState, part: str) -> np.ndarray:
     if reference is Reference.ABSOLUTE:
-        near = 0.0 if anchor.x_WB is None else anchor.x_WB[2]
+        x_WB = anchor.base(part).x_WB
+        near = 0.0 if x_WB is None else x_WB[2]
         return np.column_stack([targets[:, :2], near + wrap_angle(targets[:, 2] - near)])
-    inverse = inverse_planar(_anchor_base(anchor))
+    inverse = inverse_planar(_anchor_base(anchor, part))
     if reference is Reference.RELATIVE:
         return compose_planar(inverse, targets)
     out = []

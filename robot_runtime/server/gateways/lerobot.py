@@ -3,7 +3,7 @@
     client                          gateway
       Ready                     ─►
       SendPolicyInstructions    ─►  what its robot's state and cameras are called
-      SendObservations          ─►  the newest one is kept, as ours
+      SendObservations          ─►  the newest one is kept, as ours, and what a policy looks back on
       GetActions                ─►  request ─► server, batched with everybody else's
                                 ◄─  timed actions, or a status that says what is wrong
 
@@ -29,6 +29,7 @@ import grpc
 import numpy as np
 
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.values.action import GripperWidth, JointPosition
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
@@ -99,6 +100,8 @@ class _Robot:
     num_actions: int | None = None
     newest: tuple[float, int, Observation] | None = None
     """When it was made, in the time of the client [s], and the number of its step."""
+    history: ObservationHistory | None = None
+    """What came before, for a policy that looks back: a client sends one observation at a time."""
     came: Condition = field(default_factory=Condition)
     sending: _Turn = field(default_factory=_Turn)
     waiting: _Turn = field(default_factory=_Turn)
@@ -221,6 +224,8 @@ class LeRobotGateway:
         if robot is not None:
             with robot.came:
                 robot.newest, robot.is_shared = None, _is_held(robot.waiting)
+                if robot.history is not None:
+                    robot.history.forget()
                 robot.came.notify_all()
         return b""
 
@@ -253,6 +258,8 @@ class LeRobotGateway:
         self._look_at_rate(robot, seen)
         with robot.came:
             robot.newest = seen.timestamp, seen.timestep, observation
+            if robot.history is not None and robot.history.is_due(observation.t_obs_ns):
+                robot.history.note(observation)
             robot.came.notify()
         return b""
 
@@ -304,6 +311,8 @@ class LeRobotGateway:
                 robot.heard_s = -math.inf
                 return None
             newest, robot.newest = robot.newest, None
+            if newest is not None and robot.history is not None:
+                newest = (*newest[:2], robot.history.asked(newest[2]))
         robot.heard_s = monotonic()
         return newest
 
@@ -350,7 +359,7 @@ class LeRobotGateway:
                 f"policy {policy.info.name!r} needs the cameras {missing}; the robot has {listed(cameras)}"
             )
         robot.names, robot.policy, robot.columns = names, policy, columns
-        robot.rate = RowRate(policy.info.action_spec.dt_s)
+        robot.rate, robot.history = RowRate(policy.info.action_spec.dt_s), ObservationHistory.of(policy.info)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -12,8 +13,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from echo import ECHO, echo_server
+from echo import ECHO, SCHEMA, SPEC, EchoPolicy, echo_server
 
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.transport.address import OpenAddressError
 
@@ -32,7 +35,7 @@ from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
     read_seen,
     written_actions,
 )
-from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
+from robot_runtime.server.gateways.policy_session import MAX_ASKING, Served  # noqa: E402
 
 NAMES = KeyMap(
     convention="si",
@@ -341,3 +344,35 @@ def test_beyond_this_machine_it_needs_tls_and_a_wrong_address_says_so(tmp_path):
             names=NAMES,
             tls=(tmp_path / "cert.pem", tmp_path / "key.pem"),
         )
+
+
+class LookingBack(EchoPolicy):
+    """Rows of joint 1 in the three observations that it looks at."""
+
+    info = PolicyInfo(
+        name="looking back", action_spec=SPEC, schema=SCHEMA, n_obs_steps=3, obs_spacing_ns=NS_PER_S // 5
+    )
+
+    def infer(self, request) -> Iterator[np.ndarray]:
+        seen = [frame.state.q[0] for frame in request.observation.frames(3)]
+        yield np.tile([seen[0], seen[1], seen[2]], (SPEC.horizon, 1))
+
+
+def test_what_a_client_has_shown_before_is_kept_for_a_policy_that_looks_back():
+    served = {"looking back": Served(LookingBack.info)}
+    with (
+        echo_server(policy=LookingBack()) as server,
+        LeRobotGateway(served, server=server, address="127.0.0.1:0", names=NAMES) as gateway,
+        grpc.insecure_channel(gateway.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+        instruct(stub)
+        observe(stub, RAW | {"one.pos": 0.1})
+        np.testing.assert_allclose(actions(stub)[0], [0.1, 0.1, 0.1], rtol=1e-6)  # there is no other
+        for joint in (0.2, 0.3):
+            time.sleep(0.2)
+            observe(stub, RAW | {"one.pos": joint})
+        np.testing.assert_allclose(actions(stub)[0], [0.1, 0.2, 0.3], rtol=1e-6)
+        stub.Ready(services_pb2.Empty())  # another run
+        observe(stub, RAW | {"one.pos": 0.4})
+        np.testing.assert_allclose(actions(stub)[0], [0.4, 0.4, 0.4], rtol=1e-6)

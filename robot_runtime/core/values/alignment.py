@@ -1,0 +1,91 @@
+"""One robot's order of columns and a policy's, matched by name: `Alignment`, used once, where the two meet.
+
+    robot     left_arm.shoulder   left_arm.elbow   left_arm.wrist   left_gripper.width
+                      |  \\________________|________________|________________
+    policy    left_gripper.width     left_arm.wrist   left_arm.elbow   left_arm.shoulder
+
+Behind it everything is in the robot's order: the policy's action spec, its rows, their statistics; and what
+the policy is shown is in its own. Where both agree, everything passes as it is.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from msgspec import structs
+
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.fields import ActionField, JointPosition, JointVelocity, Numbers
+from robot_runtime.core.values.row_statistics import RowStatistics
+from robot_runtime.core.values.schema import ArmSchema, Schema
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.state import ArmState, Observation, PartState
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Alignment:
+    """How a robot's columns become a policy's and back; built at the handshake, by `between`."""
+
+    spec: ActionSpec
+    """The policy's, joints in the robot's order."""
+    rows: tuple[int, ...] | None
+    """For every column of `spec`, where it is in the policy's rows; None: at the same place."""
+    joints: dict[str, tuple[int, ...]]
+    """For every joint that the policy is shown, where it is in the robot's state; of parts that differ."""
+
+    @classmethod
+    def between(cls, *, robot: Schema, policy: Schema, action_spec: ActionSpec) -> "Alignment":
+        """For two sides without `mismatches`."""
+        theirs = {f.part: f for f in robot.action_fields}
+        fields = tuple(_in_order_of(theirs.get(f.part), f) for f in action_spec.fields)
+        spec = replace(action_spec, fields=fields)
+        rows = tuple(action_spec.names.index(name) for name in spec.names)
+        joints = {}
+        for name, arm in policy.arms.items():
+            ours = robot.parts.get(name)
+            if isinstance(ours, ArmSchema) and ours.names != arm.names:
+                joints[name] = tuple(ours.names.index(joint) for joint in arm.names)
+        return cls(spec=spec, rows=None if rows == tuple(range(spec.dim)) else rows, joints=joints)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether both sides agree on every order."""
+        return self.rows is None and not self.joints
+
+    def shown(self, observation: Observation) -> Observation:
+        """The observation as the policy knows it."""
+        if not self.joints:
+            return observation
+        parts: dict[str, PartState] = {}
+        for name, order in self.joints.items():
+            arm = observation.state.arm(name)
+            take = list(order)
+            parts[name] = ArmState(q=arm.q[take], dq=arm.dq[take], X_BE=arm.X_BE, t_ns=arm.t_ns)
+        return structs.replace(observation, state=observation.state.with_parts(parts))
+
+    def ours(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+        """A policy's rows in the robot's order."""
+        return rows if self.rows is None else rows[:, list(self.rows)]
+
+    def theirs(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+        """Inverse of `ours`."""
+        if self.rows is None:
+            return rows
+        out = np.empty_like(rows)
+        out[:, list(self.rows)] = rows
+        return out
+
+    def statistics(self, statistics: RowStatistics | None) -> RowStatistics | None:
+        """Of a policy's rows, in the robot's order."""
+        if statistics is None or self.rows is None:
+            return statistics
+        return replace(statistics, mean=self.ours(statistics.mean), std=self.ours(statistics.std))
+
+
+def _in_order_of(robot: ActionField | None, policy: ActionField) -> ActionField:
+    """The policy's field with its columns where the robot has them."""
+    if isinstance(policy, Numbers) and isinstance(robot, Numbers):
+        rest = tuple(policy.at_rest[policy.names.index(name)] for name in robot.names)
+        return replace(policy, names=robot.names, at_rest=rest)
+    if isinstance(policy, JointPosition | JointVelocity) and isinstance(robot, JointPosition | JointVelocity):
+        return replace(policy, names=robot.names)
+    return policy
