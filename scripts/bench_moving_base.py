@@ -70,8 +70,7 @@ class BenchMovingBase:
 def hand_errors(world: World, seed: int, seconds: float) -> np.ndarray:
     """(ticks, 3), as the module's docstring tells them apart [m]."""
     world.reset(seed)
-    clock, body = SimClock(), sim_whole_body(world)
-    assert body is not None
+    clock, body = SimClock(), sim_whole_body(world)["arm"]
     base, arm = SimBase(world, clock, errors=OdometryErrors()), SimArm(world, clock)
     X_BE, planned, true_start = world.kinematics.forward(world.q), base.read().x_WB, world.x_WB
     assert planned is not None

@@ -16,9 +16,9 @@ from itertools import accumulate, pairwise
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.values.row_statistics import p_WE, world_base
+from robot_runtime.core.values.row_statistics import measured_hand, p_WE, world_base
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation, RobotState, readonly
+from robot_runtime.core.values.state import ARM, ArmState, GripperState, Observation, RobotState, readonly
 from robot_runtime.core.values.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
@@ -48,7 +48,8 @@ class FeatureConfig:
 def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig
 ) -> Float[np.ndarray, " F"]:
-    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene.
+    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene. With
+    several arms each of these is there for every arm, in the order of the schema.
 
     Where a mobile base is in the world is left out, for its rows count from there, unless it is asked for:
     then x, y, cos yaw, sin yaw and the hand's position there come after the twist. Points seen from the hand
@@ -57,46 +58,59 @@ def state_features(
     ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
     """
     state, environment = observation.state, observation.environment_state
-    if state.q.shape != (schema.num_joints,):
-        raise ValueError(f"the policy needs {schema.num_joints} joints, the state has {state.q.size}")
     if environment.shape != (schema.environment_state_dim,):
         raise ValueError(
             f"the policy needs an environment state of {schema.environment_state_dim} numbers, "
             f"the observation has {environment.size}"
         )
-    parts = [state.q]
-    if schema.has_gripper:
-        if state.gripper_width is None:
-            raise ValueError("the policy needs gripper_width, the state has none")
-        parts.append(np.array([state.gripper_width]))
+    arms = _arms(state, schema)
+    parts = [arm.q for arm in arms.values()]
+    for name in schema.grippers:
+        if not isinstance(state.parts.get(name), GripperState):
+            raise ValueError(f"the policy needs {name}_width, the state has none")
+        parts.append(np.array([state.gripper(name).width]))
+    hands = [name for name, arm in schema.arms.items() if arm.has_hand]
     if config.use_hand_pose:
-        if state.X_BE is None:
-            raise ValueError("the policy needs the hand pose X_BE, the state has none")
-        parts += [state.X_BE.translation, rotation_to_6d(state.X_BE.rotation)]
+        for name in hands:
+            X_BE = measured_hand(state, name)
+            parts += [X_BE.translation, rotation_to_6d(X_BE.rotation)]
     if config.use_joint_velocity:
-        parts.append(state.dq)
+        parts += [arm.dq for arm in arms.values()]
     if schema.has_base:
         if state.V_WB_B is None:
             raise ValueError("the policy needs the base's twist V_WB_B, the state has none")
         parts.append(state.V_WB_B)
         if config.use_world_pose:
             parts.append(_world_pose(state))
-    features = np.concatenate([*parts, *points_from_hand(state, environment, config.points), environment])
+    for name in hands:
+        parts += points_from_hand(state, environment, config.points, arm=name)
+    features = np.concatenate([*parts, environment])
     if not np.isfinite(features).all():
         raise ValueError("the observation holds NaN or infinite numbers")
     return features
 
 
+def _arms(state: RobotState, schema: Schema) -> dict[str, ArmState]:
+    """The measured joints of each arm of the schema. ValueError: one is missing, or has others."""
+    out = {}
+    for name, arm in schema.arms.items():
+        has = state.parts.get(name)
+        q = has.q if isinstance(has, ArmState) else np.zeros(0)
+        if not isinstance(has, ArmState) or q.shape != (arm.num_joints,):
+            of = "" if name == ARM else f" of {name}"
+            raise ValueError(f"the policy needs {arm.num_joints} joints{of}, the state has {q.size}")
+        out[name] = has
+    return out
+
+
 def points_from_hand(
-    state: RobotState, environment: Float[np.ndarray, " K"], points: tuple[int, ...]
+    state: RobotState, environment: Float[np.ndarray, " K"], points: tuple[int, ...], *, arm: str = ARM
 ) -> list[Float[np.ndarray, "3"]]:
-    """Points as the hand sees them, axes of B, saturating at `NEAR` [m]."""
+    """Points as the hand of an arm sees them, axes of B, saturating at `NEAR` [m]."""
     in_space = points_in_space(points)
     if not in_space:
         return []
-    if state.X_BE is None:
-        raise ValueError("the policy needs the hand pose X_BE, the state has none")
-    p_BE = state.X_BE.translation
+    p_BE = measured_hand(state, arm).translation
     return [NEAR * np.tanh((environment[point] - p_BE) / NEAR) for point in in_space]
 
 

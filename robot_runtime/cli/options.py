@@ -158,12 +158,17 @@ Several = Annotated[
 Some = Annotated[tuple[T, ...], Filled()]
 """One or more."""
 
-TaskName = Literal["track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe"]
-"""The first four are for the arm on a table, the others for the mobile robot."""
+TaskName = Literal[
+    "track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe", "handover"
+]
+"""The first four are for the arm on a table, the next four for the mobile robot, the last for two arms."""
 _TASKS = get_args(TaskName)
 Task = Annotated[
     str,
-    arg(help=f"What the robot does. On a table: {', '.join(_TASKS[:4])}. Mobile: {', '.join(_TASKS[4:])}."),
+    arg(
+        help=f"What the robot does. On a table: {', '.join(_TASKS[:4])}. Mobile: {', '.join(_TASKS[4:8])}. "
+        f"Two arms: {', '.join(_TASKS[8:])}."
+    ),
 ]
 MethodName = Annotated[
     str,
@@ -172,7 +177,7 @@ MethodName = Annotated[
         f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
     ),
 ]
-SHIPPED_POLICIES = ("hold", "sine", *_TASKS, *(f"{task}-seeing" for task in _TASKS[4:]))
+SHIPPED_POLICIES = ("hold", "sine", *_TASKS[:8], *(f"{task}-seeing" for task in _TASKS[4:8]))
 """What `policies.load` knows by name, without loading it for a page of help."""
 SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
 

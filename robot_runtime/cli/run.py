@@ -59,7 +59,8 @@ class Run:
     HOST:PORT/NAME."""
     task: Maybe[str] = None
     """What to do: in words, with --robot. The simulated robot's tasks have names: track, pick_place, strike,
-    conveyor on a table, clear, drawer, fetch, wipe for the mobile one; track if not given."""
+    conveyor on a table, clear, drawer, fetch, wipe for the mobile one, handover for two arms; track if not
+    given."""
     keys: Maybe[InputFolder] = None
     """This robot's folder of `robot-runtime keys`, for a server that asks for keys."""
     method: MethodName = DEFAULT

@@ -152,7 +152,9 @@ class Train:
 
     @property
     def _recipe_name(self) -> RecipeName:
-        return self.recipe or ("prefix" if self.is_mobile else "mixed-schedule")
+        from sim.tasks import TABLE_TASKS
+
+        return self.recipe or ("mixed-schedule" if self.task[0] in TABLE_TASKS else "prefix")
 
     def _recipe(self) -> "Recipe":
         """The recipe with its options; InvalidValueError if they do not go together."""
@@ -201,7 +203,8 @@ class Train:
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
         from policies.flow.train import TrainConfig, fine_tuning, train
-        from sim.tasks import hand_pose_of
+        from robot_runtime.core.values.state import ARM
+        from sim.tasks import hand_poses_of
 
         init = None if self.init is None else load(self.init)
         given = self._given("steps", "batch_size", "learning_rate")
@@ -234,7 +237,7 @@ class Train:
             action_spec=told.spec,
             folder=self.output,
             init=init if told.init is None else told.init,
-            hand_pose=hand_pose_of(self.task[0]),
+            hand_pose=hand_poses_of(self.task[0]).get(ARM),
             execution_horizon=self.execution_horizon,
             notes={"tasks": ", ".join(self.task), **told.notes},
             on_step=on_step,

@@ -30,6 +30,7 @@ EPISODES = MappingProxyType(
         "drawer": 250,
         "fetch": 250,
         "wipe": 250,
+        "handover": 400,
     }
 )
 """Demonstrated episodes that a policy of each task is trained on."""

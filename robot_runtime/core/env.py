@@ -52,10 +52,11 @@ class EnvInfo:
     """What it may be told; nothing passes them."""
     task: str = ""
     """The task in words, as policies hear it."""
-    hand_pose: HandPose | None = None
-    """Forward kinematics of a robot that has a hand, for methods that roll a plan of joints forward."""
-    whole_body: WholeBody | None = None
-    """What resolves hand poses against the measured base, for a robot that takes them so."""
+    hand_pose: HandPose | Mapping[str, HandPose] | None = None
+    """Forward kinematics of a robot that has a hand, or of each arm by name, for methods that roll a plan of
+    joints forward."""
+    whole_body: WholeBody | Mapping[str, WholeBody] | None = None
+    """What resolves hand poses against the measured base, for a robot that takes them so, or of each arm."""
     has_any_picture_size: bool = False
     """Whether its cameras take pictures of any size that a policy looks at."""
     state_names: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 An episode on the virtual clock is a row of short segments, drawn at random: see `perturbations`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -11,7 +11,14 @@ from functools import cache, partial
 import numpy as np
 
 from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import (
+    ArmState,
+    BaseState,
+    GripperState,
+    Observation,
+    PartState,
+    RobotState,
+)
 from robot_runtime.evaluation.workers import worker_pool
 from sim.demonstrations.perturbations import (
     LEARNER_SHARE,
@@ -25,7 +32,7 @@ from sim.experts import Expert, make_expert
 from sim.experts.motion import DT_NS
 from sim.scene.task import EpisodeScore
 from sim.scene.world import World
-from sim.tasks import hand_pose_of, make_task
+from sim.tasks import hand_poses_of, make_task
 
 _AFTER_SUCCESS_ROWS = 10
 
@@ -35,11 +42,8 @@ class _Samples:
     """An episode as arrays, for the way between processes."""
 
     t_ns: np.ndarray
-    q: np.ndarray
-    dq: np.ndarray
-    gripper_width: np.ndarray
-    x_WB: np.ndarray | None
-    V_WB_B: np.ndarray | None
+    parts: dict[str, dict[str, np.ndarray]]
+    """What was measured of each part; hand poses follow from the joints."""
     environment_state: np.ndarray
     rows: np.ndarray
     num_committed: np.ndarray
@@ -60,12 +64,12 @@ def collect(
     """
     instruction = make_task(task_name).instruction
     run = partial(_collect_episode, task_name, seed)
-    hand_pose, episodes, out = hand_pose_of(task_name), range(num_episodes), []
+    hand_poses, episodes, out = hand_poses_of(task_name), range(num_episodes), []
     num_processes = min(num_workers, num_episodes)
     with nullcontext() if num_processes <= 1 else worker_pool(num_processes) as pool:
         collected = map(run, episodes) if pool is None else pool.imap(run, episodes, chunksize=4)
         for i, samples in enumerate(collected):
-            out += _demonstrations(samples, instruction, hand_pose)
+            out += _demonstrations(samples, instruction, hand_poses)
             if progress is not None:
                 progress(i + 1, num_episodes)
     return out
@@ -124,7 +128,7 @@ def disturbed_episode(
     kept, robot = list[Demonstration](), led_robot(world, cameras)
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
-        hand_z = float(world.kinematics.forward(world.q).translation[2]) - world.task.workspace_height
+        hand_z = world.lowest_hand - world.task.workspace_height
         width = world.gripper_width if world.has_base else None
         if learner is not None and rng.random() < LEARNER_SHARE:
             segment = draw_learner_segment(rng)
@@ -140,34 +144,42 @@ def disturbed_episode(
 
 def _pack(demonstrations: list[Demonstration]) -> _Samples:
     states = [d.observation.state for d in demonstrations]
-    has_base = states[0].x_WB is not None
     return _Samples(
         t_ns=np.array([state.t_ns for state in states]),
-        q=np.array([state.q for state in states]),
-        dq=np.array([state.dq for state in states]),
-        gripper_width=np.array([state.gripper_width for state in states]),
-        x_WB=np.array([state.x_WB for state in states]) if has_base else None,
-        V_WB_B=np.array([state.V_WB_B for state in states]) if has_base else None,
+        parts={name: _columns([state.parts[name] for state in states]) for name in states[0].parts},
         environment_state=np.array([d.observation.environment_state for d in demonstrations]),
         rows=np.array([d.rows for d in demonstrations]),
         num_committed=np.array([d.num_committed for d in demonstrations]),
     )
 
 
-def _demonstrations(samples: _Samples | None, instruction: str, hand_pose: HandPose) -> list[Demonstration]:
+_MEASURED = {ArmState: ("q", "dq"), GripperState: ("width",), BaseState: ("x_WB", "V_WB_B")}
+
+
+def _columns(measured: Sequence[PartState]) -> dict[str, np.ndarray]:
+    return {key: np.array([getattr(part, key) for part in measured]) for key in _MEASURED[type(measured[0])]}
+
+
+def _part(columns: Mapping[str, np.ndarray], i: int, hand_pose: HandPose | None) -> PartState:
+    """The measurement that `_columns` has put at place i."""
+    own = {key: column[i] for key, column in columns.items()}
+    if "width" in own:
+        return GripperState(width=own["width"])
+    if "q" in own:
+        assert hand_pose is not None
+        return ArmState(**own, X_BE=hand_pose(own["q"]))
+    return BaseState(**own)
+
+
+def _demonstrations(
+    samples: _Samples | None, instruction: str, hand_poses: Mapping[str, HandPose]
+) -> list[Demonstration]:
     if samples is None:
         return []
     out = []
-    for i, q in enumerate(samples.q):
-        state = RobotState(
-            t_ns=int(samples.t_ns[i]),
-            q=q,
-            dq=samples.dq[i],
-            X_BE=hand_pose(q),
-            gripper_width=float(samples.gripper_width[i]),
-            x_WB=None if samples.x_WB is None else samples.x_WB[i],
-            V_WB_B=None if samples.V_WB_B is None else samples.V_WB_B[i],
-        )
+    for i, t_ns in enumerate(samples.t_ns):
+        parts = {name: _part(columns, i, hand_poses.get(name)) for name, columns in samples.parts.items()}
+        state = RobotState(t_ns=int(t_ns), parts=parts)
         observation = Observation(
             state=state, environment_state=samples.environment_state[i], task=instruction
         )

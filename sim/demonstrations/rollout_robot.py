@@ -20,10 +20,11 @@ from robot_runtime.core.values.action import (
     Command,
     GripperCommand,
     JointCommand,
+    PartCommand,
     PoseCommand,
     command_at_state,
 )
-from robot_runtime.core.values.state import Image, Observation
+from robot_runtime.core.values.state import ARM, Image, Observation
 from robot_runtime.core.values.transforms import (
     compose_planar,
     interpolate_planar,
@@ -33,6 +34,8 @@ from robot_runtime.core.values.transforms import (
 )
 from sim.experts.mobile import MOBILE_SPEC
 from sim.experts.motion import DT_NS
+from sim.experts.two_hands import COLUMNS, TWO_HAND_SPEC
+from sim.scene.arms import FACING_MOUNTS
 from sim.scene.clock import SimClock
 from sim.scene.drivers import sim_limits, sim_robot, sim_whole_body
 from sim.scene.task import Scorer
@@ -87,6 +90,8 @@ Cameras = Callable[[World], Mapping[str, Image]]
 
 def led_robot(world: World, cameras: Cameras | None = None) -> RobotRollout:
     """The robot of a world that has just been reset; cameras: what its observations show."""
+    if len(world.arms) > 1:
+        return HandsRollout(world, cameras)
     return MobileRollout(world, cameras) if world.has_base else ArmRollout(world, cameras)
 
 
@@ -111,7 +116,7 @@ class ArmRollout:
 
     def __init__(self, world: World, cameras: Cameras | None = None) -> None:
         self.world, self._cameras = world, cameras
-        self._limiter = Limiter(sim_limits(has_base=False), period_ns=TICK_NS)
+        self._limiter = Limiter(sim_limits(world), period_ns=TICK_NS)
         self._limiter.reset(self.command(np.array([*world.q, world.gripper_width])), world.t_ns)
 
     def observe(self) -> tuple[Observation, Observation]:
@@ -156,12 +161,10 @@ class MobileRollout:
     def __init__(self, world: World, cameras: Cameras | None = None) -> None:
         self.world, self._clock, self._cameras = world, SimClock(), cameras
         self._clock.sleep_until_ns(world.t_ns)
-        whole_body = sim_whole_body(world)
-        assert whole_body is not None
-        self._robot, self._whole_body = sim_robot(world, self._clock), whole_body
+        self._robot, self._whole_body = sim_robot(world, self._clock), sim_whole_body(world)[ARM]
         self._state = self._robot.read()
         self._whole_body.reset(self._state.q, world.t_ns)
-        self._limiter = Limiter(sim_limits(has_base=True), period_ns=TICK_NS)
+        self._limiter = Limiter(sim_limits(world), period_ns=TICK_NS)
         here = self._whole_body.resolve(command_at_state(MOBILE_SPEC, self._state), self._state, world.t_ns)
         self._limiter.reset(here, world.t_ns)
 
@@ -204,6 +207,67 @@ class MobileRollout:
         now_ns = self.world.t_ns
         resolved = self._whole_body.resolve(self.command(numbers), self._state, now_ns)
         sent, _ = self._limiter.limit(resolved, now_ns)
+        self._robot.write(sent)
+        scorer.on_tick(now_ns, self.world, sent, t_obs_ns)
+        self._clock.sleep_until_ns(now_ns + TICK_NS)
+        self._state = self._robot.read()
+        return numbers
+
+
+class HandsRollout:
+    """Two arms; rows as in `TWO_HAND_SPEC`: the hands in B, and the widths of their grippers."""
+
+    def __init__(self, world: World, cameras: Cameras | None = None) -> None:
+        self.world, self._clock, self._cameras = world, SimClock(), cameras
+        self._clock.sleep_until_ns(world.t_ns)
+        self._robot, self._bodies = sim_robot(world, self._clock), sim_whole_body(world)
+        self._state = self._robot.read()
+        for name, body in self._bodies.items():
+            body.reset(self._state.arm(name).q, world.t_ns)
+        self._limiter = Limiter(sim_limits(world), period_ns=TICK_NS)
+        self._limiter.reset(self._resolved(command_at_state(TWO_HAND_SPEC, self._state)), world.t_ns)
+
+    def _resolved(self, command: Command) -> Command:
+        for body in self._bodies.values():
+            command = body.resolve(command, self._state, self.world.t_ns)
+        return command
+
+    def observe(self) -> tuple[Observation, Observation]:
+        seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
+        return seen, self.world.observe(self._state, exact=True)
+
+    def to_world(self, rows: Rows, observation: Observation) -> Rows:
+        return rows
+
+    def from_world(self, rows: Rows, observation: Observation) -> Rows:
+        return rows
+
+    def off_course(self, rows: Rows, drift: Float[np.ndarray, "3"], *, num_rows: int, first: int = 0) -> Rows:
+        """drift: of one hand in B [m]; the other's is turned about the vertical by a right angle."""
+        out, rise = rows.copy(), _rise(len(rows), num_rows=num_rows, first=first)
+        other = np.array([-drift[1], drift[0], drift[2]])
+        for columns, offset in zip(COLUMNS.values(), (drift, other), strict=True):
+            out[:, columns.start : columns.start + 3] += np.outer(rise, offset)
+        return out
+
+    def between(self, row: Numbers, next_row: Numbers, alpha: float) -> Numbers:
+        out = (1.0 - alpha) * row + alpha * next_row
+        for columns in COLUMNS.values():
+            out[columns.stop - 1] = row[columns.stop - 1]
+        return out
+
+    def command(self, numbers: Numbers) -> Command:
+        parts: dict[str, PartCommand] = {}
+        for mount in FACING_MOUNTS:
+            own = numbers[COLUMNS[mount.arm]]
+            quat_BE = quaternion_from_rotation(rotation_from_6d(own[3:9]))
+            parts[mount.arm] = PoseCommand(p_BE=own[:3], quat_BE=quat_BE)
+            parts[mount.gripper] = GripperCommand(width=float(own[9]))
+        return Command(parts)
+
+    def send(self, scorer: Scorer, numbers: Numbers, t_obs_ns: int | None) -> Numbers:
+        now_ns = self.world.t_ns
+        sent, _ = self._limiter.limit(self._resolved(self.command(numbers)), now_ns)
         self._robot.write(sent)
         scorer.on_tick(now_ns, self.world, sent, t_obs_ns)
         self._clock.sleep_until_ns(now_ns + TICK_NS)

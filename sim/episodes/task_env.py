@@ -46,8 +46,8 @@ class TaskEnv:
             schema=task.schema,
             control_period_ns=control_period_ns,
             episode_ns=round(task.episode_s * NS_PER_S),
-            limits=sim_limits(has_base=self._world.has_base),
-            hand_pose=self._world.kinematics.forward,
+            limits=sim_limits(self._world),
+            hand_pose=self._world.hand_poses,
             whole_body=sim_whole_body(self._world),
             has_any_picture_size=True,
         )

@@ -19,13 +19,15 @@ from sim.experts.clear import ClearExpert
 from sim.experts.conveyor import ConveyorExpert
 from sim.experts.drawer import DrawerExpert
 from sim.experts.fetch import FetchExpert
+from sim.experts.handover import HandoverExpert
 from sim.experts.mobile import MOBILE_SPEC
 from sim.experts.motion import DT_NS, HORIZON
 from sim.experts.pick_place import PickPlaceExpert
 from sim.experts.strike import StrikeExpert
 from sim.experts.track import TrackExpert
+from sim.experts.two_hands import TWO_HAND_SPEC
 from sim.experts.wipe import WipeExpert
-from sim.tasks import HOUSEHOLD_TASKS
+from sim.tasks import HOUSEHOLD_TASKS, TWO_ARM_TASKS
 
 ACTION_SPEC = ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=HORIZON, dt_ns=DT_NS)
 """32 rows at 20 Hz of absolute joint positions [rad] and gripper width [m]."""
@@ -49,6 +51,7 @@ EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
     "conveyor": lambda rng: ConveyorExpert(),
     "drawer": lambda rng: DrawerExpert(),
     "fetch": lambda rng: FetchExpert(),
+    "handover": lambda rng: HandoverExpert(),
     "pick_place": lambda rng: PickPlaceExpert(side=1 if rng.random() < 0.5 else -1),
     "strike": lambda rng: StrikeExpert(),
     "track": lambda rng: TrackExpert(),
@@ -57,7 +60,9 @@ EXPERTS: dict[str, Callable[[np.random.Generator], Expert]] = {
 
 
 def action_spec_of(task_name: str) -> ActionSpec:
-    """What the columns of an expert's rows mean: its robot stands on a table, or drives."""
+    """What the columns of an expert's rows mean: its robot stands on a table, drives, or has two arms."""
+    if task_name in TWO_ARM_TASKS:
+        return TWO_HAND_SPEC
     return MOBILE_SPEC if task_name in HOUSEHOLD_TASKS else ACTION_SPEC
 
 

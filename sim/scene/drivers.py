@@ -21,10 +21,10 @@ from robot_runtime.core.values.action import (
     JointVelocityCommand,
     PoseCommand,
 )
-from robot_runtime.core.values.state import Image
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image
 from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_angle
-from robot_runtime.robot.robot import Robot
-from sim.scene.kinematics import NUM_JOINTS, Q_HOME
+from robot_runtime.robot.robot import Driver, Robot
+from sim.scene.kinematics import NUM_JOINTS
 from sim.scene.mobile_base import (
     ACCELERATION_MAX,
     POSE_GAIN,
@@ -46,30 +46,32 @@ NOISE_FRAMES = 64
 
 
 class SimArm:
-    """The FR3; lives in the one thread that steps the world."""
+    """An FR3; lives in the one thread that steps the world."""
 
     num_joints = NUM_JOINTS
 
-    def __init__(self, world: World, clock: Clock) -> None:
+    def __init__(self, world: World, clock: Clock, name: str | None = None) -> None:
+        """name: of the arm, as the world has it; None: the one arm."""
         self._world, self._clock = world, clock
+        self._arm = world.arm if name is None else world.arms[name]
 
     def read(self) -> ArmState:
         """The arm now, that is at most one physics step ago."""
         now_ns = self._clock.now_ns()
         self._world.advance_to(now_ns)
-        q = self._world.q
-        return ArmState(t_ns=now_ns, q=q, dq=self._world.dq, X_BE=self._world.kinematics.forward(q))
+        q = self._arm.q
+        return ArmState(t_ns=now_ns, q=q, dq=self._arm.dq, X_BE=self._arm.kinematics.forward(q))
 
     def write(self, command: ArmCommand) -> ArmCommand:
         """Set the servos; a pose out of reach comes back as the pose that is sent instead."""
         self._world.advance_to(self._clock.now_ns())
         match command:
             case JointCommand(q=q):
-                return JointCommand(q=self._world.set_joint_target(q))
+                return JointCommand(q=self._arm.set_joint_target(q))
             case PoseCommand():
-                start = self._world.data.ctrl[:NUM_JOINTS]
-                q = self._world.set_joint_target(self._world.kinematics.solve(command.X_BE, start))
-                X_BE = self._world.kinematics.forward(q)
+                start = self._arm.joint_target
+                q = self._arm.set_joint_target(self._arm.kinematics.solve(command.X_BE, start))
+                X_BE = self._arm.kinematics.forward(q)
                 return PoseCommand(p_BE=X_BE.translation, quat_BE=quaternion_from_rotation(X_BE.rotation))
             case JointVelocityCommand():
                 raise TypeError("the simulated arm follows joint positions and hand poses, not velocities")
@@ -77,24 +79,26 @@ class SimArm:
     def stop(self) -> None:
         """Hold the position the arm has now."""
         self._world.advance_to(self._clock.now_ns())
-        self._world.set_joint_target(self._world.q)
+        self._arm.set_joint_target(self._arm.q)
 
 
 class SimGripper:
-    """The two fingers; lives in the thread of the arm."""
+    """The two fingers of an arm; lives in the thread of the arm."""
 
-    def __init__(self, world: World, clock: Clock) -> None:
+    def __init__(self, world: World, clock: Clock, name: str | None = None) -> None:
+        """name: of the arm that has it, as the world has that; None: the one arm."""
         self._world, self._clock = world, clock
+        self._arm = world.arm if name is None else world.arms[name]
 
     def read(self) -> float:
         """Distance between the fingers now [m]."""
         self._world.advance_to(self._clock.now_ns())
-        return self._world.gripper_width
+        return self._arm.gripper_width
 
     def write(self, command: GripperCommand) -> GripperCommand:
         """Close or open towards a width; returns the width the fingers will try to reach."""
         self._world.advance_to(self._clock.now_ns())
-        return GripperCommand(width=self._world.set_gripper_target(command.width))
+        return GripperCommand(width=self._arm.set_gripper_target(command.width))
 
     def stop(self) -> None:
         """Keep the setpoint: an object that is held stays held."""
@@ -178,39 +182,50 @@ def sim_robot(world: World, clock: Clock, *, cameras: Mapping[str, tuple[int, in
 
     cameras: names and sizes of those that it is to have; none if not given.
     """
-    base = SimBase(world, clock, errors=OdometryErrors()) if world.has_base else None
+    drivers: dict[str, Driver] = {}
+    for name, arm in world.arms.items():
+        drivers[name] = SimArm(world, clock, name)
+        drivers[arm.mount.gripper] = SimGripper(world, clock, name)
+    if world.has_base:
+        drivers[BASE] = SimBase(world, clock, errors=OdometryErrors())
     sizes = cameras or {}
     return Robot(
-        arm=SimArm(world, clock),
-        gripper=SimGripper(world, clock),
-        base=base,
+        drivers,
         cameras={name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()},
-        limits=sim_limits(has_base=world.has_base),
+        limits=sim_limits(world),
         actions=world.task.schema.action_fields,
-        hand_pose=world.kinematics.forward,
+        hand_pose=world.hand_poses,
         whole_body=sim_whole_body(world),
     )
 
 
-def sim_limits(*, has_base: bool) -> Limits:
-    """What a simulated robot may be told: the FR3's limits, and those of its base if it has one.
+def sim_limits(world: World) -> Limits:
+    """What a simulated robot may be told: the FR3's limits for each arm, and those of its base if it has one.
 
     The base keeps to its own speed and acceleration (`SimBase`), whatever its setpoint does. The setpoint's
     limits are far wider: plans count from the measured base, and one that was held back here and lags there
     would be led back again by every chunk.
     """
-    if not has_base:
+    if len(world.arms) > 1:
+        each = FR3_LIMITS.parts
+        arms = dict.fromkeys(world.arms, each[ARM])
+        return Limits(arms | {arm.mount.gripper: each[GRIPPER] for arm in world.arms.values()})
+    if not world.has_base:
         return FR3_LIMITS
     base = MotionLimits(speed=SETPOINT_SPEED, acceleration=SETPOINT_ACCELERATION, jerk=SETPOINT_JERK)
     return FR3_LIMITS.replace(base=base)
 
 
-def sim_whole_body(world: World) -> WholeBody | None:
-    """What resolves the hand against the measured base; None for a robot on a table."""
-    if not world.has_base:
-        return None
-    gains = WholeBodyGains(posture=np.array(Q_HOME), arm_lag_s=SERVO_LAG_S)
-    return WholeBody(kinematics=world.kinematics, limits=FR3_LIMITS, gains=gains)
+def sim_whole_body(world: World) -> dict[str, WholeBody]:
+    """What resolves each arm's hand, against the measured base if there is one; none for an arm on a table,
+    which is told its joints."""
+    if not world.has_base and len(world.arms) == 1:
+        return {}
+    out, limits = {}, sim_limits(world)
+    for name, arm in world.arms.items():
+        gains = WholeBodyGains(posture=np.array(arm.mount.posture), arm_lag_s=SERVO_LAG_S)
+        out[name] = WholeBody(kinematics=arm.kinematics, limits=limits, gains=gains, part=name)
+    return out
 
 
 class SimCamera:

@@ -50,9 +50,10 @@ class Kinematics:
     reaches it without passing a singularity.
     """
 
-    def __init__(self, *, p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
-        """p_BA: the arm mount in B [m]; zero without a mobile base."""
+    def __init__(self, *, p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0), yaw: float = 0.0) -> None:
+        """The arm mount in B: its place [m] and its turn about the vertical [rad]."""
         self._p_BA = np.array(p_BA)
+        self._R_BA = None if yaw == 0.0 else pin.utils.rotate("z", yaw)
         self._model = _arm_model()
         self._memory = self._model.createData()
         self._hand = self._model.getFrameId("hand")
@@ -67,6 +68,8 @@ class Kinematics:
 
     def _hand_in_base(self) -> pin.SE3:
         X_AE = self._memory.oMf[self._hand] * self._X_hand_E
+        if self._R_BA is not None:
+            return pin.SE3(self._R_BA @ X_AE.rotation, self._R_BA @ X_AE.translation + self._p_BA)
         X_AE.translation = X_AE.translation + self._p_BA
         return X_AE
 
@@ -77,6 +80,8 @@ class Kinematics:
         J_E = pin.getFrameJacobian(self._model, self._memory, self._hand, pin.LOCAL_WORLD_ALIGNED)
         lever = hand.rotation @ self._X_hand_E.translation
         J_E[:3] -= pin.skew(lever) @ J_E[3:]
+        if self._R_BA is not None:
+            J_E = np.concatenate([self._R_BA @ J_E[:3], self._R_BA @ J_E[3:]])
         return J_E
 
     def solve(

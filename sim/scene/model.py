@@ -1,8 +1,8 @@
-"""The MuJoCo scene: FR3 on a table or on a mobile base, cameras, lights, and whatever the task adds.
+"""The MuJoCo scene: FR3s on a table or one on a mobile base, cameras, lights, and whatever the task adds.
 
 Drawn and collided with the same coarse geometry: the shipped visual meshes cost 50 ms a frame and are
-deleted. On a table the world frame W coincides with B, the arm mount, and the table top is z = 0; with a
-mobile base the floor is z = 0.
+deleted. On a table the world frame W coincides with B, the arm mount, and the table top is z = 0; two arms
+stand at its sides and B is in the middle between them. With a mobile base the floor is z = 0.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robot_runtime.core.values.transforms import quaternion_from_rotation
+from sim.scene.arms import Mount, mounts_of
 from sim.scene.kinematics import ASSETS, P_HAND_E
 from sim.scene.mobile_base import CHEST_LOOKS_AT, CHEST_P, P_BA, add_mobile_base
 from sim.scene.task import Task
@@ -26,7 +27,9 @@ MAX_WIDTH = 0.08
 CHEST_FOVY = 100.0
 """As wide as the lenses that people wear [degrees]."""
 ROBOT, SCENE = 1, 2
-"""Contact bits: robot against scene, scene against scene, never robot against robot."""
+"""Contact bits: robot against scene, scene against scene, never an arm against itself."""
+OTHER_ARM = 8
+"""Contact bit of one arm against the other, where there are two."""
 CONTACT = MappingProxyType({"contype": SCENE, "conaffinity": ROBOT | SCENE})
 """Of a geom of the scene."""
 _STIFFNESS = (6000.0, 6000.0, 5000.0, 5000.0, 2000.0, 2000.0, 2000.0)
@@ -37,8 +40,8 @@ _LINK_COLOURS = {"fr3_link0": _DARK, "fr3_link4": _ACCENT, "fr3_link6": _ACCENT,
 
 def build_model(task: Task) -> mujoco.MjModel:
     """Compile robot, table or floor, cameras and the task's objects into one model."""
-    spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
-    spec.meshdir = str(ASSETS / "meshes")
+    mounts = mounts_of(task.schema)
+    spec = _two_arms(mounts) if len(mounts) > 1 else _one_arm()
     spec.modelname = task.name
     spec.option.timestep = DT_NS / 1e9
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
@@ -46,18 +49,41 @@ def build_model(task: Task) -> mujoco.MjModel:
     spec.option.impratio = 10.0
     spec.option.iterations = 20
     spec.option.ls_iterations = 20
-    _strip(spec)
-    _add_servos(spec)
-    _add_fingers(spec)
     _add_surroundings(spec, floor_z=0.0 if task.schema.has_base else -0.7)
     if task.schema.has_base:
         _add_rooms(spec)
         add_mobile_base(spec, contact=(ROBOT, 0))
+    elif len(mounts) > 1:
+        _add_table(spec, middle=(0.0, 0.0), half=(0.45, 0.98))
     else:
-        _add_table(spec)
-    _add_cameras(spec, has_base=task.schema.has_base)
+        _add_table(spec, middle=(0.40, 0.0), half=(0.60, 0.60))
+    _add_cameras(spec, has_base=task.schema.has_base, mounts=mounts)
     task.add_objects(spec)
     return spec.compile()
+
+
+def _one_arm() -> mujoco.MjSpec:
+    spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
+    spec.meshdir = str(ASSETS / "meshes")
+    _strip(spec)
+    _add_servos(spec)
+    _add_fingers(spec)
+    return spec
+
+
+def _two_arms(mounts: Sequence[Mount]) -> mujoco.MjSpec:
+    """An arm at each mount, its names prefixed; arms of different mounts collide, links of one do not."""
+    spec = mujoco.MjSpec()
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST  # as the arms' own file has it
+    for i, mount in enumerate(mounts):
+        arm = _one_arm()
+        for geom in arm.geoms:
+            if geom.contype or geom.name.endswith("_pad"):
+                geom.contype, geom.conaffinity = (ROBOT | OTHER_ARM, 0) if i == 0 else (ROBOT, OTHER_ARM)
+        half = 0.5 * mount.yaw
+        frame = spec.worldbody.add_frame(pos=mount.p_BA, quat=[np.cos(half), 0.0, 0.0, np.sin(half)])
+        spec.attach(arm, prefix=mount.prefix, frame=frame)
+    return spec
 
 
 def add_boxes(
@@ -198,26 +224,34 @@ def _add_rooms(spec: mujoco.MjSpec) -> None:
         )
 
 
-def _add_table(spec: mujoco.MjSpec) -> None:
+def _add_table(spec: mujoco.MjSpec, *, middle: tuple[float, float], half: tuple[float, float]) -> None:
     spec.worldbody.add_geom(
         name="table",
         type=mujoco.mjtGeom.mjGEOM_BOX,
-        size=[0.60, 0.60, 0.02],
-        pos=[0.40, 0.0, -0.02],
+        size=[*half, 0.02],
+        pos=[*middle, -0.02],
         **CONTACT,
         rgba=[0.72, 0.60, 0.46, 1.0],
     )
 
 
-def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool) -> None:
+def _add_cameras(spec: mujoco.MjSpec, *, has_base: bool, mounts: Sequence[Mount]) -> None:
     position, target, fovy = np.array([1.40, -0.80, 0.90]), np.array([0.36, 0.0, 0.24]), 48.0
     if has_base:
         position, target, fovy = np.array([0.4, -3.3, 3.2]), np.array([0.0, 0.0, 0.2]), 56.0
+    elif len(mounts) > 1:
+        position, target, fovy = np.array([1.75, -0.6, 1.05]), np.array([0.0, 0.0, 0.22]), 48.0
     quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
     spec.worldbody.add_camera(name="overview", pos=position, quat=quat, fovy=fovy)
     position, target = np.array([0.085, 0.0, 0.02]), np.array([0.010, 0.0, 0.18])
     quat = _look_at(position, target, up=np.array([1.0, 0.0, 0.0]))
-    spec.body("hand").add_camera(name="wrist", pos=position, quat=quat, fovy=70.0)
+    for mount in mounts:
+        hand = spec.body(f"{mount.prefix}hand")
+        hand.add_camera(name=f"{mount.prefix}wrist", pos=position, quat=quat, fovy=70.0)
+    if len(mounts) > 1:
+        position, target = np.array([-0.90, 0.0, 0.85]), np.array([0.05, 0.0, 0.18])
+        quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))
+        spec.worldbody.add_camera(name="chest", pos=position, quat=quat, fovy=62.0)
     if has_base:
         position, target = np.array(CHEST_P) - P_BA, np.array(CHEST_LOOKS_AT) - P_BA
         quat = _look_at(position, target, up=np.array([0.0, 0.0, 1.0]))

@@ -12,8 +12,15 @@ from jaxtyping import Float
 
 from policies.flow.features import slices_of_points
 from robot_runtime.core.env import EpisodeScore
-from robot_runtime.core.values.action import Command, GripperWidth, JointPosition
-from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.action import (
+    ActionField,
+    Command,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+)
+from robot_runtime.core.values.schema import ArmSchema, GripperSchema, PartSchema, Schema
+from sim.scene.arms import FACING_MOUNTS
 
 if TYPE_CHECKING:
     from sim.scene.world import World
@@ -31,6 +38,22 @@ def robot_schema(environment_state_dim: int) -> Schema:
         has_base=False,
         environment_state_dim=environment_state_dim,
         cameras={"overview": CAMERA_SIZE, "wrist": CAMERA_SIZE},
+    )
+
+
+def two_arm_schema(environment_state_dim: int) -> Schema:
+    """What two FR3s that face each other offer: hand poses with gripper widths, one camera in front, one at
+    each wrist."""
+    parts: dict[str, PartSchema] = {}
+    fields: list[ActionField] = []
+    for mount in FACING_MOUNTS:
+        parts |= {mount.arm: ArmSchema(7), mount.gripper: GripperSchema()}
+        fields += [EndEffectorPose(part=mount.arm), GripperWidth(part=mount.gripper)]
+    return Schema(
+        action_fields=tuple(fields),
+        parts=parts,
+        environment_state_dim=environment_state_dim,
+        cameras=dict.fromkeys(("overview", "chest", "left_wrist", "right_wrist"), CAMERA_SIZE),
     )
 
 

@@ -2,21 +2,33 @@
 
 import math
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.plan.predict import HandPose
+from robot_runtime.core.values.state import (
+    BASE,
+    ArmState,
+    BaseState,
+    GripperState,
+    Observation,
+    PartState,
+    RobotState,
+)
 from robot_runtime.core.values.transforms import turn_planar
-from sim.scene.kinematics import NUM_JOINTS, Q_HOME, Kinematics
-from sim.scene.mobile_base import BRAKE, BRAKE_NS, MOTOR_LAG_S, NUM_BASE_JOINTS, P_BA, STANDS_BELOW
+from sim.scene.arms import ArmInScene, mounts_of
+from sim.scene.kinematics import Q_HOME, Kinematics
+from sim.scene.mobile_base import BRAKE, BRAKE_NS, MOTOR_LAG_S, NUM_BASE_JOINTS, STANDS_BELOW
 from sim.scene.model import DT_NS, MAX_WIDTH, build_model
 from sim.scene.task import Task
 
 
 class World:
-    """FR3, table and the task's objects, at a time of the owner's clock.
+    """FR3s, table and the task's objects, at a time of the owner's clock.
 
         t_start_ns      t_start + DT_NS     ...        t_ns <= asked time < t_ns + DT_NS
         |---- step 1 ----|---- step 2 ----|----...------|
@@ -29,9 +41,10 @@ class World:
         self.model = build_model(task)
         self.data = mujoco.MjData(self.model)
         self.has_base = task.schema.has_base
-        self.kinematics = Kinematics(p_BA=P_BA) if self.has_base else Kinematics()
-        first = NUM_BASE_JOINTS if self.has_base else 0
-        self._arm, self._fingers = slice(first, first + NUM_JOINTS), first + NUM_JOINTS
+        self.arms: Mapping[str, ArmInScene] = MappingProxyType(
+            {mount.arm: ArmInScene(self.model, self.data, mount) for mount in mounts_of(task.schema)}
+        )
+        """By name: `arm`, or several."""
         self._lock = threading.Lock()
         self._next_impose_ns: int | None = None
         self._base_stops_ns: int | None = None
@@ -43,7 +56,8 @@ class World:
             self.seed, self.t_start_ns, self._num_steps = seed, t_start_ns, 0
             self._base_stops_ns = None
             mujoco.mj_resetData(self.model, self.data)
-            self.place_robot(np.array(Q_HOME), MAX_WIDTH)
+            for arm in self.arms.values():
+                arm.place(np.array(Q_HOME), MAX_WIDTH)
             self.task.reset(self, np.random.default_rng(seed))
             self._next_impose_ns = self.task.apply_event(self)
             self.task.update(self)
@@ -77,38 +91,53 @@ class World:
         return math.inf if t_ns is None else max(0, -((self.t_ns - t_ns) // DT_NS))
 
     @property
+    def arm(self) -> ArmInScene:
+        """The arm of a robot that has one; ValueError where there are several."""
+        if len(self.arms) > 1:
+            raise ValueError(f"the scene has {', '.join(self.arms)}: say which one, world.arms[name]")
+        return next(iter(self.arms.values()))
+
+    @property
+    def hand_poses(self) -> dict[str, HandPose]:
+        """Forward kinematics of each arm."""
+        return {name: arm.kinematics.forward for name, arm in self.arms.items()}
+
+    @property
+    def lowest_hand(self) -> float:
+        """Height of the lowest hand over B [m]."""
+        return min(float(arm.kinematics.forward(arm.q).translation[2]) for arm in self.arms.values())
+
+    @property
+    def kinematics(self) -> Kinematics:
+        """Of the one arm."""
+        return self.arm.kinematics
+
+    @property
     def q(self) -> Float[np.ndarray, "7"]:
-        """Arm joint positions (7,) [rad], a copy."""
-        return self.data.qpos[self._arm].copy()
+        """Joint positions of the one arm (7,) [rad], a copy."""
+        return self.arm.q
 
     @property
     def dq(self) -> Float[np.ndarray, "7"]:
-        """Arm joint velocities (7,) [rad/s], a copy."""
-        return self.data.qvel[self._arm].copy()
+        """Joint velocities of the one arm (7,) [rad/s], a copy."""
+        return self.arm.dq
 
     @property
     def gripper_width(self) -> float:
-        """Distance between the fingers [m]."""
-        return float(self.data.qpos[self._fingers] + self.data.qpos[self._fingers + 1])
+        """Distance between the fingers of the one arm [m]."""
+        return self.arm.gripper_width
 
     def set_joint_target(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "7"]:
-        """Setpoint of the joint servos from now on, clipped to the joint limits; returns what was set."""
-        limits = self.model.actuator_ctrlrange[:NUM_JOINTS]
-        self.data.ctrl[:NUM_JOINTS] = np.clip(q, limits[:, 0], limits[:, 1])
-        return self.data.ctrl[:NUM_JOINTS].copy()
+        """`ArmInScene.set_joint_target` of the one arm."""
+        return self.arm.set_joint_target(q)
 
     def set_gripper_target(self, width: float) -> float:
-        """Setpoint of the fingers from now on, clipped to what they can do [m]; returns what was set."""
-        self.data.ctrl[NUM_JOINTS] = min(max(width, 0.0), MAX_WIDTH)
-        return float(self.data.ctrl[NUM_JOINTS])
+        """`ArmInScene.set_gripper_target` of the one arm."""
+        return self.arm.set_gripper_target(width)
 
     def place_robot(self, q: Float[np.ndarray, "7"], width: float) -> None:
-        """Put arm and fingers somewhere at rest, setpoints included; for `Task.reset` only."""
-        self.data.qpos[self._arm] = q
-        self.data.qpos[self._fingers : self._fingers + 2] = width / 2
-        self.data.qvel[: self._fingers + 2] = 0.0
-        self.set_joint_target(q)
-        self.set_gripper_target(width)
+        """Put the one arm and its fingers somewhere at rest; for `Task.reset` only."""
+        self.arm.place(q, width)
 
     @property
     def x_WB(self) -> Float[np.ndarray, "3"]:
@@ -127,7 +156,7 @@ class World:
         turned to where the base will point when they have followed.
         """
         yaw = self.data.qpos[2] + MOTOR_LAG_S * self.data.qvel[2]
-        self.data.ctrl[NUM_JOINTS + 1 :] = turn_planar(V_WB_B, yaw)
+        self.data.ctrl[-NUM_BASE_JOINTS:] = turn_planar(V_WB_B, yaw)
         self._base_stops_ns = until_ns
 
     def brake_base(self) -> None:
@@ -140,9 +169,9 @@ class World:
         """
         followed = self.data.act[-NUM_BASE_JOINTS:]
         if np.abs(followed).max() < STANDS_BELOW:
-            self.data.ctrl[NUM_JOINTS + 1 :], self._base_stops_ns = 0.0, None
+            self.data.ctrl[-NUM_BASE_JOINTS:], self._base_stops_ns = 0.0, None
         else:
-            self.data.ctrl[NUM_JOINTS + 1 :] = -BRAKE * followed
+            self.data.ctrl[-NUM_BASE_JOINTS:] = -BRAKE * followed
             self._base_stops_ns = self.t_ns + BRAKE_NS
 
     def place_base(self, x_WB: Float[np.ndarray, "3"]) -> None:
@@ -173,16 +202,14 @@ class World:
         )
 
     def _true_state(self) -> RobotState:
-        q = self.q
-        return RobotState(
-            t_ns=self.t_ns,
-            q=q,
-            dq=self.dq,
-            X_BE=self.kinematics.forward(q),
-            gripper_width=self.gripper_width,
-            x_WB=self.x_WB if self.has_base else None,
-            V_WB_B=self.V_WB_B if self.has_base else None,
-        )
+        parts: dict[str, PartState] = {}
+        for arm in self.arms.values():
+            q = arm.q
+            parts[arm.mount.arm] = ArmState(q=q, dq=arm.dq, X_BE=arm.kinematics.forward(q))
+            parts[arm.mount.gripper] = GripperState(width=arm.gripper_width)
+        if self.has_base:
+            parts[BASE] = BaseState(x_WB=self.x_WB, V_WB_B=self.V_WB_B)
+        return RobotState(t_ns=self.t_ns, parts=parts)
 
 
 def show_snapshot(model: mujoco.MjModel, data: mujoco.MjData, snapshot: Float[np.ndarray, " P"]) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.errors import UnknownNameError
+from sim.scene.arms import mounts_of
 from sim.scene.kinematics import Kinematics
-from sim.scene.mobile_base import P_BA
 from sim.scene.task import Task
 from sim.tasks.clear import Clear
 from sim.tasks.conveyor import Conveyor
 from sim.tasks.drawer import Drawer
 from sim.tasks.fetch import Fetch
+from sim.tasks.handover import Handover
 from sim.tasks.pick_place import PickPlace
 from sim.tasks.strike import Strike
 from sim.tasks.track import Track
@@ -30,7 +31,9 @@ HOUSEHOLD_TASKS: dict[str, Callable[[], Task]] = {
     "wipe": Wipe,
 }
 """For the mobile robot."""
-TASKS = {**TABLE_TASKS, **HOUSEHOLD_TASKS}
+TWO_ARM_TASKS: dict[str, Callable[[], Task]] = {"handover": Handover}
+"""For two arms at a table."""
+TASKS = {**TABLE_TASKS, **HOUSEHOLD_TASKS, **TWO_ARM_TASKS}
 
 
 def make_task(name: str) -> Task:
@@ -41,6 +44,7 @@ def make_task(name: str) -> Task:
     return factory()
 
 
-def hand_pose_of(name: str) -> HandPose:
-    """Forward kinematics of the task's robot: `X_BE` by joint positions."""
-    return Kinematics(p_BA=P_BA if name in HOUSEHOLD_TASKS else (0.0, 0.0, 0.0)).forward
+def hand_poses_of(name: str) -> dict[str, HandPose]:
+    """Forward kinematics of each arm of the task's robot: `X_BE` by joint positions."""
+    mounts = mounts_of(make_task(name).schema)
+    return {mount.arm: Kinematics(p_BA=mount.p_BA, yaw=mount.yaw).forward for mount in mounts}

@@ -24,7 +24,7 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
     [
         (
             ["eval", "--task", "juggle"],
-            "unknown task 'juggle'; valid: clear, conveyor, drawer, fetch, pick_place, strike, track, wipe",
+            "unknown task 'juggle'; valid: clear, conveyor, drawer, fetch, handover, pick_place, strike, ",
         ),
         (
             ["bench", "methods", "--tasks", "fetch"],

@@ -64,5 +64,5 @@ def test_expert_succeeds_and_uses_both_sides_of_the_wall(pick_place_world, rows_
 
 
 def test_unknown_task_is_refused_with_the_names_there_are():
-    with pytest.raises(UnknownNameError, match="fetch, pick_place, strike, track, wipe"):
+    with pytest.raises(UnknownNameError, match="fetch, handover, pick_place, strike, track, wipe"):
         make_task("juggle")

@@ -1,0 +1,120 @@
+"""Where the arms of a scene stand, by name, and each arm's own joints, fingers and servos in the physics."""
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from robot_runtime.core.values.schema import Schema
+from sim.scene.kinematics import NUM_JOINTS, Q_HOME, Kinematics
+from sim.scene.mobile_base import P_BA
+
+MOUNT_Y = 0.80
+"""How far each of two arms stands from the middle between them, along y [m]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """One arm of a robot: what its parts are called, and where it stands."""
+
+    arm: str = "arm"
+    gripper: str = "gripper"
+    prefix: str = ""
+    """Of its bodies, joints, actuators and cameras in the scene."""
+    p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Its mount A in B [m]."""
+    yaw: float = 0.0
+    """Turn of A about the vertical, in B [rad]."""
+    posture: tuple[float, ...] = Q_HOME
+    """Joints that the arm is drawn to where its hand leaves it free [rad]."""
+
+
+TABLE_MOUNTS = (Mount(),)
+BASE_MOUNTS = (Mount(p_BA=P_BA),)
+FACING_MOUNTS = (
+    Mount(
+        arm="left_arm",
+        gripper="left_gripper",
+        prefix="left_",
+        p_BA=(0.0, MOUNT_Y, 0.0),
+        yaw=-np.pi / 2,
+        posture=(*Q_HOME[:6], Q_HOME[6] - np.pi / 2),
+    ),
+    Mount(
+        arm="right_arm",
+        gripper="right_gripper",
+        prefix="right_",
+        p_BA=(0.0, -MOUNT_Y, 0.0),
+        yaw=np.pi / 2,
+    ),
+)
+"""Two arms at opposite sides of a table that face each other: x of B looks away from who looks at them from
+behind the table, the left arm to the left."""
+
+
+def mounts_of(schema: Schema) -> tuple[Mount, ...]:
+    """The arms of the robot that a task is for."""
+    if FACING_MOUNTS[0].arm in schema.parts:
+        return FACING_MOUNTS
+    return BASE_MOUNTS if schema.has_base else TABLE_MOUNTS
+
+
+class ArmInScene:
+    """One arm with its fingers, in the state of a scene."""
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, mount: Mount) -> None:
+        self.mount, self._model, self._data = mount, model, data
+        self.kinematics = Kinematics(p_BA=mount.p_BA, yaw=mount.yaw)
+        first = model.joint(f"{mount.prefix}fr3_joint1")
+        self._q, self._dq = _from(first.qposadr[0], NUM_JOINTS), _from(first.dofadr[0], NUM_JOINTS)
+        finger = model.joint(f"{mount.prefix}finger_joint1")
+        self._fingers, self._dfingers = _from(finger.qposadr[0], 2), _from(finger.dofadr[0], 2)
+        self._servos = _from(model.actuator(f"{mount.prefix}fr3_joint1").id, NUM_JOINTS)
+        self._width = model.actuator(f"{mount.prefix}width").id
+
+    @property
+    def q(self) -> Float[np.ndarray, "7"]:
+        """Joint positions (7,) [rad], a copy."""
+        return self._data.qpos[self._q].copy()
+
+    @property
+    def dq(self) -> Float[np.ndarray, "7"]:
+        """Joint velocities (7,) [rad/s], a copy."""
+        return self._data.qvel[self._dq].copy()
+
+    @property
+    def gripper_width(self) -> float:
+        """Distance between the fingers [m]."""
+        left, right = self._data.qpos[self._fingers]
+        return float(left + right)
+
+    @property
+    def joint_target(self) -> Float[np.ndarray, "7"]:
+        """Setpoint of the joint servos [rad], a copy."""
+        return self._data.ctrl[self._servos].copy()
+
+    def set_joint_target(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "7"]:
+        """Setpoint of the joint servos from now on, clipped to the joint limits; returns what was set."""
+        limits = self._model.actuator_ctrlrange[self._servos]
+        self._data.ctrl[self._servos] = np.clip(q, limits[:, 0], limits[:, 1])
+        return self.joint_target
+
+    def set_gripper_target(self, width: float) -> float:
+        """Setpoint of the fingers from now on, clipped to what they can do [m]; returns what was set."""
+        low, high = self._model.actuator_ctrlrange[self._width]
+        self._data.ctrl[self._width] = min(max(width, low), high)
+        return float(self._data.ctrl[self._width])
+
+    def place(self, q: Float[np.ndarray, "7"], width: float) -> None:
+        """Put arm and fingers somewhere at rest, setpoints included; for `Task.reset` only."""
+        self._data.qpos[self._q] = q
+        self._data.qpos[self._fingers] = width / 2
+        self._data.qvel[self._dq] = 0.0
+        self._data.qvel[self._dfingers] = 0.0
+        self.set_joint_target(q)
+        self.set_gripper_target(width)
+
+
+def _from(first: int, num: int) -> slice:
+    return slice(int(first), int(first) + num)
