@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from robot_runtime.core.env import Env, EnvInfo, EnvStep
     from robot_runtime.core.executor import Executor, Tick
     from robot_runtime.core.method.table import METHODS, Method, method_named
     from robot_runtime.core.plan.limits import Limits, MotionLimits
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from robot_runtime.core.values.schema import Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
+    from robot_runtime.evaluation.evaluate import evaluate
     from robot_runtime.robot.client import PolicyClient
     from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
@@ -39,6 +41,9 @@ _MODULE_OF = {
     "Camera": "core.robot",
     "ChunkRequest": "core.policy",
     "Command": "core.values.action",
+    "Env": "core.env",
+    "EnvInfo": "core.env",
+    "EnvStep": "core.env",
     "Executor": "core.executor",
     "Gripper": "core.robot",
     "GripperWidth": "core.values.action",
@@ -60,6 +65,7 @@ _MODULE_OF = {
     "Schema": "core.values.schema",
     "Session": "robot.run",
     "Tick": "core.executor",
+    "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
     "policy": "core.policy",
     "run": "robot.run",
@@ -76,6 +82,9 @@ __all__ = [
     "Camera",
     "ChunkRequest",
     "Command",
+    "Env",
+    "EnvInfo",
+    "EnvStep",
     "Executor",
     "Gripper",
     "GripperWidth",
@@ -97,6 +106,7 @@ __all__ = [
     "Schema",
     "Session",
     "Tick",
+    "evaluate",
     "method_named",
     "policy",
     "run",

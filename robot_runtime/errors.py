@@ -45,3 +45,7 @@ class RobotStoppedError(RobotRuntimeError):
 
 class ServerUnavailableError(RobotRuntimeError):
     """No inference server answered, or it refused this robot."""
+
+
+class EnvError(RobotRuntimeError):
+    """A simulator gave something that is no observation of its own; says what."""

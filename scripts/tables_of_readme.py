@@ -49,9 +49,9 @@ def speed() -> str:
     )
     (ours_a, openpi_a), (ours_b, openpi_b) = ([trips[who, at] for who in ("ours", "openpi")] for at in "AB")
     return (
-        f"A round trip with two pictures of 480 × 640 at 30 Hz takes {ours_b:.1f} ms, openpi's client\n"
-        f"{openpi_b:.1f} ms in the same run (with two of 224 × 224: {ours_a:.1f} and {openpi_a:.1f} ms). "
-        f"A chunk of pi0.5\ntakes {chunk:.0f} ms on an H100."
+        f"A round trip with two pictures of 480 × 640 at 30 Hz takes {ours_b:.1f} ms, openpi's client "
+        f"{openpi_b:.1f} ms in the\nsame run (with two of 224 × 224: {ours_a:.1f} and {openpi_a:.1f} ms). "
+        f"A chunk of pi0.5 takes {chunk:.0f} ms on an H100."
     )
 
 

@@ -1,7 +1,9 @@
 """`robot-runtime eval`: many episodes under the virtual clock."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,7 @@ from tyro.conf import arg
 from robot_runtime.cli.options import (
     SHIPPED,
     Count,
+    InputFile,
     Maybe,
     MethodName,
     Milliseconds,
@@ -25,24 +28,21 @@ from robot_runtime.cli.options import (
 )
 from robot_runtime.core.method.choose import (
     DEFAULT,
-    Auto,
-    Default,
-    choose_method,
-    default_for,
     method_or_choice,
 )
-from robot_runtime.core.method.latency import LATENCY_QUANTILE
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep, keep_text
 
 if TYPE_CHECKING:
+    from robot_runtime.evaluation.evaluate import Evaluation
     from robot_runtime.evaluation.result import EpisodeResult
     from robot_runtime.evaluation.traces import LatencyTrace
-    from sim.episodes.evaluation import EvaluationConfig
 
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
+    "With --env also your own, as path/to/file.py:object, or a server's address, asked in lock-step. "
     "If not given, the one shipped for the task, or its expert where there is none."
 )
 
@@ -56,6 +56,13 @@ class Eval:
     """
 
     task: Task = "track"
+    env: Maybe[str] = None
+    """Your own simulator in place of a task: path/to/file.py:object, package.module:object, the name of an
+    entry point, gymnasium:ID such as gymnasium:gym_pusht/PushT-v0, or lerobot:TYPE. Its step is the control
+    period."""
+    env_file: Maybe[InputFile] = None
+    """What an environment of Gymnasium's does not say itself, as JSON or TOML: success, state, action_names,
+    control_hz, max_steps, kwargs and more."""
     policy: Annotated[str | None, arg(help=_POLICY, help_behavior_hint="(optional)")] = None
     method: MethodName = DEFAULT
     execution_horizon: Maybe[Rows] = None
@@ -83,16 +90,37 @@ class Eval:
 
     def main(self) -> int:
         from robot_runtime.evaluation.delay import SAMPLING_SHARE
-        from robot_runtime.evaluation.statistics import summarise, to_json, what_was_otherwise
+        from robot_runtime.evaluation.statistics import summarise, what_was_otherwise
         from robot_runtime.evaluation.traces import constant, find_trace
-        from sim.episodes.evaluation import EvaluationConfig, try_out
-        from sim.tasks import make_task
 
-        make_task(self.task)
         if self.plot is not None:
             need("matplotlib")
         share = SAMPLING_SHARE if self.sampling_share is None else self.sampling_share
         trace = constant(self.delay_ms) if self.trace is None else find_trace(self.trace)
+        start_s = time.monotonic()
+        done = self._of_task(trace, share) if self.env is None else self._of_env(self.env, trace, share)
+        results, period_ns = done.episodes, done.control_period_ns
+        robot_s, wall_s = sum(r.summary["duration_s"] for r in results), time.monotonic() - start_s
+        print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
+        self._report(summarise(results))
+        for sentence in what_was_otherwise(results, control_period_ns=period_ns):
+            print(sentence)
+        if self.json is not None:
+            keep_text(self.json, done.to_json())
+            print(f"results: {self.json}")
+        if self.plot is not None:
+            picture = partial(done.plot, title=self._title())
+            keep(self.plot, picture)
+            print(f"picture: {self.plot}")
+        return 0
+
+    def _of_task(self, trace: "LatencyTrace", share: float) -> "Evaluation":
+        """Episodes of one of our own tasks."""
+        from robot_runtime.evaluation.evaluate import Evaluation
+        from sim.episodes.evaluation import EvaluationConfig, evaluate, try_out
+        from sim.tasks import make_task
+
+        make_task(self.task)
         config = EvaluationConfig(
             policy=self._policy_name(),
             task=self.task,
@@ -104,22 +132,29 @@ class Eval:
             sampling_share=share,
         )
         try_out(config)
-        start_s = time.monotonic()
-        results = self._with_progress(config)
-        robot_s, wall_s = sum(r.summary["duration_s"] for r in results), time.monotonic() - start_s
-        print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
-        self._report(summarise(results))
-        for sentence in what_was_otherwise(results, control_period_ns=config.control_period_ns):
-            print(sentence)
-        if self.json is not None:
-            keep_text(self.json, to_json(config.as_dict(), results))
-            print(f"results: {self.json}")
-        if self.plot is not None:
-            from robot_runtime.evaluation.plots import plot_evaluation
+        results = self._with_progress(lambda hear: evaluate(config, hear, workers=self.workers))
+        return Evaluation(config=config.as_dict(), episodes=results)
 
-            keep(self.plot, lambda path: plot_evaluation(results, title=self._title(), path=path))
-            print(f"picture: {self.plot}")
-        return 0
+    def _of_env(self, name: str, trace: "LatencyTrace", share: float) -> "Evaluation":
+        """Episodes of the user's env."""
+        from robot_runtime.cli.eval_env import EnvEvaluation, choose, run_env
+
+        if self.policy is None:
+            raise InvalidValueError(
+                "--env needs --policy: path/to/file.py:object, a name, a folder, or the address of a server"
+            )
+        config = EnvEvaluation(
+            env=name,
+            env_file=self.env_file,
+            policy=self.policy,
+            trace=trace,
+            sampling_share=share,
+            seeds=range(self.first_seed, self.first_seed + self.episodes),
+        )
+        config, said = choose(config, self.method, execution_horizon=self.execution_horizon)
+        if said:
+            print(said)
+        return self._with_progress(lambda hear: run_env(config, hear, workers=self.workers))
 
     def _policy_name(self) -> str:
         from policies.shipped import shipped_checkpoints
@@ -129,34 +164,23 @@ class Eval:
 
     def _method(self, trace: "LatencyTrace") -> Method:
         """The method that was named, or the one for this policy and the trace's 0.9 quantile."""
-        method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
-        if isinstance(method, Method):
-            return method
+        named = method_or_choice(self.method, execution_horizon=self.execution_horizon)
+        if isinstance(named, Method):
+            return named
+        from robot_runtime.evaluation.evaluate import chosen_method
         from sim.episodes.evaluation import policy_for
 
         policy = policy_for(self.task, self._policy_name())
-        capabilities = policy.info.capabilities
-        match method:
-            case Default():
-                choice = default_for(method, capabilities)
-            case Auto():
-                choice = choose_method(
-                    capabilities,
-                    latency_ns=trace.quantile_ns(LATENCY_QUANTILE),
-                    dt_ns=policy.info.action_spec.dt_ns,
-                    horizon=policy.info.action_spec.horizon,
-                    execution_horizon=method.execution_horizon,
-                )
-        print(choice)
-        return choice.method
+        method, said = chosen_method(policy, self.method, trace, self.execution_horizon)
+        print(said)
+        return method
 
     def _title(self) -> str:
         late = f"{self.delay_ms:g} ms" if self.trace is None else f"trace {Path(self.trace).stem}"
-        return f"{self.task}, {self.method}, {late}, {self.episodes} episodes"
+        return f"{self.env or self.task}, {self.method}, {late}, {self.episodes} episodes"
 
-    def _with_progress(self, config: "EvaluationConfig") -> "list[EpisodeResult]":
+    def _with_progress[T](self, run: "Callable[[Callable[[EpisodeResult], None]], T]") -> T:
         from robot_runtime.cli.progress import counted
-        from sim.episodes.evaluation import evaluate
 
         with counted() as progress:
             bar = progress.add_task(self._title(), total=self.episodes)
@@ -167,7 +191,7 @@ class Eval:
                 successes += result.score.success
                 progress.update(bar, advance=1, description=f"{self._title()}: {successes} succeeded")
 
-            return evaluate(config, on_episode, workers=self.workers)
+            return run(on_episode)
 
     def _report(self, summary: dict) -> None:
         from rich.console import Console

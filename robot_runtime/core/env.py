@@ -1,21 +1,25 @@
-"""The seam to a simulator that is stepped: `RobotEnv`, and what it declares, `EnvInfo`.
+"""The seam to a simulator that is stepped: `Env`, what it declares (`EnvInfo`) and what it gives (`EnvStep`).
 
-    reset(seed)    command 0      command 1                  command k acts from k to k + 1 periods
-        |--------------|--------------|------> simulated time [control periods]
-        0              1              2
+    reset(seed)     step(action 0)  step(action 1)       action k acts from k to k + 1 periods, and is
+        |---------------|---------------|------>         answered with what is measured at their end
+        0               1               2                simulated time [control periods]
 
 Time in a simulator is counted by its steps, so nobody waits, and latency costs the steps it would have cost.
+An env of plain numbers is an `Env`; a simulated robot with parts and drivers is a `RobotEnv`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
-from robot_runtime.core.plan.limits import Limits
+import numpy as np
+
+from robot_runtime.core.plan.limits import Limits, NumbersLimits
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.whole_body import WholeBody
-from robot_runtime.core.values.action import NS_PER_S, Command
+from robot_runtime.core.values.action import NS_PER_S, Command, Numbers
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 
@@ -55,6 +59,8 @@ class EnvInfo:
     """What resolves hand poses against the measured base, for a robot that takes them so, or of each arm."""
     has_any_picture_size: bool = False
     """Whether its cameras take pictures of any size that a policy looks at."""
+    state_names: tuple[str, ...] = ()
+    """What the plain numbers of its state are called, in order."""
 
     def __post_init__(self) -> None:
         if not self.name or self.control_period_ns <= 0 or self.episode_ns < self.control_period_ns:
@@ -63,12 +69,97 @@ class EnvInfo:
                 f"{self.name!r}, {self.control_period_ns} ns and {self.episode_ns} ns"
             )
 
+    @classmethod
+    def of_numbers(
+        cls,
+        name: str,
+        *,
+        actions: Sequence[str],
+        low: float | Sequence[float] | np.ndarray,
+        high: float | Sequence[float] | np.ndarray,
+        state: Sequence[str] = (),
+        control_hz: float,
+        max_steps: int,
+        task: str = "",
+        cameras: Mapping[str, tuple[int, int]] | None = None,
+        is_held: bool = True,
+    ) -> "EnvInfo":
+        """Of an env whose action and state are plain numbers, in units of their own.
+
+        actions, state: what the numbers are called; a state number of an action's name is what that action
+            leads, as the place where something is.
+        low, high: the action's range, one number for all or one each; beyond it actions are clipped.
+        cameras: names and sizes (height, width) of its pictures [pixels].
+        is_held: an action stands until the next row is due; or actions are places on a path between rows.
+        InvalidValueError: a number or a name cannot be.
+        """
+        actions, state = tuple(actions), tuple(state)
+        lows, highs = (np.broadcast_to(np.asarray(end, dtype=float), (len(actions),)) for end in (low, high))
+        if not control_hz > 0.0 or max_steps < 1:
+            raise InvalidValueError(
+                f"an env is stepped more than 0 times a second and at least once, got {control_hz} Hz and "
+                f"{max_steps} steps"
+            )
+        period_ns = round(NS_PER_S / control_hz)
+        span = highs - lows
+        spans = span[np.isfinite(span) & (span > 0.0)]
+        scale = float(spans.mean()) / 2.0 if len(spans) else 1.0
+        numbers = Numbers(names=actions, is_held=is_held, scale=scale)
+        is_measured = set(actions) <= set(state)
+        return cls(
+            name=name,
+            task=task,
+            schema=Schema(
+                action_fields=(numbers,),
+                measured={numbers.part: numbers.dim} if is_measured else None,
+                environment_state_dim=len(state),
+                cameras=cameras,
+            ),
+            limits=Limits({numbers.part: NumbersLimits(low=lows, high=highs)}),
+            control_period_ns=period_ns,
+            episode_ns=max_steps * period_ns,
+            state_names=state,
+        )
+
     @property
     def control_hz(self) -> float:
         """Commands per simulated second."""
         return NS_PER_S / self.control_period_ns
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EnvStep:
+    """What an `Env` shows after `reset` or `step`."""
+
+    state: Sequence[float] | np.ndarray = ()
+    """The numbers that `EnvInfo.state_names` names."""
+    images: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Camera name -> picture (h, w, 3) uint8."""
+    is_done: bool = False
+    """Whether the episode is over before its time limit."""
+    is_success: bool = False
+    """Whether the task is done now; an episode succeeds if it ever was."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Figures of the episode so far, each with its unit in its name; those of the last step count."""
+
+
+@runtime_checkable
+class Env(Protocol):
+    """A simulator of plain numbers; one thread steps it."""
+
+    @property
+    def info(self) -> EnvInfo: ...
+
+    def reset(self, seed: int) -> EnvStep:
+        """Begin the episode that belongs to the seed; the same seed gives the same episode."""
+        ...
+
+    def step(self, action: Float[np.ndarray, " D"]) -> EnvStep:
+        """Do that for one control period."""
+        ...
+
+
+@runtime_checkable
 class RobotEnv(Protocol):
     """A simulated robot with a scene, stepped by whoever owns the loop; one thread does.
 

@@ -32,6 +32,7 @@ from robot_runtime.core.values.action import (
     ActionChunk,
     ActionSpec,
     ChunkPart,
+    RowTiming,
     command_at_state,
     scales_of,
 )
@@ -140,7 +141,13 @@ class Executor:
         self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
         self.counts = Counts()
-        self.timeline = ChunkTimeline(coast_ns=COAST_ROWS * action_spec.dt_ns, scales=scales_of(action_spec))
+        self._are_sent = action_spec.timing is RowTiming.SENT
+        coast_rows = 1 if self._are_sent else COAST_ROWS
+        self.timeline = ChunkTimeline(
+            coast_ns=coast_rows * action_spec.dt_ns,
+            scales=scales_of(action_spec),
+            holds_last=self._are_sent,
+        )
         self.last_splice: Splice | None = None
         self.epoch = 0
         self._planner = RequestPlanner(
@@ -149,7 +156,7 @@ class Executor:
             max_inference_delay=max_inference_delay,
             hand_pose=hand_pose,
             counts=self.counts,
-            coast_rows=COAST_ROWS,
+            coast_rows=coast_rows,
             row_statistics=row_statistics,
             starts_on_arrival=isinstance(method.splice, FromRowZero | NotBeforePlanned),
         )
@@ -412,7 +419,9 @@ class Executor:
         self._blender.forget()
         self._corrector.forget()
         self._state, self._still_since_ns = state, now_ns
-        self.timeline.rest_at(command_at_state(self.action_spec, state), now_ns)
+        # Of rows that are sent when they are due the first is sent at once: nothing has been yet.
+        resting_ns = now_ns - 1 if self._are_sent else now_ns
+        self.timeline.rest_at(command_at_state(self.action_spec, state), resting_ns)
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""

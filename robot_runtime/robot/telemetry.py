@@ -15,12 +15,11 @@ from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.action import (
     NS_PER_S,
-    BasePoseCommand,
-    BaseTwistCommand,
     Command,
     JointCommand,
     PoseCommand,
 )
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.distribution import Distribution
 from robot_runtime.errors import InvalidValueError
 
@@ -242,17 +241,11 @@ class _Jerk:
 
 
 def _numbers(command: Command) -> list[float]:
+    """Of "arm", "base" and "gripper" first, then of the other parts in their order."""
+    usual = [name for name in (ARM, BASE, GRIPPER) if name in command.parts]
     out: list[float] = []
-    match command.arm:
-        case JointCommand(q=q):
-            out += q.tolist()
-        case PoseCommand(p_BE=p, quat_BE=quat):
-            out += [*p.tolist(), *quat.tolist()]
-    match command.base:
-        case BasePoseCommand(x_WB=x):
-            out += x.tolist()
-        case BaseTwistCommand(V_WB_B=twist):
-            out += twist.tolist()
-    if command.gripper is not None:
-        out.append(command.gripper.width)
+    for name in (*usual, *(name for name in command.parts if name not in usual)):
+        for value in vars(command.parts[name]).values():
+            if not isinstance(value, bool):
+                out += np.ravel(value).tolist()
     return out

@@ -2,14 +2,16 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from policies.files import METADATA
+from policies.files import METADATA, OLDER_METADATA
 from policies.lerobot.files import AFTER, BEFORE, CONFIG, WEIGHTS, checked_config
+from policies.lerobot.metadata import PolicyMetadata
 from policies.load import load_policy
 from robot_runtime.errors import CheckpointError
 from tests.policies.test_lerobot_types import described, save
@@ -245,3 +247,24 @@ def test_a_horizon_or_cameras_that_the_policy_has_not_are_refused(folder: Path):
 
 def test_a_sound_folder_passes(sound: Path):
     assert checked_config(sound)["type"] == "act"
+
+
+def test_a_description_under_its_older_name_loads_as_what_it_always_was(folder: Path):
+    said = PolicyMetadata.load(folder)
+    data = json.loads((folder / METADATA).read_text())
+    policy = data.pop("policy")
+    older = data | {
+        "schema": policy["schema"] | {"action_fields": policy["action_spec"]["fields"]},
+        "action_spec": policy["action_spec"],
+        "tasks": policy["tasks"],
+        "trained_for": [],
+        "max_inference_delay": 0,
+        "execution_horizon": None,
+    }
+    (folder / METADATA).unlink()
+    (folder / OLDER_METADATA).write_text(json.dumps(older))
+    assert replace(PolicyMetadata.load(folder).info, name=said.info.name) == said.info
+    assert load_policy(folder).info.action_spec == said.info.action_spec
+    PolicyMetadata.load(folder).save(folder)
+    assert (folder / METADATA).is_file()
+    assert not (folder / OLDER_METADATA).exists()

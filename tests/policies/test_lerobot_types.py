@@ -188,7 +188,7 @@ def test_rows_are_lerobots_own_loops_for_a_whole_episode(kind: str, tmp_path: Pa
     assert policy.info.n_obs_steps == theirs.config.n_obs_steps > 1
     for step in range(FOLLOWED * spec.horizon):
         seen = structs.replace(observation(policy, step), history=())
-        seen = structs.replace(seen, state=structs.replace(seen.state, t_ns=step * spec.dt_ns))
+        seen = structs.replace(seen, state=replace(seen.state, t_ns=step * spec.dt_ns))
         row = step % spec.horizon
         if row == 0:
             (rows,) = policy.infer(ChunkRequest(observation=history.asked(seen), seed=step))

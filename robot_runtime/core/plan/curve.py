@@ -48,15 +48,22 @@ class Curve:
     """One plan's path; does not change."""
 
     def __init__(
-        self, rows: Waypoints, due_ns: Sequence[int], *, coast_ns: int, known: Mapping[int, Rates]
+        self,
+        rows: Waypoints,
+        due_ns: Sequence[int],
+        *,
+        coast_ns: int,
+        known: Mapping[int, Rates],
+        ends_on_time: bool = False,
     ) -> None:
         """
         rows: n absolute targets. due_ns: when they are due, rising. One row alone is stood at.
         known: rates at rows where they do not follow from the neighbours.
+        ends_on_time: the last place is come to when it is due, and not at the end of the coast.
         """
         self._due_ns = due_ns
         rest_ns = due_ns[-1] + coast_ns
-        arrival_ns = [*due_ns[:-1], rest_ns]
+        arrival_ns = due_ns if ends_on_time else [*due_ns[:-1], rest_ns]
         self._held = {what: values for what, values in rows.rows_of.items() if what[1] in HELD}
         self._tracks: list[tuple[list[tuple[Quantity, slice]], _Track]] = []
         places, speeds = {}, {}

@@ -125,14 +125,17 @@ class Seam:
 class ChunkTimeline:
     """Holds the plan. One thread owns it; every time argument is on the robot's clock and never goes back."""
 
-    def __init__(self, *, coast_ns: int, scales: Mapping[str, float] = _NO_SCALES) -> None:
+    def __init__(
+        self, *, coast_ns: int, scales: Mapping[str, float] = _NO_SCALES, holds_last: bool = False
+    ) -> None:
         """
         coast_ns: how long it takes to come to rest after the last row [ns].
         scales: of parts that are told plain numbers, what counts as a whole unit of them.
+        holds_last: the last row is sent when it is due and stands for `coast_ns`, and the plan ends then.
         """
         if coast_ns <= 0:
             raise ValueError(f"coast_ns must be positive, got {coast_ns}")
-        self._coast_ns, self._scales = coast_ns, scales
+        self._coast_ns, self._scales, self._holds_last = coast_ns, scales, holds_last
         self._knots: list[Knot] = []
         self._times: list[int] = []
         self._claimed_ns = 0
@@ -159,7 +162,7 @@ class ChunkTimeline:
         if t_ns < self._times[-1]:
             return Phase.PLAN
         if len(self._times) > 1 and t_ns < self._times[-1] + self._coast_ns:
-            return Phase.COAST
+            return Phase.PLAN if self._holds_last else Phase.COAST
         return Phase.REST
 
     def sample(self, now_ns: int) -> Sample:
@@ -202,7 +205,7 @@ class ChunkTimeline:
 
     def frozen(self) -> "ChunkTimeline":
         """The plan as it is now, for looking up what it said once this one has been spliced."""
-        out = ChunkTimeline(coast_ns=self._coast_ns, scales=self._scales)
+        out = ChunkTimeline(coast_ns=self._coast_ns, scales=self._scales, holds_last=self._holds_last)
         out._knots, out._times = self._knots, self._times  # shared: a splice makes new lists
         out._claimed_ns, out._segment, out._curve = self._claimed_ns, self._segment, self._curve
         return out
@@ -271,7 +274,9 @@ class ChunkTimeline:
         for what, distance in moved.items():
             rows.rows_of[what][2] += distance
         times = [here.t_ns, knot.t_ns, after[0].t_ns]
-        return Curve(rows, times, coast_ns=self._coast_ns, known={}).rates(knot.t_ns)
+        return Curve(rows, times, coast_ns=self._coast_ns, known={}, ends_on_time=self._holds_last).rates(
+            knot.t_ns
+        )
 
     def _kept(self, seam_ns: int) -> list[Knot]:
         """What has to stay of the plan for the path to be the same up to a time, at which it is left.
@@ -310,7 +315,13 @@ class ChunkTimeline:
         """Made when it is needed: while a chunk streams in, most plans are replaced before."""
         if self._curve is None:
             known = {i: knot.rates for i, knot in enumerate(self._knots) if knot.rates is not None}
-            self._curve = Curve(_rows_of(self._knots), self._times, coast_ns=self._coast_ns, known=known)
+            self._curve = Curve(
+                _rows_of(self._knots),
+                self._times,
+                coast_ns=self._coast_ns,
+                known=known,
+                ends_on_time=self._holds_last,
+            )
         return self._curve
 
 

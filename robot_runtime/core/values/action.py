@@ -5,6 +5,7 @@ The kinds of columns are in `fields`, what a robot is told in `command`; their n
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -77,6 +78,7 @@ __all__ = [
     "PartCommand",
     "PoseCommand",
     "Reference",
+    "RowTiming",
     "WorldEndEffectorPose",
     "command_at_state",
     "fields_from_dicts",
@@ -94,6 +96,19 @@ MAX_NUMBER = 1e9
 """Rows hold metres, radians and their rates: anything larger is no action, and would overflow further on."""
 
 
+class RowTiming(Enum):
+    """What a row means in time. In both, row k is for t_k = t_0 + k dt.
+
+    REACHED   the place to be at t_k: between two rows the robot is on its way, and the last is come to
+              with the motion dying away
+    SENT      the command sent at t_k, as by LeRobot, ACT and every Gymnasium loop: it stands until t_k+1,
+              the last one too, and the first is sent at once
+    """
+
+    REACHED = "reached"
+    SENT = "sent"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
     """The meaning of an action chunk: the fields its columns hold, in order; how many rows, how far apart."""
@@ -103,8 +118,12 @@ class ActionSpec:
     """Rows in a chunk, H."""
     dt_ns: int
     """Time from row to row [ns]."""
+    timing: RowTiming | None = None
+    """What a row means in time; if not given, SENT for held numbers alone, REACHED for all others."""
 
     def __post_init__(self) -> None:
+        if self.timing is None:
+            object.__setattr__(self, "timing", _usual_timing(self.fields))
         if not 1 <= self.horizon <= MAX_HORIZON or not 1 <= self.dt_ns <= MAX_DT_NS or not self.fields:
             raise InvalidValueError(
                 f"an action spec needs fields, horizon in 1..{MAX_HORIZON} and dt_ns in 1..{MAX_DT_NS}, "
@@ -155,7 +174,10 @@ class ActionSpec:
 
     def to_dict(self) -> dict:
         """Plain values for the wire and for files."""
-        return {"fields": fields_to_dicts(self.fields), "horizon": self.horizon, "dt_ns": self.dt_ns}
+        data: dict = {"fields": fields_to_dicts(self.fields), "horizon": self.horizon, "dt_ns": self.dt_ns}
+        if self.timing is not None and self.timing is not _usual_timing(self.fields):
+            data["timing"] = self.timing.value
+        return data
 
     @classmethod
     def from_dict(cls, data: dict) -> "ActionSpec":
@@ -164,7 +186,13 @@ class ActionSpec:
             fields=fields_from_dicts(data["fields"]),
             horizon=whole(data["horizon"], "horizon"),
             dt_ns=whole(data["dt_ns"], "dt_ns"),
+            timing=RowTiming(data["timing"]) if "timing" in data else None,
         )
+
+
+def _usual_timing(fields: tuple[ActionField, ...]) -> RowTiming:
+    is_sent = all(isinstance(f, Numbers) and f.is_held for f in fields)
+    return RowTiming.SENT if is_sent else RowTiming.REACHED
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):

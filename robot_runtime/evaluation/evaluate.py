@@ -1,0 +1,170 @@
+"""Many episodes of any env: `evaluate`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robot_runtime.core.env import RobotEnv
+from robot_runtime.core.method.choose import Auto, Default, choose_method, default_for, method_or_choice
+from robot_runtime.core.method.latency import LATENCY_QUANTILE
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.policy import Policy
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.evaluation.delay import SAMPLING_SHARE
+from robot_runtime.evaluation.loop import play, play_together
+from robot_runtime.evaluation.remote_policy import RemotePolicy
+from robot_runtime.evaluation.result import Episode, EpisodeResult
+from robot_runtime.evaluation.statistics import summarise, to_json
+from robot_runtime.evaluation.stepped_env import as_robot_env, is_gymnasium
+from robot_runtime.evaluation.traces import LatencyTrace, constant, find_trace
+
+GROUP_SIZE = 25
+"""Episodes that are answered together, where there is an env for each."""
+FIRST_SEED = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """What an evaluation was, and what it came to."""
+
+    config: dict[str, object]
+    episodes: list[EpisodeResult]
+
+    @property
+    def success(self) -> float:
+        """Share of the episodes that succeeded."""
+        return sum(result.score.success for result in self.episodes) / max(len(self.episodes), 1)
+
+    @property
+    def control_period_ns(self) -> int:
+        """Simulated time from one command to the next [ns]."""
+        period_ns = self.config["control_period_ns"]
+        assert isinstance(period_ns, int)
+        return period_ns
+
+    def summary(self) -> dict[str, float | list[float] | None]:
+        """Success with its interval, and every figure's mean: see `statistics.summarise`."""
+        return summarise(self.episodes)
+
+    def to_json(self) -> str:
+        """How it was made, configuration, summary and every episode: what `eval --json` writes."""
+        return to_json(self.config, self.episodes)
+
+    def plot(self, path: Path, *, title: str = "") -> None:
+        """Write a picture; its ending says the format. Needs matplotlib."""
+        from robot_runtime.evaluation.plots import plot_evaluation
+
+        plot_evaluation(self.episodes, title=title or str(self.config["env"]), path=path)
+
+
+def evaluate(
+    policy: Policy | str,
+    env: object,
+    *,
+    method: Method | str = "default",
+    execution_horizon: int | None = None,
+    trace: LatencyTrace | str | float = 0.0,
+    seeds: Sequence[int] = range(FIRST_SEED, FIRST_SEED + 100),
+    sampling_share: float = SAMPLING_SHARE,
+    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+) -> Evaluation:
+    """Run one episode for each seed under the virtual clock.
+
+    policy: or the address of a server, which is then asked in lock-step (`remote_policy`).
+    env: an `Env`, a `RobotEnv` or one of Gymnasium's; or a function without arguments that makes one: then
+        several run side by side, and a policy that answers batches is asked for many at once.
+    method: of the table, by its name or as parts; "default" is the one the policy was trained for, "auto" the
+        one that suits the trace.
+    execution_horizon: rows of a chunk to run before the next is asked for; as the method has it if not given.
+    trace: a constant delay [ms], a trace, or what `find_trace` knows by name: from the capture of an
+        observation to its answer, in simulated time.
+    InvalidValueError, SchemaMismatchError: env and policy, or policy and method, do not fit. EnvError: the
+        env gave something that it did not declare.
+    """
+    if isinstance(policy, str):
+        shown = as_robot_env(env() if not is_env(env) and callable(env) else env)
+        with RemotePolicy(policy, schema=shown.info.schema) as there:
+            return evaluate(
+                there,
+                env,
+                method=method,
+                execution_horizon=execution_horizon,
+                trace=trace,
+                seeds=seeds,
+                sampling_share=sampling_share,
+                on_episode=on_episode,
+            )
+    late = trace if isinstance(trace, LatencyTrace) else _trace(trace)
+    way = method if isinstance(method, Method) else chosen_method(policy, method, late, execution_horizon)[0]
+    makes = not is_env(env)
+    if makes and not callable(env):
+        as_robot_env(env)  # says what it lacks
+    envs: list[RobotEnv] = []
+
+    def env_number(i: int) -> RobotEnv:
+        while len(envs) <= i:
+            envs.append(as_robot_env(env() if makes and callable(env) else env))
+        return envs[i]
+
+    results: list[EpisodeResult] = []
+    for group in _groups(seeds, GROUP_SIZE if makes else 1):
+        plays = [
+            play(policy, env_number(i), method=way, seed=seed, trace=late, sampling_share=sampling_share)
+            for i, seed in enumerate(group)
+        ]
+        episodes: list[Episode] = play_together(policy, plays)
+        for episode in episodes:
+            results.append(episode.result)
+            on_episode(episode.result)
+    config: dict[str, object] = {
+        "policy": policy.info.name,
+        "env": env_number(0).info.name,
+        "method": {part: repr(value) for part, value in vars(way).items()},
+        "trace": {"name": late.name, "fingerprint": late.fingerprint},
+        "episodes": len(seeds),
+        "control_period_ns": env_number(0).info.control_period_ns,
+        "sampling_share": sampling_share,
+    }
+    return Evaluation(config=config, episodes=results)
+
+
+def is_env(found: object) -> bool:
+    """Whether it is an env, and not what makes one."""
+    if isinstance(found, type):
+        return False
+    return is_gymnasium(found) or all(hasattr(found, name) for name in ("info", "reset"))
+
+
+def chosen_method(
+    policy: Policy, name: str, trace: LatencyTrace, execution_horizon: int | None = None
+) -> tuple[Method, str]:
+    """The method of a name, and what to say of its choice; nothing of one that was named."""
+    method = method_or_choice(name, execution_horizon=execution_horizon)
+    if isinstance(method, Method):
+        return method, ""
+    can, spec = policy.info.capabilities, policy.info.action_spec
+    match method:
+        case Default():
+            choice = default_for(method, can)
+        case Auto():
+            choice = choose_method(
+                can,
+                latency_ns=trace.quantile_ns(LATENCY_QUANTILE),
+                dt_ns=spec.dt_ns,
+                horizon=spec.horizon,
+                execution_horizon=method.execution_horizon,
+            )
+    return choice.method, str(choice)
+
+
+def _trace(late: str | float) -> LatencyTrace:
+    if isinstance(late, str):
+        return find_trace(late)
+    if late < 0.0:
+        raise InvalidValueError(f"a delay is not negative, got {late} ms")
+    return constant(late)
+
+
+def _groups(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(seeds), size):
+        yield seeds[start : start + size]

@@ -1,0 +1,252 @@
+"""Any Gymnasium environment as an `Env`: `GymnasiumEnv`; what it does not say itself is told in a small file.
+
+{"state": ["agent_pos"], "action_names": ["x", "y"], "success": "is_success", "control_hz": 10}
+"""
+
+import importlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import ValidationError, convert
+
+from robot_runtime.core.env import EnvInfo, EnvStep
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
+
+SUCCESS_KEYS = ("is_success", "success")
+"""Of Gymnasium's `info`, where it says whether the task is done."""
+MADE_BY_ID = ("aloha", "pusht")
+"""Of LeRobot's environments those that are Gymnasium's."""
+TERMINATED = "terminated"
+"""In place of such a key: the task is done when the episode ends before its time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumSettings:
+    """What an environment may be told, or does not say itself; None or empty: as it says."""
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Of `gymnasium.make`."""
+    action_names: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    """Keys of a dict observation whose numbers are the state, in order; nested ones with a slash."""
+    state_names: tuple[str, ...] = ()
+    success: str = ""
+    """Key of `info`; or "terminated"."""
+    control_hz: float | None = None
+    """Steps per simulated second; `metadata["render_fps"]` if it is not told."""
+    max_steps: int | None = None
+    task: str = ""
+    is_held: bool = True
+    """See `EnvInfo.of_numbers`."""
+
+    @classmethod
+    def load(cls, path: Path) -> "GymnasiumSettings":
+        """From a JSON or TOML file; InvalidValueError says what is wrong with it."""
+        try:
+            text = path.read_text()
+            data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        except (OSError, ValueError) as error:
+            raise InvalidValueError(f"{path} does not say how to use an environment: {error}") from error
+        names = {f.name for f in fields(cls)}
+        if not isinstance(data, dict) or data.keys() - names:
+            unknown = ", ".join(sorted(data.keys() - names)) if isinstance(data, dict) else repr(data)[:100]
+            raise InvalidValueError(f"{path} has {unknown}; valid: {', '.join(sorted(names))}")
+        try:
+            return convert(data, cls)
+        except ValidationError as error:
+            raise InvalidValueError(f"{path}: {error}") from error
+
+
+class GymnasiumEnv:
+    """One environment. Boxes only: an action is one vector, an observation vectors and pictures."""
+
+    def __init__(self, env: Any, settings: GymnasiumSettings | None = None) -> None:
+        """InvalidValueError: a space is no box, or something is neither said nor told."""
+        told = settings or GymnasiumSettings()
+        self._env, self._told = env, told
+        spec, space = getattr(env, "spec", None), env.action_space
+        name = getattr(spec, "id", None) or type(env).__name__
+        self._name = name
+        if _kind(space) != "Box" or len(space.shape) != 1:
+            raise InvalidValueError(
+                f"{name}: its action space is {space}; expected a Box of one dimension, a vector of numbers"
+            )
+        boxes = dict(_boxes(name, "", env.observation_space))
+        self._cameras = {_short(key): key for key, box in boxes.items() if _is_picture(box)}
+        self._state = told.state or tuple(key for key, box in boxes.items() if not _is_picture(box))
+        if missing := [key for key in self._state if key not in boxes]:
+            raise UnknownNameError(f"observation of {name}", missing[0], boxes)
+        sizes = {key: int(np.prod(boxes[key].shape)) for key in self._state}
+        hz = told.control_hz or (getattr(env, "metadata", None) or {}).get("render_fps")
+        if not hz:
+            raise InvalidValueError(
+                f"{name} does not say how long a step takes (metadata['render_fps']): tell control_hz"
+            )
+        max_steps = told.max_steps or getattr(spec, "max_episode_steps", None)
+        if not max_steps:
+            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): tell max_steps")
+        self._dtype = space.dtype
+        columns = [name for key, size in sizes.items() for name in _columns(key, size)]
+        self.info = EnvInfo.of_numbers(
+            name,
+            actions=_named(told.action_names, [f"action_{i + 1}" for i in range(space.shape[0])], "actions"),
+            low=np.asarray(space.low, dtype=float),
+            high=np.asarray(space.high, dtype=float),
+            state=_named(told.state_names, columns, "numbers"),
+            control_hz=float(hz),
+            max_steps=int(max_steps),
+            task=told.task,
+            cameras={camera: boxes[key].shape[:2] for camera, key in self._cameras.items()},
+            is_held=told.is_held,
+        )
+
+    def reset(self, seed: int) -> EnvStep:
+        observation, info = self._env.reset(seed=seed)
+        return self._shown(observation, info, is_terminated=False, is_done=False)
+
+    def step(self, action: Float[np.ndarray, " D"]) -> EnvStep:
+        observation, reward, is_terminated, is_truncated, info = self._env.step(action.astype(self._dtype))
+        info = {"reward": reward, **info}
+        return self._shown(
+            observation, info, is_terminated=bool(is_terminated), is_done=bool(is_terminated or is_truncated)
+        )
+
+    def _shown(
+        self, observation: Any, info: Mapping[str, Any], *, is_terminated: bool, is_done: bool
+    ) -> EnvStep:
+        numbers = [np.asarray(_at(observation, key), dtype=float).ravel() for key in self._state]
+        return EnvStep(
+            state=np.concatenate(numbers) if numbers else np.zeros(0),
+            images={name: np.asarray(_at(observation, key)) for name, key in self._cameras.items()},
+            is_done=is_done,
+            is_success=self._is_success(info, is_terminated),
+            metrics={
+                key: float(x) for key, x in info.items() if isinstance(x, int | float | np.number | np.bool_)
+            },
+        )
+
+    def _is_success(self, info: Mapping[str, Any], is_terminated: bool) -> bool:
+        if self._told.success == TERMINATED:
+            return is_terminated
+        keys = (self._told.success,) if self._told.success else SUCCESS_KEYS
+        for key in keys:
+            if key in info:
+                return bool(np.all(info[key]))
+        if "reward" not in info:  # of a reset
+            return False
+        raise EnvError(
+            f"{self._name}: its info has no {' or '.join(keys)} but {', '.join(sorted(info))}: "
+            f'tell success, a key of it or "{TERMINATED}"'
+        )
+
+
+def make_gymnasium(env_id: str, settings: GymnasiumSettings | None = None) -> GymnasiumEnv:
+    """An environment by its id; the package before a slash is imported first, as it registers its own.
+
+    InvalidValueError: a package is missing, or the id is unknown.
+    """
+    told = settings or GymnasiumSettings()
+    _import("gymnasium", "gymnasium")
+    package, slash, _ = env_id.partition("/")
+    if slash:
+        _import(package, package.replace("_", "-"))
+    import gymnasium
+
+    try:
+        env = gymnasium.make(env_id, **told.kwargs)
+    except gymnasium.error.Error as error:
+        raise InvalidValueError(f"Gymnasium cannot make {env_id!r}: {error}") from error
+    except TypeError as error:
+        raise InvalidValueError(f"{env_id} does not take kwargs {dict(told.kwargs)}: {error}") from error
+    return GymnasiumEnv(env, told)
+
+
+def make_lerobot(env_type: str, settings: GymnasiumSettings | None = None) -> GymnasiumEnv:
+    """An environment by LeRobot's name for it ("pusht", "aloha"), set up as LeRobot does.
+
+    InvalidValueError: LeRobot is missing or knows no such environment that is one of Gymnasium's.
+    """
+    _import("lerobot", "lerobot")
+    from lerobot.envs.configs import EnvConfig
+
+    choices = EnvConfig.get_known_choices()
+    if env_type not in choices:
+        raise UnknownNameError("environment of LeRobot", env_type, choices)
+    if env_type not in MADE_BY_ID:
+        raise InvalidValueError(
+            f"LeRobot makes {env_type!r} by code of its own, and only {' and '.join(MADE_BY_ID)} by an id: "
+            "name a file of yours that makes one, as my_env.py:env"
+        )
+    config, told = choices[env_type](), settings or GymnasiumSettings()
+    return make_gymnasium(
+        config.gym_id,
+        GymnasiumSettings(
+            **{
+                **vars(told),
+                "kwargs": {**config.gym_kwargs, **told.kwargs},
+                "control_hz": told.control_hz or config.fps,
+                "max_steps": told.max_steps or getattr(config, "episode_length", None),
+            }
+        ),
+    )
+
+
+def _import(module: str, package: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != module:
+            raise
+        raise InvalidValueError(f"there is no package {module}: pip install {package}") from error
+
+
+def _kind(space: object) -> str:
+    """By name: the user's may be another Gymnasium's, or shaped as one."""
+    return type(space).__name__
+
+
+def _boxes(name: str, key: str, space: Any) -> Iterator[tuple[str, Any]]:
+    """Every box of an observation space with its key."""
+    match _kind(space):
+        case "Box":
+            yield key, space
+        case "Dict":
+            for inner, each in space.spaces.items():
+                yield from _boxes(name, f"{key}/{inner}" if key else str(inner), each)
+        case _:
+            where = f" at {key!r}" if key else ""
+            raise InvalidValueError(
+                f"{name}: its observation space{where} is {space}; expected boxes, and dicts of boxes"
+            )
+
+
+def _is_picture(box: Any) -> bool:
+    return len(box.shape) == 3 and box.shape[2] == 3 and box.dtype == np.uint8
+
+
+def _short(key: str) -> str:
+    """What a camera is called: the last word of its key."""
+    return key.rpartition("/")[2] or "pixels"
+
+
+def _columns(key: str, size: int) -> list[str]:
+    name = key or "state"
+    return [name] if size == 1 else [f"{name}_{i + 1}" for i in range(size)]
+
+
+def _named(told: tuple[str, ...], found: list[str], what: str) -> tuple[str, ...]:
+    if told and len(told) != len(found):
+        raise InvalidValueError(f"{len(told)} names were told for {len(found)} {what}")
+    return told or tuple(found)
+
+
+def _at(observation: Any, key: str) -> Any:
+    for part in key.split("/") if key else ():
+        observation = observation[part]
+    return observation

@@ -1,0 +1,92 @@
+"""A policy behind a server, asked in lock-step: `RemotePolicy`. The simulator waits, its time does not pass.
+
+    wall time         |-- network, GPU, a slow machine, however long --|
+    simulated time    t: asks                                          t: goes on; answer at t + trace's delay
+
+So a simulator that is slower than real time, or lives in another process because it wants other versions of
+everything than the policy, gives what it gives in one process with it: the request carries the simulated
+time, and latency is put in by the trace.
+"""
+
+from collections.abc import Iterator
+from types import TracebackType
+
+import numpy as np
+from msgspec import structs
+
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.errors import PolicyError, ServerUnavailableError
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.wire.events import (
+    PartReceived,
+    RequestDropped,
+    RequestExpired,
+    RequestFailed,
+    ServerLost,
+    ServerRefused,
+)
+
+PATIENCE_NS = 60 * NS_PER_S
+"""How long one answer may take in wall time: as long as servers keep a request."""
+
+
+class RemotePolicy:
+    """What a server serves, as if it were here; every `infer` blocks until its last rows have come."""
+
+    def __init__(self, address: str, *, schema: Schema, timeout_s: float = 10.0) -> None:
+        """schema: what the env offers.
+
+        ServerUnavailableError: nobody answers there. SchemaMismatchError: env and policy do not fit.
+        """
+        self._client = PolicyClient(address, schema=schema, robot="simulator in lock-step")
+        try:
+            self._welcome = self._client.wait_until_ready(timeout_s)
+        except BaseException:
+            self._client.close()
+            raise
+        self._client.events()
+        self._epoch, self._next_id = self._client.new_epochs(), 0
+        self.info = self._welcome.info
+
+    def __enter__(self) -> "RemotePolicy":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Say goodbye to the server."""
+        self._client.close()
+
+    def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
+        """As `Policy.infer`. PolicyError: the server could not answer. ServerUnavailableError: it is gone."""
+        asked = structs.replace(
+            request, request_id=self._next_id, epoch=self._epoch, in_flight=(), deadline_ns=PATIENCE_NS
+        )
+        self._next_id += 1
+        self._client.submit(asked)
+        yield from self._answer(asked)
+
+    def _answer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
+        while self._client.wait_for_events(PATIENCE_NS / NS_PER_S):
+            for event in self._client.events():
+                match event:
+                    case PartReceived(part=part) if part.request_id == request.request_id:
+                        yield part.rows
+                        if part.is_last:
+                            return
+                    case RequestDropped() | RequestExpired() | RequestFailed():
+                        raise PolicyError(f"the server did not answer: {event}")
+                    case ServerLost(reason=reason) | ServerRefused(reason=reason):
+                        raise ServerUnavailableError(f"the server is gone: {reason}")
+        raise ServerUnavailableError(f"no answer within {PATIENCE_NS // NS_PER_S} s")
+
+
+def is_address(text: str) -> bool:
+    """Whether it names a server, and no policy here."""
+    return text.startswith(("tcp://", "ipc://"))

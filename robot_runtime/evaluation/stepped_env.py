@@ -1,0 +1,130 @@
+"""An `Env` of plain numbers as the loop wants it, a `RobotEnv`; what an env says is checked here."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from robot_runtime.core.env import Env, EnvInfo, EnvStep, EpisodeScore, RobotEnv
+from robot_runtime.core.values.action import NS_PER_S, Command, Numbers, NumbersCommand
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.errors import EnvError, InvalidValueError
+
+
+class SteppedEnv:
+    """One env, an episode at a time."""
+
+    def __init__(self, env: Env) -> None:
+        """InvalidValueError: its actions are no plain numbers."""
+        self.info: EnvInfo = env.info
+        if not all(isinstance(f, Numbers) for f in self.info.schema.action_fields):
+            raise InvalidValueError(
+                f"env {self.info.name!r} is stepped with plain numbers, and its schema has "
+                f"{self.info.schema.action_fields}; a robot with parts is a RobotEnv"
+            )
+        self._env = env
+        names = self.info.state_names
+        self._measured = {
+            f.part: [names.index(name) for name in f.names]
+            for f in self.info.schema.action_fields
+            if f.part in self.info.schema.measured
+        }
+        self._begin()
+
+    def _begin(self) -> None:
+        self._num_steps = 0
+        self._step = EnvStep()
+        self._numbers: Float[np.ndarray, " K"] = np.zeros(0)
+        self._done_ns: int | None = None
+
+    def reset(self, seed: int) -> None:
+        self._begin()
+        self._take(self._env.reset(seed))
+
+    def read(self) -> RobotState:
+        measured = {part: self._numbers[columns] for part, columns in self._measured.items()}
+        return RobotState(t_ns=self._now_ns, measured=measured)
+
+    def observe(self, state: RobotState, cameras: Mapping[str, tuple[int, int]]) -> Observation:
+        images = {
+            name: Image(t_ns=state.t_ns, pixels=self._picture(name, size)) for name, size in cameras.items()
+        }
+        return Observation(state=state, environment_state=self._numbers, images=images, task=self.info.task)
+
+    def write(self, command: Command) -> Command:
+        return command
+
+    def advance(self, command: Command, t_obs_ns: int | None) -> bool:
+        numbers = [self._values(command, f.part) for f in self.info.schema.action_fields]
+        self._num_steps += 1
+        self._take(self._env.step(np.concatenate(numbers)))
+        if self._step.is_success and self._done_ns is None:
+            self._done_ns = self._now_ns
+        return self._step.is_done
+
+    def score(self) -> EpisodeScore:
+        return EpisodeScore(
+            success=self._done_ns is not None,
+            completion_s=None if self._done_ns is None else self._done_ns / NS_PER_S,
+            metrics={name: float(value) for name, value in self._step.metrics.items()},
+        )
+
+    @property
+    def _now_ns(self) -> int:
+        return self._num_steps * self.info.control_period_ns
+
+    def _values(self, command: Command, part: str) -> Float[np.ndarray, " D"]:
+        numbers = command.parts[part]
+        assert isinstance(numbers, NumbersCommand)
+        return numbers.values
+
+    def _take(self, step: object) -> None:
+        where = f"env {self.info.name!r}, {'reset' if not self._num_steps else f'step {self._num_steps}'}"
+        if not isinstance(step, EnvStep):
+            raise EnvError(f"{where}: expected an EnvStep, got {type(step).__name__} {step!r:.100}")
+        numbers = np.asarray(step.state, dtype=float)
+        names = self.info.state_names
+        if numbers.shape != (len(names),):
+            raise EnvError(
+                f"{where}: its state has shape {numbers.shape}, expected {(len(names),)}: {', '.join(names)}"
+            )
+        if not np.isfinite(numbers).all():
+            wrong = [name for name, x in zip(names, numbers, strict=True) if not np.isfinite(x)]
+            raise EnvError(f"{where}: its state is not finite: {', '.join(wrong)}")
+        self._step, self._numbers = step, numbers
+
+    def _picture(self, name: str, size: tuple[int, int]) -> np.ndarray:
+        has = ", ".join(self._step.images) or "none"
+        if name not in self._step.images:
+            raise EnvError(f"env {self.info.name!r} gave no picture {name!r}; it gave {has}")
+        pixels = np.asarray(self._step.images[name])
+        if pixels.shape != (*size, 3) or pixels.dtype != np.uint8:
+            raise EnvError(
+                f"env {self.info.name!r}: picture {name!r} is {pixels.shape} {pixels.dtype}, expected "
+                f"{(*size, 3)} uint8"
+            )
+        return pixels
+
+
+def as_robot_env(env: object) -> RobotEnv:
+    """The env as the loop wants it; InvalidValueError: it is none, one sentence for all that is missing."""
+    if isinstance(env, RobotEnv):
+        return env
+    if isinstance(env, Env):
+        if not isinstance(env.info, EnvInfo):
+            raise InvalidValueError(f"an env's info is an EnvInfo, got {type(env.info).__name__}")
+        return SteppedEnv(env)
+    if is_gymnasium(env):
+        from robot_runtime.evaluation.gymnasium_env import GymnasiumEnv
+
+        return SteppedEnv(GymnasiumEnv(env))
+    missing = [name for name in ("info", "reset", "step") if not hasattr(env, name)]
+    raise InvalidValueError(
+        f"an env has info, reset(seed) and step(action), or is one of Gymnasium's; {type(env).__name__} "
+        f"lacks {', '.join(missing)}"
+    )
+
+
+def is_gymnasium(env: object) -> bool:
+    """Whether it is shaped as Gymnasium's envs are."""
+    return all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step"))

@@ -1,0 +1,46 @@
+"""`robot-runtime eval --env` from an empty folder, with files of the user's."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples" / "own_env.py"
+POLICY = ROOT / "tests" / "evaluation" / "points.py"
+
+
+def run(tmp_path, *options: str, policy: str = f"{POLICY}:policy") -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "robot_runtime.cli", "eval", "--policy", policy, "--episodes", "4"]
+    return subprocess.run(
+        [*command, *options], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
+    )
+
+
+def test_the_example_is_short_and_is_evaluated_under_latency(tmp_path):
+    assert len(EXAMPLE.read_text().splitlines()) <= 30
+    late = ["--delay-ms", "200", "--workers", "1"]
+    out = run(tmp_path, "--env", f"{EXAMPLE}:Point", *late, "--json", "out.json")
+    assert out.returncode == 0, out.stderr
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["summary"]["success"] == 1.0
+    assert [episode["seed"] for episode in data["episodes"]] == [10_000, 10_001, 10_002, 10_003]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--env", "nowhere.py:env"], "there is no such file"),
+        (["--env", f"{EXAMPLE}:nothing"], "nothing"),
+        (["--env", "gymnasium:CartPole-v1"], "expected a Box"),
+        (["--env", f"{EXAMPLE}:Point", "--env-file", f"{EXAMPLE}"], "--env-file is for Gymnasium's"),
+        (["--env", "broken.py:env"], "ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_runs(tmp_path, options, words):
+    (tmp_path / "broken.py").write_text("env = 1 / 0\n")
+    out = run(tmp_path, *options)
+    assert out.returncode == 1
+    assert words in out.stderr

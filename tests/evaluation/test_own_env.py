@@ -1,0 +1,178 @@
+"""An env of the user's: stepped, checked, and told bit for bit what its own loop would tell it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robot_runtime import evaluate
+from robot_runtime.core.env import EnvInfo, EnvStep, EpisodeScore
+from robot_runtime.core.method.table import METHODS, method_named
+from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.values.action import JointPosition, RowTiming
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.errors import EnvError, InvalidValueError, SchemaMismatchError
+from tests.evaluation.points import HORIZON, NumbersPolicy, Point, goal_policy, point_info, whole_chunks
+
+ROOT = Path(__file__).parent.parent.parent
+SAMPLERS = goal_policy().info.capabilities.samplers
+PLAIN = [
+    name
+    for name, method in sorted(METHODS.items())
+    if isinstance(method.sampler, SAMPLERS) and "vlash" not in name and name != "a2c2"
+]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_without_latency_whole_chunks_are_sent_as_a_gymnasium_loop_sends_them_to_the_last_bit(is_held):
+    info = point_info(is_held=is_held)
+    policy = goal_policy(is_held=is_held, timing=RowTiming.SENT)
+    ours, theirs = Point(info), Point(info)
+    evaluate(policy, ours, method="synchronous", seeds=[5])
+    assert np.array_equal(ours.told, whole_chunks(theirs, policy, seed=5))
+
+
+def test_asked_at_every_row_without_latency_it_sends_the_first_row_of_each_chunk():
+    policy, ours, theirs = goal_policy(), Point(), Point()
+    evaluate(policy, ours, method="time-aligned", execution_horizon=1, seeds=[5])
+    step = theirs.reset(5)
+    for told in ours.told:
+        expected = policy.rows(np.asarray(step.state))[0]
+        assert np.array_equal(told, expected)
+        step = theirs.step(expected)
+
+
+def test_latency_costs_the_steps_it_would_have_cost():
+    env = Point()
+    evaluate(goal_policy(), env, method="synchronous", trace=300.0, seeds=[5])
+    start = env.told[0]
+    assert all(np.array_equal(told, start) for told in env.told[:3])
+    assert not np.array_equal(env.told[3], start)
+
+
+def test_before_the_first_answer_a_place_is_held_where_it_was_measured():
+    env = Point()
+    evaluate(goal_policy(), env, trace=300.0, seeds=[5])
+    at = Point().reset(5).state[:2]
+    assert np.array_equal(env.told[0], at)
+
+
+@pytest.mark.parametrize("method", PLAIN)
+def test_every_plain_method_runs_and_the_same_seeds_give_the_same_actions(method):
+    done = [evaluate(goal_policy(), Point, method=method, trace="spikes", seeds=range(3)) for _ in range(2)]
+    assert [e.digest for e in done[0].episodes] == [e.digest for e in done[1].episodes]
+    assert len({e.digest for e in done[0].episodes}) == 3
+
+
+def test_a_goal_is_reached_and_told_with_its_figures():
+    done = evaluate(goal_policy(), Point(), method=method_named("synchronous"), trace=100.0, seeds=range(4))
+    assert done.success == 1.0
+    assert 0.0 < done.summary()["completion_s_median"] < 5.0
+    assert '"env": "point"' in done.to_json()
+
+
+def test_actions_beyond_the_range_are_clipped_to_it():
+    fields = goal_policy().info.action_spec.fields
+    wild = NumbersPolicy(lambda s: np.full((HORIZON, 2), 7.0), fields, num_state=4)
+    env = Point()
+    evaluate(wild, env, method="synchronous", seeds=[1])
+    assert np.abs(env.told).max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (EnvStep(state=[0.0, 0.0, np.nan, 0.0]), "step 1: its state is not finite: goal_x"),
+        (
+            EnvStep(state=[0.0, 0.0]),
+            r"step 1: its state has shape \(2,\), expected \(4,\): x, y",
+        ),
+        ([0.0, 0.0, 0.0, 0.0], "step 1: expected an EnvStep, got list"),
+    ],
+)
+def test_what_an_env_did_not_declare_is_named(shown, words):
+    env = Point()
+    env.step = lambda action: shown
+    with pytest.raises(EnvError, match=words):
+        evaluate(goal_policy(), env, method="synchronous", seeds=[1])
+
+
+def test_what_is_no_env_is_told_what_it_lacks():
+    with pytest.raises(InvalidValueError, match="int lacks info, reset, step"):
+        evaluate(goal_policy(), 3, seeds=[1])
+
+
+def test_a_policy_with_other_columns_is_refused():
+    other = NumbersPolicy(
+        lambda s: np.zeros((HORIZON, 2)), goal_policy().info.action_spec.fields[:1], num_state=6
+    )
+    with pytest.raises(SchemaMismatchError, match="environment state"):
+        evaluate(other, Point(), seeds=[1])
+
+
+def test_a_negative_delay_and_an_env_without_time_are_refused():
+    with pytest.raises(InvalidValueError, match="not negative"):
+        evaluate(goal_policy(), Point(), trace=-1.0)
+    with pytest.raises(InvalidValueError, match=r"0\.0 Hz"):
+        EnvInfo.of_numbers("x", actions=("a",), low=0.0, high=1.0, control_hz=0.0, max_steps=5)
+
+
+def test_evaluate_needs_neither_mujoco_nor_torch():
+    code = (
+        "import sys; from robot_runtime import evaluate; from tests.evaluation.points import Point, policy;"
+        "evaluate(policy, Point(), seeds=[1]);"
+        "print([m for m in ('mujoco', 'torch', 'gymnasium', 'franky_sim', 'sim') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
+
+
+class JointEnv:
+    """Two joints that are where they were told to be, as a robot with parts."""
+
+    def __init__(self) -> None:
+        wide = np.full(2, 1e6)
+        self.info = EnvInfo(
+            name="joints",
+            schema=Schema(action_fields=(JointPosition(2),), num_joints=2, has_gripper=False, has_base=False),
+            control_period_ns=100_000_000,
+            episode_ns=3_000_000_000,
+            limits=Limits(q_min=-wide, q_max=wide, dq_max=wide, ddq_max=100 * wide, dddq_max=10_000 * wide),
+        )
+
+    def reset(self, seed: int) -> None:
+        self.q, self.t_ns, self.told = np.zeros(2), 0, []
+
+    def read(self) -> RobotState:
+        return RobotState(t_ns=self.t_ns, q=self.q, dq=np.zeros(2))
+
+    def observe(self, state, cameras) -> Observation:
+        return Observation(state=state, environment_state=state.q)
+
+    def write(self, command):
+        self.told.append(command.arm.q.copy())
+        return command
+
+    def advance(self, command, t_obs_ns) -> bool:
+        self.q, self.t_ns = command.arm.q, self.t_ns + 100_000_000
+        return False
+
+    def score(self) -> EpisodeScore:
+        return EpisodeScore(success=True, completion_s=None, metrics={})
+
+
+def test_joints_that_are_sent_row_by_row_are_told_every_row_when_it_is_due():
+    def rows(q):
+        return q + 0.01 * np.sin(np.arange(HORIZON) + 1.0 + 9.0 * q[0])[:, None]
+
+    policy = NumbersPolicy(rows, (JointPosition(2),), num_state=0, timing=RowTiming.SENT)
+    env = JointEnv()
+    evaluate(policy, env, method="synchronous", seeds=[1])
+    q, expected = np.zeros(2), []
+    while len(expected) < 30:
+        expected += list(rows(q))
+        q = expected[-1]
+    assert np.array_equal(env.told, expected[:30])
