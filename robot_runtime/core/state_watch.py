@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pinocchio as pin
 
 from robot_runtime.core.safety import Cause
 from robot_runtime.core.values.action import NS_PER_S
@@ -18,11 +17,10 @@ from robot_runtime.core.values.command import (
     Command,
     JointCommand,
     NumbersCommand,
-    PartCommand,
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import ArmState, BaseState, RobotState
+from robot_runtime.core.values.state import ArmState, BaseState, PartState, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, wrap_angle
 
 
@@ -82,16 +80,21 @@ class StateWatch:
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""
-        limits = self._limits
+        limits, bases = self._limits, False
         for name, told in command.parts.items():
-            error = _arm_error(name, told, state)
+            error: float | None = None
+            if isinstance(told, JointCommand | PoseCommand):
+                error = _arm_error(told, state.parts.get(name))
+            elif isinstance(told, BasePoseCommand):
+                bases = True
+            elif isinstance(told, NumbersCommand) and not self._is_near(name, told, state):
+                return Cause.TRACKING_LOST
             if error is not None and not error <= limits.max_error_of.get(name, limits.max_arm_error):
                 return Cause.TRACKING_LOST  # NaN is no small error
-            if isinstance(told, NumbersCommand) and not self._is_near(name, told, state):
-                return Cause.TRACKING_LOST
-        for name, told in command.parts.items():
-            if isinstance(told, BasePoseCommand) and (cause := self._base(name, told, state, now_ns)):
-                return cause
+        if bases:
+            for name, told in command.parts.items():
+                if isinstance(told, BasePoseCommand) and (cause := self._base(name, told, state, now_ns)):
+                    return cause
         return None
 
     def _is_near(self, name: str, told: NumbersCommand, state: RobotState) -> bool:
@@ -144,11 +147,12 @@ class _Led:
         return now_ns - self.moved_ns > limits.frozen_ns and led > limits.frozen_lead
 
 
-def _arm_error(name: str, told: PartCommand, state: RobotState) -> float | None:
-    """How far a part is from its setpoint; None if it is not known, or of no account."""
-    match told, state.parts.get(name):
-        case JointCommand(q=q), ArmState(q=measured):
-            return float(np.abs(q - measured).max())
-        case PoseCommand(p_BE=p), ArmState(X_BE=pin.SE3() as X_BE):
-            return float(np.linalg.norm(p - X_BE.translation))
-    return None
+def _arm_error(told: JointCommand | PoseCommand, measured: PartState | None) -> float | None:
+    """How far a part is from its setpoint; None if it is not known."""
+    if not isinstance(measured, ArmState):
+        return None
+    if isinstance(told, JointCommand):
+        return float(np.abs(told.q - measured.q).max())
+    if measured.X_BE is None:
+        return None
+    return float(np.linalg.norm(told.p_BE - measured.X_BE.translation))

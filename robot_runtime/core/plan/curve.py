@@ -111,6 +111,11 @@ class Curve:
         at: dict[Quantity, Any] = {}
         for columns, track in self._tracks:
             numbers = track.at(t_ns)
+            if len(columns) == 1:
+                at[columns[0][0]] = numbers
+                if columns[0][0][1] == "x_WB":
+                    numbers[2] = wrap_angle(numbers[2])
+                continue
             for what, own in columns:
                 at[what] = numbers[own]
                 if what[1] == "x_WB":

@@ -193,7 +193,8 @@ class Limiter:
         sent: dict[str, PartCommand] = {}
         shorts: dict[str, Shortfall] = {}
         for name, wanted in command.parts.items():
-            sent[name], short = self._part(name, wanted).limit(wanted, elapsed_s)
+            leader = self._leaders.get((name, type(wanted))) or self._part(name, wanted)
+            sent[name], short = leader.limit(wanted, elapsed_s)
             if short is not None:
                 shorts[name] = short
         if not shorts:

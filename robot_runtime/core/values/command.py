@@ -108,7 +108,7 @@ class Command:
                 else:
                     mine.pop(name, None)
             parts = mine
-        self.__dict__["parts"] = MappingProxyType({} if parts is None else parts)
+        self.__dict__["parts"] = _NONE if parts is None else MappingProxyType(parts)
 
     @property
     def arm(self) -> ArmCommand | None:
@@ -130,4 +130,5 @@ class Command:
         return Command({**self.parts, **parts})
 
 
+_NONE: Mapping[str, PartCommand] = MappingProxyType({})
 _DEFAULT_PARTS = (ARM, GRIPPER, BASE)

@@ -243,17 +243,17 @@ class RobotState:
         """False if any measured number is NaN or infinite. Looked at several times a tick, so found once."""
         numbers: list[float] = []
         for part in self.parts.values():
-            match part:
-                case ArmState():
-                    numbers += part.q.tolist() + part.dq.tolist()
-                    if part.X_BE is not None:
-                        numbers += part.X_BE.homogeneous.ravel().tolist()
-                case GripperState():
-                    numbers.append(part.width)
-                case BaseState():
-                    for each in (part.x_WB, part.V_WB_B):
-                        if each is not None:
-                            numbers += each.tolist()
+            if isinstance(part, ArmState):
+                numbers += part.q.tolist()
+                numbers += part.dq.tolist()
+                if part.X_BE is not None:
+                    numbers += part.X_BE.homogeneous.ravel().tolist()
+            elif isinstance(part, GripperState):
+                numbers.append(part.width)
+            else:
+                for each in (part.x_WB, part.V_WB_B):
+                    if each is not None:
+                        numbers += each.tolist()
         for value in self.measured.values():
             numbers += value.ravel().tolist()
         return all(map(math.isfinite, numbers))  # in plain numbers: a quarter of numpy's time

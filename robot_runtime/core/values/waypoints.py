@@ -227,21 +227,20 @@ def command_of(at: Mapping[Quantity, Any]) -> Command:
     """The command that one row of every quantity makes."""
     out: dict[str, PartCommand] = {}
     for (part, name), value in at.items():
-        match name:
-            case "q":
-                out[part] = JointCommand(q=value)
-            case "width":
-                out[part] = GripperCommand(width=float(value))
-            case "p_BE":
-                out[part] = PoseCommand(p_BE=value, quat_BE=at[part, "quat_BE"])
-            case "x_WB":
-                out[part] = BasePoseCommand(x_WB=value)
-            case "V_WB_B":
-                out[part] = BaseTwistCommand(V_WB_B=value)
-            case "dq":
-                out[part] = JointVelocityCommand(dq=value)
-            case "held" | "numbers":
-                out[part] = NumbersCommand(values=value, is_held=name == "held")
+        if name == "q":
+            out[part] = JointCommand(q=value)
+        elif name == "width":
+            out[part] = GripperCommand(width=float(value))
+        elif name == "p_BE":
+            out[part] = PoseCommand(p_BE=value, quat_BE=at[part, "quat_BE"])
+        elif name == "x_WB":
+            out[part] = BasePoseCommand(x_WB=value)
+        elif name == "V_WB_B":
+            out[part] = BaseTwistCommand(V_WB_B=value)
+        elif name == "dq":
+            out[part] = JointVelocityCommand(dq=value)
+        elif name != "quat_BE":
+            out[part] = NumbersCommand(values=value, is_held=name == "held")
     return Command(out)
 
 
