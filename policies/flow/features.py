@@ -82,6 +82,7 @@ def state_features(
         parts.append(state.V_WB_B)
         if config.use_world_pose:
             parts.append(_world_pose(state))
+    parts += [_quantity(state, name, size) for name, size in schema.measured.items()]
     for name in hands:
         parts += points_from_hand(state, environment, config.points, arm=name)
     features = np.concatenate([*parts, environment])
@@ -101,6 +102,15 @@ def _arms(state: RobotState, schema: Schema) -> dict[str, ArmState]:
             raise ValueError(f"the policy needs {arm.num_joints} joints{of}, the state has {q.size}")
         out[name] = has
     return out
+
+
+def _quantity(state: RobotState, name: str, size: int) -> np.ndarray:
+    """Forces and the like. ValueError: it is missing, or of another size."""
+    values = state.measured.get(name)
+    if values is None or values.shape != (size,):
+        has = "none" if values is None else f"{values.size}"
+        raise ValueError(f"the policy needs {size} numbers {name}, the state has {has}")
+    return values
 
 
 def points_from_hand(

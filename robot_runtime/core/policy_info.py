@@ -16,6 +16,7 @@ from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.request_parts import RollForward, TrackingLag
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.values.action import MAX_DT_NS, ActionSpec
+from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import InvalidValueError
@@ -216,3 +217,20 @@ def _refuse_other(value: object, kind: type, name: str) -> None:
 def _refuse_outside(policy: str, name: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidValueError(f"policy {policy!r} has {name} {value!r:.100}; expected {low} to {high}")
+
+
+def aligned_info(info: PolicyInfo, alignment: Alignment, *, robot: Schema) -> PolicyInfo:
+    """What a policy says of itself, with its columns in the robot's order."""
+    if alignment.is_plain:
+        return info
+    parts = dict(info.schema.parts)
+    for name in alignment.joints:
+        parts[name] = robot.parts[name]
+    return replace(
+        info,
+        action_spec=alignment.spec,
+        schema=replace(info.schema, action_fields=alignment.spec.fields, parts=parts),
+        capabilities=replace(
+            info.capabilities, row_statistics=alignment.statistics(info.capabilities.row_statistics)
+        ),
+    )

@@ -1,15 +1,23 @@
 """What a server lets in, looked at from the cheapest to the dearest before it works on it: how much each
 peer sends, and only what fits its policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
-from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.wire.arrays import WireTable
-from robot_runtime.wire.payloads import WireObservation, WireRequest
+from robot_runtime.wire.payloads import (
+    WireArm,
+    WireBase,
+    WireGripper,
+    WireObservation,
+    WirePart,
+    WireRequest,
+)
 
 PACKETS_PER_S = 2000
 """Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
@@ -20,7 +28,17 @@ MAX_MAGNITUDE = 1e9
 """Of a number in a request, whatever its unit: beyond, a policy's float32 is not far from its end."""
 _STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
 _MAX_PEERS = 4096
-_PARTS = ("arm joints", "a gripper width", "a base pose", "numbers of environment state", "camera sizes")
+_PARTS = (
+    "arm joints",
+    "a gripper width",
+    "a base pose",
+    "numbers of environment state",
+    "camera sizes",
+    "further parts",
+    "quantities",
+)
+_SHAPES = {WireGripper: "gripper", WireBase: "base"}
+_KINDS = {GripperSchema: "gripper", BaseSchema: "base"}
 
 
 class RateLimit:
@@ -61,6 +79,27 @@ class PeerRates:
         return rate.take(now_ns, alone) and self._strangers.take(now_ns, cost)
 
 
+def _shapes(parts: Mapping[str, WirePart]) -> dict[str, int | str]:
+    """Number of joints of every further part, or what else it is; one whose q and dq differ has none."""
+    out: dict[str, int | str] = {}
+    for name, part in parts.items():
+        if isinstance(part, WireArm):
+            out[name] = len(part.q) if len(part.q) == len(part.dq) else -1
+        else:
+            out[name] = _SHAPES[type(part)]
+    return out
+
+
+def _numbers_of(part: WirePart) -> list[Sequence[float]]:
+    match part:
+        case WireArm(q=q, dq=dq, pose=pose):
+            return [q, dq, (pose or ())[:3]]
+        case WireGripper(width=width):
+            return [(width,)]
+        case WireBase(pose=pose, twist=twist):
+            return [pose or (), twist or ()]
+
+
 class Fit:
     """What a request must look like to fit one policy."""
 
@@ -86,6 +125,12 @@ class Fit:
             schema.has_base,
             schema.environment_state_dim,
             {name: (*size, 3) for name, size in schema.cameras.items()},
+            {
+                name: len(part.names) if isinstance(part, ArmSchema) else _KINDS[type(part)]
+                for name, part in schema.parts.items()
+                if name not in (ARM, GRIPPER, BASE)
+            },
+            dict(schema.measured),
         )
 
     def misfit(self, form: WireRequest) -> str | None:
@@ -124,6 +169,8 @@ class Fit:
             form.pose_world_base is not None,
             len(form.environment_state),
             {image.name: image.shape for image in form.images},
+            _shapes(form.parts) if form.parts else {},
+            {name: len(numbers) for name, numbers in form.measured.items() if name in self._needed[-1]},
         )
         if have != self._needed:
             for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
@@ -146,7 +193,8 @@ class Fit:
         numbers = (form.gripper_width,) if form.gripper_width is not None else ()
         parts = (form.q, form.dq, form.environment_state, form.pose_world_base, form.twist_base, numbers)
         hand = (form.pose_base_end_effector or ())[:3]
-        for part in (*parts, hand):
+        others = [numbers for other in form.parts.values() for numbers in _numbers_of(other)]
+        for part in (*parts, hand, *others, *form.measured.values()):
             if part and max(max(part), -min(part)) > MAX_MAGNITUDE:
                 largest = max(part, key=abs)
                 return f"the observation holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"

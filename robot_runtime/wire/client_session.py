@@ -38,11 +38,22 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
+from msgspec import structs
+
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import aligned_info
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
+from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.schema import Schema, mismatches
 from robot_runtime.wire.arrays import SentImages
-from robot_runtime.wire.events import Event, RequestFailed, ServerLost, ServerReady, ServerRefused
+from robot_runtime.wire.events import (
+    Event,
+    PartReceived,
+    RequestFailed,
+    ServerLost,
+    ServerReady,
+    ServerRefused,
+)
 from robot_runtime.wire.fields import MAX_REASON, printable
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.in_flight import InFlightRequests
@@ -98,6 +109,7 @@ class ClientSession:
         self._client_id = client_id
         self._hello = Hello(robot=robot, schema=schema, policy=policy)
         self._session_ids = session_ids
+        self._alignment: Alignment | None = None
         self._credit: InFlightRequests | None = None
         self._round_trip = RoundTrip()
         self._hello_ns = 0
@@ -136,7 +148,7 @@ class ClientSession:
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Send the request now, or hold it until there is credit; see `InFlightRequests`."""
         if self._credit is not None:
-            self._credit.submit(request, now_ns)
+            self._credit.submit(self._as_the_policy_has_it(request), now_ns)
         else:
             reason = f"no server: {self.state.value}"
             self._events.append(
@@ -283,16 +295,39 @@ class ClientSession:
             reason = f"robot {self._hello.robot!r} does not fit policy {welcome.info.name!r}: "
             self._refuse(RefusalCode.SCHEMA, printable(reason + "; ".join(differences))[:MAX_REASON], now_ns)
             return
+        info = welcome.info
+        self._alignment = Alignment.between(
+            robot=self._hello.schema, policy=info.schema, action_spec=info.action_spec
+        )
         self.state = ClientState.READY
         self._was_ready, self._was_told = True, False
-        self._credit = InFlightRequests(
-            welcome, send=self._send, emit=self._events.append, ignored=self.ignored
-        )
+        self._credit = InFlightRequests(welcome, send=self._send, emit=self._emit, ignored=self.ignored)
         self._heartbeat_ns = welcome.heartbeat_ns
         self._round_trip = RoundTrip()
         self._silent_ns, self._looked_ns = 0, now_ns
         self._beat(now_ns)
-        self._events.append(ServerReady(welcome=welcome))
+        aligned = aligned_info(info, self._alignment, robot=self._hello.schema)
+        self._events.append(ServerReady(welcome=structs.replace(welcome, info=aligned)))
+
+    def _as_the_policy_has_it(self, request: ChunkRequest) -> ChunkRequest:
+        """A request with its columns where the policy has them: robots know their own order only."""
+        alignment = self._alignment
+        if alignment is None or alignment.is_plain:
+            return request
+        planned = request.prev_action_chunk
+        return structs.replace(
+            request,
+            observation=alignment.shown(request.observation),
+            prev_action_chunk=None if planned is None else alignment.theirs(planned),
+        )
+
+    def _emit(self, event: Event) -> None:
+        """Hand an event on, rows in the robot's own order."""
+        alignment = self._alignment
+        if isinstance(event, PartReceived) and alignment is not None and alignment.rows is not None:
+            part = structs.replace(event.part, rows=alignment.ours(event.part.rows))
+            event = structs.replace(event, part=part)
+        self._events.append(event)
 
     def _refuse(self, code: RefusalCode, reason: str, now_ns: int) -> None:
         may_change = code is RefusalCode.FULL or self._was_ready

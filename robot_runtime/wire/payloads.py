@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Union, get_args
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
@@ -18,9 +18,20 @@ from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo, form_of
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart
+from robot_runtime.core.values.fields import MAX_NAME
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import (
+    ARM,
+    BASE,
+    GRIPPER,
+    ArmState,
+    BaseState,
+    GripperState,
+    Observation,
+    PartState,
+    RobotState,
+)
 from robot_runtime.core.values.transforms import pose_from_numbers, pose_to_numbers
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture, WireImage, WireTable
 from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
@@ -30,6 +41,9 @@ from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
 MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
 """How often a server may ask for a sign of life."""
 _MAX_SQUARE_ERROR = 1e-3
+_Pose = tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite]
+"""Position (3) [m], quaternion (4) wxyz."""
+_PartName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 _SAMPLER_FORMS: dict[type, type[Struct]] = {part: form_of(part) for part in get_args(SamplerPart)}
@@ -42,8 +56,28 @@ def _sampler(form: Struct) -> SamplerPart:
     return part
 
 
-Pose = tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finite]
-"""Position (3) [m], quaternion (4) wxyz."""
+class WireArm(Struct, frozen=True, gc=False, array_like=True, tag="arm", forbid_unknown_fields=True):
+    """An `ArmState`."""
+
+    q: list[Finite]
+    dq: list[Finite]
+    pose: _Pose | None
+
+
+class WireGripper(Struct, frozen=True, gc=False, array_like=True, tag="gripper", forbid_unknown_fields=True):
+    """A `GripperState`."""
+
+    width: Finite
+
+
+class WireBase(Struct, frozen=True, gc=False, array_like=True, tag="base", forbid_unknown_fields=True):
+    """A `BaseState`."""
+
+    pose: tuple[Finite, Finite, Finite] | None
+    twist: tuple[Finite, Finite, Finite] | None
+
+
+WirePart = WireArm | WireGripper | WireBase
 
 
 class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -52,12 +86,14 @@ class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unk
     t_obs_ns: Int64
     q: list[Finite]
     dq: list[Finite]
-    pose_base_end_effector: Pose | None
+    pose_base_end_effector: _Pose | None
     gripper_width: Finite | None
     pose_world_base: tuple[Finite, Finite, Finite] | None
     twist_base: tuple[Finite, Finite, Finite] | None
     environment_state: list[Finite]
     images: list[WireImage]
+    parts: dict[_PartName, WirePart] = field(default_factory=dict)
+    measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, seen: Observation, arrays: ArrayWriter) -> "WireObservation":
@@ -72,11 +108,17 @@ class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unk
             None if state.V_WB_B is None else state.V_WB_B.tolist(),
             seen.environment_state.tolist(),
             [arrays.image(name, image) for name, image in seen.images.items()],
+            _further(state),
+            {name: numbers.tolist() for name, numbers in state.measured.items()},
         )
 
 
 class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="ChunkRequest"):
-    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own."""
+    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own.
+
+    The parts "arm", "gripper" and "base" are fields of their own: they cost least that way, and most robots
+    have no others.
+    """
 
     request_id: Int64
     epoch: Int64
@@ -90,7 +132,8 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
     t_obs_ns: Int64
     q: list[Finite]
     dq: list[Finite]
-    pose_base_end_effector: Pose | None
+    pose_base_end_effector: _Pose | None
+    """Position (3) [m], quaternion (4) wxyz."""
     gripper_width: Finite | None
     pose_world_base: tuple[Finite, Finite, Finite] | None
     twist_base: tuple[Finite, Finite, Finite] | None
@@ -98,6 +141,9 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
     images: list[WireImage]
     history: tuple[WireObservation, ...] = ()
     """Oldest first; not there if the policy does not look back."""
+    parts: dict[_PartName, WirePart] = field(default_factory=dict)
+    """All other parts of the robot."""
+    measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: ChunkRequest, arrays: ArrayWriter) -> "WireRequest":
@@ -122,6 +168,8 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
             twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
             environment_state=observation.environment_state.tolist(),
             images=[arrays.image(name, image) for name, image in observation.images.items()],
+            parts=_further(state),
+            measured={name: numbers.tolist() for name, numbers in state.measured.items()},
             history=tuple(WireObservation.of(seen, arrays) for seen in observation.history),
         )
 
@@ -171,8 +219,7 @@ def _observation_of(form: WireRequest | WireObservation, task: str) -> Observati
     pose, n = form.pose_base_end_effector, len(form.q)
     if n != len(form.dq):
         raise ProtocolError(f"q and dq must be of one length, got {n} and {len(form.dq)}")
-    if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
-        raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
+    _check_quaternion(pose)
     # One array for three: making one costs more than filling it.
     numbers = _vector([*form.q, *form.dq, *form.environment_state])
     state = RobotState(
@@ -184,6 +231,12 @@ def _observation_of(form: WireRequest | WireObservation, task: str) -> Observati
         x_WB=None if form.pose_world_base is None else _vector(form.pose_world_base),
         V_WB_B=None if form.twist_base is None else _vector(form.twist_base),
     )
+    if form.parts or form.measured:
+        state = RobotState(
+            t_ns=form.t_obs_ns,
+            parts={**state.parts, **{name: _part(part) for name, part in form.parts.items()}},
+            measured={name: _vector(values) for name, values in form.measured.items()},
+        )
     return Observation(state=state, environment_state=numbers[2 * n :], task=task)
 
 
@@ -191,6 +244,45 @@ def _different(images: list[WireImage]) -> list[WireImage]:
     if len({image.name for image in images}) < len(images):
         raise ProtocolError(f"there are two images of one camera, got {[i.name for i in images]}")
     return images
+
+
+_OWN_FIELDS = (ARM, GRIPPER, BASE)
+
+
+def _further(state: RobotState) -> dict[str, WirePart]:
+    """Parts that are no fields of their own."""
+    return {name: _wire_part(part) for name, part in state.parts.items() if name not in _OWN_FIELDS}
+
+
+def _wire_part(part: PartState) -> WirePart:
+    match part:
+        case ArmState(q=q, dq=dq, X_BE=X_BE):
+            return WireArm(q.tolist(), dq.tolist(), None if X_BE is None else pose_to_numbers(X_BE))
+        case GripperState(width=width):
+            return WireGripper(width)
+        case BaseState(x_WB=x_WB, V_WB_B=twist):
+            pose, turn = (None if v is None else tuple(v.tolist()) for v in (x_WB, twist))
+            return WireBase(pose, turn)
+
+
+def _part(form: WirePart) -> PartState:
+    match form:
+        case WireArm(q=q, dq=dq, pose=pose):
+            _check_quaternion(pose)
+            return ArmState(
+                q=_vector(q), dq=_vector(dq), X_BE=None if pose is None else pose_from_numbers(pose)
+            )
+        case WireGripper(width=width):
+            return GripperState(width=width)
+        case WireBase(pose=pose, twist=twist):
+            return BaseState(
+                x_WB=None if pose is None else _vector(pose), V_WB_B=None if twist is None else _vector(twist)
+            )
+
+
+def _check_quaternion(pose: Sequence[float] | None) -> None:
+    if pose is not None and abs(sum(x * x for x in pose[3:]) - 1.0) > _MAX_SQUARE_ERROR:
+        raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
 
 
 class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkReply"):

@@ -75,6 +75,10 @@ class SpeedCurve:
             object.__setattr__(self, name, readonly(np.asarray(getattr(self, name), dtype=float)))
 
 
+_LAST_RATE = 5.0
+"""How fast the last bit to the end of a range may be closed: share of it per second [1/s]."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JointLimits:
     """Of the joints of an arm or of any other group, and of its hand; N joints."""
@@ -113,8 +117,9 @@ class JointLimits:
     def slowed(self, dq: Float[np.ndarray, " N"], q: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Velocities from which joints that are measured at q come to a stand before they are at an end of
         their range, with half of their acceleration: what is told velocities knows no places."""
-        up = np.sqrt(self.ddq_max * np.maximum(self.q_max - q, 0.0))
-        down = np.sqrt(self.ddq_max * np.maximum(q - self.q_min, 0.0))
+        above, below = np.maximum(self.q_max - q, 0.0), np.maximum(q - self.q_min, 0.0)
+        up = np.minimum(np.sqrt(self.ddq_max * above), _LAST_RATE * above)
+        down = np.minimum(np.sqrt(self.ddq_max * below), _LAST_RATE * below)
         return np.minimum(np.maximum(dq, -down), up)
 
 

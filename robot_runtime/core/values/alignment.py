@@ -55,12 +55,13 @@ class Alignment:
         """The observation as the policy knows it."""
         if not self.joints:
             return observation
+        seen = tuple(map(self.shown, observation.history))
         parts: dict[str, PartState] = {}
         for name, order in self.joints.items():
             arm = observation.state.arm(name)
             take = list(order)
             parts[name] = ArmState(q=arm.q[take], dq=arm.dq[take], X_BE=arm.X_BE, t_ns=arm.t_ns)
-        return structs.replace(observation, state=observation.state.with_parts(parts))
+        return structs.replace(observation, state=observation.state.with_parts(parts), history=seen)
 
     def ours(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """A policy's rows in the robot's order."""
