@@ -65,7 +65,9 @@ class NotedGripper(IdealGripper):
 
 
 class FussyPolicy(SinePolicy):
-    tasks = ("swing",)
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.info = replace(self.info, tasks=("swing",))
 
 
 @pytest.fixture(scope="module")
