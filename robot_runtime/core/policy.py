@@ -12,10 +12,12 @@ from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, PolicyError
@@ -44,6 +46,17 @@ class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     def follows(self, earlier: "ChunkRequest") -> bool:
         """Whether it still wants the answer to an earlier one; if not, the earlier one gives way to it."""
         return earlier.request_id in self.in_flight and earlier.epoch == self.epoch
+
+    def aligned(self, alignment: Alignment) -> "ChunkRequest":
+        """With its columns where the policy has them: robots know their own order only."""
+        if alignment.is_plain:
+            return self
+        planned = self.prev_action_chunk
+        return replace(
+            self,
+            observation=alignment.shown(self.observation),
+            prev_action_chunk=None if planned is None else alignment.theirs(planned),
+        )
 
 
 @runtime_checkable

@@ -14,6 +14,8 @@ from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.policy import ChunkRequest, Policy
+from robot_runtime.core.policy_info import PolicyInfo, aligned_info
+from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.schema import check_task, mismatches
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
@@ -60,17 +62,21 @@ def play(
     """
     info = env.info
     check_fit(policy, info)
+    alignment = Alignment.between(
+        robot=info.schema, policy=policy.info.schema, action_spec=policy.info.action_spec
+    )
+    aligned = aligned_info(policy.info, alignment, robot=info.schema)
     env.reset(seed)
-    server = DelayedPolicy(trace, spec=policy.info.action_spec, seed=seed, sampling_share=sampling_share)
-    executor = _executor(policy, info, method, server, seed, trace.deadline_ns, correction_head)
-    record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(policy.info.action_spec.dt_ns)
-    link = VirtualLink(executor, server, env, policy.info.schema.cameras)
-    step = ControlStep(executor, env, link, record, history=ObservationHistory.of(policy.info))
+    server = DelayedPolicy(trace, spec=aligned.action_spec, seed=seed, sampling_share=sampling_share)
+    executor = _executor(aligned, info, method, server, seed, trace.deadline_ns, correction_head)
+    record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
+    link = VirtualLink(executor, server, env, aligned.schema.cameras)
+    step = ControlStep(executor, env, link, record, history=ObservationHistory.of(aligned))
     step.begin(0)
     for now_ns in range(0, info.episode_ns, info.control_period_ns):
-        yield from _answered(server, now_ns)
+        yield from _answered(server, alignment, now_ns)
         step.look(now_ns)
-        yield from _answered(server, now_ns)  # one without delay
+        yield from _answered(server, alignment, now_ns)  # one without delay
         tick = step.act(now_ns)
         for request in link.asked():
             age.asked(request)
@@ -125,7 +131,7 @@ class VirtualLink:
 
 
 def _executor(
-    policy: Policy,
+    policy: PolicyInfo,
     info: EnvInfo,
     method: Method,
     server: DelayedPolicy,
@@ -133,10 +139,10 @@ def _executor(
     deadline_ns: int,
     correction_head: ResidualHead | None,
 ) -> Executor:
-    can = policy.info.capabilities
+    can = policy.capabilities
     return Executor(
-        action_spec=policy.info.action_spec,
-        method=resolve_method(method, can, policy=policy.info.name),
+        action_spec=policy.action_spec,
+        method=resolve_method(method, can, policy=policy.name),
         limits=info.limits,
         control_period_ns=info.control_period_ns,
         seed=seed,
@@ -150,10 +156,13 @@ def _executor(
     )
 
 
-def _answered(server: DelayedPolicy, now_ns: int) -> Generator[ChunkRequest, Answer, None]:
-    """Have the answers worked out that arrive by now."""
+def _answered(
+    server: DelayedPolicy, alignment: Alignment, now_ns: int
+) -> Generator[ChunkRequest, Answer, None]:
+    """Have the answers worked out that arrive by now; the policy is asked in its own order of columns."""
     while (request := server.needed(now_ns)) is not None:
-        server.answer(request.request_id, (yield request))
+        answer = yield request.aligned(alignment)
+        server.answer(request.request_id, replace(answer, blocks=tuple(map(alignment.ours, answer.blocks))))
 
 
 def play_together(policy: Policy, plays: Iterable[Play]) -> list[Episode]:

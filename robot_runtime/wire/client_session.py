@@ -148,7 +148,9 @@ class ClientSession:
     def submit(self, request: ChunkRequest, now_ns: int) -> None:
         """Send the request now, or hold it until there is credit; see `InFlightRequests`."""
         if self._credit is not None:
-            self._credit.submit(self._as_the_policy_has_it(request), now_ns)
+            self._credit.submit(
+                (request if self._alignment is None else request.aligned(self._alignment)), now_ns
+            )
         else:
             reason = f"no server: {self.state.value}"
             self._events.append(
@@ -308,18 +310,6 @@ class ClientSession:
         self._beat(now_ns)
         aligned = aligned_info(info, self._alignment, robot=self._hello.schema)
         self._events.append(ServerReady(welcome=structs.replace(welcome, info=aligned)))
-
-    def _as_the_policy_has_it(self, request: ChunkRequest) -> ChunkRequest:
-        """A request with its columns where the policy has them: robots know their own order only."""
-        alignment = self._alignment
-        if alignment is None or alignment.is_plain:
-            return request
-        planned = request.prev_action_chunk
-        return structs.replace(
-            request,
-            observation=alignment.shown(request.observation),
-            prev_action_chunk=None if planned is None else alignment.theirs(planned),
-        )
 
     def _emit(self, event: Event) -> None:
         """Hand an event on, rows in the robot's own order."""

@@ -72,17 +72,20 @@ class NumbersPolicy:
         yield self.rows(request.observation.environment_state)
 
 
-def goal_policy(*, is_held: bool = True, pause_s: float = 0.0, **spec) -> NumbersPolicy:
+def goal_policy(
+    *, is_held: bool = True, pause_s: float = 0.0, names: tuple[str, str] = ("x", "y"), **spec
+) -> NumbersPolicy:
     """Straight to the goal, with a wobble that no two rows share.
 
-    pause_s: how long it takes on the wall clock.
+    pause_s: how long it takes on the wall clock. names: the order of its columns.
     """
-    fields = (Numbers(names=("x", "y"), is_held=is_held),)
+    fields = (Numbers(names=names, is_held=is_held),)
 
     def rows(s):
         time.sleep(pause_s)
         wobble = 0.01 * np.sin(9.0 * s[0] + np.arange(HORIZON))[:, None]
-        return s[:2] + np.linspace(0.3, 1.0, HORIZON)[:, None] * (s[2:] - s[:2]) + wobble
+        out = s[:2] + np.linspace(0.3, 1.0, HORIZON)[:, None] * (s[2:] - s[:2]) + wobble
+        return out[:, [("x", "y").index(name) for name in names]]
 
     return NumbersPolicy(rows, fields, num_state=4, **spec)
 

@@ -53,6 +53,17 @@ def test_latency_costs_the_steps_it_would_have_cost():
     assert not np.array_equal(env.told[3], start)
 
 
+@pytest.mark.parametrize("method", PLAIN)
+def test_a_policy_with_its_columns_in_another_order_sends_the_same_actions(method):
+    """In simulation as over the wire: rows, and the prefix that it is shown, are matched by name."""
+    sent = []
+    for names in (("x", "y"), ("y", "x")):
+        env = Point()
+        evaluate(goal_policy(names=names), env, method=method, trace=200.0, seeds=[3])
+        sent.append(np.array(env.told))
+    assert np.array_equal(*sent)
+
+
 def test_before_the_first_answer_a_place_is_held_where_it_was_measured():
     env = Point()
     evaluate(goal_policy(), env, trace=300.0, seeds=[5])
