@@ -20,6 +20,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.transport.address import server_and_name
 from robot_runtime.wire.events import (
     PartReceived,
     RequestDropped,
@@ -37,11 +38,12 @@ class RemotePolicy:
     """What a server serves, as if it were here; every `infer` blocks until its last rows have come."""
 
     def __init__(self, address: str, *, schema: Schema, timeout_s: float = 10.0) -> None:
-        """schema: what the env offers.
+        """address: with /NAME behind it, where the server has several. schema: what the env offers.
 
         ServerUnavailableError: nobody answers there. SchemaMismatchError: env and policy do not fit.
         """
-        self._client = PolicyClient(address, schema=schema, robot="simulator in lock-step")
+        server, policy = server_and_name(address)
+        self._client = PolicyClient(server, schema=schema, robot="simulator in lock-step", policy=policy)
         try:
             self._welcome = self._client.wait_until_ready(timeout_s)
         except BaseException:

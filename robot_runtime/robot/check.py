@@ -102,8 +102,11 @@ def _wrong_limits(robot: Robot) -> Iterator[str]:
     for name, part in robot.parts.items():
         limits = robot.limits.parts.get(name)
         if robot.kind(name) == "arm" and _is_count(n := getattr(part, "num_joints", None)):
-            has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
-            if has != n:
+            if limits is None:
+                told = ", ".join(robot.limits.parts) or "nothing"
+                yield f"its {name} has no limits; they name {told}"
+            elif not isinstance(limits, JointLimits) or len(limits.q_min) != n:
+                has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
                 yield f"limits are for {has} joints, its {name} has {n}"
 
 

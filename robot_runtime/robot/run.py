@@ -20,7 +20,7 @@ from robot_runtime.core.plan.limiter import ClipTally
 from robot_runtime.core.values.action import command_at_state
 from robot_runtime.core.values.schema import check_task
 from robot_runtime.core.values.state import Observation
-from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 from robot_runtime.robot.check import check_robot
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
@@ -42,6 +42,11 @@ class Session(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.policy, str):
+            raise InvalidValueError(
+                f"policy is a server's address, tcp://HOST:PORT, got {type(self.policy).__name__}; "
+                "robot_runtime.serve(policy) is such a server"
+            )
         self._opened = ExitStack()
         self._runner: Runner | None = None
         self._has_begun = False

@@ -308,7 +308,8 @@ def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray
             f"expected up to {spec.horizon - first_row} rows of {spec.dim} numbers"
         )
     if not is_finite(rows):
-        raise PolicyError(f"it gave NaN or infinite numbers from row {first_row}")
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        raise PolicyError(f"it gave {rows[row, column]} at row {first_row + row}, {spec.names[column]}")
     return rows
 
 

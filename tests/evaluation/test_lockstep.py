@@ -27,7 +27,7 @@ def server():
 @pytest.mark.parametrize("method", METHODS)
 def test_results_over_the_wire_are_those_of_one_process(server, method):
     here = evaluate(goal_policy(), Point(), method=method, trace="spikes", seeds=range(2))
-    with RemotePolicy(server.address, schema=point_info().schema) as policy:
+    with RemotePolicy(f"{server.address}/numbers", schema=point_info().schema) as policy:
         there = evaluate(policy, Point(), method=method, trace="spikes", seeds=range(2))
     assert [e.digest for e in there.episodes] == [e.digest for e in here.episodes]
     assert there.summary() == here.summary()

@@ -91,7 +91,7 @@ class Half:
             rr.policy(INFO)(lambda o: np.full((4, 2), "x")),
             "it gave an array of <U1 at row 0; expected an array of numbers",
         ),
-        (rr.policy(INFO)(lambda o: np.full((4, 2), np.nan)), "it gave NaN or infinite numbers from row 0"),
+        (rr.policy(INFO)(lambda o: np.full((4, 2), np.nan)), "it gave nan at row 0, arm.joint_1"),
     ],
 )
 def test_what_is_no_policy_or_gives_no_rows_is_refused_before_the_address_opens(policy: object, words: str):

@@ -125,6 +125,7 @@ def test_all_that_is_wrong_with_the_drivers_is_said_at_once(tmp_path, address):
         ("dq=np.zeros(7)", "dq=np.full(7, np.nan)", "arm.read() gave dq = array([nan"),
         ("return self.width", "return 'wide'", "gripper.read() returned 'wide', expected the distance"),
         ("limits=limits", "", "it has no limits: Robot(limits=Limits("),
+        ("arm=MyArm(),", "rigth_arm=MyArm(),", "its rigth_arm has no limits; they name arm"),
         ("arm=MyArm(),", "arm=MyArm,", "arm is the class MyArm, expected an object: MyArm(...)"),
         ("return rr.Robot(", "return dict(", "own.py:robot() made no robot but a dict"),
     ],

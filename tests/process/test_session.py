@@ -265,6 +265,11 @@ def test_options_that_mean_nothing_are_refused_before_anything_is_connected(opti
         rr.Session(robot_with(), policy="tcp://127.0.0.1:1", **options)
 
 
+def test_a_policy_that_no_server_serves_is_refused_with_what_serves_it():
+    with pytest.raises(InvalidValueError, match=r"tcp://HOST:PORT, got function; robot_runtime\.serve"):
+        rr.run(robot_with(), policy=lambda observation: observation)
+
+
 def test_what_is_no_robot_is_refused():
     with pytest.raises(DriverError, match=r"expected a robot_runtime\.Robot, got a dict"):
         rr.run({"arm": 1}, policy="tcp://127.0.0.1:1")

@@ -294,7 +294,7 @@ def test_a_policy_that_gives_no_numbers_is_refused_while_it_warms_up():
             return (rows * np.nan for rows in super().infer(request))
 
     for policy, words in (
-        (Nan(horizon=HORIZON), "policy 'hold' cannot be served: it gave NaN or infinite numbers from row 0"),
+        (Nan(horizon=HORIZON), "policy 'hold' cannot be served: it gave nan at row 0, arm.joint_1"),
         (StopsTooEarly(horizon=HORIZON), "policy 'hold' cannot be served: it ended after 30 rows of 32"),
     ):
         engine = Engine(policy, clock=MonotonicClock(), ring=lambda: None)
