@@ -105,7 +105,7 @@ def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(f
         ({"model": config["model"] | {"width": "128"}}, "Expected `int`, got `str`"),
         (of(action_spec=spec | {"horizon": 2**30}), "do not fit together"),
         (of(schema=schema | {"cameras": {"eye": [10**9, 1]}}), "do not fit together"),
-        (of(schema=schema | {"cameras": 7}), "cameras are an object of names and sizes, got 7"),
+        (of(schema=schema | {"cameras": 7}), "cameras are an object of names, got 7"),
         (of(schema=schema | {"num_joints": -7}), "do not fit together"),
         (of(tasks="abc"), "Expected `array`, got `str`"),
         (of(tasks=["a", "b"]), "columns, rows or tasks differ"),

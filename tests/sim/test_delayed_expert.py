@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from robot_runtime.evaluation.delayed_expert import constant_delay, run_delayed_expert
 from sim.demonstrations.demonstrations import run_expert
+from sim.episodes.delayed_expert import constant_delay, run_delayed_expert
 
 MS = 1_000_000
 
