@@ -51,6 +51,11 @@ class OnFakeGpu:
         )
         with self.mode, GPU:
             self.model = FlowTransformer(config)
+            for (
+                module
+            ) in self.model.modules():  # once transformers is loaded, the default device is not theirs
+                for name, buffer in module.named_buffers(recurse=False):
+                    setattr(module, name, buffer.to(GPU))
         self.num_final: list[int] = []
 
     def chunk(self) -> AbstractContextManager[None]:

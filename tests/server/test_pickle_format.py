@@ -159,7 +159,7 @@ def test_time_is_bounded_whatever_comes(data: bytes):
     start_s = time.thread_time()
     with contextlib.suppress(PickleError):
         read_pickle(data, RECORDS)
-    assert time.thread_time() - start_s < 0.5
+    assert time.thread_time() - start_s < 5.0  # what is not bounded takes minutes
 
 
 def test_instructions_are_called_as_pickletools_calls_them():
