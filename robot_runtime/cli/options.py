@@ -177,7 +177,7 @@ MethodName = Annotated[
         f"that suits the policy and the measured delay. Or one of: {', '.join(METHODS)}."
     ),
 ]
-SHIPPED_POLICIES = ("hold", "sine", *_TASKS[:8], *(f"{task}-seeing" for task in _TASKS[4:8]))
+SHIPPED_POLICIES = ("hold", "sine", *_TASKS, *(f"{task}-seeing" for task in _TASKS[4:8]))
 """What `policies.load` knows by name, without loading it for a page of help."""
 SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
 
