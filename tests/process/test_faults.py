@@ -87,7 +87,7 @@ def assert_rests_at_the_end(record):
 
 @pytest.mark.parametrize(
     ("other", "what"),
-    [(NarrowSinePolicy, "capabilities"), (OtherSinePolicy, "policy"), (OtherTaskSinePolicy, "tasks")],
+    [(NarrowSinePolicy, "capabilities"), (OtherSinePolicy, "name"), (OtherTaskSinePolicy, "tasks")],
 )
 def test_a_server_that_comes_back_with_another_policy_ends_the_run_once_the_robot_stands(other, what):
     moving, over = Event(), Event()
