@@ -1,13 +1,11 @@
 """Annotations checked at every call, in tests: types by beartype, shapes of arrays by jaxtyping.
 
 jaxtyping's own import hook binds the arguments of every call, which is most of what a control loop would do
-in a test; here only functions with an array in their signature are wrapped by it, and of those that a test
-calls thousands of times, the later calls are checked now and then: half of the time of an episode.
+in a test; here only functions with an array in their signature are wrapped by it.
 """
 
 import ast
 import dataclasses
-import functools
 import inspect
 import sys
 from importlib.abc import MetaPathFinder
@@ -33,33 +31,7 @@ def checked(what: Any) -> Any:
             what.__init__ = checked(what.__init__)
         return what
     has_arrays = any(map(_names_array, what.__annotations__.values()))
-    return _now_and_then(what, jaxtyped(what, typechecker=beartype)) if has_arrays else beartype(what)
-
-
-ALWAYS, THEN_EVERY = 100, 20
-"""Of the calls of a function in one test these are checked: the first so many, and then one in so many."""
-_num_tests = 0
-
-
-def begin_test() -> None:
-    """Check the first calls of every function anew."""
-    global _num_tests
-    _num_tests += 1
-
-
-def _now_and_then(what: Any, checked: Any) -> Any:
-    in_test = num_calls = 0
-
-    @functools.wraps(what)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal in_test, num_calls
-        if in_test != _num_tests:
-            in_test, num_calls = _num_tests, 0
-        num_calls += 1
-        is_checked = num_calls <= ALWAYS or num_calls % THEN_EVERY == 0
-        return checked(*args, **kwargs) if is_checked else what(*args, **kwargs)
-
-    return call
+    return jaxtyped(what, typechecker=beartype) if has_arrays else beartype(what)
 
 
 def _names_array(hint: Any) -> bool:

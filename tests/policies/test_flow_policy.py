@@ -247,7 +247,11 @@ def test_an_observation_that_does_not_fit_is_refused_in_words(
         (np.zeros((SPEC.horizon, SPEC.dim)), ClampedPrefix(), "at most 7 can be committed; got 8"),
         (np.full((1, SPEC.dim), np.nan), ClampedPrefix(), "NaN or infinite"),
         (None, ConstantSchedule(num_steps=0), "at least 1 step"),
-        (None, HorizonAwareSchedule(), "does not take the sampler HorizonAwareSchedule"),
+        (
+            None,
+            HorizonAwareSchedule(),
+            r"does not take the sampler HorizonAwareSchedule\(.*\); it takes ConstantSchedule, ",
+        ),
         (None, BestOfSamples(num_contrast=4), "no weaker checkpoint"),
         (None, BestOfSamples(num_samples=0), r"num_samples must lie in 1..256, got 0"),
         (None, BestOfSamples(rho=1.5), r"rho must lie in \(0, 1\], got 1.5"),
