@@ -51,8 +51,8 @@ class OnFakeGpu:
         )
         with self.mode, GPU:
             self.model = FlowTransformer(config)
-            # transformers wraps torch.linspace while it loads a model. If torch looks just then which functions
-            # have a default device, linspace has none from there on.
+            # transformers wraps torch.linspace while it loads a model. If torch looks just then which
+            # functions have a default device, linspace has none from there on.
             for module in self.model.modules():
                 for name, buffer in module.named_buffers(recurse=False):
                     setattr(module, name, buffer.to(GPU))
