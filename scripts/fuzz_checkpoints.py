@@ -124,7 +124,7 @@ def _copy(folder: Path, to: Path) -> None:
 
 
 def _sound_folders(scratch: Path) -> list[Path]:
-    """One of each kind; LeRobot's may be damaged in its sidecar too."""
+    """One of each kind; LeRobot's may be damaged in its metadata too."""
     ours = scratch / "ours"
     shutil.copytree(find_checkpoint("track"), ours)
     seeing = scratch / "seeing"

@@ -135,7 +135,7 @@ class Numbers:
 
 
 def describe(folder: Path, told: Told) -> PolicyMetadata:
-    """Write the sidecar of a checkpoint.
+    """Write the metadata of a checkpoint.
 
     CheckpointError: the folder holds no policy of LeRobot's that is run here, or one of other sizes.
     InvalidValueError: neither a dataset nor joints and rate are known, or they contradict each other.
@@ -152,7 +152,7 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
         if columns != expected:
             raise CheckpointError(f"its {what} {columns} numbers; this robot's make {expected}")
     gripper_state, gripper_action = _grippers(numbers, told)
-    sidecar = PolicyMetadata(
+    metadata = PolicyMetadata(
         info=PolicyInfo(
             name=policy_name(folder),
             action_spec=ActionSpec(
@@ -168,10 +168,10 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
         gripper_state=gripper_state,
         gripper_action=gripper_action,
     )
-    refuse_misfit(sidecar, config, folder)
-    _refuse_other_names(config, sidecar, told)
-    sidecar.save(folder)
-    return sidecar
+    refuse_misfit(metadata, config, folder)
+    _refuse_other_names(config, metadata, told)
+    metadata.save(folder)
+    return metadata
 
 
 def _numbers(folder: Path, config: Any, told: Told) -> Numbers:
@@ -202,7 +202,7 @@ def _refuse_contradictions(numbers: Numbers, told: Told, dataset: Path) -> None:
             raise InvalidValueError(f"--{what} {said} was said; the dataset {dataset} has {found}")
 
 
-def _refuse_other_names(config: Any, sidecar: PolicyMetadata, told: Told) -> None:
+def _refuse_other_names(config: Any, metadata: PolicyMetadata, told: Told) -> None:
     """The checkpoint may know the names of its actions (pi's relative ones do)."""
     noted = getattr(config, "action_feature_names", None)
     if noted is None:
@@ -211,10 +211,10 @@ def _refuse_other_names(config: Any, sidecar: PolicyMetadata, told: Told) -> Non
     if told.gripper is not None:
         ours[told.gripper] = "gripper_width"
     names = tuple(ours.get(name, name) for name in noted)
-    if names != column_names(sidecar.info.action_spec):
+    if names != column_names(metadata.info.action_spec):
         raise CheckpointError(
             f"its {CONFIG} calls its actions {', '.join(noted)}; what was said calls them "
-            f"{', '.join(column_names(sidecar.info.action_spec))}. Name the dataset, and its joints in order"
+            f"{', '.join(column_names(metadata.info.action_spec))}. Name the dataset, and its joints in order"
         )
 
 

@@ -170,26 +170,26 @@ def cameras_of(config: Any, folder: Path) -> dict[str, tuple[int, int]]:
     return cameras
 
 
-def refuse_misfit(sidecar: PolicyMetadata, config: Any, folder: Path) -> None:
-    """CheckpointError: what the sidecar says of rows, state and cameras is not what the policy has."""
-    schema, spec = sidecar.info.schema, sidecar.info.action_spec
+def refuse_misfit(metadata: PolicyMetadata, config: Any, folder: Path) -> None:
+    """CheckpointError: what the metadata says of rows, state and cameras is not what the policy has."""
+    schema, spec = metadata.info.schema, metadata.info.action_spec
     scene = config.env_state_feature
     pairs: list[tuple[str, object, object]] = [
         ("cameras", dict(schema.cameras), cameras_of(config, folder)),
         ("rows of a chunk", spec.horizon, chunk_rows(config)),
-        ("observations that it looks at", sidecar.info.n_obs_steps, config.n_obs_steps),
+        ("observations that it looks at", metadata.info.n_obs_steps, config.n_obs_steps),
         ("columns of a row", spec.dim, size_of(config.action_feature)),
         ("numbers of the scene", schema.environment_state_dim, size_of(scene)),
     ]
-    pairs.append(("numbers of the state", _state_size(sidecar, folder), size_of(config.robot_state_feature)))
+    pairs.append(("numbers of the state", _state_size(metadata, folder), size_of(config.robot_state_feature)))
     for what, said, found in pairs:
         if said != found:
             raise CheckpointError(f"{metadata_file(folder)} says {what}: {said}; the policy has {found}")
 
 
-def _state_size(sidecar: PolicyMetadata, folder: Path) -> int:
+def _state_size(metadata: PolicyMetadata, folder: Path) -> int:
     """How many numbers it shows of the state of a robot of its schema; CheckpointError: none has them."""
-    blind = replace(sidecar, info=replace(sidecar.info, schema=replace(sidecar.info.schema, cameras={})))
+    blind = replace(metadata, info=replace(metadata.info, schema=replace(metadata.info.schema, cameras={})))
     try:
         seen = blind.seen([zero_observation(blind.info.schema, "")])
     except ValueError as error:

@@ -138,17 +138,17 @@ class PolicyMetadata:
 class Columns:
     """From a policy's own rows to the robot's: `rows * scale + offset + origin(state)`."""
 
-    def __init__(self, sidecar: PolicyMetadata, is_relative: Sequence[bool]) -> None:
+    def __init__(self, metadata: PolicyMetadata, is_relative: Sequence[bool]) -> None:
         """
         is_relative: columns that count from the number of the same name in the state (LeRobot's relative
-            actions), and not as the sidecar says.
+            actions), and not as the metadata says.
         CheckpointError: the state has those numbers elsewhere, so they would count from others.
         """
-        spec = sidecar.info.action_spec
-        self._sidecar, self._names = sidecar, column_names(spec)
+        spec = metadata.info.action_spec
+        self._metadata, self._names = metadata, column_names(spec)
         self._relative = np.array(is_relative, bool)
         for i in np.flatnonzero(self._relative):
-            there = sidecar.state_names[i] if i < len(sidecar.state_names) else "nothing"
+            there = metadata.state_names[i] if i < len(metadata.state_names) else "nothing"
             if there != self._names[i]:
                 raise CheckpointError(
                     f"its actions are relative to the state, but action {self._names[i]!r} would count from "
@@ -157,10 +157,10 @@ class Columns:
         self.scale, self.offset = np.ones(spec.dim), np.zeros(spec.dim)
         for field, columns in spec.columns():
             if isinstance(field, JointPosition):
-                self.scale[columns] = sidecar.joint_unit_rad
+                self.scale[columns] = metadata.joint_unit_rad
             elif isinstance(field, GripperWidth):
-                self.scale[columns] = sidecar.gripper_action.scale
-                self.offset[columns] = sidecar.gripper_action.offset
+                self.scale[columns] = metadata.gripper_action.scale
+                self.offset[columns] = metadata.gripper_action.offset
         self.offset[self._relative] = 0.0  # it is in the state's number
 
     @property
@@ -171,12 +171,12 @@ class Columns:
     @property
     def count_from_state(self) -> bool:
         """Whether they count from `row_origin`."""
-        return self._sidecar.adds_origin
+        return self._metadata.adds_origin
 
     def origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
         """What a row counts from, in the robot's units."""
-        spec = self._sidecar.info.action_spec
-        origin = row_origin(spec, state) if self._sidecar.adds_origin else np.zeros(spec.dim)
+        spec = self._metadata.info.action_spec
+        origin = row_origin(spec, state) if self._metadata.adds_origin else np.zeros(spec.dim)
         if self._relative.any():
             numbers = named_numbers(state)
             measured = np.array([numbers.get(name, np.nan) for name in self._names])

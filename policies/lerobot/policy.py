@@ -51,30 +51,30 @@ def load_lerobot(
     device: str = "cpu",
     dtype: str | None = None,
     is_compiled: bool = False,
-    sidecar: PolicyMetadata | None = None,
+    metadata: PolicyMetadata | None = None,
 ) -> "LeRobotPolicy | LeRobotFlowPolicy":
     """What LeRobot has saved in a folder.
 
-    device, dtype, is_compiled: as in `load_policy`. sidecar: instead of the one that is there.
-    CheckpointError: it holds no policy of LeRobot's that is run here (`lerobot_files`), or no sidecar.
+    device, dtype, is_compiled: as in `load_policy`. metadata: instead of the one that is there.
+    CheckpointError: it holds no policy of LeRobot's that is run here (`lerobot_files`), or no metadata.
     InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled.
     """
-    sidecar = sidecar or PolicyMetadata.load(folder)
+    metadata = metadata or PolicyMetadata.load(folder)
     config = lerobot_config(folder)
     _set_up(config, device, dtype, is_compiled=is_compiled)
-    refuse_misfit(sidecar, config, folder)
+    refuse_misfit(metadata, config, folder)
     policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
     from policies.lerobot.flow import FLOWS
 
     if config.type in FLOWS:
-        return LeRobotFlowPolicy(policy, before, after, sidecar, is_compiled=is_compiled)
-    can = sidecar.info.capabilities
+        return LeRobotFlowPolicy(policy, before, after, metadata, is_compiled=is_compiled)
+    can = metadata.info.capabilities
     if set(can.samplers) - set(UNTRAINED) or can.max_inference_delay:
         raise CheckpointError(
             f"{metadata_file(folder)} says what a flow was trained for; {config.type} is none, and knows no "
             "committed rows"
         )
-    return LeRobotPolicy(policy, before, after, sidecar)
+    return LeRobotPolicy(policy, before, after, metadata)
 
 
 def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -> None:
@@ -92,18 +92,18 @@ def _set_up(config: Any, device: str, dtype: str | None, *, is_compiled: bool) -
 class LeRobotPolicy:
     """Answers with whole chunks, in one call of theirs. Knows no committed rows."""
 
-    def __init__(self, policy: Any, before: Any, after: Any, sidecar: PolicyMetadata) -> None:
+    def __init__(self, policy: Any, before: Any, after: Any, metadata: PolicyMetadata) -> None:
         """policy, before, after: LeRobot's."""
         self._policy, self._before, self._after = policy, before, after
         self._config: Any = policy.config
-        self._sidecar, self._device = sidecar, torch.device(policy.config.device)
+        self._metadata, self._device = metadata, torch.device(policy.config.device)
         draws_nothing = self._config.type == "act"
         takes_noise = getattr(self._config, "noise_scheduler_type", None) == "DDIM"
-        self._columns = Columns(sidecar, take_relative(before, after, sidecar.info.action_spec.dim))
+        self._columns = Columns(metadata, take_relative(before, after, metadata.info.action_spec.dim))
         self.info = _info(
-            sidecar,
+            metadata,
             Capabilities(
-                execution_horizon=_execution_horizon(self._config, sidecar.info),
+                execution_horizon=_execution_horizon(self._config, metadata.info),
                 temporal_ensemble=getattr(self._config, "temporal_ensemble_coeff", None),
             ),
         )
@@ -139,7 +139,7 @@ class LeRobotPolicy:
         for i in range(0, len(observations), size):
             frames = zip(*(o.frames(self.info.n_obs_steps) for o in observations[i : i + size]), strict=True)
             with torch.no_grad():
-                batches = [self._before(pinned_batch(self._sidecar.seen(f), self._device)) for f in frames]
+                batches = [self._before(pinned_batch(self._metadata.seen(f), self._device)) for f in frames]
                 chunks.append(self._after(self._sampled(batches, seeds[i : i + size])).float().cpu().numpy())
         return np.concatenate(chunks).astype(float)
 
@@ -200,38 +200,38 @@ class LeRobotFlowPolicy(SampledPolicy):
         policy: Any,
         before: Any,
         after: Any,
-        sidecar: PolicyMetadata,
+        metadata: PolicyMetadata,
         *,
         is_compiled: bool = False,
     ) -> None:
         """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
-        spec = sidecar.info.action_spec
-        self._columns = Columns(sidecar, take_relative(before, after, spec.dim))
+        spec = metadata.info.action_spec
+        self._columns = Columns(metadata, take_relative(before, after, spec.dim))
         scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
         network = _network(policy, lambda rows: after(rows) * scale + offset, spec, is_compiled=is_compiled)
         super().__init__(ChunkSampler(network))
-        self._before, self._sidecar, self._device = before, sidecar, network.device
-        said = sidecar.info.capabilities
+        self._before, self._metadata, self._device = before, metadata, network.device
+        said = metadata.info.capabilities
         trained = tuple(part for part in get_args(SamplerPart) if part in said.samplers)
         self.info = _info(
-            sidecar,
+            metadata,
             replace(
                 said,
                 samplers=UNTRAINED + tuple(part for part in trained if part not in UNTRAINED),
-                execution_horizon=_execution_horizon(policy.config, sidecar.info),
+                execution_horizon=_execution_horizon(policy.config, metadata.info),
                 row_statistics=_statistics(policy.config, network, self._columns),
             ),
         )
 
     def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
-        return dict(self._before(pinned_batch(self._sidecar.seen(observations), self._device)))
+        return dict(self._before(pinned_batch(self._metadata.seen(observations), self._device)))
 
     def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
         return self._columns.origin(state)
 
 
-def _info(sidecar: PolicyMetadata, capabilities: Capabilities) -> PolicyInfo:
-    return replace(sidecar.info, capabilities=capabilities)
+def _info(metadata: PolicyMetadata, capabilities: Capabilities) -> PolicyInfo:
+    return replace(metadata.info, capabilities=capabilities)
 
 
 def _execution_horizon(config: Any, info: PolicyInfo) -> int | None:

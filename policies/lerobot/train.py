@@ -85,13 +85,13 @@ def train_lerobot(
         _fit(policy, before(data), config, on_step)
     tasks = tuple(sorted({d.observation.task for d in free}))
     info = PolicyInfo(name=f"{peer.type} {folder.name}", action_spec=action_spec, schema=schema, tasks=tasks)
-    sidecar = PolicyMetadata(info=info, features=features)
+    metadata = PolicyMetadata(info=info, features=features)
 
     def write(to: Path) -> None:
         to.mkdir(parents=True, exist_ok=True)
         for part in (policy, before, after):
             part.save_pretrained(to)
-        sidecar.save(to)
+        metadata.save(to)
 
     keep(folder, write)
     return folder

@@ -1,4 +1,4 @@
-"""Trains a `SceneEstimator` on pictures, those of demonstrations and glimpses: `train_estimator`."""
+"""Trains a `SceneEstimator` on pictures, those of demonstrations and random views: `train_estimator`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +26,11 @@ class EstimatorTrainConfig:
     seed: int = 0
     steps: int = 4000
     batch_size: int = 64
-    """Half of it glimpses, if there are any."""
+    """Half of it random views, if there are any."""
     learning_rate: float = 1e-3
     warmup_steps: int = 200
     held_out: float = 0.05
-    """Share of the demonstrations, and of the glimpses, the last ones, that the error is measured on."""
+    """Share of the demonstrations, and of the random views, the last ones, that the error is measured on."""
     bfloat16: bool = field(default_factory=multiplies_bfloat16)
     """Compute in bfloat16 (weights stay float32)."""
 

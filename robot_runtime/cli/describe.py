@@ -63,10 +63,10 @@ class Describe:
             stroke_m=self.gripper_stroke_m,
             tasks=self.tasks,
         )
-        sidecar = describe(folder, told)
-        cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in sidecar.info.schema.cameras.items())
-        fields = ", ".join(type(field).__name__ for field in sidecar.info.action_spec.fields)
-        print(f"chunks of {sidecar.info.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
-        print(f"its state: {', '.join(sidecar.state_names)}")
+        metadata = describe(folder, told)
+        cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in metadata.info.schema.cameras.items())
+        fields = ", ".join(type(field).__name__ for field in metadata.info.action_spec.fields)
+        print(f"chunks of {metadata.info.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
+        print(f"its state: {', '.join(metadata.state_names)}")
         print(f"robot-runtime serve --policy {self.policy}")
         return 0

@@ -152,10 +152,10 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
     """Serve what these functions load until SIGINT (exit code 130) or SIGTERM (0)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _check(args)
-    accounts: dict[str, ServerMetrics] = {}
-    with nullcontext() if args.metrics is None else _metrics_server(args.metrics, accounts):
+    metrics: dict[str, ServerMetrics] = {}
+    with nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics):
         policies = [load_one() for load_one in load]
-        accounts |= {policy.info.name: ServerMetrics() for policy in policies}
+        metrics |= {policy.info.name: ServerMetrics() for policy in policies}
         if args.torch_threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(args.torch_threads)
         tune_process()
@@ -167,7 +167,7 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
             max_batch=args.max_batch,
             keys=None if args.keys is None else ServerKeys.load(args.keys),
             is_open=args.open,
-            accounts=accounts,
+            metrics=metrics,
         )
         names = [policy.info.name for policy in policies]
         with server, _gateways(server, policies, args):
@@ -311,10 +311,10 @@ def _check_tls(certificate: Path, key: Path) -> None:
         raise InvalidValueError(f"cannot read what TLS needs: {error}") from error
 
 
-def _metrics_server(address: str, accounts: dict[str, ServerMetrics]) -> "MetricsServer":
+def _metrics_server(address: str, metrics: dict[str, ServerMetrics]) -> "MetricsServer":
     from robot_runtime.server.metrics_http import MetricsServer  # most servers do without
 
-    return MetricsServer(address, accounts)
+    return MetricsServer(address, metrics)
 
 
 def tune_process() -> None:

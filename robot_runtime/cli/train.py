@@ -255,7 +255,7 @@ class Train:
         demonstrations: "Sequence[Demonstration]",
         progress: Progress,
     ) -> int:
-        """Write LeRobot's files and our sidecar; returns the number of steps."""
+        """Write LeRobot's files and our metadata; returns the number of steps."""
         from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
         given = self._given("steps", "batch_size", "learning_rate", "width")

@@ -1,4 +1,4 @@
-"""A server's account over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs it."""
+"""A server's metrics over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs it."""
 
 import itertools
 import sys
@@ -26,18 +26,18 @@ _TIMEOUT_S = 5.0
 class MetricsServer:
     """Answers from threads of its own; a context manager. Up before the policy is warm, so not ready then."""
 
-    def __init__(self, address: str, accounts: Mapping[str, ServerMetrics]) -> None:
+    def __init__(self, address: str, metrics: Mapping[str, ServerMetrics]) -> None:
         """
         address: HOST:PORT, port 0 takes a free one. InvalidValueError: it cannot be listened on.
-        accounts: by the name of their policy; ready when all of them are.
+        metrics: by the name of their policy; ready when all of them are.
         """
         registry = CollectorRegistry()
-        registry.register(_AccountCollector(accounts))
+        registry.register(_MetricsCollector(metrics))
         host, _, port = address.rpartition(":")
 
         class Handler(_Handler):
             metrics = staticmethod(lambda: generate_latest(registry))
-            is_ready = staticmethod(lambda: bool(accounts) and all(a.is_ready for a in accounts.values()))
+            is_ready = staticmethod(lambda: bool(metrics) and all(a.is_ready for a in metrics.values()))
 
         try:
             if not host:
@@ -120,9 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-class _AccountCollector(Collector):
-    def __init__(self, accounts: Mapping[str, ServerMetrics]) -> None:
-        self._accounts = accounts
+class _MetricsCollector(Collector):
+    def __init__(self, metrics: Mapping[str, ServerMetrics]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         gauges = (
@@ -153,8 +153,8 @@ class _AccountCollector(Collector):
             yield self._family(CounterMetricFamily(_PREFIX + name, meaning, labels=["policy"]), value)
         for name, meaning, label, values in labelled:
             family = CounterMetricFamily(_PREFIX + name, meaning, labels=["policy", label])
-            for policy, account in self._accounts.items():
-                for key, count in dict(values(account)).items():
+            for policy, metrics in self._metrics.items():
+                for key, count in dict(values(metrics)).items():
                     family.add_metric([policy, key], count)
             yield family
         for name, meaning, histogram in histograms:
@@ -163,14 +163,14 @@ class _AccountCollector(Collector):
     def _family[F: (GaugeMetricFamily, CounterMetricFamily)](
         self, family: F, value: Callable[[ServerMetrics], float]
     ) -> F:
-        for policy, account in self._accounts.items():
-            family.add_metric([policy], value(account))
+        for policy, metrics in self._metrics.items():
+            family.add_metric([policy], value(metrics))
         return family
 
     def _histogram(self, name: str, meaning: str, value: Callable[[ServerMetrics], Histogram]) -> Metric:
         family = HistogramMetricFamily(_PREFIX + name, meaning, labels=["policy"])
-        for policy, account in self._accounts.items():
-            histogram = value(account)
+        for policy, metrics in self._metrics.items():
+            histogram = value(metrics)
             bounds = [*map(str, histogram.bounds), "+Inf"]
             sums = itertools.accumulate(histogram.counts)
             family.add_metric([policy], list(zip(bounds, sums, strict=True)), histogram.sum)

@@ -55,7 +55,7 @@ class PolicyServer:
         max_batch: int = MAX_BATCH,
         keys: ServerKeys | None = None,
         is_open: bool = False,
-        accounts: dict[str, ServerMetrics] | None = None,
+        metrics: dict[str, ServerMetrics] | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Warms the policies up, one after the other, and only then opens the address.
@@ -66,7 +66,7 @@ class PolicyServer:
         heartbeat_ns: how often clients ask for a sign of life, at most; see `wire/client_session.py`.
         max_batch: most robots that a `BatchPolicy` answers together.
         keys, is_open: see `listen`.
-        accounts: gets what each policy's service has done, by the policy's name.
+        metrics: gets what each policy's service has done, by the policy's name.
         """
         several = [checked_policy(p) for p in (policies if isinstance(policies, Sequence) else [policies])]
         names = [policy.info.name for policy in several]
@@ -77,14 +77,14 @@ class PolicyServer:
         self._orders: deque[tuple[str, Policy]] = deque()
         self._doorbell = Doorbell()
         self._complaints = Complaints(logger, self._clock)
-        self._accounts = {} if accounts is None else accounts
+        self._metrics = {} if metrics is None else metrics
         self._services: dict[str, Service] = {}
         try:
             for policy in several:
                 self._services[policy.info.name] = Service(
                     policy,
                     policies=names,
-                    account=self._accounts.setdefault(policy.info.name, ServerMetrics()),
+                    metrics=self._metrics.setdefault(policy.info.name, ServerMetrics()),
                     clock=self._clock,
                     ring=self._doorbell.ring,
                     heartbeat_ns=heartbeat_ns,
@@ -99,9 +99,9 @@ class PolicyServer:
                 service.close()
             self._doorbell.close()
             raise
-        self._accounts[names[0]].turned_away = self._transport.doorman.counts
-        for account in self._accounts.values():
-            account.is_ready = True
+        self._metrics[names[0]].turned_away = self._transport.doorman.counts
+        for each in self._metrics.values():
+            each.is_ready = True
         self.address = self._transport.address
         """Where it listens, with the port that was chosen."""
 
@@ -202,7 +202,7 @@ class PolicyServer:
         """One arrival: no further than its sender is let in, and it ends in no exception."""
         now_ns, num_bytes = self._clock.now_ns(), sum(map(len, frames))
         knows = self._service_that_knows(peer)
-        knows.account.bytes_received += num_bytes
+        knows.metrics.bytes_received += num_bytes
         try:
             if not knows.lets_in(peer, num_bytes, now_ns):
                 return
@@ -257,7 +257,7 @@ class PolicyServer:
                 except ProtocolError as error:
                     self._complaints.say("encode", f"a {type(packet.message).__name__} is lost: {error}")
                     continue
-                service.account.bytes_sent += sum(map(len, frames))
+                service.metrics.bytes_sent += sum(map(len, frames))
                 self._transport.send(peer, frames)
 
 

@@ -33,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 
 class Service:
-    """Owned and called by one thread, but for `account`, which any may read."""
+    """Owned and called by one thread, but for `metrics`, which any may read."""
 
     def __init__(
         self,
         policy: Policy,
         *,
         policies: Collection[str],
-        account: ServerMetrics,
+        metrics: ServerMetrics,
         clock: Clock,
         ring: Callable[[], None],
         heartbeat_ns: int,
@@ -53,7 +53,7 @@ class Service:
         ring: called from the worker thread whenever `turn` has something to do. The others as for
             `PolicyServer`.
         """
-        self.account = account
+        self.metrics = metrics
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
         self._welcome = checked_welcome(policy, heartbeat_ns)
         self._engine = self._new_engine(policy)
@@ -68,7 +68,7 @@ class Service:
             policies=policies,
             expected_ns=lambda part: self._batcher.times.measured.expected_ns(part),
         )
-        account.ignored, account.requests = self._session.ignored, self._session.outcomes
+        metrics.ignored, metrics.requests = self._session.ignored, self._session.outcomes
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class Service:
         self._take_over()
         self._feed_engine(now_ns)
         self._say()
-        self.account.clients, self.account.waiting = self._session.num_clients, self._session.num_waiting
+        self.metrics.clients, self.metrics.waiting = self._session.num_clients, self._session.num_waiting
 
     def replace(self, policy: Policy) -> None:
         """Let another policy go on, once it is warm and the running batch has ended.
@@ -136,7 +136,7 @@ class Service:
 
     def drain(self) -> None:
         """Take no more requests; those that are there are answered."""
-        self.account.is_ready = False
+        self.metrics.is_ready = False
         self._session.drain()
 
     @property
@@ -146,7 +146,7 @@ class Service:
 
     def say_goodbye(self) -> None:
         """To everybody; nothing more is to be done."""
-        self.account.is_ready = False
+        self.metrics.is_ready = False
         self._session.close()
         self._say()
 
@@ -170,7 +170,7 @@ class Service:
         match result:
             case Block(job=job, first_row=first_row, rows=rows):
                 is_wanted = self._session.is_wanted(job)
-                self.account.rows_final(
+                self.metrics.rows_final(
                     len(rows), first_row=first_row, infer_ns=result.infer_ns, is_wanted=is_wanted
                 )
                 self._session.rows_ready(
@@ -180,7 +180,7 @@ class Service:
                 self._batcher.failed(result.job.peer, self._clock.now_ns())
                 self._session.job_failed(result.job, result.code, result.message)
             case Done(jobs=jobs, infer_ns=infer_ns):
-                self.account.infer_s.add(infer_ns / NS_PER_S)
+                self.metrics.infer_s.add(infer_ns / NS_PER_S)
                 now_ns = self._clock.now_ns()
                 self._batcher.ended(jobs, infer_ns, now_ns, was_stopped=result.was_stopped)
 
@@ -216,7 +216,7 @@ class Service:
         self._choose_ns = choice.look_again_ns
         jobs = [shown for job in choice.batch if (shown := self._session.start(job, now_ns)) is not None]
         if jobs:
-            self.account.batch_started([now_ns - job.received_ns for job in jobs])
+            self.metrics.batch_started([now_ns - job.received_ns for job in jobs])
             self._batch_delay_ns = self._delay_line.draw_ns()
             self._engine.start(jobs)
         elif choice.batch:

@@ -27,7 +27,7 @@ from sim.demonstrations.perturbations import (
     draw_segment,
     run_segment,
 )
-from sim.demonstrations.rollout_robot import Cameras, execute_row, led_robot
+from sim.demonstrations.rollout_robot import Cameras, execute_row, robot_rollout
 from sim.experts import Expert, make_expert
 from sim.experts.motion import DT_NS
 from sim.scene.task import EpisodeScore
@@ -84,7 +84,7 @@ def run_expert(
     """
     world.reset(seed)
     expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
-    robot, i, rows = led_robot(world), rows_per_plan, np.zeros((0, 0))
+    robot, i, rows = robot_rollout(world), rows_per_plan, np.zeros((0, 0))
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         if i == rows_per_plan:
             observation, exact = robot.observe()
@@ -125,7 +125,7 @@ def disturbed_episode(
     world.reset(episode_seed)
     rng = np.random.default_rng([episode_seed, 2])
     expert, scorer = make_expert(task_name, seed=episode_seed), world.task.make_scorer(world)
-    kept, robot = list[Demonstration](), led_robot(world, cameras)
+    kept, robot = list[Demonstration](), robot_rollout(world, cameras)
     num_rows, num_left = round(world.task.episode_s * 1e9) // DT_NS, _AFTER_SUCCESS_ROWS
     while len(kept) < num_rows and num_left > 0:
         hand_z = world.lowest_hand - world.task.workspace_height

@@ -2,7 +2,7 @@
 
 In demonstrations the hand goes to where the cup is, so what learns from them alone can tell the cup from the
 hand. On its own it is then never wrong: the hand goes to where it says that the cup is, and it says that the
-cup is where the hand went. In a glimpse neither arm nor base say anything of where things are.
+cup is where the hand went. In a random view neither arm nor base say anything of where things are.
 
     half       a point of the scene where a demonstration had it from its base, the arm like in another
     half       a point about where a demonstration had it from the hand, at the height it stands at

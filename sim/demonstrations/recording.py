@@ -12,7 +12,7 @@ from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.recorder import DatasetRecorder, Recording
 from sim.demonstrations.demonstrations import disturbed_episode
 from sim.demonstrations.perturbations import Demonstration
-from sim.demonstrations.rollout_robot import led_robot
+from sim.demonstrations.rollout_robot import robot_rollout
 from sim.experts import Expert, action_spec_of
 from sim.experts.motion import DT_NS
 from sim.scene.render import take_pictures
@@ -54,7 +54,7 @@ def record_expert(
     with DatasetRecorder(folder, recording, resume=resume) as recorder:
         if recorder.leftovers:
             say(f"removed what a run that was killed had left: {', '.join(recorder.leftovers)}")
-        command, first = led_robot(world).command, _num_tried(recorder, of, seed, num_episodes)
+        command, first = robot_rollout(world).command, _num_tried(recorder, of, seed, num_episodes)
         if first:
             say(f"{recorder.num_episodes} episodes are there, going on with number {first}")
         for episode in range(first, num_episodes):

@@ -88,7 +88,7 @@ Cameras = Callable[[World], Mapping[str, Image]]
 """Takes a picture with every camera, now."""
 
 
-def led_robot(world: World, cameras: Cameras | None = None) -> RobotRollout:
+def robot_rollout(world: World, cameras: Cameras | None = None) -> RobotRollout:
     """The robot of a world that has just been reset; cameras: what its observations show."""
     if len(world.arms) > 1:
         return HandsRollout(world, cameras)

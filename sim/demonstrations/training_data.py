@@ -72,8 +72,8 @@ def learn_to_see(
     demonstrated, seen = [d.observation for d in demonstrations], list[Observation]()
     if num_random_views:
         drawn = random_views(task_name, demonstrated, num=num_random_views, seed=config.seed, cameras=cameras)
-        for glimpse in drawn:
-            seen.append(glimpse)
+        for view in drawn:
+            seen.append(view)
             on_random_view(len(seen))
     return train_estimator(
         demonstrated,

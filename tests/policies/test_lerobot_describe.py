@@ -66,8 +66,8 @@ def test_what_is_said_beside_a_dataset_may_not_contradict_it(act: Path, tmp_path
     data = dataset(tmp_path, OURS, OURS)
     with pytest.raises(InvalidValueError, match=words):
         told(act, data, **more)
-    sidecar = told(act, data, num_joints=2, has_gripper=True, fps=30.0)
-    assert sidecar.info.action_spec.dt_ns == 33_333_333
+    metadata = told(act, data, num_joints=2, has_gripper=True, fps=30.0)
+    assert metadata.info.action_spec.dt_ns == 33_333_333
 
 
 def test_names_in_another_order_are_refused_also_where_joints_are_said(act: Path, tmp_path: Path):
@@ -78,9 +78,9 @@ def test_names_in_another_order_are_refused_also_where_joints_are_said(act: Path
 
 
 def test_a_state_in_another_order_is_shown_by_name(act: Path, tmp_path: Path):
-    sidecar = told(act, dataset(tmp_path, ["gripper_width", "joint_1", "joint_0"], OURS))
+    metadata = told(act, dataset(tmp_path, ["gripper_width", "joint_1", "joint_0"], OURS))
     seen = observation(load_policy(act), 1)
-    (row,) = sidecar.seen([seen])["observation.state"].tolist()
+    (row,) = metadata.seen([seen])["observation.state"].tolist()
     assert row == pytest.approx([seen.state.gripper_width, *seen.state.q[::-1]])
 
 
@@ -100,19 +100,19 @@ def test_names_of_other_arms_are_told_in_the_robots_order(act: Path, tmp_path: P
     told(act, data, stroke_m=0.08, convention="so101", **names)
     policy = load_policy(act)
     seen = observation(policy, 1)
-    (row,) = policy._sidecar.seen([seen])["observation.state"].tolist()
+    (row,) = policy._metadata.seen([seen])["observation.state"].tolist()
     per_cent = 100.0 * seen.state.gripper_width / 0.08
     assert row == pytest.approx([*np.degrees(seen.state.q), per_cent], rel=1e-5)
 
 
 @pytest.mark.parametrize(("convention", "closed", "opened"), [("droid", 1.0, 0.0), ("aloha", 0.0, 1.0)])
 def test_a_gripper_closes_where_its_convention_says(act: Path, tmp_path: Path, convention, closed, opened):
-    sidecar = told(act, dataset(tmp_path, OURS, OURS), convention=convention, stroke_m=0.08)
-    assert [sidecar.gripper_action.ours(x) for x in (closed, opened)] == pytest.approx([0.0, 0.08])
+    metadata = told(act, dataset(tmp_path, OURS, OURS), convention=convention, stroke_m=0.08)
+    assert [metadata.gripper_action.ours(x) for x in (closed, opened)] == pytest.approx([0.0, 0.08])
     policy = load_policy(act)
     seen = observation(policy, 1)
     seen = structs.replace(seen, state=replace(seen.state, gripper_width=0.08))
-    assert policy._sidecar.seen([seen])["observation.state"][0, 2].item() == pytest.approx(opened)
+    assert policy._metadata.seen([seen])["observation.state"][0, 2].item() == pytest.approx(opened)
     (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
     theirs = policy.predict([seen], [0])[0]
     np.testing.assert_allclose(rows[:, 2], 0.08 * (theirs[:, 2] - closed) / (opened - closed), atol=1e-6)
@@ -160,8 +160,8 @@ def test_a_camera_that_was_renamed_for_training_has_the_name_of_the_robots(tmp_p
     steps = json.loads((folder / "policy_preprocessor.json").read_text())
     steps["steps"][0]["config"] = {"rename_map": {"observation.images.hand": "observation.images.wrist"}}
     (folder / "policy_preprocessor.json").write_text(json.dumps(steps))
-    sidecar = told(folder, dataset(tmp_path, OURS, OURS, cameras={"hand": (96, 96)}))
-    assert sidecar.info.schema.cameras == {"hand": (96, 96)}
+    metadata = told(folder, dataset(tmp_path, OURS, OURS, cameras={"hand": (96, 96)}))
+    assert metadata.info.schema.cameras == {"hand": (96, 96)}
     policy = load_policy(folder)
     (rows,) = policy.infer(
         ChunkRequest(observation=observation(policy, 1), sampler=ConstantSchedule(), seed=0)
@@ -199,7 +199,7 @@ def test_a_policy_that_looks_at_several_observations_says_so(tmp_path: Path):
 
 def test_a_file_that_says_another_number_of_observations_is_refused(tmp_path: Path):
     folder = types.save("diffusion", tmp_path / "diffusion")
-    sidecar = described(folder)
-    replace(sidecar, info=replace(sidecar.info, n_obs_steps=3)).save(folder)
+    metadata = described(folder)
+    replace(metadata, info=replace(metadata.info, n_obs_steps=3)).save(folder)
     with pytest.raises(CheckpointError, match="observations that it looks at: 3; the policy has 2"):
         load_policy(folder)

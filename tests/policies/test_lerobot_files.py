@@ -227,7 +227,7 @@ def merged(old: dict, new: dict) -> dict:
         ({"state_names": ["joint_0", "joint_1"]}, "says numbers of the state: 2; the policy has 3"),
     ],
 )
-def test_a_sidecar_that_says_what_cannot_be_is_refused(folder: Path, values: dict, words: str):
+def test_metadata_that_says_what_cannot_be_is_refused(folder: Path, values: dict, words: str):
     change_metadata(folder, values)
     with pytest.raises(CheckpointError, match=words):
         load_policy(folder)

@@ -85,14 +85,14 @@ def test_relative_actions_of_pi_count_from_the_numbers_of_their_names(tmp_path: 
     options = {"use_relative_actions": True, "action_feature_names": names}
     with narrow_pi("pi0", tmp_path / "vlm"):
         folder = save_pi("pi0", tmp_path, trained_for=TRAINED, **options)
-        sidecar = replace(PolicyMetadata.load(folder), features=None, state_names=tuple(names))
-        sidecar.save(folder)
+        metadata = replace(PolicyMetadata.load(folder), features=None, state_names=tuple(names))
+        metadata.save(folder)
         policy = load_policy(folder)
         config = policy._sampler._network._policy.config
         before, after = make_steps(config, folder)
         seen = observation(3)
         (ours,) = rows_of(policy, ConstantSchedule(), ChunkRequest(observation=seen, seed=7))
-        batch = before(sidecar.seen([seen]))
+        batch = before(metadata.seen([seen]))
         noise = torch.randn((1, HORIZON, PADDED), generator=torch.Generator().manual_seed(7))
         theirs = after(policy._sampler._network._policy.predict_action_chunk(batch, noise=noise))
         np.testing.assert_allclose(ours, theirs[0].numpy(), atol=1e-5)
@@ -100,7 +100,7 @@ def test_relative_actions_of_pi_count_from_the_numbers_of_their_names(tmp_path: 
         asked = ChunkRequest(observation=seen, prev_action_chunk=rows, inference_delay=3, seed=7)
         (continued,) = rows_of(policy, ClampedPrefix(), asked)
         assert np.array_equal(continued[:3], rows[:3])
-        replace(sidecar, state_names=("joint_1", "joint_0", "gripper_width")).save(folder)
+        replace(metadata, state_names=("joint_1", "joint_0", "gripper_width")).save(folder)
         with pytest.raises(CheckpointError, match="action 'joint_0' would count from 'joint_1'"):
             load_policy(folder)
 

@@ -283,24 +283,24 @@ def test_a_policy_trained_on_a_recording_is_shown_the_state_in_the_order_of_its_
     save("act", checkpoint, state_dim=14)
     noted = {"dataset": {"root": str(dataset)}}
     (checkpoint / "train_config.json").write_text(json.dumps(noted))
-    sidecar = described(checkpoint, num_joints=None, has_gripper=False, fps=None)
-    assert sidecar.info.action_spec.fields == (JointPosition(2), GripperWidth())
+    metadata = described(checkpoint, num_joints=None, has_gripper=False, fps=None)
+    assert metadata.info.action_spec.fields == (JointPosition(2), GripperWidth())
     state = RobotState(
         t_ns=1, q=np.array([1.0, 2.0]), dq=np.array([3.0, 4.0]), gripper_width=0.05,
         X_BE=pin.SE3(np.eye(3), np.array([6.0, 7.0, 8.0])),
     )  # fmt: skip
     pixels = np.zeros((96, 96, 3), np.uint8)
     seen = Observation(state=state, images={"wrist": Image(t_ns=1, pixels=pixels)})
-    (row,) = sidecar.seen([seen])["observation.state"].tolist()
+    (row,) = metadata.seen([seen])["observation.state"].tolist()
     assert row == pytest.approx([1, 2, 3, 4, 0.05, 6, 7, 8, 1, 0, 0, 0, 1, 0])
     (rows,) = load_policy(checkpoint).infer(
         ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0)
     )
     assert rows.shape == (6, 3)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        sidecar.seen([structs.replace(seen, state=replace(state, q=np.array([np.nan, 0.0])))])
+        metadata.seen([structs.replace(seen, state=replace(state, q=np.array([np.nan, 0.0])))])
     with pytest.raises(ValueError, match="the policy needs hand_x, hand_y"):
-        sidecar.seen([structs.replace(seen, state=replace(state, X_BE=None))])
+        metadata.seen([structs.replace(seen, state=replace(state, X_BE=None))])
 
 
 def test_a_dataset_whose_numbers_have_other_names_is_refused(tmp_path: Path):

@@ -57,7 +57,7 @@ def save_pi(
 
 
 def save_smolvla(folder: Path, *, trained_for: tuple[type[SamplerPart], ...] = ()) -> Path:
-    """A checkpoint folder, with our sidecar."""
+    """A checkpoint folder, with our metadata."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import make_pre_post_processors
     from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
@@ -105,7 +105,7 @@ def _stats() -> dict[str, dict[str, torch.Tensor]]:
 def _save(folder: Path, policy, processors, trained_for: tuple[type[SamplerPart], ...]) -> Path:
     for part in (policy, *processors):
         part.save_pretrained(folder)
-    sidecar = PolicyMetadata(
+    metadata = PolicyMetadata(
         info=PolicyInfo(
             name=f"{policy.config.type} {folder.name}",
             action_spec=SPEC,
@@ -117,5 +117,5 @@ def _save(folder: Path, policy, processors, trained_for: tuple[type[SamplerPart]
         features=FEATURES,
         adds_origin=False,
     )
-    sidecar.save(folder)
+    metadata.save(folder)
     return folder

@@ -131,9 +131,9 @@ def test_a_picture_that_is_not_what_its_header_says_fails_by_itself(jpeg: bytes,
 
 
 def test_who_floods_is_told_and_put_out_and_the_robot_beside_it_is_answered():
-    accounts: dict[str, ServerMetrics] = {}
+    metrics: dict[str, ServerMetrics] = {}
     with (
-        serving(ToyPolicy(), accounts=accounts) as server,
+        serving(ToyPolicy(), metrics=metrics) as server,
         stranger_at(server.address) as bad,
         robot_at(server.address) as good,
     ):
@@ -147,7 +147,7 @@ def test_who_floods_is_told_and_put_out_and_the_robot_beside_it_is_answered():
                     break
         assert isinstance(message, ErrorReply)
         assert message.code is ErrorCode.TOO_FAST
-        assert accounts["toy"].ignored["too fast"]
+        assert metrics["toy"].ignored["too fast"]
         good.wait_until_ready(TIMEOUT_S)
         good.events()
         assert isinstance(outcome(good, 1), PartReceived)
@@ -211,9 +211,9 @@ def test_a_policy_that_gives_no_numbers_opens_no_address():
 
 
 def test_what_is_refused_is_counted_by_its_kind():
-    accounts: dict[str, ServerMetrics] = {}
+    metrics: dict[str, ServerMetrics] = {}
     with (
-        serving(ToyPolicy(), accounts=accounts) as server,
+        serving(ToyPolicy(), metrics=metrics) as server,
         robot_at(server.address) as good,
         stranger_at(server.address) as bad,
     ):
@@ -227,5 +227,5 @@ def test_what_is_refused_is_counted_by_its_kind():
         bad.heard()
         seen = Observation(state=toy_request(1).observation.state, images=images)
         assert isinstance(outcome(good, 1, pixels=seen.images["wrist"].pixels), RequestFailed)
-    assert accounts["toy"].ignored == {"of a stranger": 1, "refused: schema": 1}
-    assert accounts["toy"].requests[ErrorCode.BAD_REQUEST.value] == 1
+    assert metrics["toy"].ignored == {"of a stranger": 1, "refused: schema": 1}
+    assert metrics["toy"].requests[ErrorCode.BAD_REQUEST.value] == 1

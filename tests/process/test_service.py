@@ -109,10 +109,10 @@ def test_policies_of_one_name_and_no_policies_are_refused():
 
 
 def test_a_policy_is_replaced_without_a_lost_request():
-    gate, accounts = Event(), dict[str, ServerMetrics]()
-    with serving(NamedPolicy("one", 1.0, gate), accounts=accounts) as server, robot_of(server) as client:
+    gate, metrics = Event(), dict[str, ServerMetrics]()
+    with serving(NamedPolicy("one", 1.0, gate), metrics=metrics) as server, robot_of(server) as client:
         client.submit(toy_request(1))
-        wait_until(lambda: accounts["one"].batch_size.sum == 1)
+        wait_until(lambda: metrics["one"].batch_size.sum == 1)
         server.replace("one", NamedPolicy("one, newer", 2.0))
         gate.set()
         assert events_of(client, 1)[-1].part.rows[0, 0] == 1.0  # what had begun is finished by the old one
@@ -190,27 +190,27 @@ def test_policies_loaded_anew_are_loaded_one_at_a_time_and_leave_no_older_ones_b
 
 
 def test_a_robot_that_is_gone_leaves_its_place_at_once_though_nobody_else_says_anything():
-    accounts = dict[str, ServerMetrics]()
+    metrics = dict[str, ServerMetrics]()
     hello = encode(Packet("gone", 1, Hello(robot="gone", schema=toy_schema())))
-    with serving(NamedPolicy("one", 1.0), accounts=accounts) as server, zmq.Context() as context:
+    with serving(NamedPolicy("one", 1.0), metrics=metrics) as server, zmq.Context() as context:
         with context.socket(zmq.DEALER) as robot:
             robot.connect(server.address)
             robot.send_multipart(hello)
-            wait_until(lambda: accounts["one"].clients == 1)
+            wait_until(lambda: metrics["one"].clients == 1)
             robot.linger = 0
-        wait_until(lambda: accounts["one"].clients == 0)
+        wait_until(lambda: metrics["one"].clients == 0)
 
 
 def test_a_server_that_drains_answers_what_it_has_and_takes_no_more():
-    gate, accounts = Event(), dict[str, ServerMetrics]()
-    with PolicyServer(NamedPolicy("one", 1.0, gate), ANY_PORT, accounts=accounts) as server:
+    gate, metrics = Event(), dict[str, ServerMetrics]()
+    with PolicyServer(NamedPolicy("one", 1.0, gate), ANY_PORT, metrics=metrics) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         with robot_of(server) as early, robot_of(server) as late:
             early.submit(toy_request(1))
-            wait_until(lambda: accounts["one"].batch_size.sum == 1)
+            wait_until(lambda: metrics["one"].batch_size.sum == 1)
             server.drain()
-            wait_until(lambda: not accounts["one"].is_ready)
+            wait_until(lambda: not metrics["one"].is_ready)
             late.submit(toy_request(2))
             (dropped,) = events_of(late, 2)
             assert dropped.reason is DropReason.CLOSING
@@ -235,12 +235,12 @@ def test_a_server_whose_policies_are_still_being_loaded_is_not_ready():
 
 
 def test_a_server_tells_of_itself_over_http():
-    accounts: dict[str, ServerMetrics] = {"one": ServerMetrics()}
-    with MetricsServer("127.0.0.1:0", accounts) as metrics:
+    metrics: dict[str, ServerMetrics] = {"one": ServerMetrics()}
+    with MetricsServer("127.0.0.1:0", metrics) as metrics:
         assert get(metrics.address, "/healthz") == (200, "alive\n")
         assert get(metrics.address, "/readyz") == (503, "not ready\n")
         assert get(metrics.address, "/")[0] == 404
-        with serving(NamedPolicy("one", 1.0), accounts=accounts) as server, robot_of(server) as client:
+        with serving(NamedPolicy("one", 1.0), metrics=metrics) as server, robot_of(server) as client:
             assert get(metrics.address, "/readyz") == (200, "ready\n")
             for request_id in range(3):
                 number_of(client, request_id)

@@ -5,7 +5,7 @@ import pytest
 
 from sim.demonstrations.demonstrations import collect
 from sim.demonstrations.perturbations import LATE_ERROR_MAX, MISS_WIDTH, PerturbationSegment, run_segment
-from sim.demonstrations.rollout_robot import led_robot
+from sim.demonstrations.rollout_robot import robot_rollout
 from sim.experts import ACTION_SPEC, make_expert
 from sim.scene.world import World
 from sim.tasks import make_task
@@ -61,7 +61,7 @@ def test_under_latency_each_plan_goes_on_from_what_the_ones_before_it_will_comma
     world = World(make_task("conveyor"), seed=4)
     expert, scorer = make_expert("conveyor", seed=4), world.task.make_scorer(world)
     segment = PerturbationSegment(num_rows=16, is_hold=True, every_rows=every, delay_rows=delay)
-    samples = run_segment(led_robot(world), expert, scorer, segment, np.random.default_rng(0))
+    samples = run_segment(robot_rollout(world), expert, scorer, segment, np.random.default_rng(0))
     planned = samples[::every]
     assert all(sample.num_committed == delay for sample in planned)
     assert np.ptp(planned[0].rows[:delay, :7], axis=0).max() == 0.0  # it stands until the first takes effect
@@ -78,7 +78,7 @@ def test_fingers_that_close_on_nothing_are_seen_so_and_told_to_open():
     expert, scorer = make_expert("fetch", seed=4), world.task.make_scorer(world)
     drift = np.array([0.02, 0.0, 0.1, 0.0, 0.0, 0.0])
     segment = PerturbationSegment(num_rows=10, drift=drift, width=0.03)
-    samples = run_segment(led_robot(world), expert, scorer, segment, np.random.default_rng(0))
+    samples = run_segment(robot_rollout(world), expert, scorer, segment, np.random.default_rng(0))
     shut = [sample for sample in samples if sample.observation.state.gripper_width < 0.04]
     assert shut
     assert {sample.num_committed > 0 for sample in shut} == {True, False}

@@ -12,7 +12,7 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.transforms import pose_from_planar
 from sim.demonstrations.perturbations import PerturbationSegment, run_segment
-from sim.demonstrations.rollout_robot import led_robot
+from sim.demonstrations.rollout_robot import robot_rollout
 from sim.episodes.evaluate import run_episode
 from sim.experts import make_expert
 from sim.experts.mobile import MOBILE_SPEC, Deck, Thing, advance, see
@@ -118,7 +118,7 @@ def test_a_tracker_errs_more_with_distance_anew_at_every_look_and_the_same_in_ev
 def test_demonstrations_show_what_was_measured_and_what_the_expert_meant_by_the_truth(rooms):
     """A label is the plan from the exact scene; what is committed is what the robot is really led through."""
     rooms.reset(6)
-    robot, expert = led_robot(rooms), make_expert(rooms.task.name, seed=6)
+    robot, expert = robot_rollout(rooms), make_expert(rooms.task.name, seed=6)
     scorer = rooms.task.make_scorer(rooms)
     observation, exact = robot.observe()
     segment = PerturbationSegment(num_rows=10, every_rows=2, delay_rows=4)

@@ -15,13 +15,13 @@ from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 from sim.demonstrations.demonstrations import disturbed_episode
 from sim.demonstrations.learner import Learner
 from sim.demonstrations.perturbations import PerturbationSegment, run_segment
-from sim.demonstrations.rollout_robot import led_robot
+from sim.demonstrations.rollout_robot import robot_rollout
 from sim.experts import make_expert
 from sim.scene.model import MAX_WIDTH
 from sim.scene.world import World
 from sim.tasks import make_task
 
-SPELL = PerturbationSegment(num_rows=16, every_rows=4, delay_rows=3, is_learners=True)
+SEGMENT = PerturbationSegment(num_rows=16, every_rows=4, delay_rows=3, is_learners=True)
 
 
 class _Expert:
@@ -42,8 +42,10 @@ def learner(seed: int) -> Learner:
 def test_the_robot_goes_where_the_policy_leads_and_is_told_what_the_expert_would_do_there():
     world = World(make_task("fetch"), seed=4)
     expert, rng = _Expert(4), np.random.default_rng(0)
-    samples = run_segment(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, learner(1))
-    assert len(samples) == SPELL.num_rows
+    samples = run_segment(
+        robot_rollout(world), expert, world.task.make_scorer(world), SEGMENT, rng, learner(1)
+    )
+    assert len(samples) == SEGMENT.num_rows
     again = make_expert("fetch", seed=4)
     for sample, (exact, committed) in zip(samples, expert.asked[1:], strict=True):
         np.testing.assert_allclose(sample.rows, again.plan(exact, committed), atol=1e-6)
@@ -51,7 +53,7 @@ def test_the_robot_goes_where_the_policy_leads_and_is_told_what_the_expert_would
         World(make_task("fetch"), seed=4),
         PerturbationSegment(num_rows=16, every_rows=4, delay_rows=3),
     )
-    told = run_segment(led_robot(drives), expert, drives.task.make_scorer(drives), other, rng)
+    told = run_segment(robot_rollout(drives), expert, drives.task.make_scorer(drives), other, rng)
     assert np.abs(samples[-1].observation.state.q - told[-1].observation.state.q).max() > 1e-3
 
 
@@ -67,13 +69,15 @@ def test_a_learner_is_asked_every_s_rows_and_goes_on_from_what_is_committed():
             return rows
 
     expert, rng = make_expert("fetch", seed=4), np.random.default_rng(0)
-    samples = run_segment(led_robot(world), expert, world.task.make_scorer(world), SPELL, rng, Listening())
+    samples = run_segment(
+        robot_rollout(world), expert, world.task.make_scorer(world), SEGMENT, rng, Listening()
+    )
     assert asked == [sample.observation.state.t_ns for sample in samples[::4]]
 
 
 def test_the_same_seed_gives_the_same_plans():
     world = World(make_task("fetch"), seed=4)
-    observation, _ = led_robot(world).observe()
+    observation, _ = robot_rollout(world).observe()
     one, same, other = (learner(seed).plan(observation) for seed in (1, 1, 2))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from robot_runtime.core.values.action import Command
-from sim.demonstrations.rollout_robot import execute_row, led_robot
+from sim.demonstrations.rollout_robot import execute_row, robot_rollout
 from sim.experts import make_expert
 from sim.experts.strike import passing
 from sim.scene.kinematics import solve_down
@@ -138,7 +138,7 @@ def run_expert_once(world, *, seed, rows) -> EpisodeScore:
     """Score of an expert whose plans of the first `rows` rows are the last it makes."""
     world.reset(seed)
     expert, scorer = make_expert("strike", seed=seed), world.task.make_scorer(world)
-    robot = led_robot(world)
+    robot = robot_rollout(world)
     for _ in range(rows - 1):
         plan = expert.plan(world.observe())
         execute_row(robot, scorer, plan[0], plan[1])

@@ -19,13 +19,13 @@ from sim.lab.baselines.lerobot_import import rtc_engine_module
 
 
 def test_one_spike_sets_the_delay_for_the_rest_of_the_episode():
-    observation_noise = LatencyTracker(maxlen=5)
-    observation_noise.add(5.0)
+    tracker = LatencyTracker(maxlen=5)
+    tracker.add(5.0)
     for _ in range(50):
-        observation_noise.add(0.1)
-    assert len(observation_noise) == 5
-    assert observation_noise.p95() == pytest.approx(0.1)
-    assert observation_noise.max() == 5.0  # what the engine asks: the window is ignored
+        tracker.add(0.1)
+    assert len(tracker) == 5
+    assert tracker.p95() == pytest.approx(0.1)
+    assert tracker.max() == 5.0  # what the engine asks: the window is ignored
 
 
 def test_a_short_left_over_is_filled_up_with_zeros_that_guide():
