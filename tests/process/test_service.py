@@ -236,16 +236,16 @@ def test_a_server_whose_policies_are_still_being_loaded_is_not_ready():
 
 def test_a_server_tells_of_itself_over_http():
     metrics: dict[str, ServerMetrics] = {"one": ServerMetrics()}
-    with MetricsServer("127.0.0.1:0", metrics) as metrics:
-        assert get(metrics.address, "/healthz") == (200, "alive\n")
-        assert get(metrics.address, "/readyz") == (503, "not ready\n")
-        assert get(metrics.address, "/")[0] == 404
+    with MetricsServer("127.0.0.1:0", metrics) as http:
+        assert get(http.address, "/healthz") == (200, "alive\n")
+        assert get(http.address, "/readyz") == (503, "not ready\n")
+        assert get(http.address, "/")[0] == 404
         with serving(NamedPolicy("one", 1.0), metrics=metrics) as server, robot_of(server) as client:
-            assert get(metrics.address, "/readyz") == (200, "ready\n")
+            assert get(http.address, "/readyz") == (200, "ready\n")
             for request_id in range(3):
                 number_of(client, request_id)
-            status, text = get(metrics.address, "/metrics")
-        assert get(metrics.address, "/readyz")[0] == 503
+            status, text = get(http.address, "/metrics")
+        assert get(http.address, "/readyz")[0] == 503
     assert status == 200
     lines = text.splitlines()
     for line in (
