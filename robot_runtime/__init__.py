@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from robot_runtime.core.env import Env, EnvInfo, EnvStep
-    from robot_runtime.core.executor import Executor, Tick
+    from robot_runtime.core.executor import Executor
     from robot_runtime.core.method.table import METHODS, Method, method_named
     from robot_runtime.core.plan.limits import Limits, MotionLimits
     from robot_runtime.core.policy import ChunkRequest, Policy, policy
     from robot_runtime.core.policy_info import PolicyInfo
     from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase
+    from robot_runtime.core.tick import Tick
     from robot_runtime.core.values.action import (
         ActionChunk,
         ActionSpec,
@@ -64,7 +65,7 @@ _MODULE_OF = {
     "RunConfig": "robot.config",
     "Schema": "core.values.schema",
     "Session": "robot.run",
-    "Tick": "core.executor",
+    "Tick": "core.tick",
     "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
     "policy": "core.policy",

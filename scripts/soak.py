@@ -20,9 +20,9 @@ from drivers.ideal import Q_HOME, IdealArm, IdealGripper
 from policies.scripted import FRANKA, HoldPolicy
 from robot_runtime.cli.options import Hertz, Within
 from robot_runtime.cli.script import run_script
-from robot_runtime.core.executor import Tick
 from robot_runtime.core.method.table import METHODS, method_named
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig

@@ -33,7 +33,7 @@ from robot_runtime.results import keep_text, result_json
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from robot_runtime.core.executor import Tick
+    from robot_runtime.core.tick import Tick
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.wire.messages import Welcome
 

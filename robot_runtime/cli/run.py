@@ -30,7 +30,7 @@ from robot_runtime.results import keep_text, result_json
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
-    from robot_runtime.core.executor import Tick
+    from robot_runtime.core.tick import Tick
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.robot.telemetry import RunRecord
 

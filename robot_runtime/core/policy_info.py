@@ -7,14 +7,15 @@ Its dict form holds plain values; `RowStatistics` are arrays and travel beside i
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Union, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert, defstruct, to_builtins
 from msgspec.structs import asdict
 
-from robot_runtime.core.method.capabilities import Capabilities
+from robot_runtime.core.method.capabilities import Capabilities, resolve_method
 from robot_runtime.core.method.request_parts import RollForward, TrackingLag
 from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.method.table import Method
 from robot_runtime.core.values.action import MAX_DT_NS, ActionSpec
 from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.row_statistics import RowStatistics
@@ -23,6 +24,15 @@ from robot_runtime.errors import InvalidValueError
 
 MAX_NAME, MAX_OBS_STEPS = 256, 64
 """Characters of a name, and observations that a policy may look back on."""
+
+
+class ExecutorTerms(TypedDict):
+    """What a policy decides of the `Executor` that runs it: arguments of that name."""
+
+    action_spec: ActionSpec
+    method: Method
+    max_inference_delay: int | None
+    row_statistics: RowStatistics | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +96,16 @@ class PolicyInfo:
             for what, value in mine.items()
             if value != theirs[what]
         ]
+
+    def run_by(self, method: Method) -> ExecutorTerms:
+        """`Executor(**info.run_by(method), limits=..., ...)`. InvalidValueError: it cannot be run by that."""
+        can = self.capabilities
+        return {
+            "action_spec": self.action_spec,
+            "method": resolve_method(method, can, policy=self.name),
+            "max_inference_delay": can.trained_delay(method),
+            "row_statistics": can.row_statistics,
+        }
 
     def with_statistics(self, statistics: RowStatistics | None) -> "PolicyInfo":
         """The same of a policy that knows the rows it was trained on."""

@@ -10,11 +10,10 @@ from dataclasses import replace
 from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
-from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.policy import ChunkRequest, Policy
-from robot_runtime.core.policy_info import PolicyInfo, aligned_info
+from robot_runtime.core.policy_info import aligned_info
 from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.schema import check_task, mismatches
 from robot_runtime.core.values.state import Observation, RobotState
@@ -68,7 +67,17 @@ def play(
     aligned = aligned_info(policy.info, alignment, robot=info.schema)
     env.reset(seed)
     server = DelayedPolicy(trace, spec=aligned.action_spec, seed=seed, sampling_share=sampling_share)
-    executor = _executor(aligned, info, method, server, seed, trace.deadline_ns, correction_head)
+    executor = Executor(
+        **aligned.run_by(method),
+        limits=info.limits,
+        control_period_ns=info.control_period_ns,
+        seed=seed,
+        request_deadline_ns=trace.deadline_ns,
+        hand_pose=info.hand_pose,
+        correction_head=correction_head,
+        whole_body=info.whole_body,
+        latency=server.probed(method.sampler),
+    )
     record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
     link = VirtualLink(executor, server, env, aligned.schema.cameras)
     step = ControlStep(executor, env, link, record, history=ObservationHistory.of(aligned))
@@ -128,32 +137,6 @@ class VirtualLink:
         """The requests since the last call."""
         out, self._asked = self._asked, []
         return out
-
-
-def _executor(
-    policy: PolicyInfo,
-    info: EnvInfo,
-    method: Method,
-    server: DelayedPolicy,
-    seed: int,
-    deadline_ns: int,
-    correction_head: ResidualHead | None,
-) -> Executor:
-    can = policy.capabilities
-    return Executor(
-        action_spec=policy.action_spec,
-        method=resolve_method(method, can, policy=policy.name),
-        limits=info.limits,
-        control_period_ns=info.control_period_ns,
-        seed=seed,
-        request_deadline_ns=deadline_ns,
-        max_inference_delay=can.trained_delay(method),
-        hand_pose=info.hand_pose,
-        correction_head=correction_head,
-        whole_body=info.whole_body,
-        latency=server.probed(method.sampler),
-        row_statistics=can.row_statistics,
-    )
 
 
 def _answered(

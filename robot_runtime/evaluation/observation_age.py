@@ -1,8 +1,8 @@
 """How old what a command knows is: `ObservationAge`."""
 
-from robot_runtime.core.executor import Splice, Tick
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
+from robot_runtime.core.tick import Splice, Tick
 
 
 class ObservationAge:

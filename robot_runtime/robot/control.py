@@ -10,9 +10,10 @@ was asked leaves the control thread after the command (`Link.flush`): who sends 
 from dataclasses import replace
 from typing import Protocol
 
-from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.robot.telemetry import RunRecord

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from robot_runtime.core.executor import Tick
 from robot_runtime.core.method.choose import Auto, Default, default_for
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.limiter import ClipTally
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import command_at_state
 from robot_runtime.core.values.schema import check_task
 from robot_runtime.core.values.state import Observation

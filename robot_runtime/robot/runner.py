@@ -19,12 +19,12 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
-from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.cameras import camera_threads, needed_cameras
@@ -60,13 +60,11 @@ class Runner:
             robot has no limits, or the policy commands a part that has none.
         """
         self._config, self._client, self.welcome = config, client, welcome
-        robot, can = config.robot, welcome.info.capabilities
+        robot = config.robot
         if robot.limits is None:
             raise InvalidValueError("a robot without limits cannot be run: Robot(limits=...)")
         self.executor = Executor(
-            action_spec=welcome.info.action_spec,
-            method=resolve_method(method, can, policy=welcome.info.name),
-            max_inference_delay=can.trained_delay(method),
+            **welcome.info.run_by(method),
             limits=robot.limits,
             control_period_ns=round(NS_PER_S / config.control_hz),
             state_limits=config.state_limits,
@@ -75,7 +73,6 @@ class Runner:
             correction_head=config.correction_head,
             whole_body=robot.whole_body,
             latency=latency,
-            row_statistics=can.row_statistics,
         )
         self.executor.epoch = client.new_epochs()
         self.record = RunRecord(counts=self.executor.counts, keep=config.keep_ticks)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.executor import Tick
+from robot_runtime.core.tick import Tick
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.robot.run import Session

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
-from robot_runtime.core.executor import Executor, Tick
+from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.whole_body import (
     WholeBody,
@@ -17,6 +17,7 @@ from robot_runtime.core.plan.whole_body import (
     bounded_velocity,
     log_manipulability_gradient,
 )
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,

@@ -23,9 +23,9 @@ from rich.table import Table
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.cli.run import loop_figures, refuse_fault
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.executor import Tick
 from robot_runtime.core.method.choose import Default
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
 from robot_runtime.results import keep_text, result_json

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from robot_runtime.cli.options import Count, Maybe, OutputFile
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.executor import Tick
 from robot_runtime.core.method.table import method_named
 from robot_runtime.core.safety import Mode
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import JointCommand
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
