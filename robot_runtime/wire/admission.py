@@ -1,14 +1,13 @@
 """What a server lets in, looked at from the cheapest to the dearest before it works on it: how much each
 peer sends, and only what fits its policy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
-from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
-from robot_runtime.core.values.state import ARM, BASE, GRIPPER
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
 from robot_runtime.wire.arrays import WireTable
 from robot_runtime.wire.payloads import (
     WireArm,
@@ -28,17 +27,6 @@ MAX_MAGNITUDE = 1e9
 """Of a number in a request, whatever its unit: beyond, a policy's float32 is not far from its end."""
 _STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
 _MAX_PEERS = 4096
-_PARTS = (
-    "arm joints",
-    "a gripper width",
-    "a base pose",
-    "numbers of environment state",
-    "camera sizes",
-    "further parts",
-    "quantities",
-)
-_SHAPES = {WireGripper: "gripper", WireBase: "base"}
-_KINDS = {GripperSchema: "gripper", BaseSchema: "base"}
 
 
 class RateLimit:
@@ -79,15 +67,19 @@ class PeerRates:
         return rate.take(now_ns, alone) and self._strangers.take(now_ns, cost)
 
 
-def _shapes(parts: Mapping[str, WirePart]) -> dict[str, int | str]:
-    """Number of joints of every further part, or what else it is; one whose q and dq differ has none."""
-    out: dict[str, int | str] = {}
-    for name, part in parts.items():
-        if isinstance(part, WireArm):
-            out[name] = len(part.q) if len(part.q) == len(part.dq) else -1
-        else:
-            out[name] = _SHAPES[type(part)]
-    return out
+def _shape(part: WirePart | PartSchema) -> str:
+    """What it is, in words: both sides' are compared."""
+    match part:
+        case WireArm(q=q):
+            return f"{len(q)} joints"
+        case ArmSchema(names=names):
+            return f"{len(names)} joints"
+        case WireGripper() | GripperSchema():
+            return "a gripper"
+        case WireBase(pose=None):
+            return "a base without a pose"
+        case WireBase() | BaseSchema():
+            return "a base"
 
 
 def _numbers_of(part: WirePart) -> list[Sequence[float]]:
@@ -119,23 +111,16 @@ class Fit:
         """
         self._n_obs_steps = n_obs_steps
         self._spec, self._expected_ns, self._tasks = spec, expected_ns, tasks
+        self._parts = {name: _shape(part) for name, part in schema.parts.items()}
         self._needed = (
-            schema.num_joints,
-            schema.has_gripper,
-            schema.has_base,
             schema.environment_state_dim,
             {name: (*size, 3) for name, size in schema.cameras.items()},
-            {
-                name: len(part.names) if isinstance(part, ArmSchema) else _KINDS[type(part)]
-                for name, part in schema.parts.items()
-                if name not in (ARM, GRIPPER, BASE)
-            },
             dict(schema.measured),
         )
 
     def misfit(self, form: WireRequest) -> str | None:
         """Why a request does not fit what was agreed, naming both sides, by its header; None if it does."""
-        misfit = self._misfit_of_parts(form) or self._misfit_of_numbers(form)
+        misfit = self._misfit_of(form.observation)
         if form.history:
             misfit = misfit or self._misfit_of_history(form)
         if misfit is not None:
@@ -162,18 +147,25 @@ class Fit:
             f"{useful_ns / NS_PER_S:.3g} s: ask for fewer samples or steps"
         )
 
-    def _misfit_of_parts(self, form: WireRequest | WireObservation) -> str | None:
+    def _misfit_of(self, seen: WireObservation) -> str | None:
+        return self._misfit_of_parts(seen) or self._misfit_of_sizes(seen) or self._misfit_of_numbers(seen)
+
+    def _misfit_of_parts(self, seen: WireObservation) -> str | None:
+        for name in {**self._parts, **seen.parts}:
+            has = _shape(seen.parts[name]) if name in seen.parts else "none"
+            if has != (needs := self._parts.get(name, "none")):
+                return f"{name}: the observation has {has}, the policy needs {needs}"
+        return None
+
+    def _misfit_of_sizes(self, seen: WireObservation) -> str | None:
         have = (
-            len(form.q),
-            form.gripper_width is not None,
-            form.pose_world_base is not None,
-            len(form.environment_state),
-            {image.name: image.shape for image in form.images},
-            _shapes(form.parts) if form.parts else {},
-            {name: len(numbers) for name, numbers in form.measured.items() if name in self._needed[-1]},
+            len(seen.environment_state),
+            {image.name: image.shape for image in seen.images},
+            {name: len(numbers) for name, numbers in seen.measured.items() if name in self._needed[-1]},
         )
         if have != self._needed:
-            for what, ours, theirs in zip(_PARTS, have, self._needed, strict=True):
+            kinds = ("numbers of environment state", "camera sizes", "quantities")
+            for what, ours, theirs in zip(kinds, have, self._needed, strict=True):
                 if ours != theirs:
                     return f"{what}: the observation has {ours}, the policy needs {theirs}"
         return None
@@ -182,19 +174,16 @@ class Fit:
         if len(form.history) >= self._n_obs_steps:
             return f"there are {1 + len(form.history)} observations, the policy looks at {self._n_obs_steps}"
         for seen in form.history:
-            if (misfit := self._misfit_of_parts(seen) or self._misfit_of_numbers(seen)) is not None:
+            if (misfit := self._misfit_of(seen)) is not None:
                 return f"earlier {misfit}"
-        times = [seen.t_obs_ns for seen in form.history]
-        if sorted(times) != times or times[-1] > form.t_obs_ns:
-            return f"earlier observations come oldest first, got {times} ns before {form.t_obs_ns} ns"
+        *times, newest_ns = (seen.t_obs_ns for seen in (*form.history, form.observation))
+        if sorted(times) != times or times[-1] > newest_ns:
+            return f"earlier observations come oldest first, got {times} ns before {newest_ns} ns"
         return None
 
-    def _misfit_of_numbers(self, form: WireRequest | WireObservation) -> str | None:
-        numbers = (form.gripper_width,) if form.gripper_width is not None else ()
-        parts = (form.q, form.dq, form.environment_state, form.pose_world_base, form.twist_base, numbers)
-        hand = (form.pose_base_end_effector or ())[:3]
-        others = [numbers for other in form.parts.values() for numbers in _numbers_of(other)]
-        for part in (*parts, hand, *others, *form.measured.values()):
+    def _misfit_of_numbers(self, seen: WireObservation) -> str | None:
+        parts = [numbers for part in seen.parts.values() for numbers in _numbers_of(part)]
+        for part in (*parts, seen.environment_state, *seen.measured.values()):
             if part and max(max(part), -min(part)) > MAX_MAGNITUDE:
                 largest = max(part, key=abs)
                 return f"the observation holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"

@@ -17,7 +17,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.fields import Fields, Int64, Text
 
-VERSION = 10
+VERSION = 11
 """Both sides must speak the same one; there is no negotiation."""
 
 

@@ -22,9 +22,6 @@ from robot_runtime.core.values.fields import MAX_NAME
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import (
-    ARM,
-    BASE,
-    GRIPPER,
     ArmState,
     BaseState,
     GripperState,
@@ -81,18 +78,12 @@ WirePart = WireArm | WireGripper | WireBase
 
 
 class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """What was seen before the observation that is asked with; fields as in `WireRequest`."""
+    """An `Observation` without task and history: numbers in the header, images in frames of their own."""
 
     t_obs_ns: Int64
-    q: list[Finite]
-    dq: list[Finite]
-    pose_base_end_effector: _Pose | None
-    gripper_width: Finite | None
-    pose_world_base: tuple[Finite, Finite, Finite] | None
-    twist_base: tuple[Finite, Finite, Finite] | None
+    parts: dict[_PartName, WirePart]
     environment_state: list[Finite]
     images: list[WireImage]
-    parts: dict[_PartName, WirePart] = field(default_factory=dict)
     measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
 
     @classmethod
@@ -100,25 +91,24 @@ class WireObservation(Struct, frozen=True, array_like=True, gc=False, forbid_unk
         state = seen.state
         return cls(
             state.t_ns,
-            state.q.tolist(),
-            state.dq.tolist(),
-            None if state.X_BE is None else pose_to_numbers(state.X_BE),
-            state.gripper_width,
-            None if state.x_WB is None else state.x_WB.tolist(),
-            None if state.V_WB_B is None else state.V_WB_B.tolist(),
+            {name: _wire_part(part) for name, part in state.parts.items()},
             seen.environment_state.tolist(),
             [arrays.image(name, image) for name, image in seen.images.items()],
-            _further(state),
             {name: numbers.tolist() for name, numbers in state.measured.items()},
         )
 
+    def observation(self, task: str) -> Observation:
+        """Without images and history."""
+        state = RobotState(
+            t_ns=self.t_obs_ns,
+            parts={name: _part(part) for name, part in self.parts.items()},
+            measured={name: _vector(values) for name, values in self.measured.items()},
+        )
+        return Observation(state=state, environment_state=_vector(self.environment_state), task=task)
+
 
 class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="ChunkRequest"):
-    """A `ChunkRequest`. Measured numbers travel in the header, images in frames of their own.
-
-    The parts "arm", "gripper" and "base" are fields of their own: they cost least that way, and most robots
-    have no others.
-    """
+    """A `ChunkRequest`."""
 
     request_id: Int64
     epoch: Int64
@@ -129,26 +119,13 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
     prev_action_chunk: WireTable | None
     inference_delay: Count
     task: Text
-    t_obs_ns: Int64
-    q: list[Finite]
-    dq: list[Finite]
-    pose_base_end_effector: _Pose | None
-    """Position (3) [m], quaternion (4) wxyz."""
-    gripper_width: Finite | None
-    pose_world_base: tuple[Finite, Finite, Finite] | None
-    twist_base: tuple[Finite, Finite, Finite] | None
-    environment_state: list[Finite]
-    images: list[WireImage]
+    observation: WireObservation
     history: tuple[WireObservation, ...] = ()
     """Oldest first; not there if the policy does not look back."""
-    parts: dict[_PartName, WirePart] = field(default_factory=dict)
-    """All other parts of the robot."""
-    measured: dict[_PartName, list[Finite]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: ChunkRequest, arrays: ArrayWriter) -> "WireRequest":
-        observation, state = request.observation, request.observation.state
-        planned = request.prev_action_chunk
+        observation, planned = request.observation, request.prev_action_chunk
         return cls(
             request_id=request.request_id,
             epoch=request.epoch,
@@ -159,17 +136,7 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
             prev_action_chunk=None if planned is None else arrays.table(planned),
             inference_delay=request.inference_delay,
             task=observation.task,
-            t_obs_ns=state.t_ns,
-            q=state.q.tolist(),
-            dq=state.dq.tolist(),
-            pose_base_end_effector=None if state.X_BE is None else pose_to_numbers(state.X_BE),
-            gripper_width=state.gripper_width,
-            pose_world_base=None if state.x_WB is None else state.x_WB.tolist(),
-            twist_base=None if state.V_WB_B is None else state.V_WB_B.tolist(),
-            environment_state=observation.environment_state.tolist(),
-            images=[arrays.image(name, image) for name, image in observation.images.items()],
-            parts=_further(state),
-            measured={name: numbers.tolist() for name, numbers in state.measured.items()},
+            observation=WireObservation.of(observation, arrays),
             history=tuple(WireObservation.of(seen, arrays) for seen in observation.history),
         )
 
@@ -190,10 +157,11 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
 
     def pictures(self, arrays: ArrayReader) -> tuple[Picture, ...]:
         """Its images as they came; after `message`, as their frames do."""
-        out = [arrays.picture(image) for image in _different(self.images)]
-        for frame, seen in enumerate(self.history, 1):
-            out += [arrays.picture(image, frame) for image in _different(seen.images)]
-        return tuple(out)
+        return tuple(
+            arrays.picture(image, frame)
+            for frame, seen in enumerate((self.observation, *self.history))
+            for image in _different(seen.images)
+        )
 
     def _in_flight(self) -> tuple[int, ...]:
         ids = self.in_flight
@@ -208,50 +176,16 @@ class WireRequest(Fields, frozen=True, kw_only=True, omit_defaults=True, tag="Ch
         return ids
 
     def _observation(self) -> Observation:
-        seen = _observation_of(self, self.task)
+        seen = self.observation.observation(self.task)
         if not self.history:
             return seen
-        return replace(seen, history=tuple(_observation_of(form, self.task) for form in self.history))
-
-
-def _observation_of(form: WireRequest | WireObservation, task: str) -> Observation:
-    """Without images and history."""
-    pose, n = form.pose_base_end_effector, len(form.q)
-    if n != len(form.dq):
-        raise ProtocolError(f"q and dq must be of one length, got {n} and {len(form.dq)}")
-    _check_quaternion(pose)
-    # One array for three: making one costs more than filling it.
-    numbers = _vector([*form.q, *form.dq, *form.environment_state])
-    state = RobotState(
-        t_ns=form.t_obs_ns,
-        q=numbers[:n],
-        dq=numbers[n : 2 * n],
-        X_BE=None if pose is None else pose_from_numbers(pose),
-        gripper_width=form.gripper_width,
-        x_WB=None if form.pose_world_base is None else _vector(form.pose_world_base),
-        V_WB_B=None if form.twist_base is None else _vector(form.twist_base),
-    )
-    if form.parts or form.measured:
-        state = RobotState(
-            t_ns=form.t_obs_ns,
-            parts={**state.parts, **{name: _part(part) for name, part in form.parts.items()}},
-            measured={name: _vector(values) for name, values in form.measured.items()},
-        )
-    return Observation(state=state, environment_state=numbers[2 * n :], task=task)
+        return replace(seen, history=tuple(form.observation(self.task) for form in self.history))
 
 
 def _different(images: list[WireImage]) -> list[WireImage]:
     if len({image.name for image in images}) < len(images):
         raise ProtocolError(f"there are two images of one camera, got {[i.name for i in images]}")
     return images
-
-
-_OWN_FIELDS = (ARM, GRIPPER, BASE)
-
-
-def _further(state: RobotState) -> dict[str, WirePart]:
-    """Parts that are no fields of their own."""
-    return {name: _wire_part(part) for name, part in state.parts.items() if name not in _OWN_FIELDS}
 
 
 def _wire_part(part: PartState) -> WirePart:
@@ -268,10 +202,12 @@ def _wire_part(part: PartState) -> WirePart:
 def _part(form: WirePart) -> PartState:
     match form:
         case WireArm(q=q, dq=dq, pose=pose):
+            if (n := len(q)) != len(dq):
+                raise ProtocolError(f"q and dq must be of one length, got {n} and {len(dq)}")
             _check_quaternion(pose)
-            return ArmState(
-                q=_vector(q), dq=_vector(dq), X_BE=None if pose is None else pose_from_numbers(pose)
-            )
+            numbers = _vector([*q, *dq])  # one array for two: making one costs more than filling it
+            X_BE = None if pose is None else pose_from_numbers(pose)
+            return ArmState(q=numbers[:n], dq=numbers[n:], X_BE=X_BE)
         case WireGripper(width=width):
             return GripperState(width=width)
         case WireBase(pose=pose, twist=twist):

@@ -164,6 +164,14 @@ def changed_request(**changes) -> list[bytes]:
     return [msgspec.msgpack.encode(header), *frames[1:]]
 
 
+def seen(**changes) -> dict:
+    """The observation of that request, changed: its parts by name, or what else it holds."""
+    header = msgspec.msgpack.decode(changed_request()[0])
+    t_obs_ns, parts, environment_state, images, measured = header[3]["observation"]
+    images = changes.pop("images", images)
+    return {"observation": [t_obs_ns, parts | changes, environment_state, images, measured]}
+
+
 IMAGE = ["wrist", 1, "u1", [4, 6, 3], bytes(72)]
 HALF_TURN = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
 
@@ -187,12 +195,14 @@ HALF_TURN = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
         ),
         ({"task": "x" * 4097}, "length <= 4096 .*task"),
         ({"surprise": 1}, "surprise"),
-        ({"q": [0.0, float("nan")]}, "float.* .*q"),
-        ({"dq": [0.0, float("-inf")]}, "float.* .*dq"),
-        ({"dq": [0.0]}, "of one length, got 2 and 1"),
-        ({"gripper_width": float("inf")}, "float.* .*gripper_width"),
-        ({"pose_world_base": [0.0, 0.0]}, "length 3, got 2 .*pose_world_base"),
-        ({"pose_base_end_effector": [1.0] * 7}, "unit quaternion"),
+        (seen(arm=["arm", [0.0, float("nan")], [0.0, 0.0], None]), "float.* .*observation"),
+        (seen(arm=["arm", [0.0, 0.0], [0.0, float("-inf")], None]), "float.* .*observation"),
+        (seen(arm=["arm", [0.0, 0.0], [0.0], None]), "of one length, got 2 and 1"),
+        (seen(gripper=["gripper", float("inf")]), "float.* .*observation"),
+        (seen(base=["base", [0.0, 0.0], None]), "length 3, got 2 .*observation"),
+        (seen(arm=["arm", [0.0, 0.0], [0.0, 0.0], [1.0] * 7]), "unit quaternion"),
+        (seen(arm=["leg", [0.0, 0.0]]), "leg.* .*observation"),
+        (seen(**{"": ["gripper", 0.0]}), "length >= 1 .*observation"),
         ({"sampler": {"type": "Guess", "num_steps": 1}}, "Guess.* .*sampler"),
         ({"sampler": {"type": "ConstantSchedule"}}, "num_steps.* .*sampler"),
         ({"sampler": {"type": "ConstantSchedule", "num_steps": "many"}}, "str.* .*num_steps"),
@@ -206,9 +216,9 @@ HALF_TURN = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
         ({"prev_action_chunk": ["f4", [1, 1], np.float32(np.nan).tobytes()]}, "prev_action_chunk holds NaN"),
         ({"prev_action_chunk": ["f4", [2**40, 1], b""]}, "prev_action_chunk"),
         ({"prev_action_chunk": ["f8", [1, 2], None]}, "prev_action_chunk has no frame"),
-        ({"images": [["wrist", 1, "u1", [4, 6, 4], bytes(96)]]}, "4 .*images"),
-        ({"images": [["wrist", -1, "u1", [4, 6, 3], bytes(72)]]}, "int. >= 0 .*images"),
-        ({"images": [IMAGE, IMAGE]}, "two images of one camera"),
+        (seen(images=[["wrist", 1, "u1", [4, 6, 4], bytes(96)]]), "4 .*observation"),
+        (seen(images=[["wrist", -1, "u1", [4, 6, 3], bytes(72)]]), "int. >= 0 .*observation"),
+        (seen(images=[IMAGE, IMAGE]), "two images of one camera"),
     ],
 )
 def test_a_field_that_is_not_what_it_should_be_is_named(changes, complaint):
@@ -218,7 +228,8 @@ def test_a_field_that_is_not_what_it_should_be_is_named(changes, complaint):
 
 
 def test_the_same_request_unchanged_is_read():
-    request = decode(changed_request(images=[IMAGE], pose_base_end_effector=HALF_TURN)).message
+    changes = seen(images=[IMAGE], arm=["arm", [0.0, 0.0], [0.0, 0.0], HALF_TURN])
+    request = decode(changed_request(**changes)).message
     np.testing.assert_allclose(request.observation.state.X_BE.rotation, np.diag([1.0, -1.0, -1.0]))
 
 

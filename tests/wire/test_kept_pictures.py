@@ -100,7 +100,7 @@ def sent_pictures(pair: SessionPair, request: ChunkRequest) -> list[int]:
     (packet,) = packets = pair.client.packets_to_send()
     pair.client._outbox[:] = packets
     header = decode_header(encode(packet))
-    images = [*header.images, *(image for seen in header.history for image in seen.images)]
+    images = [image for seen in (header.observation, *header.history) for image in seen.images]
     pair.flush()
     return [image.t_ns for image in images if image.encoding != "kept"]
 

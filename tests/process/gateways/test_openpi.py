@@ -97,7 +97,10 @@ def test_stock_openpi_client_talks_to_our_server_unchanged(url: str, stock_pytho
             "uint8, got (4, 6, 3) float64",
         ),
         (pack(shown(**{PICTURE: np.zeros((8, 6, 3), np.uint8)})), "camera sizes"),
-        (pack(shown(**{JOINTS: np.zeros(3)})), "arm joints: the observation has 3"),
+        (
+            pack(shown(**{JOINTS: np.zeros(3)})),
+            "arm: the observation has 3 joints, the policy needs 2 joints",
+        ),
         (pack(shown(**{JOINTS: np.array([np.nan, 0.0])})), "NaN"),
         (b"\xc1", "not a message of openpi's"),
         (b"\x01", "a message of openpi's is a dict"),
