@@ -14,14 +14,18 @@ Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
 
 @dataclass(kw_only=True, eq=False)
 class IdealArm:
-    """Seven joints that are where they were told to be."""
+    """Joints that are where they were told to be; seven, if nothing is said."""
 
     clock: Clock
     q: np.ndarray = field(default_factory=lambda: Q_HOME)
-    num_joints: int = 7
+    """(N,) [rad]"""
+
+    @property
+    def num_joints(self) -> int:
+        return len(self.q)
 
     def read(self) -> ArmState:
-        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(7))
+        return ArmState(t_ns=self.clock.now_ns(), q=self.q, dq=np.zeros(len(self.q)))
 
     def write(self, command: ArmCommand) -> ArmCommand:
         if isinstance(command, JointCommand):

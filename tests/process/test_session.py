@@ -107,6 +107,32 @@ def test_run_is_that_loop(address):
     assert_rests(robot, record)
 
 
+def test_joints_are_matched_by_name_between_a_robot_and_a_server_that_order_them_differently():
+    """What the policy is shown, and what becomes of its rows."""
+    start, names = np.array([0.1, 0.2, 0.3]), ("shoulder", "elbow", "wrist")
+    theirs = rr.ActionSpec(
+        fields=(rr.JointPosition(3, names=("wrist", "shoulder", "elbow")),), horizon=16, dt_ns=50_000_000
+    )
+    shown = []
+
+    @rr.policy(rr.PolicyInfo(name="shuffled", action_spec=theirs))
+    def shuffled(observation):
+        shown.append(observation.state.q)
+        return np.tile([0.6, 0.4, 0.5], (theirs.horizon, 1))
+
+    n = np.ones(3)
+    robot = rr.Robot(
+        arm=IdealArm(clock=MonotonicClock(), q=start),
+        limits=rr.Limits(q_min=-n, q_max=n, dq_max=n, ddq_max=10 * n, dddq_max=1000 * n),
+        actions=(rr.JointPosition(3, names=names),),
+    )
+    with serving(shuffled, heartbeat_ns=PATIENT_NS) as server:
+        shown.clear()  # what it was shown to warm up
+        rr.run(robot, policy=server.address, control_hz=200.0, duration_s=1.5)
+    np.testing.assert_allclose(shown[0], [0.3, 0.1, 0.2])
+    np.testing.assert_allclose(robot.arm.q, [0.4, 0.5, 0.6], atol=1e-3)
+
+
 def test_a_loop_that_is_left_in_mid_motion_brings_the_robot_to_rest(address):
     robot = robot_with()
     with rr.Session(robot, policy=address, control_hz=200.0) as session:
