@@ -13,8 +13,8 @@ from policies.flow.inference import CheckpointNetwork, ChunkSampler
 from policies.flow.sampled import SampledPolicy
 from policies.vision.estimator import Estimator
 from robot_runtime.core.method.sampler_parts import BestOfSamples, SamplerPart
+from robot_runtime.core.values.mismatches import check_task
 from robot_runtime.core.values.row_statistics import RowStatistics, row_origin
-from robot_runtime.core.values.schema import check_task
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 

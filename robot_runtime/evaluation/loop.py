@@ -15,7 +15,7 @@ from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.policy_info import aligned_info
 from robot_runtime.core.values.alignment import Alignment
-from robot_runtime.core.values.schema import check_task, mismatches
+from robot_runtime.core.values.mismatches import check_task, mismatches
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.evaluation.delay import SAMPLING_SHARE, Answer, DelayedPolicy, answer_all

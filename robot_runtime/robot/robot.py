@@ -97,17 +97,12 @@ class Robot:
         """What it offers a policy. environment_state_dim: scene quantities that come with its states."""
         parts: dict[str, PartSchema] = {}
         fields: list[ActionField] = []
-        told = {f.part: f for f in self.actions}
+        told = {f.part: f.names for f in self.actions if isinstance(f, JointPosition)}
         for name, driver in self.parts.items():
             match self.kind(name):
                 case "arm":
                     num_joints = driver.num_joints  # type: ignore[union-attr]
-                    names = (
-                        getattr(told.get(name), "names", ())
-                        if isinstance(told.get(name), JointPosition)
-                        else ()
-                    )
-                    parts[name] = ArmSchema(num_joints, names)
+                    parts[name] = ArmSchema(num_joints, told.get(name, ()))
                     fields.append(JointPosition(num_joints, part=name))
                 case "gripper":
                     parts[name] = GripperSchema()

@@ -18,7 +18,7 @@ from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.limiter import ClipTally
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import command_at_state
-from robot_runtime.core.values.schema import check_task
+from robot_runtime.core.values.mismatches import check_task
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 from robot_runtime.robot.check import check_robot

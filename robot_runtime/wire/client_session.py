@@ -44,7 +44,8 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import aligned_info
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.alignment import Alignment
-from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.core.values.mismatches import mismatches
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import SentImages
 from robot_runtime.wire.events import (
     Event,

@@ -55,7 +55,7 @@ from msgspec.structs import replace
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
-from robot_runtime.core.values.schema import mismatches
+from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.wire.admission import PACKETS_PER_S, Fit, PeerRates
 from robot_runtime.wire.arrays import Picture
 from robot_runtime.wire.codec import Sealed

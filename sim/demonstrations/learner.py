@@ -5,7 +5,8 @@ from jaxtyping import Float
 
 from robot_runtime.core.method.sampler_parts import ClampedPrefix
 from robot_runtime.core.policy import ChunkRequest, Policy
-from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.core.values.mismatches import mismatches
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 

@@ -35,7 +35,8 @@ from robot_runtime.core.values.action import (
     command_at_state,
 )
 from robot_runtime.core.values.alignment import Alignment
-from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema, mismatches
+from robot_runtime.core.values.mismatches import mismatches
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Observation, RobotState
 from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError

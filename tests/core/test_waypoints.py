@@ -17,7 +17,8 @@ from robot_runtime.core.values.action import (
     Reference,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.values.schema import Schema, mismatches
+from robot_runtime.core.values.mismatches import mismatches
+from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import pose_from_planar, pose_from_quaternion, rotation_to_6d
 from robot_runtime.core.values.waypoints import Waypoints

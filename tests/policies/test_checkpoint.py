@@ -88,10 +88,16 @@ def test_weights_of_another_network_do_not_fit_the_configuration(folder: Path) -
         load(folder)
 
 
+ARM = {"kind": "arm", "has_hand": True}
+
+
 def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     policy = config["policy"]
     spec, schema = policy["action_spec"], policy["schema"]
+
+    old_form = {key: value for key, value in schema.items() if key != "parts"}
+    old_form |= {"has_gripper": True, "has_base": False}
 
     def of(**changes: object) -> dict:
         return {"policy": policy | changes}
@@ -106,7 +112,8 @@ def test_numbers_that_no_network_has_are_refused_before_there_is_room_for_them(f
         (of(action_spec=spec | {"horizon": 2**30}), "do not fit together"),
         (of(schema=schema | {"cameras": {"eye": [10**9, 1]}}), "do not fit together"),
         (of(schema=schema | {"cameras": 7}), "cameras are an object of names, got 7"),
-        (of(schema=schema | {"num_joints": -7}), "do not fit together"),
+        (of(schema=schema | {"parts": {"arm": ARM | {"num_joints": -7}}}), "do not fit together"),
+        (of(schema=old_form | {"num_joints": -7}), "do not fit together"),
         (of(tasks="abc"), "Expected `array`, got `str`"),
         (of(tasks=["a", "b"]), "columns, rows or tasks differ"),
         ({"recipe": {"name": "prefix", "max_delay": -1}}, "max_delay lies in 0..65536, got -1"),

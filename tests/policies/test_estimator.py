@@ -295,7 +295,7 @@ def test_an_estimator_of_another_scene_is_refused(folder, trained):
 
 
 def test_a_robot_may_know_more_of_the_scene_than_a_policy_that_sees_it(folder):
-    from robot_runtime.core.values.schema import mismatches
+    from robot_runtime.core.values.mismatches import mismatches
 
     policy = load_policy(folder)
     assert mismatches(robot=SCHEMA, policy=policy.info.schema) == []

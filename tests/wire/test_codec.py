@@ -336,7 +336,8 @@ def robot(**values: object) -> dict:
         (rows_of(GRIPPER | {"dim": 3}), "has 1 columns"),
         (robot(cameras={"a": [2**40, 6]}), "1 to 8192 pixels"),
         (robot(cameras={"a\n": [4, 6]}), "a camera's name"),
-        (robot(num_joints=-7), "up to 128 joints"),
+        (robot(parts={"arm": {"kind": "arm", "num_joints": -7, "has_hand": True}}), "1 to 128 joints"),
+        (robot(parts={"arm": {"kind": "leg"}}), "unknown part 'leg'; valid: arm, gripper, base"),
         ({"row_statistics": {"mean": ONE_COLUMN, "std": ONE_COLUMN, "from_measured": True}}, "have shape"),
     ],
 )

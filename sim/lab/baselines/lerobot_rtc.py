@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_runtime.core.values.action import NS_PER_S, command_at_state
-from robot_runtime.core.values.schema import mismatches
+from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.robot.robot import Robot
