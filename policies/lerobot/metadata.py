@@ -68,6 +68,9 @@ class PolicyMetadata:
     gripper_action: Linear = AS_IT_IS
     """The same in an action."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state_names", tuple(map(present_name, self.state_names)))
+
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files, in place of one of an older name."""
         policy, timing = self.info.to_dict(), self.info.action_spec.timing
@@ -96,7 +99,7 @@ class PolicyMetadata:
             _say_timing(data)
             return cls(
                 info=PolicyInfo.from_dict(data["policy"]) if "policy" in data else _older_info(data, folder),
-                state_names=_different(tuple(map(present_name, texts(data, "state_names")))),
+                state_names=_different(texts(data, "state_names")),
                 features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
                 joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
