@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.limits import MotionLimits
-from robot_runtime.core.plan.open_requests import PartOutcome
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state_watch import StateLimits, StateWatch
 from robot_runtime.core.values.action import (
