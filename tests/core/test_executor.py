@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.core.method.request_parts import (
@@ -267,6 +267,7 @@ def asking(name: str, when) -> Method:
     return replace(method, request=replace(method.request, when=when))
 
 
+@settings(max_examples=50)
 @given(
     st.sampled_from(sorted(METHODS)),
     st.sampled_from(WHENS),

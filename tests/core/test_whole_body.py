@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.fr3 import FR3_LIMITS
@@ -38,7 +38,7 @@ from robot_runtime.core.values.transforms import (
     rotation_to_6d,
 )
 from sim.scene.kinematics import Q_HOME, R_DOWN, Kinematics
-from tests.core.support import MOBILE_LIMITS
+from tests.core.support import FEW, MOBILE_LIMITS
 
 TICK = 2_000_000
 MS = 1_000_000
@@ -72,7 +72,7 @@ def settle(robot: WholeBody, wanted: Command, measured: RobotState, *, ticks: in
     return out.arm.q
 
 
-@settings(max_examples=25)
+@FEW
 @given(planar, small, st.tuples(*[st.floats(-0.12, 0.12)] * 3).map(np.array))
 def test_the_hand_is_where_the_plan_has_it_in_the_world_wherever_the_base_is(planned, base_error, offset):
     X_BE = pin.SE3(R_DOWN, X_BE_HOME.translation + offset)
@@ -83,6 +83,7 @@ def test_the_hand_is_where_the_plan_has_it_in_the_world_wherever_the_base_is(pla
     np.testing.assert_allclose(X_WE.homogeneous, wanted.homogeneous, atol=1e-6)
 
 
+@FEW
 @given(
     st.tuples(*[st.floats(-2.0, 2.0)] * 3).map(np.array),
     st.tuples(*[st.floats(-3.0, 3.0)] * 3).map(np.array),
