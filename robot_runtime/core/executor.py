@@ -21,7 +21,7 @@ from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample
-from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.state_watch import StateLimits, StateWatch
@@ -83,13 +83,13 @@ class Executor:
         hand_pose: forward kinematics of "arm", or by part, for methods that roll a plan of joints forward.
         correction_head: for methods that correct rows on the robot; others leave it alone.
         whole_body: resolves hand poses into joints against the measured base, of one arm or by part; None
-            leaves that to the driver.
+            leaves that to the driver. Arms that the policy moves otherwise do without.
         latency: the estimator of the inference delay; None takes the default quantile and window.
         row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
             policy commands a part that the limits do not declare.
         """
-        bodies = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
+        bodies = bodies_for(action_spec, whole_body)
         limits.check(action_spec, resolves_hand=bodies)
         self.action_spec = action_spec = action_spec.with_gripper_ranges(limits.gripper_ranges)
         self.method = method
