@@ -295,11 +295,14 @@ class Executor:
             body.reset(state.arm(part).q, now_ns)
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
-        if self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST:
-            for part, told in self._limiter.sent.parts.items():
-                x_WB = state.base(part).x_WB
-                if isinstance(told, BasePoseCommand) and x_WB is not None:
-                    self._limiter.move_odometry(told.x_WB, x_WB, part=part)
+        for part, told in self._limiter.sent.parts.items():
+            x_WB = state.base(part).x_WB
+            if (
+                isinstance(told, BasePoseCommand)
+                and x_WB is not None
+                and self._watch.is_lost(part, told, x_WB)
+            ):
+                self._limiter.move_odometry(told.x_WB, x_WB, part=part)
         self._watch.reset()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
@@ -344,7 +347,6 @@ class Executor:
 
         A clock that stands or goes back is counted, and time goes on by the control period.
         """
-        before = self._state
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             now_ns = self._ticked_ns + self._period_ns
             self.counts.clock_steps_back += 1
@@ -355,11 +357,9 @@ class Executor:
             self._brake()
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
-        if self._trouble is Cause.ODOMETRY_JUMPED:
-            for part in state.parts:
-                was, x_WB = None if before is None else before.base(part).x_WB, state.base(part).x_WB
-                if was is not None and x_WB is not None:
-                    self._limiter.move_odometry(was, x_WB, part=part)
+        if self._watch.jumps:
+            for part, (expected, x_WB) in self._watch.jumps.items():
+                self._limiter.move_odometry(expected, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state
