@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.plan.gate import Shortfall
 from robot_runtime.core.plan.limiter import Clip
 from robot_runtime.core.plan.timeline import Phase, Seam, Source
 from robot_runtime.core.safety import Cause, Mode
-from robot_runtime.core.tick import Splice, Tick
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import Command, JointCommand
 from robot_runtime.distribution import SAMPLE_SIZE, Distribution
 from robot_runtime.errors import InvalidValueError

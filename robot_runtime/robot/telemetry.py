@@ -10,9 +10,10 @@ from dataclasses import asdict
 
 import numpy as np
 
+from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.tick import Splice, Tick
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
     Command,

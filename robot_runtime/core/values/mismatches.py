@@ -28,6 +28,8 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     if sorted(ours) != sorted(theirs):
         have, need = _summary(robot.action_fields), _summary(policy.action_fields)
         out.append(f"actions: the robot has {have}, the policy needs {need}{_differences(ours, theirs)}")
+    else:
+        out += _kinds_differ(robot.action_fields, policy.action_fields)
     for name in dict.fromkeys([*policy.parts, *robot.parts]):
         out += _part_differs(name, robot.parts.get(name), policy.parts.get(name))
     for name, num in policy.measured.items():
@@ -43,6 +45,19 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
             out.append(f"camera {name!r}: the policy needs it, the robot has {have}")
         elif robot.cameras[name] != size:
             out.append(f"camera {name!r}: the robot has {robot.cameras[name]}, the policy needs {size}")
+    return out
+
+
+def _kinds_differ(robot: tuple[ActionField, ...], policy: tuple[ActionField, ...]) -> list[str]:
+    """Parts whose columns have the same names on both sides and mean something else."""
+    theirs, out = {f.part: f for f in policy}, []
+    for f in robot:
+        need = theirs[f.part]
+        if (ours := _summary((f,))) != (asked := _summary((need,))):
+            out.append(f"{f.part}: the robot takes {ours}, the policy says {asked}")
+        match f, need:
+            case WorldEndEffectorPose(base=has), WorldEndEffectorPose(base=needs) if has != needs:
+                out.append(f"{f.part}: the robot has it on the base {has!r}, the policy on {needs!r}")
     return out
 
 

@@ -116,6 +116,7 @@ class Schema:
     def _check(self) -> None:
         for name in (*self.parts, *self.measured):
             check_part(name)
+        self._check_fields()
         if self.parts.keys() & self.measured.keys():
             raise InvalidValueError(
                 f"parts and other quantities need names of their own, got {self.measured}"
@@ -141,6 +142,21 @@ class Schema:
                 f"a schema has up to {MAX_CAMERAS} cameras of 1 to {MAX_SIDE} pixels a side, "
                 f"got {dict(self.cameras)!r:.200}"
             )
+
+    def _check_fields(self) -> None:
+        """Rows say one thing of each part, and its joints in the order in which they are measured."""
+        moved = [f.part for f in self.action_fields]
+        if len(set(moved)) < len(moved):
+            raise InvalidValueError(f"at most one action field for a part of the robot, got {moved}")
+        for f in self.action_fields:
+            part = self.parts.get(f.part)
+            if not isinstance(f, JointPosition | JointVelocity) or not isinstance(part, ArmSchema):
+                continue
+            if f.names != part.names and sorted(f.names) == sorted(part.names):
+                raise InvalidValueError(
+                    f"the joints of {f.part} are commanded and measured in one order, "
+                    f"got {list(f.names)} and {list(part.names)}"
+                )
 
     def __hash__(self) -> int:
         return hash((self.action_fields, tuple(self.parts.items()), tuple(self.cameras.items())))
