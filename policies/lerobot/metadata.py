@@ -6,7 +6,7 @@ our observations become theirs, and where their rows count from.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,7 +37,7 @@ from robot_runtime.core.values.action import (
     JointVelocity,
     RowTiming,
 )
-from robot_runtime.core.values.columns import command_columns, present_name, state_numbers
+from robot_runtime.core.values.columns import HAND, command_columns, present_name, state_numbers
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
@@ -70,6 +70,15 @@ class PolicyMetadata:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_names", tuple(map(present_name, self.state_names)))
+        schema = self.info.schema
+        looked_at = [name for name in schema.arms if {f"{name}.{x}" for x in HAND} & {*self.state_names}]
+        if self.features is not None:
+            looked_at = [*schema.arms] * self.features.needs_hand
+        blind = {
+            name: replace(arm, has_hand=False) for name, arm in schema.arms.items() if name not in looked_at
+        }
+        schema = replace(schema, parts={**schema.parts, **blind})
+        object.__setattr__(self, "info", replace(self.info, schema=schema))
 
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files, in place of one of an older name."""
@@ -99,7 +108,7 @@ class PolicyMetadata:
             _say_timing(data)
             return cls(
                 info=PolicyInfo.from_dict(data["policy"]) if "policy" in data else _older_info(data, folder),
-                state_names=_different(texts(data, "state_names")),
+                state_names=_different(tuple(map(present_name, texts(data, "state_names")))),
                 features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
                 joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
