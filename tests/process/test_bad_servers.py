@@ -18,6 +18,7 @@ from robot_runtime.wire.events import RequestFailed, ServerReady
 from robot_runtime.wire.messages import Hello, Packet, Welcome
 
 WELCOME = Welcome(info=ToyPolicy.info, heartbeat_ns=25_000_000)
+THREE_JOINTS = {"arm": {"kind": "arm", "num_joints": 3, "has_hand": True}, "gripper": {"kind": "gripper"}}
 FIELD = {"kind": "joint_position", "dim": 2, "reference": "absolute"}
 Answer = Callable[[Packet], list[bytes]]
 
@@ -36,12 +37,14 @@ def answering(answer: Answer) -> Iterator[str]:
 
     thread = Thread(target=serve)
     thread.start()
-    yield transport.address
-    over.append(True)
-    bell.ring()
-    thread.join()
-    transport.close()
-    bell.close()
+    try:
+        yield transport.address
+    finally:
+        over.append(True)
+        bell.ring()
+        thread.join()
+        transport.close()
+        bell.close()
 
 
 def welcome_with(changes: dict) -> Answer:
@@ -67,7 +70,7 @@ def welcome_with(changes: dict) -> Answer:
             "1 to 128 joints",
         ),
         ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
-        ({"info": {"schema": toy_schema().to_dict() | {"num_joints": 3}}}, "the policy needs 3"),
+        ({"info": {"schema": toy_schema().to_dict() | {"parts": THREE_JOINTS}}}, "the policy needs 3"),
         ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
         ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),
     ],
