@@ -15,7 +15,7 @@ from robot_runtime.core.method.request_parts import (
     Synchronous,
 )
 from robot_runtime.core.method.table import METHODS, Method
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.state_watch import StateLimits

@@ -11,7 +11,7 @@ from msgspec import structs
 from robot_runtime.core.method.choose import DEFAULTS
 from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PreviousChunk
 from robot_runtime.core.method.table import METHODS, Method
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.safety import Mode
 from robot_runtime.errors import InvalidValueError

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.method.splice_parts import StateMatched
 from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.open_requests import PartOutcome
 from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, nearest_on_path
 from robot_runtime.core.values.action import (
     ActionChunk,
