@@ -27,9 +27,9 @@ from robot_runtime.cli.options import AnyRows, Maybe, OutputFile, Seed, Share, S
 from robot_runtime.cli.script import run_script
 from robot_runtime.wire.client_session import ClientSession, ClientState
 from robot_runtime.wire.codec import decode, encode, read_header
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import Packet
+from robot_runtime.wire.messages import Dropped, Packet
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
@@ -113,12 +113,12 @@ class Server:
     def tick(self, now_ns: int) -> None:
         self.session.handle_timer(now_ns)
         if self._job is None or not self.session.is_wanted(self._job):
-            self._job, self._next_row = start_next(self.session, now_ns), 0
+            self._job, self._next_row = start_next(self.session), 0
             return
         first, end = self._next_row, self._next_row + 2
         rows = right_rows(robot_of(self._job.peer), self._job.request.request_id)[first:end]
         is_last = end >= SPEC.horizon
-        self.session.rows_ready(self._job, first_row=first, rows=rows, is_last=is_last, infer_ns=1)
+        self.session.rows_ready(self._job, self._job.request.part(rows, first_row=first, is_last=is_last))
         self._next_row = end
         if is_last:
             self._job = None
@@ -147,7 +147,7 @@ class Robot:
                     self._check(part.request_id, part.first_row, part.rows)
                     if part.is_last:
                         self._end("answered")
-                case RequestDropped() | RequestExpired() | RequestFailed():
+                case Dropped() | RequestFailed():
                     self._end(type(event).__name__)
         if self._open == 0 and self.session.state is ClientState.READY:
             self._open, self._num_rows = next(self._ids), 0

@@ -10,10 +10,10 @@ sessions' packets. Requests are the business of `InFlightRequests`, which lives 
     state         what happens                              next          also
     DISCONNECTED  connect()                                 GREETING      new session, Hello
     GREETING      no answer for a while                     GREETING      Hello again, in the same session
-    GREETING      Welcome that fits this robot              READY         ServerReady
-    GREETING      Refused, a Welcome that does not fit,     REFUSED       ServerRefused
+    GREETING      Welcome that fits this robot              READY         Welcome
+    GREETING      Refused, a Welcome that does not fit,     REFUSED       Refused
                   or a peer of another version
-    GREETING      the same, but the server is full or has   GREETING      ServerRefused, and Hello again later
+    GREETING      the same, but the server is full or has   GREETING      Refused, and Hello again later
                   welcomed this robot before
     READY         silence beyond the patience, broken(),    GREETING      RequestFailed for all open requests,
                   Goodbye, or ErrorReply(hello_first)                     ServerLost, new session, Hello
@@ -42,30 +42,21 @@ from msgspec import structs
 
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import aligned_info
-from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ChunkPart
 from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import SentImages
-from robot_runtime.wire.events import (
-    Event,
-    PartReceived,
-    RequestFailed,
-    ServerLost,
-    ServerReady,
-    ServerRefused,
-)
+from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.fields import MAX_REASON, printable
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.in_flight import InFlightRequests
 from robot_runtime.wire.messages import (
-    ChunkReply,
     Dropped,
     ErrorCode,
     ErrorReply,
     Goodbye,
     Heartbeat,
-    HeartbeatReply,
     Hello,
     Message,
     Packet,
@@ -231,9 +222,9 @@ class ClientSession:
 
     def _receive_ready(self, credit: InFlightRequests, message: Message, now_ns: int) -> None:
         match message:
-            case ChunkReply():
+            case ChunkPart():
                 credit.receive_rows(message, now_ns)
-            case HeartbeatReply(t_ns=t_ns) if t_ns in self._beats:
+            case Heartbeat(t_ns=t_ns) if t_ns in self._beats:
                 while self._beats and self._beats[0] <= t_ns:
                     self._beats.popleft()
                 self._round_trip.add(max(now_ns - t_ns, 0))
@@ -310,7 +301,7 @@ class ClientSession:
         self._silent_ns, self._looked_ns = 0, now_ns
         self._beat(now_ns)
         aligned = aligned_info(info, self._alignment, robot=self._hello.schema)
-        self._events.append(ServerReady(welcome=structs.replace(welcome, info=aligned)))
+        self._events.append(structs.replace(welcome, info=aligned))
 
     def _emit(self, event: Event) -> None:
         """Hand an event on, rows in the robot's own order."""
@@ -327,7 +318,7 @@ class ClientSession:
         else:
             self.state = ClientState.REFUSED
         if not (may_change and self._was_told):
-            self._events.append(ServerRefused(code=code, reason=reason))
+            self._events.append(Refused(code=code, reason=reason))
         self._was_told = True
 
     def _lose(self, reason: str, now_ns: int) -> None:

@@ -20,6 +20,7 @@ from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.state import Image
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture
 from robot_runtime.wire.fields import Int64, Text
@@ -37,12 +38,10 @@ from robot_runtime.wire.kept_pictures import KeptPictures
 from robot_runtime.wire.messages import (
     VERSION,
     Cancel,
-    ChunkReply,
     Dropped,
     ErrorReply,
     Goodbye,
     Heartbeat,
-    HeartbeatReply,
     Hello,
     Message,
     Packet,
@@ -52,7 +51,7 @@ from robot_runtime.wire.messages import (
 from robot_runtime.wire.payloads import Form, WireHello, WireReply, WireRequest, WireWelcome
 
 _FORMS: MappingProxyType[type, Any] = MappingProxyType(
-    {ChunkRequest: WireRequest, ChunkReply: WireReply, Hello: WireHello, Welcome: WireWelcome}
+    {ChunkRequest: WireRequest, ChunkPart: WireReply, Hello: WireHello, Welcome: WireWelcome}
 )
 
 
@@ -60,7 +59,7 @@ class _Header(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fie
     version: Literal[VERSION]  # type: ignore[valid-type]
     client_id: Text
     session: Int64
-    message: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | HeartbeatReply | Goodbye
+    message: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | Goodbye
 
 
 class _Version(Struct, array_like=True):
@@ -106,7 +105,7 @@ class Sealed(Struct, frozen=True, eq=False, gc=False):
 
     client_id: str
     session: int
-    form: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | HeartbeatReply | Goodbye
+    form: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | Goodbye
     """The message, but for what is in its arrays."""
     frames: Sequence[Buffer]
     limits: WireLimits

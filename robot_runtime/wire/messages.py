@@ -3,7 +3,9 @@
 The server never makes an absolute time: it echoes the robot's and reports durations.
 
     from the client   Hello  ChunkRequest  Cancel  Heartbeat  Goodbye
-    from the server   Welcome | Refused   ChunkReply  Dropped  ErrorReply   HeartbeatReply  Goodbye
+    from the server   Welcome | Refused   ChunkPart  Dropped  ErrorReply   Heartbeat  Goodbye
+
+What the policy is asked and what it answers travel as they are everywhere else: `ChunkRequest`, `ChunkPart`.
 """
 
 from enum import Enum
@@ -15,9 +17,9 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import SentImages
-from robot_runtime.wire.fields import Fields, Int64, Text
+from robot_runtime.wire.fields import MAX_REASON, Fields, Int64, Text
 
-VERSION = 11
+VERSION = 12
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -83,16 +85,6 @@ class Refused(Fields, frozen=True, kw_only=True):
     reason: Text
 
 
-class ChunkReply(Fields, frozen=True, kw_only=True):
-    """Rows of the answer that are final now."""
-
-    part: ChunkPart
-    queue_ns: int
-    """From receipt of the request to the start of inference [ns]."""
-    infer_ns: int
-    """From the start of inference until these rows were final [ns]."""
-
-
 class Cancel(Fields, frozen=True, kw_only=True):
     """The answer is not wanted any more."""
 
@@ -116,19 +108,19 @@ class ErrorReply(Fields, frozen=True, kw_only=True):
     request_id: Int64 | None = None
     epoch: Int64 | None = None
 
+    @classmethod
+    def to(cls, request: ChunkRequest, code: ErrorCode, message: str) -> "ErrorReply":
+        """Why there is no answer, or no more of it; as much of the message as travels."""
+        return cls(
+            code=code, message=message[:MAX_REASON], request_id=request.request_id, epoch=request.epoch
+        )
+
 
 class Heartbeat(Fields, frozen=True, kw_only=True):
-    """The client is alive; the answer measures the round trip."""
+    """The sender is alive. The server says the client's own again: that measures the round trip."""
 
     t_ns: Int64
-    """Robot's clock when sent [ns]."""
-
-
-class HeartbeatReply(Fields, frozen=True, kw_only=True):
-    """The server is alive."""
-
-    t_ns: Int64
-    """Echo of the heartbeat's stamp [ns]."""
+    """Robot's clock when the client sent it [ns]."""
 
 
 class Goodbye(Fields, frozen=True, kw_only=True):
@@ -136,17 +128,7 @@ class Goodbye(Fields, frozen=True, kw_only=True):
 
 
 Message = (
-    Hello
-    | Welcome
-    | Refused
-    | ChunkRequest
-    | ChunkReply
-    | Cancel
-    | Dropped
-    | ErrorReply
-    | Heartbeat
-    | HeartbeatReply
-    | Goodbye
+    Hello | Welcome | Refused | ChunkRequest | ChunkPart | Cancel | Dropped | ErrorReply | Heartbeat | Goodbye
 )
 
 

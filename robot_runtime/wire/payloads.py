@@ -33,7 +33,7 @@ from robot_runtime.core.values.transforms import pose_from_numbers, pose_to_numb
 from robot_runtime.wire.arrays import ArrayReader, ArrayWriter, Picture, WireImage, WireTable
 from robot_runtime.wire.fields import Count, Fields, Finite, Int64, Positive, Text
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import ChunkReply, Hello, Welcome
+from robot_runtime.wire.messages import Hello, Welcome
 
 MIN_HEARTBEAT_NS, MAX_HEARTBEAT_NS = 5 * NS_PER_MS, 60 * NS_PER_S
 """How often a server may ask for a sign of life."""
@@ -221,8 +221,8 @@ def _check_quaternion(pose: Sequence[float] | None) -> None:
         raise ProtocolError(f"the pose of the end effector needs a unit quaternion, got {pose[3:]}")
 
 
-class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkReply"):
-    """A `ChunkReply`."""
+class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkPart"):
+    """A `ChunkPart`."""
 
     request_id: Int64
     epoch: Int64
@@ -234,29 +234,11 @@ class WireReply(Fields, frozen=True, kw_only=True, tag="ChunkReply"):
     infer_ns: Int64
 
     @classmethod
-    def of(cls, reply: ChunkReply, arrays: ArrayWriter) -> "WireReply":
-        part = reply.part
-        return cls(
-            request_id=part.request_id,
-            epoch=part.epoch,
-            t_obs_ns=part.t_obs_ns,
-            first_row=part.first_row,
-            rows=arrays.table(part.rows),
-            is_last=part.is_last,
-            queue_ns=reply.queue_ns,
-            infer_ns=reply.infer_ns,
-        )
+    def of(cls, part: ChunkPart, arrays: ArrayWriter) -> "WireReply":
+        return cls(**(asdict(part) | {"rows": arrays.table(part.rows)}))
 
-    def message(self, arrays: ArrayReader) -> ChunkReply:
-        part = ChunkPart(
-            request_id=self.request_id,
-            epoch=self.epoch,
-            t_obs_ns=self.t_obs_ns,
-            first_row=self.first_row,
-            rows=arrays.table(self.rows, "rows"),
-            is_last=self.is_last,
-        )
-        return ChunkReply(part=part, queue_ns=self.queue_ns, infer_ns=self.infer_ns)
+    def message(self, arrays: ArrayReader) -> ChunkPart:
+        return ChunkPart(**(asdict(self) | {"rows": arrays.table(self.rows, "rows")}))
 
 
 class WireHello(Fields, frozen=True, kw_only=True, tag="Hello"):

@@ -27,8 +27,8 @@ that may start do so, and together, is for the owner to choose.
     queued         start(), none running that it names  running
     queued         start(), unreadable plan             over      ErrorReply(bad_request)
     queued         shed()                               over      Dropped(overloaded)
-    running        rows_ready()                         running   ChunkReply
-    running        rows_ready(is_last)                  over      ChunkReply
+    running        rows_ready()                         running   ChunkPart
+    running        rows_ready(is_last)                  over      ChunkPart
     running        job_failed()                         over      ErrorReply
     (new)          request after drain()                over      Dropped(closing)
     queued|running handle_timer() after its deadline    over      Dropped(deadline)
@@ -49,7 +49,6 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import numpy as np
 from msgspec.structs import replace
 
 from robot_runtime.core.method.sampler_parts import SamplerPart
@@ -64,14 +63,12 @@ from robot_runtime.wire.frames import ProtocolError, VersionMismatchError
 from robot_runtime.wire.kept_pictures import KeptPictures, is_missing
 from robot_runtime.wire.messages import (
     Cancel,
-    ChunkReply,
     Dropped,
     DropReason,
     ErrorCode,
     ErrorReply,
     Goodbye,
     Heartbeat,
-    HeartbeatReply,
     Hello,
     Message,
     Packet,
@@ -147,7 +144,7 @@ class ServerSession:
         self._looks_back = welcome.info.n_obs_steps > 1
         self._clients: dict[bytes, _Client] = {}
         self._line = RequestQueue()
-        self._running: dict[bytes, tuple[QueuedRequest, int]] = {}  # peer -> (job, time it waited)
+        self._running: dict[bytes, QueuedRequest] = {}
         self._rates = PeerRates()
         self._outbox: list[tuple[bytes, Packet]] = []
         self._next_timer_ns: int | None = None
@@ -223,12 +220,12 @@ class ServerSession:
         """The requests that may start now, at most one of each client, most urgent first."""
         return self._line.heads(self._may_start)
 
-    def start(self, job: QueuedRequest, now_ns: int) -> QueuedRequest | None:
+    def start(self, job: QueuedRequest) -> QueuedRequest | None:
         """Run a startable job; returns it as the policy is to see it, None if it cannot be read."""
         peer = job.peer
         self._line.remove(job)
         if peer in self._running:
-            self._tell_dropped(self._running.pop(peer)[0], DropReason.SUPERSEDED)
+            self._tell_dropped(self._running.pop(peer), DropReason.SUPERSEDED)
         try:
             request = self._clients[peer].answers.shown(job.request)
         except ValueError as error:
@@ -236,7 +233,7 @@ class ServerSession:
             return None
         if request is not job.request:
             job = replace(job, request=request)
-        self._running[peer] = (job, now_ns - job.received_ns)
+        self._running[peer] = job
         return job
 
     def shed(self, job: QueuedRequest) -> None:
@@ -246,38 +243,28 @@ class ServerSession:
 
     def _may_start(self, job: QueuedRequest) -> bool:
         running = self._running.get(job.peer)
-        return running is None or not job.request.follows(running[0].request)
+        return running is None or not job.request.follows(running.request)
 
     def is_wanted(self, job: QueuedRequest) -> bool:
         """False once a running job was cancelled, replaced, is too late, or its client is gone."""
-        return job.peer in self._running and self._running[job.peer][0] is job
+        return self._running.get(job.peer) is job
 
-    def rows_ready(
-        self, job: QueuedRequest, *, first_row: int, rows: np.ndarray, is_last: bool, infer_ns: int
-    ) -> None:
+    def rows_ready(self, job: QueuedRequest, part: ChunkPart) -> None:
         """Rows of a running job are final; dropped if nobody wants them any more."""
         if not self.is_wanted(job):
             return
-        _, queue_ns = self._running[job.peer]
-        self._clients[job.peer].answers.add(job.request, rows)
-        part = ChunkPart(
-            request_id=job.request.request_id,
-            epoch=job.request.epoch,
-            t_obs_ns=job.request.observation.t_obs_ns,
-            first_row=first_row,
-            rows=rows,
-            is_last=is_last,
-        )
-        self._tell(job.peer, ChunkReply(part=part, queue_ns=queue_ns, infer_ns=infer_ns))
-        if is_last:
+        self._clients[job.peer].answers.add(job.request, part.rows)
+        self._tell(job.peer, part)
+        if part.is_last:
             del self._running[job.peer]
             self.outcomes["answered"] += 1
 
-    def job_failed(self, job: QueuedRequest, code: ErrorCode, message: str) -> None:
+    def job_failed(self, job: QueuedRequest, error: ErrorReply) -> None:
         """A running job ends without the rest of its rows."""
         if self.is_wanted(job):
             del self._running[job.peer]
-            self._tell_error(job.peer, job.request, code, message)
+            self.outcomes[error.code.value] += 1
+            self._tell(job.peer, error)
 
     def next_timer_ns(self) -> int | None:
         """When `handle_timer` wants to be called; never later than the first thing that is due."""
@@ -307,7 +294,7 @@ class ServerSession:
     def _receive_known(self, peer: bytes, client: _Client, received: Sealed, now_ns: int) -> bool:
         match received.form:
             case Heartbeat(t_ns=t_ns):
-                self._tell(peer, HeartbeatReply(t_ns=t_ns))
+                self._tell(peer, Heartbeat(t_ns=t_ns))
             case WireRequest() as form:
                 client.idle_ns = now_ns + IDLE_NS
                 return self._receive_request(peer, received, form, now_ns)
@@ -440,7 +427,7 @@ class ServerSession:
         self._next_timer_ns = due_ns if self._next_timer_ns is None else min(self._next_timer_ns, due_ns)
 
     def _open_jobs(self) -> list[QueuedRequest]:
-        return [*self._line.jobs(), *(job for job, _ in self._running.values())]
+        return [*self._line.jobs(), *self._running.values()]
 
     def _remove(self, job: QueuedRequest) -> None:
         self._line.remove(job)

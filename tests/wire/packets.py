@@ -18,14 +18,12 @@ from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.messages import (
     Cancel,
-    ChunkReply,
     Dropped,
     DropReason,
     ErrorCode,
     ErrorReply,
     Goodbye,
     Heartbeat,
-    HeartbeatReply,
     Hello,
     Packet,
     RefusalCode,
@@ -96,11 +94,19 @@ CAPABILITIES = st.builds(
     execution_horizon=st.none() | st.integers(1, 6),
 )
 PARTS = st.builds(
-    ChunkPart, request_id=IDS, epoch=IDS, t_obs_ns=IDS, first_row=IDS, rows=tables(), is_last=st.booleans()
+    ChunkPart,
+    request_id=IDS,
+    epoch=IDS,
+    t_obs_ns=IDS,
+    first_row=IDS,
+    rows=tables(),
+    is_last=st.booleans(),
+    queue_ns=IDS,
+    infer_ns=IDS,
 )
 MESSAGES = st.one_of(
     REQUESTS,
-    st.builds(ChunkReply, part=PARTS, queue_ns=IDS, infer_ns=IDS),
+    PARTS,
     st.builds(Hello, robot=TEXT, schema=st.just(make_schema())),
     st.builds(lambda can: make_welcome(tasks=("pick", "place"), capabilities=can), CAPABILITIES),
     st.builds(Refused, code=st.sampled_from(RefusalCode), reason=TEXT),
@@ -108,7 +114,7 @@ MESSAGES = st.one_of(
     st.builds(Dropped, request_id=IDS, epoch=IDS, reason=st.sampled_from(DropReason)),
     st.builds(ErrorReply, code=st.sampled_from(ErrorCode), message=TEXT, request_id=st.none() | IDS),
     st.builds(Heartbeat, t_ns=IDS),
-    st.builds(HeartbeatReply, t_ns=IDS),
+    st.builds(Heartbeat, t_ns=IDS),
     st.just(Goodbye()),
 )
 PACKETS = st.builds(Packet, TEXT, IDS, MESSAGES)

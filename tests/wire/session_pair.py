@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
@@ -15,7 +16,7 @@ from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import Sealed, decode, encode, read_header
 from robot_runtime.wire.events import Event, PartReceived
-from robot_runtime.wire.messages import ChunkReply, Packet, Welcome
+from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
@@ -70,10 +71,10 @@ def rows_of(request: ChunkRequest) -> np.ndarray:
     return rows
 
 
-def start_next(session: ServerSession, now_ns: int = 0) -> QueuedRequest | None:
+def start_next(session: ServerSession) -> QueuedRequest | None:
     """Run what is most urgent, by itself."""
     for job in session.startable():
-        if (shown := session.start(job, now_ns)) is not None:
+        if (shown := session.start(job)) is not None:
             return shown
     return None
 
@@ -91,12 +92,12 @@ class ToyServer:
         if self.job is not None and not self.session.is_wanted(self.job):
             self.job = None
         if self.job is None:
-            self.job, self.next_row = start_next(self.session, now_ns), 0
+            self.job, self.next_row = start_next(self.session), 0
             return
         first, self.next_row = self.next_row, self.next_row + BLOCK
         is_last = self.next_row == SPEC.horizon
         rows = rows_of(self.job.request)[first : self.next_row]
-        self.session.rows_ready(self.job, first_row=first, rows=rows, is_last=is_last, infer_ns=1)
+        self.session.rows_ready(self.job, self.job.request.part(rows, first_row=first, is_last=is_last))
         if is_last:
             self.job = None
 
@@ -179,11 +180,9 @@ def ready_pair(**kwargs) -> SessionPair:
     return pair
 
 
-def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkReply:
-    values = {"t_obs_ns": request.observation.t_obs_ns, "rows": rows_of(request)[first:end]}
-    values |= {"request_id": request.request_id, "epoch": request.epoch, "first_row": first}
-    part = ChunkPart(**(values | {"is_last": end == SPEC.horizon} | changes))
-    return ChunkReply(part=part, queue_ns=1, infer_ns=2)
+def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkPart:
+    part = request.part(rows_of(request)[first:end], first_row=first, is_last=end == SPEC.horizon)
+    return structs.replace(part, queue_ns=1, infer_ns=2, **changes)
 
 
 def received_rows(events: list) -> list[int]:

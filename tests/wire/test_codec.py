@@ -17,12 +17,7 @@ from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.frames import ProtocolError, VersionMismatchError, WireLimits
-from robot_runtime.wire.messages import (
-    VERSION,
-    ChunkReply,
-    Goodbye,
-    Packet,
-)
+from robot_runtime.wire.messages import VERSION, Goodbye, Packet
 
 
 def assert_same(a: object, b: object) -> None:
@@ -124,10 +119,10 @@ def test_large_arrays_are_views_on_both_sides():
 def test_unaligned_floats_are_copied_into_place():
     rows = np.arange(2000.0).reshape(100, 20)
     part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
-    frames = encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))
+    frames = encode(packet_of(part))
     shifted = memoryview(bytearray(1 + rows.nbytes))[1:]
     shifted[:] = frames[1]
-    decoded = decode([frames[0], shifted]).message.part.rows
+    decoded = decode([frames[0], shifted]).message.rows
     assert decoded.flags.aligned
     np.testing.assert_array_equal(decoded, rows)
 
@@ -136,7 +131,7 @@ def test_rows_with_nan_are_refused_and_name_their_request():
     rows = np.full((2, 2), np.nan)
     part = ChunkPart(request_id=7, epoch=3, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
     with pytest.raises(ProtocolError, match="NaN") as caught:
-        decode(encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0))))
+        decode(encode(packet_of(part)))
     error = caught.value
     assert (error.client_id, error.session, error.request_id, error.epoch) == ("me", 5, 7, 3)
 
@@ -274,7 +269,7 @@ def test_objects_do_not_travel():
     rows = np.array([[object()]])
     part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
     with pytest.raises(ProtocolError, match="object"):
-        encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))
+        encode(packet_of(part))
 
 
 def test_a_jpeg_is_refused_where_nobody_decodes_or_of_another_shape():
@@ -294,7 +289,7 @@ def test_a_jpeg_is_refused_where_nobody_decodes_or_of_another_shape():
 def test_a_chunk_of_fifty_rows_fits_in_one_frame():
     rows = np.zeros((50, 14))
     part = ChunkPart(request_id=1, epoch=0, t_obs_ns=1, first_row=0, rows=rows, is_last=True)
-    assert len(encode(packet_of(ChunkReply(part=part, queue_ns=0, infer_ns=0)))) == 1
+    assert len(encode(packet_of(part))) == 1
     assert SPEC.horizon < 50
 
 

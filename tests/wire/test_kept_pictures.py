@@ -15,8 +15,8 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire import server_session
 from robot_runtime.wire.codec import decode, encode, with_images
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
-from robot_runtime.wire.messages import ErrorCode, ErrorReply
+from robot_runtime.wire.events import PartReceived, RequestFailed
+from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply
 
 LOOKS_BACK = 3
 STEP = 10
@@ -241,7 +241,7 @@ def test_whatever_the_network_does_a_policy_sees_what_the_robot_saw(seed, loss, 
 
     def look() -> None:
         for event in pair.take_events():
-            is_end = isinstance(event, RequestDropped | RequestExpired | RequestFailed)
+            is_end = isinstance(event, Dropped | RequestFailed)
             if isinstance(event, PartReceived):
                 np.testing.assert_array_equal(event.part.rows[:, 0], event.part.request_id)
                 is_end = event.part.is_last

@@ -76,7 +76,7 @@ def test_clients_are_served_in_turn_and_a_newer_request_keeps_the_place():
     ask(server, b"b", 1, make_request(1))
     ask(server, b"a", 0, make_request(2))
     assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.SUPERSEDED)]
-    jobs = [start_next(server, 0), start_next(server, 0), start_next(server, 0)]
+    jobs = [start_next(server), start_next(server), start_next(server)]
     assert [(j.peer, j.request.request_id) if j else None for j in jobs] == [(b"a", 2), (b"b", 1), None]
 
 
@@ -86,18 +86,18 @@ def test_expired_requests_are_not_run():
     assert server.next_timer_ns() == 10
     server.handle_timer(10)
     assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
-    assert start_next(server, 10) is None
+    assert start_next(server) is None
 
 
 def test_a_running_job_is_unwanted_after_its_deadline():
     server = greeted(b"a")
     ask(server, b"a", 0, make_request(1, deadline_ns=10))
-    job = start_next(server, 5)
+    job = start_next(server)
     assert server.is_wanted(job)
     server.handle_timer(10)
     assert not server.is_wanted(job)
     said(server)
-    server.rows_ready(job, first_row=0, rows=np.zeros((6, 2)), is_last=True, infer_ns=1)
+    server.rows_ready(job, job.request.part(np.zeros((6, 2))))
     assert said(server) == []
 
 
@@ -111,7 +111,7 @@ def test_who_greets_under_the_id_of_another_puts_nobody_out(fits: bool):
     ask(server, b"a", 0, make_request(1))
     server.receive(b"new", hello("a", 0, **({} if fits else {"num_joints": 9})), 0)
     assert isinstance(said(server)[0], Welcome if fits else Refused)
-    assert start_next(server, 0).peer == b"a"
+    assert start_next(server).peer == b"a"
     server.forget(b"a")  # its connection has ended
     assert server.num_clients == fits
 
