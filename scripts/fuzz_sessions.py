@@ -12,7 +12,6 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from session_pair import MS, SPEC, TICK, make_request, make_schema, make_welcome
 from robot_runtime.cli.options import AnyRows, Maybe, OutputFile, Seed, Share, Steps
 from robot_runtime.cli.script import run_script
 from robot_runtime.wire.client_session import ClientSession, ClientState
-from robot_runtime.wire.codec import decode, encode, read_header
+from robot_runtime.wire.codec import encode, read
 from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Dropped, Packet
@@ -77,21 +76,14 @@ class Network:
                 frames = self._truncated(frames)
             self._under_way.append((now_ns + rng.randint(0, args.max_delay_ticks) * TICK, to, peer, frames))
 
-    def arrived[T](
-        self, to: str, now_ns: int, read: Callable[[list], T]
-    ) -> list[tuple[bytes, T | ProtocolError]]:
+    def arrived(self, to: str, now_ns: int) -> list[tuple[bytes, Packet | ProtocolError]]:
         """What comes now, as that side reads it."""
         due = [item for item in self._under_way if item[1] == to and item[0] <= now_ns]
         self._under_way = [item for item in self._under_way if item[1] != to or item[0] > now_ns]
         self._rng.shuffle(due)
         self.counts["delivered"] += len(due)
-        out: list[tuple[bytes, T | ProtocolError]] = []
-        for _, _, peer, frames in due:
-            try:
-                out.append((peer, read(frames)))
-            except ProtocolError as error:
-                self.counts["not a message"] += 1
-                out.append((peer, error))
+        out = [(peer, read(frames)) for _, _, peer, frames in due]
+        self.counts["not a message"] += sum(isinstance(received, ProtocolError) for _, received in out)
         return out
 
     def _truncated(self, frames: list[bytes]) -> list[bytes]:
@@ -190,12 +182,12 @@ def fuzz(args: Args) -> Counter[str]:
             robot.tick(now_ns)
             for packet in robot.session.packets_to_send():
                 network.post("server", robot.peer, packet, now_ns)
-        for peer, header in network.arrived("server", now_ns, read_header):
-            server.session.receive(peer, header, now_ns)
+        for peer, received in network.arrived("server", now_ns):
+            server.session.receive(peer, received, now_ns)
         server.tick(now_ns)
         for peer, packet in server.session.packets_to_send():
             network.post("robots", peer, packet, now_ns)
-        for peer, received in network.arrived("robots", now_ns, decode):
+        for peer, received in network.arrived("robots", now_ns):
             robots[robot_of(peer)].session.receive(received, now_ns)
         if network.counts["delivered"] >= args.deliveries:
             counts["robot seconds"] = now_ns * NUM_ROBOTS // 10**9

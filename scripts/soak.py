@@ -29,7 +29,7 @@ from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode, read_header
+from robot_runtime.wire.codec import decode, encode, read
 from robot_runtime.wire.events import Event
 from robot_runtime.wire.messages import Welcome
 from robot_runtime.wire.request_queue import QueuedRequest
@@ -74,7 +74,7 @@ class Loopback:
             self._server = ServerSession(self._welcome)
         self._client.handle_timer(now_ns)
         for packet in self._client.packets_to_send():
-            self._server.receive(b"soak", read_header(encode(packet)), now_ns)
+            self._server.receive(b"soak", read(encode(packet)), now_ns)
         self._work(now_ns)
         for _, packet in self._server.packets_to_send():
             self._client.receive(decode(encode(packet)), now_ns)

@@ -32,10 +32,10 @@ from robot_runtime.robot.mailbox import Doorbell, Mailbox
 from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode
+from robot_runtime.wire.codec import encode, read
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
-from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
-from robot_runtime.wire.messages import Dropped, DropReason, Hello, Packet, RefusalCode, Refused, Welcome
+from robot_runtime.wire.frames import Buffer, EncodeJpeg
+from robot_runtime.wire.messages import Dropped, DropReason, Hello, RefusalCode, Refused, Welcome
 
 logger = logging.getLogger(__name__)
 MAX_TIMEOUT_S = 1e6
@@ -326,7 +326,7 @@ class PolicyClient:
             if frames is None:
                 break
             arrived_ns = self._clock.now_ns()
-            self._session.receive(_decoded(frames), arrived_ns)
+            self._session.receive(read(frames), arrived_ns)
             self._hand_over()
         now_ns = self._clock.now_ns()
         if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
@@ -357,10 +357,3 @@ class PolicyClient:
                 case Refused():
                     self._refusal = event
             self._events.put(event)
-
-
-def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:
-    try:
-        return decode(frames)
-    except ProtocolError as error:
-        return error

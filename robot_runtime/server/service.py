@@ -24,7 +24,6 @@ from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.door import checked_welcome
 from robot_runtime.server.engine import CLOSE_S, Answer, Done, Engine
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ErrorReply, Packet
 from robot_runtime.wire.server_session import ServerSession
@@ -84,7 +83,7 @@ class Service:
         return self._session.lets_in(peer, num_bytes, now_ns)
 
     def receive(
-        self, peer: bytes, received: Sealed | ProtocolError, now_ns: int, *, key: str | None = None
+        self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
     ) -> None:
         """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
         if self._session.receive(peer, received, now_ns, key=key):

@@ -127,13 +127,12 @@ class InFlightRequests:
         if submission.assembly.is_complete:
             self._return(submission, now_ns)
 
-    def drop(self, request_id: int, epoch: int, reason: DropReason, now_ns: int) -> None:
+    def drop(self, dropped: Dropped, now_ns: int) -> None:
         """The server will not answer the request."""
-        submission = self._in_flight_if(request_id, epoch)
-        if submission is None:
-            return
-        self._drop(submission, reason)
-        self._return(submission, now_ns)
+        submission = self._in_flight_if(dropped.request_id, dropped.epoch)
+        if submission is not None:
+            self._emit(dropped)
+            self._return(submission, now_ns)
 
     def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
         """The server could not answer the request, or not in a way that makes sense."""

@@ -16,8 +16,8 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.wire.arrays import SentImages
-from robot_runtime.wire.fields import MAX_REASON, Fields, Int64, Text
+from robot_runtime.wire.arrays import Picture, SentImages
+from robot_runtime.wire.fields import MAX_REASON, Int64, Text
 
 VERSION = 12
 """Both sides must speak the same one; there is no negotiation."""
@@ -60,7 +60,11 @@ class DropReason(Enum):
     """The server is on its way out and takes no more requests."""
 
 
-class Hello(Fields, frozen=True, kw_only=True):
+class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True):
+    """In the header: a map with its type and its fields. Holds no reference cycles."""
+
+
+class Hello(_Message, frozen=True, kw_only=True):
     """Opens a session: who the robot is and what it has."""
 
     robot: Text
@@ -69,7 +73,7 @@ class Hello(Fields, frozen=True, kw_only=True):
     """Which of the server's policies; empty for the only one."""
 
 
-class Welcome(Fields, frozen=True, kw_only=True):
+class Welcome(_Message, frozen=True, kw_only=True):
     """The server is warm and will answer requests."""
 
     info: PolicyInfo
@@ -78,21 +82,21 @@ class Welcome(Fields, frozen=True, kw_only=True):
     """How often the client shall send a heartbeat [ns]."""
 
 
-class Refused(Fields, frozen=True, kw_only=True):
+class Refused(_Message, frozen=True, kw_only=True):
     """The server will not work with this client; `reason` names both sides."""
 
     code: RefusalCode
     reason: Text
 
 
-class Cancel(Fields, frozen=True, kw_only=True):
+class Cancel(_Message, frozen=True, kw_only=True):
     """The answer is not wanted any more."""
 
     request_id: Int64
     epoch: Int64
 
 
-class Dropped(Fields, frozen=True, kw_only=True):
+class Dropped(_Message, frozen=True, kw_only=True):
     """The request will not be answered."""
 
     request_id: Int64
@@ -100,7 +104,7 @@ class Dropped(Fields, frozen=True, kw_only=True):
     reason: DropReason
 
 
-class ErrorReply(Fields, frozen=True, kw_only=True):
+class ErrorReply(_Message, frozen=True, kw_only=True):
     """A message could not be served; names the request if it was one."""
 
     code: ErrorCode
@@ -116,14 +120,14 @@ class ErrorReply(Fields, frozen=True, kw_only=True):
         )
 
 
-class Heartbeat(Fields, frozen=True, kw_only=True):
+class Heartbeat(_Message, frozen=True, kw_only=True):
     """The sender is alive. The server says the client's own again: that measures the round trip."""
 
     t_ns: Int64
     """Robot's clock when the client sent it [ns]."""
 
 
-class Goodbye(Fields, frozen=True, kw_only=True):
+class Goodbye(_Message, frozen=True, kw_only=True):
     """The sender is leaving on purpose."""
 
 
@@ -141,3 +145,5 @@ class Packet(Struct, frozen=True, eq=False, gc=False):
     message: Message
     sent: SentImages | None = None
     """Of a request to a policy that looks back: images that the peer has. Not on the wire."""
+    pictures: tuple[Picture, ...] = ()
+    """Of a request that has come: its images, still to be opened. Not part of its message until then."""

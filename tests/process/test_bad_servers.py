@@ -21,6 +21,8 @@ WELCOME = Welcome(info=ToyPolicy.info, heartbeat_ns=25_000_000)
 FIELD = {"kind": "joint_position", "dim": 2, "reference": "absolute"}
 Answer = Callable[[Packet], list[bytes]]
 
+ARM = {"kind": "arm", "num_joints": 3, "has_hand": True}
+
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[str]:
@@ -67,7 +69,7 @@ def welcome_with(changes: dict) -> Answer:
             "1 to 128 joints",
         ),
         ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
-        ({"info": {"schema": toy_schema().to_dict() | {"num_joints": 3}}}, "the policy needs 3"),
+        ({"info": {"schema": toy_schema().to_dict() | {"parts": {"arm": ARM}}}}, "the policy needs 3"),
         ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
         ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),
     ],

@@ -18,7 +18,7 @@ from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
 from robot_runtime.server.complaints import EVERY_NS, Complaints
 from robot_runtime.server.engine import Answer, Done, Engine, warm_up, zero_observation
-from robot_runtime.wire.arrays import Picture, WireImage
+from robot_runtime.wire.arrays import Picture
 from robot_runtime.wire.messages import ErrorCode, ErrorReply
 from robot_runtime.wire.request_queue import QueuedRequest
 
@@ -216,11 +216,14 @@ def test_whatever_is_wrong_with_a_request_it_fails_alone(task: str):
     assert done.jobs == tuple(jobs)
 
 
+def jpeg(data: bytes) -> Picture:
+    return Picture(name="wrist", t_ns=7, encoding="jpeg", shape=(4, 6, 3), buffer=data)
+
+
 def test_a_picture_that_is_none_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
-    form = WireImage("wrist", 7, "jpeg", (4, 6, 3), None)
-    bad = structs.replace(bad, pictures=(Picture(form, b"no JPEG"),))
+    bad = structs.replace(bad, pictures=(jpeg(b"no JPEG"),))
     *results, _ = run(policy, [good, bad])
     ((whose, failure),) = failures(results)
     assert (whose, failure.code) == (bad, ErrorCode.BAD_REQUEST)
@@ -232,7 +235,7 @@ def test_whatever_opening_a_picture_ends_in_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
     no_buffer: Any = None  # nothing that a decoder expects, as when there is no memory
-    bad = structs.replace(bad, pictures=(Picture(WireImage("wrist", 7, "jpeg", (4, 6, 3), None), no_buffer),))
+    bad = structs.replace(bad, pictures=(jpeg(no_buffer),))
     *results, _ = run(policy, [bad, good])
     assert [job for job, _ in failures(results)] == [bad]
     assert any(job is good and part.is_last for job, part in results if isinstance(part, ChunkPart))

@@ -15,7 +15,7 @@ from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.state import Image, Observation, RobotState
-from robot_runtime.wire.fields import INT64_MAX
+from robot_runtime.wire.fields import INT64_MAX, MAX_MAGNITUDE
 from robot_runtime.wire.messages import (
     Cancel,
     Dropped,
@@ -32,11 +32,11 @@ from robot_runtime.wire.messages import (
 
 IDS = st.integers(0, INT64_MAX)
 TEXT = st.text(max_size=20)
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.floats(-MAX_MAGNITUDE, MAX_MAGNITUDE)
 
 
 def vectors(size: st.SearchStrategy[int] | int) -> st.SearchStrategy[np.ndarray]:
-    return hnp.arrays(np.float64, size, elements=FINITE)
+    return hnp.arrays(np.float64, size, elements=NUMBERS)
 
 
 def tables(max_rows: int = 60, max_columns: int = 20) -> st.SearchStrategy[np.ndarray]:
@@ -54,7 +54,7 @@ def observations(draw) -> Observation:
         q=draw(vectors(num_joints)),
         dq=draw(vectors(num_joints)),
         X_BE=draw(st.sampled_from([None, pose])),
-        gripper_width=draw(st.none() | FINITE),
+        gripper_width=draw(st.none() | NUMBERS),
         x_WB=draw(st.none() | vectors(3)),
         V_WB_B=draw(st.none() | vectors(3)),
     )

@@ -14,8 +14,9 @@ from robot_runtime.core.values.action import NS_PER_S, ActionSpec, ChunkPart, Jo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import Sealed, decode, encode, read_header
+from robot_runtime.wire.codec import decode, encode, read
 from robot_runtime.wire.events import Event, PartReceived
+from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
@@ -59,9 +60,9 @@ def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S
     return ChunkRequest(request_id=request_id, epoch=epoch, deadline_ns=deadline_ns, **(values | changes))
 
 
-def sealed(packet: Packet) -> Sealed:
+def arrived(packet: Packet) -> Packet | ProtocolError:
     """A packet as the server's side gets it."""
-    return read_header([bytes(frame) for frame in encode(packet)])
+    return read([bytes(frame) for frame in encode(packet)])
 
 
 def rows_of(request: ChunkRequest) -> np.ndarray:
@@ -144,7 +145,7 @@ class SessionPair:
         arrived = self._arrived(self.to_server)
         if self.server is not None:
             for frames in arrived:
-                self.server.session.receive(b"peer", read_header(frames), self.now_ns)
+                self.server.session.receive(b"peer", read(frames), self.now_ns)
             for _, packet in self.server.session.packets_to_send():
                 self._post("client", self.to_client, packet)
         for frames in self._arrived(self.to_client):

@@ -109,7 +109,7 @@ def test_those_that_follow_a_request_go_on_when_it_ends_without_an_answer():
     desk.submit(2, 1)
     desk.submit(3, 1, 2)
     desk.credit.fail(1, 0, "the policy failed", desk.now)
-    desk.credit.drop(2, 0, DropReason.DEADLINE, desk.now)
+    desk.credit.drop(Dropped(request_id=2, epoch=0, reason=DropReason.DEADLINE), desk.now)
     while not desk.answer(3):
         pass
     assert desk.ended() == Counter([1, 2, 3])
@@ -171,7 +171,7 @@ def test_whatever_happens_each_request_ends_once_and_none_that_is_named_gives_wa
             case "answer" if some in in_flight:
                 desk.answer(some)
             case "drop":
-                desk.credit.drop(some, 0, DropReason.DEADLINE, desk.now)
+                desk.credit.drop(Dropped(request_id=some, epoch=0, reason=DropReason.DEADLINE), desk.now)
             case "fail":
                 desk.credit.fail(some, 0, "no", desk.now)
             case "cancel":

@@ -10,12 +10,12 @@ from session_pair import (
     BLOCK,
     DIM,
     SPEC,
+    arrived,
     make_request,
     make_schema,
     make_welcome,
     ready_pair,
     rows_of,
-    sealed,
     start_next,
 )
 
@@ -44,7 +44,7 @@ class Server:
         self.said()
 
     def say(self, peer: bytes, message) -> None:
-        self.session.receive(peer, sealed(Packet(peer.decode(), self.sessions[peer], message)), 0)
+        self.session.receive(peer, arrived(Packet(peer.decode(), self.sessions[peer], message)), 0)
 
     def ask(self, peer: bytes, request_id: int, *in_flight: int, **request) -> None:
         self.say(peer, make_request(request_id, in_flight=in_flight, **request))

@@ -28,9 +28,10 @@ from robot_runtime.core.method.request_parts import TrackingLag
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.values.action import NS_PER_S, BaseTwist
 from robot_runtime.core.values.row_statistics import RowStatistics
-from robot_runtime.wire.client_session import MIN_PATIENCE_NS, ClientState
+from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
-from robot_runtime.wire.frames import VersionMismatchError
+from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.heartbeats import MIN_PATIENCE_NS
 from robot_runtime.wire.messages import Dropped, Goodbye, RefusalCode, Refused, Welcome
 from robot_runtime.wire.server_session import ServerSession
 
@@ -49,14 +50,16 @@ def test_a_schema_mismatch_refuses_and_names_both_sides():
 
 def test_a_server_of_another_version_is_refused_by_both_sides():
     pair = SessionPair()
-    pair.client.receive(VersionMismatchError(ours=1, theirs=2), pair.now_ns)
+    pair.client.receive(
+        ProtocolError("this side speaks version 1, the peer speaks 2", their_version=2), pair.now_ns
+    )
     event = pair.client.next_event()
     assert isinstance(event, Refused)
     assert event.code is RefusalCode.VERSION
     assert "version 1" in event.reason
     assert "speaks 2" in event.reason
     server = ServerSession(make_welcome())
-    server.receive(b"old", VersionMismatchError(ours=1, theirs=0), 0)
+    server.receive(b"old", ProtocolError("this side speaks version 1, the peer speaks 0", their_version=0), 0)
     ((peer, packet),) = server.packets_to_send()
     assert peer == b"old"
     assert isinstance(packet.message, Refused)
