@@ -9,7 +9,7 @@ from msgspec import structs
 
 from robot_runtime.core.camera_watch import CameraFault
 from robot_runtime.core.executor import Executor
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Image, Observation, RobotState

@@ -124,11 +124,10 @@ def _misfit_of_work(request: ChunkRequest, spec: ActionSpec, expected_ns: int, u
 def _misfit_of_observation(
     seen: Observation, sizes: Mapping[str, tuple[int, ...]], schema: Schema
 ) -> str | None:
-    has, needs = seen.state.parts, schema.parts
-    for name in {**needs, **has}:
-        ours = _shape(has[name]) if name in has else "none"
-        if ours != (theirs := _shape(needs[name]) if name in needs else "none"):
-            return f"{name}: the observation has {ours}, the policy needs {theirs}"
+    parts = seen.state.parts
+    for name, part in schema.parts.items():  # more than it needs is of no use to it, and no harm
+        if (has := _shape(parts[name]) if name in parts else "none") != (needs := _shape(part)):
+            return f"{name}: the observation has {has}, the policy needs {needs}"
     measured = {n: len(numbers) for n, numbers in seen.state.measured.items() if n in schema.measured}
     for what, mine, wanted in (
         ("numbers of environment state", len(seen.environment_state), schema.environment_state_dim),

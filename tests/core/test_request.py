@@ -22,10 +22,9 @@ from robot_runtime.core.method.splice_parts import NotBeforePlanned, TimeAligned
 from robot_runtime.core.method.table import METHODS, Method, method_named
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import DT, SLOW_TICK, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 MS = 1_000_000
-SLOW_TICK = 10 * MS
 
 
 def with_request(part, sampler=None, splice=None) -> Method:
@@ -191,16 +190,17 @@ def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     assert robot.counts.fallbacks() == {}
 
 
-late_ticks = st.lists(st.integers(0, TICK - 1), min_size=40, max_size=40)
+late_ticks = st.lists(st.integers(0, SLOW_TICK - 1), min_size=40, max_size=40)
 
 
 def asked_by(late, rows):
     """When a robot asks every so many rows, its ticks late by so much [ns]."""
-    robot = executor(with_request(PlainObservation(when=FixedExecutionHorizon(rows=rows))))
+    method = with_request(PlainObservation(when=FixedExecutionHorizon(rows=rows)))
+    robot = executor(method, control_period_ns=SLOW_TICK)
     robot.reset(state_at(0), 0)
     asked = []
-    for k in range(40 * DT // TICK):
-        now = k * TICK + late[k % len(late)]
+    for k in range(40 * DT // SLOW_TICK):
+        now = k * SLOW_TICK + late[k % len(late)]
         if robot.wants_request(now):
             robot.on_part(answer(robot.make_request(observation_at(now)), ramp(0.0, 0.1)), now)
             asked.append(now)
@@ -208,21 +208,23 @@ def asked_by(late, rows):
     return np.array(asked)
 
 
+@settings(max_examples=50)
 @given(late=late_ticks, rows=st.integers(2, 4))
 def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
     asked = asked_by(late, rows)
     late_by = asked - asked[0] - rows * DT * np.arange(len(asked))
     assert len(asked) >= 40 // rows - 1
     assert late_by.min() >= 0
-    assert late_by.max() < 2 * TICK
+    assert late_by.max() < 2 * SLOW_TICK
 
 
+@settings(max_examples=50)
 @given(late=late_ticks)
 def test_requests_never_come_closer_than_a_row(late):
     """The path to an answer's first row leaves the older plan a row before: it would miss the last one's."""
     gaps = np.diff(asked_by(late, 1))
     assert gaps.min() >= DT
-    assert gaps.max() < DT + 2 * TICK
+    assert gaps.max() < DT + 2 * SLOW_TICK
 
 
 def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():

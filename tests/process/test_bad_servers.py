@@ -19,9 +19,9 @@ from robot_runtime.wire.messages import Hello, Packet, Welcome
 
 WELCOME = Welcome(info=ToyPolicy.info, heartbeat_ns=25_000_000)
 FIELD = {"kind": "joint_position", "dim": 2, "reference": "absolute"}
-Answer = Callable[[Packet], list[bytes]]
-
+TWIST = {"kind": "base_twist", "dim": 3}
 ARM = {"kind": "arm", "num_joints": 3, "has_hand": True}
+Answer = Callable[[Packet], list[bytes]]
 
 
 @contextmanager
@@ -68,7 +68,10 @@ def welcome_with(changes: dict) -> Answer:
             {"info": {"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}},
             "1 to 128 joints",
         ),
-        ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
+        (
+            {"info": {"action_spec": {"fields": [TWIST], "horizon": 6, "dt_ns": 9}}},
+            "base: the robot takes nothing, the policy gives base twists",
+        ),
         ({"info": {"schema": toy_schema().to_dict() | {"parts": {"arm": ARM}}}}, "the policy needs 3"),
         ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
         ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),
@@ -85,7 +88,7 @@ def test_a_welcome_that_makes_no_sense_is_one_sentence(changes: dict, words: str
 
 
 def test_whatever_a_server_says_after_its_welcome_its_robot_hears_of_its_requests():
-    nonsense = [b"", b"\xff" * 1000, msgspec.msgpack.encode([8, "x", 1, {"type": "ChunkReply"}])]
+    nonsense = [b"", b"\xff" * 1000, msgspec.msgpack.encode([8, "x", 1, {"type": "ChunkPart"}])]
     num_said = 0
 
     def answer(packet: Packet) -> list[bytes]:
