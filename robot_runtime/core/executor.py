@@ -288,9 +288,11 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
+        InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        self._planner.check(state)
         self._start_anew(state, now_ns)
         for part, body in self._whole_bodies.items():
             body.reset(state.arm(part).q, now_ns)

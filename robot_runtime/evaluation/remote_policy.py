@@ -21,8 +21,14 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.address import server_and_name
-from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
-from robot_runtime.wire.messages import Dropped, Refused
+from robot_runtime.wire.events import (
+    PartReceived,
+    RequestDropped,
+    RequestExpired,
+    RequestFailed,
+    ServerLost,
+    ServerRefused,
+)
 
 PATIENCE_NS = 60 * NS_PER_S
 """How long one answer may take in wall time: as long as servers keep a request."""
@@ -76,9 +82,9 @@ class RemotePolicy:
                         yield part.rows
                         if part.is_last:
                             return
-                    case Dropped() | RequestFailed():
+                    case RequestDropped() | RequestExpired() | RequestFailed():
                         raise PolicyError(f"the server did not answer: {event}")
-                    case ServerLost(reason=reason) | Refused(reason=reason):
+                    case ServerLost(reason=reason) | ServerRefused(reason=reason):
                         raise ServerUnavailableError(f"the server is gone: {reason}")
         raise ServerUnavailableError(f"no answer within {PATIENCE_NS // NS_PER_S} s")
 
