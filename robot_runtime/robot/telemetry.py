@@ -161,8 +161,10 @@ class RunRecord:
         held_s = self._held_ns.total() / NS_PER_S
         if held_s <= 0.5 * self._duration_s:
             return ""
+        words = {Cause.RESET: "it waited for its first chunk"}
         why = ", ".join(
-            f"{cause.value} ({ns / NS_PER_S:.1f} s)" for cause, ns in self._held_ns.most_common() if ns
+            f"{words.get(cause, cause.value)} ({ns / NS_PER_S:.1f} s)"
+            for cause, ns in self._held_ns.most_common()
         )
         return f"the robot stood still for {held_s:.1f} of {self._duration_s:.1f} s: {why}"
 
