@@ -6,7 +6,7 @@ our observations become theirs, and where their rows count from.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -70,6 +70,13 @@ class PolicyMetadata:
     """From its number for the gripper in the state to the distance of the fingers [m]."""
     gripper_action: Linear = AS_IT_IS
     """The same in an action."""
+
+    def __post_init__(self) -> None:
+        features = self.features
+        looks = not {*HAND_NAMES}.isdisjoint(self.state_names) if features is None else features.needs_hand
+        if not looks:
+            info = replace(self.info, schema=self.info.schema.without_hands())
+            object.__setattr__(self, "info", info)
 
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files, in place of one of an older name."""

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.robot.telemetry import RunRecord
 
+UNITS = {
+    **dict.fromkeys(("jerk_mean", "jerk_max"), "rad/s³ of the commands, or m/s³ of hand poses"),
+    **dict.fromkeys(("seam_jump_p50", "seam_jump_max", "behind_max"), "rad or m"),
+}
+"""Of the figures that do not say it in their names."""
 DEFAULT_TASK = "track"
 """Of the simulated robot."""
 ROBOTS = "robot_runtime.robots"
@@ -46,8 +51,8 @@ class Run:
 
     Drives the robot of --robot, or a simulated Franka. Start `robot-runtime serve --policy track` in another
     terminal first. Ctrl-C brings the robot to rest; a second one does not wait for that. Exit code 0: the
-    robot moved and came to rest when it was told to, whether or not the task succeeded (--json says that); 1:
-    it did not move, or stopped by itself.
+    robot moved and came to rest when it was told to, whether or not the task succeeded (--json says that) or
+    it stood still for much of the time (the last line says that); 1: it did not move, or stopped by itself.
     """
 
     robot: Maybe[str] = None
@@ -209,7 +214,9 @@ def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
         rows, title = {**score.metrics, **rows}, "success" if score.success else "no success"
         if score.completion_s is not None:
             rows = {"completion_s": score.completion_s, **rows}
-    table = Table("figure", "value", title=title)
+    table = Table("figure", "value", "", title=title)
     for name, value in rows.items():
-        table.add_row(name, f"{value:.4g}")
+        table.add_row(name, f"{value:.4g}", UNITS.get(name, ""))
     Console().print(table)
+    if why := record.why_it_stood():
+        print(f"{why[0].upper()}{why[1:]}.")

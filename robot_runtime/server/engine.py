@@ -327,7 +327,8 @@ def zero_observation(schema: Schema, task: str) -> Observation:
     for name, part in schema.parts.items():
         match part:
             case ArmSchema(num_joints=n):
-                parts[name] = ArmState(q=np.zeros(n), dq=np.zeros(n), X_BE=pin.SE3.Identity())
+                X_BE = pin.SE3.Identity() if schema.needs_hand(name) else None
+                parts[name] = ArmState(q=np.zeros(n), dq=np.zeros(n), X_BE=X_BE)
             case GripperSchema():
                 parts[name] = GripperState(width=0.0)
             case BaseSchema():

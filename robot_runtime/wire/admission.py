@@ -151,9 +151,8 @@ class Fit:
         return self._misfit_of_parts(seen) or self._misfit_of_sizes(seen) or self._misfit_of_numbers(seen)
 
     def _misfit_of_parts(self, seen: WireObservation) -> str | None:
-        for name in {**self._parts, **seen.parts}:
-            has = _shape(seen.parts[name]) if name in seen.parts else "none"
-            if has != (needs := self._parts.get(name, "none")):
+        for name, needs in self._parts.items():  # more than it needs is of no use to it, and no harm
+            if (has := _shape(seen.parts[name]) if name in seen.parts else "none") != needs:
                 return f"{name}: the observation has {has}, the policy needs {needs}"
         return None
 

@@ -180,7 +180,7 @@ def test_columns_of_the_same_names_that_mean_something_else_are_refused():
     robot = Schema(action_fields=(joints,), parts={"arm": ArmSchema(2, ("a", "b"))})
     policy = Schema(action_fields=(Numbers(("b", "a"), part="arm"),), parts=robot.parts)
     (text,) = mismatches(robot=robot, policy=policy)
-    assert "the robot takes 2 joint positions, the policy says 2 numbers" in text
+    assert "the robot takes 2 joint positions, the policy gives 2 numbers" in text
     left, right = (Schema(action_fields=(WorldEndEffectorPose(base=b),)) for b in ("cart", "lift"))
     (text,) = mismatches(robot=left, policy=right)
     assert "on the base 'cart', the policy on 'lift'" in text
@@ -211,10 +211,19 @@ def test_columns_that_are_missing_or_left_over_are_named():
         parts={"left_arm": ArmSchema(3, other), "lift": ArmSchema(1)},
     )
     text = " / ".join(mismatches(robot=ROBOT, policy=policy))
-    assert "missing: left_arm.hip, lift.joint_1; left over: left_arm.wrist, left_gripper.width" in text
-    assert "lift: the robot has no such part, the policy needs joints" in text
-    assert "left_gripper: the robot has a gripper, the policy needs none" in text
+    assert text == (
+        "left_arm joints: the robot has 3, the policy needs 3; missing: left_arm.hip; left over: "
+        "left_arm.wrist / lift: the robot has no such part, the policy needs joints"
+    )
     assert Schema.from_dict(policy.to_dict()) == policy
+
+
+def test_parts_that_a_policy_neither_looks_at_nor_moves_are_no_mismatch_but_plain_numbers_are():
+    policy = Schema.of(ActionSpec(fields=(GripperWidth("left_gripper"),), horizon=2, dt_ns=DT))
+    assert mismatches(robot=ROBOT, policy=policy) == []
+    x, y = Numbers(("x",), part="x"), Numbers(("y",), part="y")
+    (text,) = mismatches(robot=Schema(action_fields=(x, y)), policy=Schema(action_fields=(x,)))
+    assert text == "y: the robot takes 1 numbers, the policy gives nothing"
 
 
 def test_a_hand_pose_is_asked_only_of_a_robot_that_has_one():

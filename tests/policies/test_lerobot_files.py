@@ -221,7 +221,7 @@ def merged(old: dict, new: dict) -> dict:
         ({"state_names": ["joint_0", "joint_1", "effort"]}, "the policy needs effort; the state has joint_0"),
         ({"state_names": ["joint_0", "joint_1", "base_vx"]}, "the policy needs base_vx"),
         ({"state_names": ["joint_0", "joint_0", "gripper_width"]}, "has a name twice"),
-        ({"features": {}}, "says numbers of the state: 14; the policy has 3"),
+        ({"features": {}}, "says numbers of the state: 5; the policy has 3"),
         ({"policy": {"tasks": "any"}}, "Expected `array`, got `str` - at `\\$.tasks`"),
         ({"task": []}, "there is no 'task', but state_names, features"),
         ({"state_names": ["joint_0", "joint_1"]}, "says numbers of the state: 2; the policy has 3"),

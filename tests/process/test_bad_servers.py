@@ -19,6 +19,8 @@ from robot_runtime.wire.messages import Hello, Packet, Welcome
 
 WELCOME = Welcome(info=ToyPolicy.info, heartbeat_ns=25_000_000)
 FIELD = {"kind": "joint_position", "dim": 2, "reference": "absolute"}
+TWIST = {"kind": "base_twist", "dim": 3}
+ARM = {"kind": "arm", "num_joints": 3, "has_hand": True}
 Answer = Callable[[Packet], list[bytes]]
 
 
@@ -66,8 +68,11 @@ def welcome_with(changes: dict) -> Answer:
             {"info": {"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}},
             "1 to 128 joints",
         ),
-        ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
-        ({"info": {"schema": toy_schema().to_dict() | {"num_joints": 3}}}, "the policy needs 3"),
+        (
+            {"info": {"action_spec": {"fields": [TWIST], "horizon": 6, "dt_ns": 9}}},
+            "base: the robot takes nothing, the policy gives base twists",
+        ),
+        ({"info": {"schema": toy_schema().to_dict() | {"parts": {"arm": ARM}}}}, "the policy needs 3"),
         ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
         ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),
     ],

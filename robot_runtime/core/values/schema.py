@@ -1,7 +1,7 @@
 """What a robot offers and a policy needs, compared before anything moves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -177,6 +177,22 @@ class Schema:
         """Whether there is a part "base"."""
         return isinstance(self.parts.get(BASE), BaseSchema)
 
+    def needs_hand(self, part: str) -> bool:
+        """Whether the pose of an arm's end effector is measured, or needed: rows that move the hand do."""
+        arm = self.parts.get(part)
+        moves = (EndEffectorPose, WorldEndEffectorPose)
+        return (isinstance(arm, ArmSchema) and arm.has_hand) or any(
+            isinstance(f, moves) and f.part == part for f in self.action_fields
+        )
+
+    def without_hands(self) -> "Schema":
+        """The same of a policy that looks at no hand pose."""
+        parts = {
+            name: replace(part, has_hand=False) if isinstance(part, ArmSchema) else part
+            for name, part in self.parts.items()
+        }
+        return replace(self, parts=parts)
+
     @property
     def arms(self) -> dict[str, ArmSchema]:
         """All groups of joints."""
@@ -201,10 +217,12 @@ class Schema:
         spec: ActionSpec,
         *,
         cameras: Mapping[str, tuple[int, int]] | None = None,
+        measured: Mapping[str, int] | None = None,
         environment_state_dim: int = 0,
     ) -> "Schema":
         """Of a policy that needs no other parts than those that its rows move.
 
+        measured: sensors that it looks at, and of how many numbers each is.
         cameras: name -> (height, width) of the pictures it looks at [pixels].
         InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
         """
@@ -225,6 +243,7 @@ class Schema:
         return cls(
             action_fields=spec.fields,
             parts=parts,
+            measured=measured,
             environment_state_dim=environment_state_dim,
             cameras=cameras,
         )
