@@ -4,8 +4,8 @@
     Robot(base=RosBase(bridge), cameras={"chest": RosCamera(bridge, "/chest/compressed")}, limits=limits)
 
 What stops it. `stop` publishes a zero twist, or the joints' measured places, at once. A base that has been
-told nothing for `silence_s` is sent a zero twist by a thread of its own. A machine that dies, or a network cut
-in two, sends nothing more: the base's own controller has to stop it (`cmd_vel` timeout). No safety function.
+told nothing for `silence_s` is sent a zero twist by a thread of its own. A machine that dies, or a network in
+two, sends nothing more: the base's own controller has to stop it (`cmd_vel` timeout). No safety function.
 """
 
 import base64

@@ -47,7 +47,7 @@ class RosTime:
         self._offsets: deque[int] = deque(maxlen=window)
 
     def capture_ns(self, stamp_ns: int, arrival_ns: int) -> int:
-    A stamp that is a second off what that gives tells that a clock was set: all that was known is void.
+        """When a message with that stamp was made, on this machine; its arrival if it has no stamp."""
         if stamp_ns <= 0:
             return arrival_ns
         offset = arrival_ns - stamp_ns
