@@ -188,10 +188,10 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             pairs += [("joint_range", len(ends), (arm.num_joints,))] if ends is not None else []
         for name, said in (("action_scale", self.action_scale), ("action_offset", self.action_offset)):
             pairs += [(name, len(said), (spec.dim,))] if said is not None else []
-        for name, has, needed in pairs:
-            if has not in needed:
+        for what, num, needed in pairs:
+            if num not in needed:
                 raise InvalidValueError(
-                    f'"{name}" has {has} numbers, the policy needs {" or ".join(map(str, needed))}'
+                    f'"{what}" has {num} numbers, the policy needs {" or ".join(map(str, needed))}'
                 )
         if self.cameras is not None and (missing := schema.cameras.keys() - self.cameras.keys()):
             raise InvalidValueError(
