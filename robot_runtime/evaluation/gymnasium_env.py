@@ -108,6 +108,11 @@ class GymnasiumEnv:
             at_rest=told.at_rest,
         )
 
+    @property
+    def unwrapped(self) -> Any:
+        """The environment itself, without Gymnasium's wrappers."""
+        return self._env.unwrapped
+
     def reset(self, seed: int) -> EnvStep:
         observation, info = self._env.reset(seed=seed)
         return self._shown(observation, info, is_terminated=False, is_done=False)

@@ -246,7 +246,7 @@ class Limiter:
         part = self._leaders.get(key)
         if part is None:
             part = _make_part(name, command, self._limits.parts.get(name), self._period_ns / NS_PER_S)
-            if name in self._rests:
+            if name in self._rests and isinstance(command, NumbersCommand):
                 part = _Resting(part, command, self._rests[name], self._period_ns / NS_PER_S)
             self._leaders[key] = part
         return part
