@@ -158,7 +158,7 @@ def play_expert(env: Env, expert: Expert, *, seed: int, noise: float = 0.0) -> E
     step, act = env.reset(seed), expert(env)
     states: list[np.ndarray] = []
     actions: list[np.ndarray] = []
-    is_success, off = False, np.zeros(len(low))
+    is_success, off = False, 0.0 * half
     for k in range(info.episode_ns // info.control_period_ns):
         action = np.asarray(act(step), dtype=float)
         if action.shape != low.shape or not np.isfinite(action).all():
