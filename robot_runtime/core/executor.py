@@ -11,25 +11,23 @@ from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.request_parts import Synchronous
 from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
 from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
 from robot_runtime.core.plan.correction import Corrector, ResidualHead
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.limiter import Clip, ClipTally, Limiter
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.open_requests import OpenRequests, PartOutcome, Pending
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.request_planner import RequestPlanner
-from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, has_enough_rows
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
-from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample, Source
-from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample
+from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.state_watch import StateLimits, StateWatch
-from robot_runtime.core.tick import Splice, Tick
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
-    ActionChunk,
     ActionSpec,
     ChunkPart,
     RowTiming,
@@ -49,12 +47,9 @@ from robot_runtime.core.values.fields import JointVelocity
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.transforms import quaternion_from_rotation
-from robot_runtime.core.values.waypoints import Waypoints
 
 COAST_ROWS = 2
 """Rows it takes to come to rest after the last one."""
-FAR_SEAM = 0.3
-"""How far a chunk may begin from the plan unmentioned: the largest joint [rad], or the hand [m]."""
 
 
 class Executor:
@@ -89,15 +84,16 @@ class Executor:
         hand_pose: forward kinematics of "arm", or by part, for methods that roll a plan of joints forward.
         correction_head: for methods that correct rows on the robot; others leave it alone.
         whole_body: resolves hand poses into joints against the measured base, of one arm or by part; None
-            leaves that to the driver.
+            leaves that to the driver. Arms that the policy moves otherwise do without.
         latency: the estimator of the inference delay; None takes the default quantile and window.
         row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
             policy commands a part that the limits do not declare.
         """
-        bodies = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
+        bodies = bodies_for(action_spec, whole_body)
         limits.check(action_spec, resolves_hand=bodies)
-        self.action_spec = action_spec = action_spec.with_gripper_ranges(limits.gripper_ranges)
+        as_trained, action_spec = action_spec, action_spec.with_gripper_ranges(limits.gripper_ranges)
+        self.action_spec = action_spec
         self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
         self.counts = Counts()
@@ -109,7 +105,6 @@ class Executor:
             rests=rests_of(action_spec),
             holds_last=self._are_sent,
         )
-        self.last_splice: Splice | None = None
         self.epoch = 0
         self._planner = RequestPlanner(
             part=method.request,
@@ -125,7 +120,15 @@ class Executor:
         self._still_since_ns = 0
         self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
         self._corrector = Corrector(
-            method.correction, correction_head, action_spec=action_spec, counts=self.counts
+            method.correction, correction_head, action_spec=as_trained, counts=self.counts
+        )
+        self._answers = Answers(
+            action_spec,
+            splice=method.splice,
+            timeline=self.timeline,
+            blender=self._blender,
+            corrector=self._corrector,
+            counts=self.counts,
         )
         self._waits_on_purpose = isinstance(method.request, Synchronous)
         self._state: RobotState | None = None
@@ -142,7 +145,6 @@ class Executor:
         self._trouble: Cause | None = None
         self._request_deadline_ns = request_deadline_ns
         self._next_id = 0
-        self._open = OpenRequests(action_spec)
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
 
     @property
@@ -154,6 +156,11 @@ class Executor:
         """Whether the command that was sent last stands, and the plan has nothing to go to."""
         is_over = self._is_braking or self.timeline.phase(self.timeline.claimed_ns) is Phase.REST
         return is_over and self._limiter.is_at_rest
+
+    @property
+    def last_splice(self) -> Splice | None:
+        """The entry into the plan of the answer that began last."""
+        return self._answers.last_splice
 
     @property
     def clips(self) -> ClipTally:
@@ -168,35 +175,33 @@ class Executor:
             return False
         if self._is_braking and not self._limiter.is_at_rest:
             return False
-        num_in_flight = len(self._open.ids)
+        num_in_flight = len(self._answers.open_ids)
         return self._planner.is_due(
             self.timeline, self.latency, self._after_sent(now_ns), num_in_flight=num_in_flight
         )
 
     def make_request(self, observation: Observation) -> ChunkRequest:
         """The request to send with this observation."""
-        question = self._planner.question(observation, self.timeline, self.latency)
-        request = ChunkRequest(
+        plain = ChunkRequest(
             request_id=self._next_id,
             epoch=self.epoch,
-            observation=question.observation,
-            prev_action_chunk=question.prev_action_chunk,
-            inference_delay=question.inference_delay,
+            observation=observation,
             sampler=self.method.sampler,
             seed=(self._seed * 1_000_003 + self._next_id) % 2**31,
             deadline_ns=self._request_deadline_ns,
-            in_flight=self._open.ids,
+            in_flight=self._answers.open_ids,
         )
+        request = self._planner.completed(plain, self.timeline, self.latency)
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
-        self._open.add(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
+        self._answers.expect(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
         self._standstill.begin(request.request_id, observation.t_obs_ns)
         return request
 
     def on_request_failed(self, request_id: int) -> None:
         """The answer will not come: expired, dropped, refused or lost with the server. After every further
         failure the robot waits longer before it asks again."""
-        pending = self._open.drop(request_id)
+        pending = self._answers.drop(request_id)
         self._standstill.fail([request_id])
         if pending is not None and not pending.is_void:
             self._planner.failed(pending.t_obs_ns, self.timeline.claimed_ns)
@@ -204,7 +209,7 @@ class Executor:
     def on_server_lost(self) -> None:
         """The server is gone: what was asked of it is void. The plan goes on to its end."""
         self._standstill.fail(self._standstill.waiting)
-        self._open.clear()
+        self._answers.clear()
         self._planner.begin_anew()
         self.latency.restart()
 
@@ -242,7 +247,7 @@ class Executor:
         return outcome
 
     def _took(self, part: ChunkPart, now_ns: int, server_ns: int) -> PartOutcome:
-        taken = self._open.take(part, self.epoch)
+        taken = self._answers.take(part, self.epoch)
         if isinstance(taken, PartOutcome):
             return taken
         if self._mode is Mode.STOP:
@@ -255,98 +260,30 @@ class Executor:
             self.latency.add(max(now_ns - taken.t_obs_ns, 0))
         if taken.is_void:
             return PartOutcome.VOID
-        if self._open.is_overtaken(taken):
+        if self._answers.is_overtaken(taken):
             return PartOutcome.OVERTAKEN
         try:
-            return self._splice(taken, now_ns)
+            return self._place(taken, now_ns)
         except ValueError:
-            self._open.drop(part.request_id)
+            self._answers.drop(part.request_id)
             self._planner.failed(taken.t_obs_ns, self.timeline.claimed_ns)
             return PartOutcome.INVALID
 
-    def _splice(self, pending: Pending, now_ns: int) -> PartOutcome:
-        request = pending.request
-        chunk = ActionChunk(
-            spec=self.action_spec,
-            rows=pending.rows[: pending.num_rows],
-            anchor=request.observation.state,
-            request_id=request.request_id,
-            epoch=request.epoch,
+    def _place(self, pending: Pending, now_ns: int) -> PartOutcome:
+        were_open = self._answers.open_ids
+        placed = self._answers.place(
+            pending,
+            rows_to_run=self._planner.rows_to_run(),
+            now_ns=now_ns,
+            state=self._state,
+            still_since_ns=self._still_since_ns,
         )
-        rows_to_run = self._planner.rows_to_run()
-        waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
-        is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
-        if pending.has_run and waypoints.num_rows == pending.num_placed:
-            return PartOutcome.RUNS  # what came lies beyond the rows that are run
-        if pending.t0_ns is None:
-            start_ns = chunk.t_obs_ns + request.inference_delay * self.action_spec.dt_ns
-            pending.stood_still = self._stands_since(start_ns)
-            arrival = self._arrival(pending, chunk, now_ns)
-            if not is_whole and not has_enough_rows(self.method.splice, chunk, waypoints.num_rows, arrival):
-                return PartOutcome.WAITS
-            pending.t0_ns = first_row_due_ns(self.method.splice, chunk, waypoints, arrival, self.counts)
-            if (
-                pending.stood_still
-                and pending.t0_ns > chunk.t_obs_ns
-                and self._open.void_after(request.request_id)
-            ):
-                self._planner.reset()
-            self._blender.begin(self.timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
-        source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_oldest_ns)
-        seam = self.timeline.splice(
-            self._blender.rows(waypoints),
-            t0_ns=pending.t0_ns,
-            dt_ns=self.action_spec.dt_ns,
-            source=source,
-            is_complete=is_whole,
-        )
-        self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
-        self.counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
-        pending.num_placed = waypoints.num_rows
-        if seam.first_row is None:
-            if pending.has_run or not pending.is_complete:
-                return PartOutcome.RUNS if pending.has_run else PartOutcome.WAITS
-            self.counts.late_answers += 1
-            return PartOutcome.LATE
-        self._open.answered(pending)
-        if not pending.has_run:
-            pending.has_run = True
-            if seam.jump > FAR_SEAM:
-                self.counts.first_far_seam = self.counts.first_far_seam or seam.jump
-                self.counts.far_seams += 1
-            self.last_splice = Splice(
-                t_ns=now_ns,
-                source=source,
-                latency_ns=now_ns - pending.t_oldest_ns,
-                picture_age_ns=pending.t_obs_ns - pending.t_oldest_ns,
-                t0_ns=pending.t0_ns,
-                seam=seam,
-                first_fresh_row=self._first_fresh_row(pending, chunk),
-            )
+        if self._answers.open_ids != were_open:  # some are void now
+            self._planner.reset()
+        if isinstance(placed, PartOutcome):
+            return placed
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
-
-    def _stands_since(self, t_ns: int) -> bool:
-        """Whether the robot is at rest and was so at that time, or will be by then."""
-        claimed_ns = self.timeline.claimed_ns
-        is_at_rest = self.timeline.phase(max(t_ns, claimed_ns)) is Phase.REST
-        return is_at_rest and (t_ns > claimed_ns or self._still_since_ns <= t_ns)
-
-    def _arrival(self, pending: Pending, chunk: ActionChunk, now_ns: int) -> Arrival:
-        claimed_ns = self.timeline.claimed_ns
-        return Arrival(
-            now_ns=now_ns,
-            state=chunk.anchor if self._state is None else self._state,
-            claimed_ns=claimed_ns,
-            commanded=self.timeline.command_at(claimed_ns),
-            stood_still=pending.stood_still,
-            inference_delay=pending.request.inference_delay,
-        )
-
-    def _first_fresh_row(self, pending: Pending, chunk: ActionChunk) -> int:
-        if pending.stood_still:
-            return 0
-        return max(0, (self.timeline.claimed_ns - chunk.t_obs_ns) // self.action_spec.dt_ns + 1)
 
     # ---- moving --------------------------------------------------------------------------------
 
@@ -354,19 +291,24 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
+        InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        self._planner.check(state)
         self._start_anew(state, now_ns)
         for part, body in self._whole_bodies.items():
             body.reset(state.arm(part).q, now_ns)
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
-        if self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST:
-            for part, told in self._limiter.sent.parts.items():
-                x_WB = state.base(part).x_WB
-                if isinstance(told, BasePoseCommand) and x_WB is not None:
-                    self._limiter.move_odometry(told.x_WB, x_WB, part=part)
+        for part, told in self._limiter.sent.parts.items():
+            x_WB = state.base(part).x_WB
+            if (
+                isinstance(told, BasePoseCommand)
+                and x_WB is not None
+                and self._watch.is_lost(part, told, x_WB)
+            ):
+                self._limiter.move_odometry(told.x_WB, x_WB, part=part)
         self._watch.reset()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
@@ -375,7 +317,7 @@ class Executor:
     def _start_anew(self, state: RobotState, now_ns: int) -> None:
         """Plan to rest where the robot is; what was asked before is void."""
         self.epoch += 1
-        self._open.clear()
+        self._answers.clear()
         self._standstill = Standstill()
         self._planner.begin_anew()
         self._blender.forget()
@@ -411,7 +353,6 @@ class Executor:
 
         A clock that stands or goes back is counted, and time goes on by the control period.
         """
-        before = self._state
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             now_ns = self._ticked_ns + self._period_ns
             self.counts.clock_steps_back += 1
@@ -422,11 +363,9 @@ class Executor:
             self._brake()
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
-        if self._trouble is Cause.ODOMETRY_JUMPED:
-            for part in state.parts:
-                was, x_WB = None if before is None else before.base(part).x_WB, state.base(part).x_WB
-                if was is not None and x_WB is not None:
-                    self._limiter.move_odometry(was, x_WB, part=part)
+        if self._watch.jumps:
+            for part, (expected, x_WB) in self._watch.jumps.items():
+                self._limiter.move_odometry(expected, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state

@@ -1,9 +1,9 @@
-"""What one control step comes to: `Tick`, and a chunk's entry into the plan: `Splice`."""
+"""What one control step comes to: `Tick`."""
 
 from dataclasses import dataclass
 
 from robot_runtime.core.plan.limiter import Clip
-from robot_runtime.core.plan.timeline import Phase, Seam, Source
+from robot_runtime.core.plan.timeline import Phase, Source
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import Command
 
@@ -29,21 +29,3 @@ class Tick:
     def age_ns(self) -> int | None:
         """Age of the observation behind this command [ns], counted from the capture of its oldest part."""
         return None if self.source is None else self.now_ns - self.source.t_obs_ns
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Splice:
-    """A chunk's entry into the plan."""
-
-    t_ns: int
-    source: Source
-    latency_ns: int
-    """From capture of the observation, its oldest part, to this splice [ns]."""
-    t0_ns: int
-    """When row 0 is due, or was [ns]."""
-    seam: Seam
-    first_fresh_row: int
-    """Rows before this one were meant for times at which the robot was already on its way elsewhere: if they
-    run all the same, the robot repeats what it has done. 0 if it stood still."""
-    picture_age_ns: int = 0
-    """How much older than the state the oldest picture of the observation was [ns]."""

@@ -1,8 +1,9 @@
 """How old what a command knows is: `ObservationAge`."""
 
+from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
-from robot_runtime.core.tick import Splice, Tick
+from robot_runtime.core.tick import Tick
 
 
 class ObservationAge:

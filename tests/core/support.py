@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pinocchio as pin
+from hypothesis import settings
 
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.core.executor import Executor
@@ -16,6 +17,10 @@ from robot_runtime.core.values.waypoints import Waypoints
 
 DT = 50_000_000
 TICK = 2_000_000
+SLOW_TICK = 5 * TICK
+"""For properties of whole runs: five ticks a row show them as well as twenty-five."""
+FEW = settings(max_examples=25)
+"""Where each example drives a robot for seconds."""
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=8, dt_ns=DT)
 OPEN_LIMITS = Limits(
     q_min=np.full(2, -1e4),
@@ -85,11 +90,4 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
 
 
 def answer(request, rows: np.ndarray, *, first_row: int = 0, is_last: bool = True) -> ChunkPart:
-    return ChunkPart(
-        request_id=request.request_id,
-        epoch=request.epoch,
-        t_obs_ns=request.observation.t_obs_ns,
-        first_row=first_row,
-        rows=rows,
-        is_last=is_last,
-    )
+    return request.part(rows, first_row=first_row, is_last=is_last)

@@ -20,7 +20,7 @@ from robot_runtime.core.plan.timeline import ChunkTimeline, Source
 from robot_runtime.core.values.action import BaseTwistCommand, Command, PoseCommand
 from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
-from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import DT, FEW, TICK, answer, executor, observation_at, ramp, state_at
 
 BLENDS = [Replace(), WeightedAverage(), TemporalEnsembling(), TemporalEnsembling(m=0.5), CrossFade()]
 
@@ -160,6 +160,7 @@ def ends_of(sizes: list[int]) -> list[int]:
     return [*ends, 8]
 
 
+@FEW
 @given(st.sampled_from(BLENDS), st.lists(st.floats(-2, 2), min_size=2, max_size=6), parts_of_eight)
 def test_a_chunk_in_parts_is_blended_like_a_chunk_in_one(blend, values, sizes):
     whole, streamed = robot_with(blend, every=2), robot_with(blend, every=2)

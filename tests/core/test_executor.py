@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.core.method.request_parts import (
@@ -15,7 +15,7 @@ from robot_runtime.core.method.request_parts import (
     Synchronous,
 )
 from robot_runtime.core.method.table import METHODS, Method
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import TRANSITIONS, Cause, Mode
 from robot_runtime.core.state_watch import StateLimits
@@ -267,6 +267,7 @@ def asking(name: str, when) -> Method:
     return replace(method, request=replace(method.request, when=when))
 
 
+@settings(max_examples=50)
 @given(
     st.sampled_from(sorted(METHODS)),
     st.sampled_from(WHENS),

@@ -95,6 +95,7 @@ def spread(axis: Ends, pieces) -> list[list[float] | None]:
     return out
 
 
+@settings(max_examples=40)
 @given(axes(), st.floats(0.0, 1.0), asked)
 def test_nothing_that_is_asked_for_passes_a_limit(axis, start, pieces):
     gate, here = axis.gate(), [axis.low + start * (axis.high - axis.low)]
@@ -104,6 +105,7 @@ def test_nothing_that_is_asked_for_passes_a_limit(axis, start, pieces):
     assert path[-1] == path[-2] == path[-3]
 
 
+@settings(max_examples=40)
 @given(axes(), asked, st.one_of(st.sampled_from([0.0, 1.0, -0.5, 1.5, 1.0 + 1e-9]), st.floats(0.0, 1.0)))
 def test_a_target_that_stays_is_reached_or_the_limit_before_it_and_kept(axis, pieces, place):
     gate = axis.gate()

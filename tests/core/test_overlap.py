@@ -11,11 +11,22 @@ from msgspec import structs
 from robot_runtime.core.method.choose import DEFAULTS
 from robot_runtime.core.method.request_parts import FixedExecutionHorizon, PreviousChunk
 from robot_runtime.core.method.table import METHODS, Method
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.safety import Mode
 from robot_runtime.errors import InvalidValueError
-from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import (
+    DT,
+    FEW,
+    SLOW_TICK,
+    SPEC,
+    TICK,
+    answer,
+    executor,
+    observation_at,
+    ramp,
+    state_at,
+)
 
 
 def overlapping(rows: int = 1, *, delay: int | None = None, most: int = 8) -> Method:
@@ -34,10 +45,10 @@ def continuing(request, step: float) -> np.ndarray:
 
 def drive(method: Method, latency: int, steps, num_rows: int):
     """A robot whose policy answers request k with `continuing(steps[k])`, `latency` later."""
-    robot, server = executor(method), OpenAnswers(SPEC)
+    robot, server = executor(method, control_period_ns=SLOW_TICK), OpenAnswers(SPEC)
     robot.reset(state_at(0), 0)
     asked, ticks, shown = [], [], []
-    for now in range(0, num_rows * DT, TICK):
+    for now in range(0, num_rows * DT, SLOW_TICK):
         for t_ns, request in list(asked):
             if now >= t_ns + latency:
                 asked.remove((t_ns, request))
@@ -61,6 +72,7 @@ def two_under_way(*, delay: int):
     return robot, first, robot.make_request(observation_at(DT))
 
 
+@FEW
 @given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=5))
 def test_every_answer_goes_on_from_where_the_ones_before_it_will_have_led(steps):
     d = 3
@@ -71,7 +83,7 @@ def test_every_answer_goes_on_from_where_the_ones_before_it_will_have_led(steps)
             due = request.observation.t_obs_ns + i * DT
             if due in commanded:
                 np.testing.assert_allclose(request.prev_action_chunk[i, :2], commanded[due], atol=1e-9)
-    assert robot.counts.starved_ticks == d * DT // TICK  # until the first answer
+    assert robot.counts.starved_ticks == d * DT // SLOW_TICK  # until the first answer
 
 
 def test_a_robot_that_asks_every_row_moves_as_far_as_its_policy_means_to():

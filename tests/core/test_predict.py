@@ -12,6 +12,7 @@ from robot_runtime.core.values.action import BaseTwistCommand, Command, JointCom
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import integrate_twist
 from robot_runtime.core.values.waypoints import Waypoints
+from tests.core.support import FEW
 
 DT = 50_000_000
 SOURCE = Source(request_id=0, t_obs_ns=0)
@@ -107,6 +108,7 @@ def test_a_lagging_arm_runs_the_time_constant_behind_a_steady_setpoint():
     assert ahead.dq[0] == pytest.approx(2.0, abs=1e-6)
 
 
+@FEW
 @given(st.lists(st.floats(-1, 1), min_size=3, max_size=8), st.floats(0.01, 0.3), st.floats(-1, 1))
 def test_the_lag_is_integrated_as_exactly_as_small_steps_do(targets, tau, start):
     plan = joint_plan([[target] for target in targets])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,12 +21,13 @@ from robot_runtime.core.method.request_parts import (
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.method.splice_parts import NotBeforePlanned, TimeAligned
 from robot_runtime.core.method.table import METHODS, Method, method_named
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.plan.limits import JointLimits, Limits
+from robot_runtime.core.values.action import NS_PER_S, JointPosition
+from robot_runtime.core.values.state import ArmState, RobotState
 from robot_runtime.errors import InvalidValueError
-from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import DT, SLOW_TICK, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 MS = 1_000_000
-SLOW_TICK = 10 * MS
 
 
 def with_request(part, sampler=None, splice=None) -> Method:
@@ -191,16 +193,17 @@ def test_a_delay_within_the_policys_training_is_used_and_nothing_is_said():
     assert robot.counts.fallbacks() == {}
 
 
-late_ticks = st.lists(st.integers(0, TICK - 1), min_size=40, max_size=40)
+late_ticks = st.lists(st.integers(0, SLOW_TICK - 1), min_size=40, max_size=40)
 
 
 def asked_by(late, rows):
     """When a robot asks every so many rows, its ticks late by so much [ns]."""
-    robot = executor(with_request(PlainObservation(when=FixedExecutionHorizon(rows=rows))))
+    method = with_request(PlainObservation(when=FixedExecutionHorizon(rows=rows)))
+    robot = executor(method, control_period_ns=SLOW_TICK)
     robot.reset(state_at(0), 0)
     asked = []
-    for k in range(40 * DT // TICK):
-        now = k * TICK + late[k % len(late)]
+    for k in range(40 * DT // SLOW_TICK):
+        now = k * SLOW_TICK + late[k % len(late)]
         if robot.wants_request(now):
             robot.on_part(answer(robot.make_request(observation_at(now)), ramp(0.0, 0.1)), now)
             asked.append(now)
@@ -208,21 +211,23 @@ def asked_by(late, rows):
     return np.array(asked)
 
 
+@settings(max_examples=50)
 @given(late=late_ticks, rows=st.integers(2, 4))
 def test_a_robot_whose_ticks_are_late_asks_as_often_as_the_rows_say(late, rows):
     asked = asked_by(late, rows)
     late_by = asked - asked[0] - rows * DT * np.arange(len(asked))
     assert len(asked) >= 40 // rows - 1
     assert late_by.min() >= 0
-    assert late_by.max() < 2 * TICK
+    assert late_by.max() < 2 * SLOW_TICK
 
 
+@settings(max_examples=50)
 @given(late=late_ticks)
 def test_requests_never_come_closer_than_a_row(late):
     """The path to an answer's first row leaves the older plan a row before: it would miss the last one's."""
     gaps = np.diff(asked_by(late, 1))
     assert gaps.min() >= DT
-    assert gaps.max() < DT + 2 * TICK
+    assert gaps.max() < DT + 2 * SLOW_TICK
 
 
 def test_a_robot_that_could_not_ask_for_more_than_a_row_begins_a_new_pace():
@@ -420,3 +425,28 @@ def test_the_estimate_follows_a_server_that_has_become_slower():
     for latency_ms in [100] * 30 + [300] * 3:
         estimator.add(latency_ms * MS)
     assert estimator.latency_ns() == 300 * MS
+
+
+def forward(q: np.ndarray) -> pin.SE3:
+    return pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))
+
+
+@pytest.mark.parametrize(("hand_pose", "lacking"), [({"left": forward}, "right"), (forward, "left")])
+def test_a_hand_that_could_not_be_rolled_forward_with_its_joints_is_named_before_anything_moves(
+    hand_pose, lacking
+):
+    arms = ("left", "right")
+    joints = JointLimits(
+        q_min=-np.ones(2), q_max=np.ones(2), dq_max=np.ones(2), ddq_max=np.ones(2), dddq_max=np.ones(2)
+    )
+    robot = executor(
+        "vlash",
+        action_spec=replace(SPEC, fields=tuple(JointPosition(2, part=arm) for arm in arms)),
+        limits=Limits(dict.fromkeys(arms, joints)),
+        hand_pose=hand_pose,
+    )
+    arm = ArmState(q=np.zeros(2), dq=np.zeros(2))
+    seen = ArmState(q=np.zeros(2), dq=np.zeros(2), X_BE=pin.SE3.Identity())
+    robot.reset(RobotState(t_ns=0, parts={"left": arm, "right": arm}), 0)
+    with pytest.raises(InvalidValueError, match=f"hand_pose={{'{lacking}': ...}}"):
+        robot.reset(RobotState(t_ns=0, parts={"left": seen, "right": seen}), 0)

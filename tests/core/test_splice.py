@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.method.splice_parts import StateMatched
 from robot_runtime.core.method.table import METHODS
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.open_requests import PartOutcome
 from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, nearest_on_path
 from robot_runtime.core.values.action import (
     ActionChunk,
@@ -23,7 +23,7 @@ from robot_runtime.core.values.action import (
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import rotation_to_6d
 from robot_runtime.core.values.waypoints import Waypoints
-from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import DT, FEW, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 PART = StateMatched(lead_s=0.0)
 
@@ -174,6 +174,7 @@ def test_a_robot_that_goes_forward_is_never_matched_further_back(steps, lead_s):
         before = row
 
 
+@FEW
 @given(
     st.lists(st.integers(0, 250), min_size=1, max_size=12),
     st.lists(st.integers(1, 7), min_size=12, max_size=12),

@@ -10,19 +10,18 @@ from hypothesis import strategies as st
 
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import METHODS, method_named
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.plan.standing import PATIENCE_NS
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.robot.telemetry import RunRecord
-from tests.core.support import DT, SPEC, TICK, answer, executor, observation_at, ramp, state_at
+from tests.core.support import DT, FEW, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
 MS = 1_000_000
 LONGEST_MS = 3 * SPEC.horizon * DT // MS
 NEVER = None
 STEP = 10 * TICK
 END_NS = 10_000 * MS
-FEW = settings(max_examples=25)
 
 
 def probed(latency_ms: int) -> LatencyEstimator:
@@ -91,6 +90,7 @@ alternating = st.tuples(st.integers(0, 100), st.integers(400, LONGEST_MS)).map(l
 TRACES = st.one_of(constant, jittered, late_first, half_lost, alternating)
 
 
+@settings(max_examples=50)
 @given(
     st.sampled_from(sorted(METHODS)), TRACES, st.none() | st.integers(0, LONGEST_MS), st.none() | st.just(2)
 )

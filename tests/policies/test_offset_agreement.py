@@ -12,6 +12,7 @@ from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.timeline import ChunkTimeline, Source
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.waypoints import Waypoints
@@ -65,7 +66,9 @@ def test_the_state_shown_at_run_time_is_the_one_the_recipe_makes_from_the_same_p
         max_inference_delay=can.trained_delay(METHODS["vlash"]),
         hand_pose=hand_pose,
     )
-    shown = planner.question(Observation(state=state), plan, latency).observation.state
+    shown = planner.completed(
+        ChunkRequest(observation=Observation(state=state)), plan, latency
+    ).observation.state
 
     assert shown.t_ns == wanted.t_ns == START_NS + d * DT
     np.testing.assert_allclose(shown.q, wanted.q, atol=1e-6)

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec import structs
@@ -28,11 +27,12 @@ from robot_runtime.core.method.request_parts import (
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.predict import HandPose, StatePredictor
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
 from robot_runtime.core.values.fields import JointPosition, JointVelocity
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 
 MAX_IN_FLIGHT = 32
@@ -46,15 +46,6 @@ ROWS_THAT_TELL_SPEED = 2
 """Committed rows that say how fast the robot is led: with fewer an answer goes on from the measured speed."""
 LONGEST_PAUSE_NS = 4 * NS_PER_S
 """How long a robot waits at most before it asks again a server that has failed again and again."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Question:
-    """What a request part makes of an observation; fields as in `ChunkRequest`."""
-
-    observation: Observation
-    prev_action_chunk: Float[np.ndarray, "n D"] | None = None
-    inference_delay: int = 0
 
 
 class RequestPlanner:
@@ -127,6 +118,18 @@ class RequestPlanner:
                     "rolling a plan of joints forward needs forward kinematics: hand_pose"
                 )
             self._predictor = StatePredictor(model=part.model or LastTarget(), hand_pose=hand_pose)
+
+    def check(self, state: RobotState) -> None:
+        """InvalidValueError: a hand is measured that could not be rolled forward with its joints."""
+        if self._predictor is None:
+            return
+        for f in self._spec.fields:
+            moves_joints = isinstance(f, JointPosition | JointVelocity)
+            if moves_joints and state.hand(f.part) is not None and not self._predictor.knows_hand(f.part):
+                raise InvalidValueError(
+                    f"rolling a plan of {f.part}'s joints forward needs its forward kinematics: "
+                    f"hand_pose={{{f.part!r}: ...}}"
+                )
 
     def rows_to_run(self) -> int:
         """Rows of a chunk that may enter the plan."""
@@ -273,15 +276,16 @@ class RequestPlanner:
         self._whole.restart()
         self._num_failures = self._retry_ns = 0
 
-    def question(
-        self, observation: Observation, timeline: ChunkTimeline, latency: LatencyEstimator
-    ) -> Question:
-        """What to ask with an observation that was just taken.
+    def completed(
+        self, plain: ChunkRequest, timeline: ChunkTimeline, latency: LatencyEstimator
+    ) -> ChunkRequest:
+        """The request with what the request part says beside an observation that was just taken.
 
         A robot that stands still is committed to standing until the answer comes; while nobody knows how long
         that takes, or it takes longer than can be said, it asks plainly.
         """
         self._count_shortening(latency)
+        observation = plain.observation
         stands = timeline.phase(observation.t_obs_ns) is Phase.REST
         match self._part:
             case PreviousChunk() if stands and not self._commits_to_standing(latency):
@@ -292,15 +296,15 @@ class RequestPlanner:
                     d = max(d, self._least_delay)
                 rows = self._planned_rows(timeline, observation.state, at_least=d)
                 if len(rows) > 0 and not self._is_distrusted(rows[:d], observation.state):
-                    return Question(observation=observation, prev_action_chunk=rows, inference_delay=d)
+                    return structs.replace(plain, prev_action_chunk=rows, inference_delay=d)
             case RolledForwardState(inference_delay=fixed) if not stands:
                 assert self._predictor is not None
                 d = self._inference_delay(fixed, latency)
                 start_ns = observation.t_obs_ns + d * self._spec.dt_ns
                 if d > 0:
                     state = self._predictor.predict(observation.state, timeline, start_ns)
-                    observation = structs.replace(observation, state=state)
-        return Question(observation=observation)
+                    return structs.replace(plain, observation=structs.replace(observation, state=state))
+        return plain
 
     def _is_distrusted(self, committed: Float[np.ndarray, "d D"], state: RobotState) -> bool:
         """Whether to ask without a prefix from now on: it was never trained on rows like the committed."""

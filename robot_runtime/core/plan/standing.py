@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from robot_runtime.core.method.latency import COMMITMENT_QUANTILE, LatencyEstimator
-from robot_runtime.core.plan.open_requests import PartOutcome
+from robot_runtime.core.plan.answers import PartOutcome
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec
 
 PATIENCE_NS = 3 * NS_PER_S

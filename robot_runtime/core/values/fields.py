@@ -8,9 +8,9 @@ Every column has a name, `part.quantity`; two sides are matched by these names, 
 `alignment`).
 """
 
-import math
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from math import inf, isfinite
 from typing import Any
 
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER
@@ -145,7 +145,7 @@ class GripperFraction(_Field):
 
     def __post_init__(self) -> None:
         check_part(self.part)
-        if not self.low < self.high:
+        if not -inf < self.low < self.high < inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
 
     @property
@@ -205,9 +205,11 @@ class Numbers(_Field):
         check_part(self.part)
         object.__setattr__(self, "names", _unique(tuple(self.names)))
         rest = tuple(None if x is None else float(x) for x in self.at_rest)
-        if (rest and len(rest) != len(self.names)) or not self.scale > 0.0:
+        are_finite = all(x is None or isfinite(x) for x in rest)
+        if (rest and len(rest) != len(self.names)) or not are_finite or not 0.0 < self.scale < inf:
             raise InvalidValueError(
-                f"{len(self.names)} numbers rest at as many, on a scale above 0, got {rest}, {self.scale}"
+                f"{len(self.names)} numbers rest at as many, finite, on a scale above 0, got {rest}, "
+                f"{self.scale}"
             )
         object.__setattr__(self, "at_rest", () if set(rest) == {None} else rest)
 
@@ -308,7 +310,7 @@ def _value_from_dict(name: str, value: Any) -> Any:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def whole(value: object, name: str) -> int:

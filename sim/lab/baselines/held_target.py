@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.plan.timeline import Phase, Seam, Source
 from robot_runtime.core.safety import Cause, Mode
-from robot_runtime.core.tick import Splice, Tick
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import Command, GripperCommand, JointCommand
 
 

@@ -8,8 +8,6 @@ are steps of the hand (1 is a centimetre a simulator step) and the gripper's eff
 """
 
 import numpy as np
-from metaworld import policies
-from metaworld.env_dict import ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE
 
 import robot_runtime as rr
 
@@ -26,6 +24,8 @@ class Metaworld:
     """One of its tasks; an episode ends with success, or after 6 s."""
 
     def __init__(self, task: str) -> None:
+        from metaworld.env_dict import ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE
+
         self._env = ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}-goal-observable"](seed=0)
         self._env.seeded_rand_vec, self._env._freeze_rand_vec = True, False
         self.task, self.observation = task, np.zeros(39)
@@ -64,10 +64,9 @@ class PickPlace(Metaworld):
         super().__init__("pick-place-v3")
 
 
-EXPERTS = {"push-v3": policies.SawyerPushV3Policy, "pick-place-v3": policies.SawyerPickPlaceV3Policy}
-
-
 def expert(env: Metaworld):
     """The simulator's own script, which reads all of its numbers."""
-    script = EXPERTS[env.task]()
+    from metaworld.policies import SawyerPickPlaceV3Policy, SawyerPushV3Policy
+
+    script = SawyerPushV3Policy() if env.task == "push-v3" else SawyerPickPlaceV3Policy()
     return lambda step: script.get_action(env.observation)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pymunk
 
 ROUND = 15.0 + 6.0
 """From the outline to the middle of the agent, and a margin [pixels]."""
@@ -69,7 +68,7 @@ class Copy:
     def pushed(self, targets: list[np.ndarray], dt: float) -> float:
         """How far the T is from its goal after that [pixels]."""
         for target in targets:
-            goal = pymunk.Vec2d(*target)
+            goal = type(self.agent.position)(*target)
             for _ in range(round(STEP_S / dt)):
                 pull = 100.0 * (goal - self.agent.position) - 20.0 * self.agent.velocity
                 self.agent.velocity += pull * dt
@@ -88,7 +87,9 @@ class Copy:
 
     def is_free(self, a: np.ndarray, b: np.ndarray) -> bool:
         """Whether the agent can go straight from one place to the other without the T."""
-        hits = self.space.segment_query(tuple(a), tuple(b), ROUND - 4.0, pymunk.ShapeFilter())
+        from pymunk import ShapeFilter
+
+        hits = self.space.segment_query(tuple(a), tuple(b), ROUND - 4.0, ShapeFilter())
         return all(hit.shape.body is not self.block for hit in hits)
 
 

@@ -1,0 +1,253 @@
+"""Answers under way: `Answers` puts the parts of each together and their rows into the plan.
+
+part of an answer ─► nobody asked for it │ rows missing │ wrong shape ─► refused
+                                         │
+                     rows of `Pending` ◄─┘   a later observation answered already ─► refused
+                            │
+                            └─► as far as they are run: blended ─► ChunkTimeline
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from robot_runtime.core.method.splice_parts import SplicePart
+from robot_runtime.core.plan.blend import Blender
+from robot_runtime.core.plan.correction import Corrector
+from robot_runtime.core.plan.counts import Counts
+from robot_runtime.core.plan.splice import Arrival, first_row_due_ns, has_enough_rows
+from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Seam, Source
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.action import ActionChunk, ActionSpec, ChunkPart
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.waypoints import Waypoints
+
+FAR_SEAM = 0.3
+"""How far a chunk may begin from the plan unmentioned: the largest joint [rad], or the hand [m]."""
+
+
+class PartOutcome(Enum):
+    """What became of a part of a chunk."""
+
+    RUNS = "its rows are in the plan"
+    WAITS = "more of its rows are needed: those that have come are past, or too few to match it to the robot"
+    LATE = "all its rows were already past"
+    UNKNOWN = "nobody asked for it, or its answer is complete"
+    OUT_OF_ORDER = "rows before it are missing"
+    INVALID = "wrong shape, NaN or infinite numbers"
+    OVERTAKEN = "a later observation has been answered already"
+    STOPPED = "the robot is stopped"
+    DISTRUSTED = "the robot's state cannot be trusted"
+    VOID = "an answer before it came late, and the robot started later than this one was told"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Splice:
+    """A chunk's entry into the plan."""
+
+    t_ns: int
+    source: Source
+    latency_ns: int
+    """From capture of the observation, its oldest part, to this splice [ns]."""
+    t0_ns: int
+    """When row 0 is due, or was [ns]."""
+    seam: Seam
+    first_fresh_row: int
+    """Rows before this one were meant for times at which the robot was already on its way elsewhere: if they
+    run all the same, the robot repeats what it has done. 0 if it stood still."""
+    picture_age_ns: int = 0
+    """How much older than the state the oldest picture of the observation was [ns]."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Pending:
+    """An answer that is under way, with the rows that have come."""
+
+    request: ChunkRequest
+    t_obs_ns: int
+    """Capture time; the request's own observation may carry a state rolled forward."""
+    t_oldest_ns: int
+    """The same of the oldest part of the observation."""
+    rows: np.ndarray
+    num_rows: int = 0
+    is_complete: bool = False
+    num_placed: int = 0
+    """Rows that are in the plan or were dropped."""
+    stood_still: bool = False
+    """The robot stood at rest when its first row that was not committed was due, and has since."""
+    is_void: bool = False
+    """Its request was told of a motion that did not come about so."""
+    has_run: bool = False
+    """Some of its rows were still to come when they arrived."""
+    t0_ns: int | None = None
+
+
+class Answers:
+    """One robot's, oldest first; void ones are kept until they are complete."""
+
+    def __init__(
+        self,
+        spec: ActionSpec,
+        *,
+        splice: SplicePart,
+        timeline: ChunkTimeline,
+        blender: Blender,
+        corrector: Corrector,
+        counts: Counts,
+    ) -> None:
+        """
+        splice: where in time an answer goes into the timeline.
+        blender, corrector: what its rows become there, and are moved by later.
+        """
+        self._spec, self._splice = spec, splice
+        self._timeline, self._blender, self._corrector = timeline, blender, corrector
+        self._counts = counts
+        self._pending: dict[int, Pending] = {}
+        self._newest_id = -1
+        self.last_splice: Splice | None = None
+        """Of the answer that ran last."""
+
+    @property
+    def open_ids(self) -> tuple[int, ...]:
+        """Requests whose answers are not complete, but for void ones."""
+        return tuple(i for i, pending in self._pending.items() if not pending.is_void)
+
+    def expect(self, request: ChunkRequest, *, t_obs_ns: int, t_oldest_ns: int) -> None:
+        """A request goes out; fields as in `Pending`."""
+        rows = np.empty((self._spec.horizon, self._spec.dim))
+        self._pending[request.request_id] = Pending(
+            request=request, t_obs_ns=t_obs_ns, t_oldest_ns=t_oldest_ns, rows=rows
+        )
+
+    def drop(self, request_id: int) -> Pending | None:
+        """The rest of it is not wanted or will not come; what was open of it."""
+        return self._pending.pop(request_id, None)
+
+    def clear(self) -> None:
+        """None is open any more."""
+        self._pending.clear()
+
+    def take(self, part: ChunkPart, epoch: int) -> Pending | PartOutcome:
+        """Add rows to the answer they belong to; why not, if they are refused."""
+        pending = self._pending.get(part.request_id)
+        if pending is None or part.epoch != epoch:
+            return PartOutcome.UNKNOWN
+        if part.first_row != pending.num_rows:
+            return PartOutcome.OUT_OF_ORDER
+        end = part.first_row + len(part.rows)
+        if part.rows.shape[1:] != (self._spec.dim,) or not part.first_row < end <= len(pending.rows):
+            return PartOutcome.INVALID
+        pending.rows[part.first_row : end] = part.rows
+        pending.num_rows, pending.is_complete = end, part.is_last
+        if part.is_last:
+            self.drop(part.request_id)
+        return pending
+
+    def is_overtaken(self, pending: Pending) -> bool:
+        """Whether a later observation has been answered already."""
+        return pending.request.request_id < self._newest_id
+
+    def place(
+        self,
+        pending: Pending,
+        *,
+        rows_to_run: int,
+        now_ns: int,
+        state: RobotState | None,
+        still_since_ns: int,
+    ) -> Seam | PartOutcome:
+        """Put what has come of an answer into the plan: where it met it, or why nothing was to be put there.
+
+        Requests that count on its rows running earlier than they do are void from then on.
+
+        rows_to_run: rows of a chunk that may run.
+        state: newest measured one; still_since_ns: since when the robot stands, if it does.
+        ValueError: its numbers are no rows.
+        """
+        request, dt_ns = pending.request, self._spec.dt_ns
+        chunk = ActionChunk(
+            spec=self._spec,
+            rows=pending.rows[: pending.num_rows],
+            anchor=request.observation.state,
+            request_id=request.request_id,
+            epoch=request.epoch,
+        )
+        waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
+        is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
+        if pending.has_run and waypoints.num_rows == pending.num_placed:
+            return PartOutcome.RUNS  # what came lies beyond the rows that are run
+        if pending.t0_ns is None:
+            start_ns = chunk.t_obs_ns + request.inference_delay * dt_ns
+            pending.stood_still = self._stands_since(start_ns, still_since_ns)
+            arrival = self._arrival(pending, chunk.anchor if state is None else state, now_ns)
+            if not is_whole and not has_enough_rows(self._splice, chunk, waypoints.num_rows, arrival):
+                return PartOutcome.WAITS
+            pending.t0_ns = first_row_due_ns(self._splice, chunk, waypoints, arrival, self._counts)
+            if pending.stood_still and pending.t0_ns > chunk.t_obs_ns:
+                self._void_after(request.request_id)
+            self._blender.begin(self._timeline, t0_ns=pending.t0_ns, stood_still=pending.stood_still)
+        source = Source(request_id=chunk.request_id, t_obs_ns=pending.t_oldest_ns)
+        seam = self._timeline.splice(
+            self._blender.rows(waypoints),
+            t0_ns=pending.t0_ns,
+            dt_ns=dt_ns,
+            source=source,
+            is_complete=is_whole,
+        )
+        self._corrector.add(source, chunk.rows, t0_ns=pending.t0_ns)
+        self._counts.skipped_rows += max(0, seam.num_dropped - pending.num_placed)
+        pending.num_placed = waypoints.num_rows
+        if seam.first_row is None:
+            if pending.has_run or not pending.is_complete:
+                return PartOutcome.RUNS if pending.has_run else PartOutcome.WAITS
+            self._counts.late_answers += 1
+            return PartOutcome.LATE
+        self._newest_id = max(self._newest_id, request.request_id)
+        if not pending.has_run:
+            self._began(pending, seam, source, now_ns)
+        return seam
+
+    def _began(self, pending: Pending, seam: Seam, source: Source, now_ns: int) -> None:
+        """The first rows of an answer are in the plan."""
+        assert pending.t0_ns is not None
+        pending.has_run = True
+        if seam.jump > FAR_SEAM:
+            self._counts.first_far_seam = self._counts.first_far_seam or seam.jump
+            self._counts.far_seams += 1
+        self.last_splice = Splice(
+            t_ns=now_ns,
+            source=source,
+            latency_ns=now_ns - pending.t_oldest_ns,
+            picture_age_ns=pending.t_obs_ns - pending.t_oldest_ns,
+            t0_ns=pending.t0_ns,
+            seam=seam,
+            first_fresh_row=self._first_fresh_row(pending),
+        )
+
+    def _void_after(self, request_id: int) -> None:
+        for later, pending in self._pending.items():
+            pending.is_void = pending.is_void or later > request_id
+
+    def _stands_since(self, t_ns: int, still_since_ns: int) -> bool:
+        """Whether the robot is at rest and was so at that time, or will be by then."""
+        claimed_ns = self._timeline.claimed_ns
+        is_at_rest = self._timeline.phase(max(t_ns, claimed_ns)) is Phase.REST
+        return is_at_rest and (t_ns > claimed_ns or still_since_ns <= t_ns)
+
+    def _arrival(self, pending: Pending, state: RobotState, now_ns: int) -> Arrival:
+        claimed_ns = self._timeline.claimed_ns
+        return Arrival(
+            now_ns=now_ns,
+            state=state,
+            claimed_ns=claimed_ns,
+            commanded=self._timeline.command_at(claimed_ns),
+            stood_still=pending.stood_still,
+            inference_delay=pending.request.inference_delay,
+        )
+
+    def _first_fresh_row(self, pending: Pending) -> int:
+        if pending.stood_still:
+            return 0
+        past_ns = self._timeline.claimed_ns - pending.request.observation.state.t_ns
+        return max(0, past_ns // self._spec.dt_ns + 1)
