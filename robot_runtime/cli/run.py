@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from robot_runtime.robot.telemetry import RunRecord
 
 UNITS = {
-    **dict.fromkeys(("jerk_mean", "jerk_max"), "rad/s³ of the commands, or m/s³ of hand poses"),
+    **dict.fromkeys(("jerk_mean", "jerk_max"), "rad/s³ or m/s³"),
     **dict.fromkeys(("seam_jump_p50", "seam_jump_max", "behind_max"), "rad or m"),
 }
 """Of the figures that do not say it in their names."""
@@ -204,11 +204,13 @@ def loop_figures(record: "RunRecord") -> dict[str, float]:
 
 
 def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
-    """Print one run's figures, and how its task went if somebody has judged that."""
+    """Print a run's figures, but for what never happened, and how its task went if somebody judged that."""
     from rich.console import Console
     from rich.table import Table
 
     rows, title = {**record.summary(), **loop_figures(record)}, "run"
+    counted = {*asdict(record.counts), "repeated_rows", "resent_rows", "refused_pictures", "reused_pictures"}
+    rows = {name: value for name, value in rows.items() if value or name not in counted}
     if episode is not None:
         score = episode.result.score
         rows, title = {**score.metrics, **rows}, "success" if score.success else "no success"

@@ -91,7 +91,8 @@ class Executor:
         """
         bodies = bodies_for(action_spec, whole_body)
         limits.check(action_spec, resolves_hand=bodies)
-        self.action_spec = action_spec = action_spec.with_gripper_ranges(limits.gripper_ranges)
+        as_trained, action_spec = action_spec, action_spec.with_gripper_ranges(limits.gripper_ranges)
+        self.action_spec = action_spec
         self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
         self.counts = Counts()
@@ -117,7 +118,7 @@ class Executor:
         self._still_since_ns = 0
         self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
         self._corrector = Corrector(
-            method.correction, correction_head, action_spec=action_spec, counts=self.counts
+            method.correction, correction_head, action_spec=as_trained, counts=self.counts
         )
         self._answers = Answers(
             action_spec,
@@ -287,9 +288,11 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
+        InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        self._planner.check(state)
         self._start_anew(state, now_ns)
         for part, body in self._whole_bodies.items():
             body.reset(state.arm(part).q, now_ns)

@@ -244,7 +244,7 @@ def aligned_info(info: PolicyInfo, alignment: Alignment, *, robot: Schema) -> Po
     if alignment.is_plain:
         return info
     parts = dict(info.schema.parts)
-    for name in alignment.joints:
+    for name in alignment.joints.keys() & parts.keys():
         parts[name] = robot.parts[name]
     return replace(
         info,

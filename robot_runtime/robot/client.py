@@ -29,7 +29,7 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell, Mailbox
-from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
+from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble, server_and_name
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import encode, read
@@ -68,14 +68,16 @@ class PolicyClient:
     ) -> None:
         """Starts connecting.
 
+        address: tcp://HOST:PORT, or tcp://HOST:PORT/NAME of one of its policies.
         robot: what it is called there; with keys it is called as they are.
         schema: what this robot has; the server refuses if the policy needs something else.
         jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
-        policy: which of the server's; empty for the only one.
+        policy: which of the server's, in place of NAME; empty for the only one.
         keys: for a server that asks for them.
         """
         self.welcome: Welcome | None = None
         """What the server said of its policy; None while there is no server."""
+        address, named = server_and_name(address)
         self._address = address
         self._clock: Clock = clock or MonotonicClock()
         self._encode_jpeg: EncodeJpeg | None = None
@@ -89,7 +91,7 @@ class PolicyClient:
             client_id=f"{name}-{os.urandom(6).hex()}",
             robot=name,
             schema=schema,
-            policy=policy,
+            policy=policy or named,
             session_ids=_session_ids(),
         )
         self._epochs = count(1)

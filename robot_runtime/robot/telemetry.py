@@ -161,8 +161,10 @@ class RunRecord:
         held_s = self._held_ns.total() / NS_PER_S
         if held_s <= 0.5 * self._duration_s:
             return ""
+        words = {Cause.RESET: "it waited for its first chunk"}
         why = ", ".join(
-            f"{cause.value} ({ns / NS_PER_S:.1f} s)" for cause, ns in self._held_ns.most_common() if ns
+            f"{words.get(cause, cause.value)} ({ns / NS_PER_S:.1f} s)"
+            for cause, ns in self._held_ns.most_common()
         )
         return f"the robot stood still for {held_s:.1f} of {self._duration_s:.1f} s: {why}"
 
@@ -230,40 +232,47 @@ class _RowsSent:
 
 
 class _Jerk:
-    """Third derivative of what the part "arm" was told, by divided differences from tick to tick.
+    """Third derivative of what arms and other groups of joints were told, by divided differences from tick to
+    tick.
 
-    The largest joint's [rad/s^3], or that of the hand's position [m/s^3].
+    The largest of the joints' [rad/s^3] and of the hands' positions [m/s^3].
     """
 
     def __init__(self, period_ns: int | None) -> None:
         self._period_ns, self._num_ticks = period_ns, 0
         self.sizes = Distribution()
-        self._kind: type | None = None
-        self._before: list[tuple[float, np.ndarray]] = []
-        """Of the last tick: value, velocity, acceleration, each with the time it is of [s]."""
+        self._before: dict[tuple[str, type], list[tuple[float, np.ndarray]]] = {}
+        """Of each part's last command: value, velocity, acceleration, each with the time it is of [s]."""
 
     def add(self, tick: Tick) -> None:
-        """One more command; without an arm, or with another kind of it, differences begin anew."""
+        """One more command; of a part that is new, or told another kind of it, differences begin anew."""
         self._num_ticks += 1
         now_ns = tick.now_ns if self._period_ns is None else self._num_ticks * self._period_ns
-        match tick.command.arm:
-            case JointCommand(q=values) | PoseCommand(p_BE=values):
-                now = now_ns / NS_PER_S, values
-            case _:
-                self._before = []
-                return
-        if type(tick.command.arm) is not self._kind:
-            self._kind, self._before = type(tick.command.arm), []
-        derivatives = [now]
-        for time_s, value in self._before[:3]:
-            newest_s, newest = derivatives[-1]
-            slope = (newest - value) / (newest_s - time_s)
-            derivatives.append((0.5 * (newest_s + time_s), slope))
-        self._before = derivatives[:3]
-        if len(derivatives) == 4:
-            jerk = derivatives[3][1]
-            is_joints = self._kind is JointCommand
-            self.sizes.add(float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk)))
+        before, self._before, largest = self._before, {}, -1.0
+        for name, told in tick.command.parts.items():
+            match told:
+                case JointCommand(q=values) | PoseCommand(p_BE=values):
+                    key = name, type(told)
+                    derivatives = _derivatives(now_ns / NS_PER_S, values, before.get(key, []))
+                    self._before[key] = derivatives[:3]
+                    if len(derivatives) == 4:
+                        jerk = derivatives[3][1]
+                        is_joints = isinstance(told, JointCommand)
+                        size = float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk))
+                        largest = max(largest, size)
+        if largest >= 0.0:
+            self.sizes.add(largest)
+
+
+def _derivatives(
+    now_s: float, values: np.ndarray, before: list[tuple[float, np.ndarray]]
+) -> list[tuple[float, np.ndarray]]:
+    """Value, velocity, acceleration and jerk, each with the time it is of, as far as the last ones go."""
+    out = [(now_s, values)]
+    for time_s, value in before:
+        newest_s, newest = out[-1]
+        out.append((0.5 * (newest_s + time_s), (newest - value) / (newest_s - time_s)))
+    return out
 
 
 def _numbers(command: Command) -> list[float]:

@@ -253,6 +253,14 @@ def test_what_was_held_back_is_told_by_part_and_kind():
     )
 
 
+def test_a_corner_that_is_rounded_off_unseen_is_counted_and_not_said():
+    limiter = Limiter(LIMITS, period_ns=STEP)
+    limiter.reset(joints(0.0, 0.0), 0)
+    limiter.limit(joints(1e-4, 0.0), STEP)
+    assert limiter.tally.num_ticks
+    assert limiter.tally.sentences() == []
+
+
 def test_what_a_speed_was_held_back_by_is_named_as_of_a_speed():
     limiter = Limiter(LIMITS, period_ns=STEP)
     limiter.reset(Command(base=BaseTwistCommand(V_WB_B=np.zeros(3))), 0)

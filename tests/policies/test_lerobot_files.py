@@ -218,8 +218,11 @@ def merged(old: dict, new: dict) -> dict:
         (can(samplers=["ClampedPrefix"]), "act is none, and knows no committed rows"),
         ({"gripper_acton": {"scale": 0.08}}, "there is no 'gripper_acton', but state_names, "),
         ({"joint_unit_rad": -1.0}, "joint_unit_rad is above 0"),
-        ({"state_names": ["joint_0", "joint_1", "effort"]}, "the policy needs effort; the state has joint_0"),
-        ({"state_names": ["joint_0", "joint_1", "base_vx"]}, "the policy needs base_vx"),
+        (
+            {"state_names": ["joint_0", "joint_1", "effort"]},
+            "the policy needs effort; the state has arm.joint_1",
+        ),
+        ({"state_names": ["joint_0", "joint_1", "base_vx"]}, "the policy needs base.vx"),
         ({"state_names": ["joint_0", "joint_0", "gripper_width"]}, "has a name twice"),
         ({"features": {}}, "says numbers of the state: 5; the policy has 3"),
         ({"policy": {"tasks": "any"}}, "Expected `array`, got `str` - at `\\$.tasks`"),

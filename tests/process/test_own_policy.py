@@ -54,7 +54,7 @@ def test_the_example_is_served_from_an_empty_folder_and_asked_in_two_lines(serve
     address, process = server
     spec = rr.ActionSpec(fields=(rr.JointPosition(7), rr.GripperWidth()), horizon=32, dt_ns=50_000_000)
     nothing = zero_observation(rr.Schema.of(spec), "")
-    with rr.PolicyClient(address, schema=rr.Schema.of(spec)) as client:
+    with rr.PolicyClient(f"{address}/mine", schema=rr.Schema.of(spec)) as client:
         chunk = client.infer(nothing)
         assert chunk.spec == spec
         assert chunk.rows.shape == (32, 8)

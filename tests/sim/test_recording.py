@@ -17,6 +17,7 @@ from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.errors import InvalidValueError
 from sim.demonstrations.recording import record_expert
+from sim.experts import action_spec_of
 from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World
 from sim.tasks import make_task
@@ -135,6 +136,36 @@ def test_a_robot_on_the_table_learns_to_see_without_glimpses(tmp_path, recorded)
     assert load_policy(tmp_path / "seeing").info.schema.cameras == {"overview": (48, 48)}
 
 
+def test_two_arms_are_recorded_by_name_and_a_policy_learns_from_them(tmp_path, recorded, capfd):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    folder, output = tmp_path / "two", tmp_path / "seeing"
+    cameras = ("--cameras", "chest", "left_wrist", "right_wrist", "--size", "32", "32")
+    assert main(["record", "--task", "handover", "--output", str(folder), "--episodes", "1", *cameras]) == 0
+    dataset = LeRobotDataset("two", root=folder)
+    frame, names = dataset[20], dataset.features["action"]["names"]
+    assert names == list(action_spec_of("handover").names)
+    seen = load_dataset(folder, make_task("handover").schema)[20].observation
+    told = dict(
+        zip(dataset.features["observation.state"]["names"], frame["observation.state"].numpy(), strict=True)
+    )
+    commanded = dict(zip(names, frame["action"].numpy(), strict=True))
+    for arm, gripper in (("left_arm", "left_gripper"), ("right_arm", "right_gripper")):
+        p_BE = [told[f"{arm}.{axis}"] for axis in "xyz"]
+        np.testing.assert_allclose(seen.state.hand(arm).translation, p_BE, atol=1e-6)
+        assert seen.state.gripper(gripper).width == pytest.approx(told[f"{gripper}.width"])
+        np.testing.assert_allclose([commanded[f"{arm}.{axis}"] for axis in "xyz"], p_BE, atol=0.1)
+    few = ("--estimator-steps", "1", "--steps", "1", "--batch-size", "8")
+    command = ["train", "--task", "handover", "--dataset", str(folder), "--init", "handover", *few]
+    assert main([*command, "--output", str(output)]) == 0
+    policy = load_policy(output)
+    assert set(policy.info.schema.cameras) == {"chest", "left_wrist", "right_wrist"}
+    looked = load_dataset(folder)[20].observation
+    (*_, rows) = policy.infer(ChunkRequest(observation=looked, sampler=ConstantSchedule(), seed=0))
+    assert rows.shape[1] == 20
+    assert np.isfinite(rows).all()
+
+
 def test_a_recording_of_another_task_is_refused(recorded, tmp_path, capfd):
     output = str(tmp_path / "x")
     assert main(["train", "--task", "wipe", "--dataset", str(recorded), "--output", output]) == 1
@@ -181,11 +212,12 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recor
     dataset = LeRobotDataset("fetch", root=recorded)
     frames = [dataset[i] for i in range(0, len(dataset), 40)]
     assert len(frames) >= 5
+    first = dataset.features["observation.state"]["names"].index("arm.x")
     for frame in frames:
         rows, d = frame[ROWS].numpy(), int(frame[NUM_COMMITTED])
         assert rows.shape == (32, 13)
         if d == 0:  # a plan starts at the hand
-            hand = frame["observation.state"].numpy()[15:18]
+            hand = frame["observation.state"].numpy()[first : first + 3]
             np.testing.assert_allclose(rows[0, 3:6], hand, atol=0.05)
         for camera in ("chest", "wrist"):
             assert np.ptp(frame[f"observation.images.{camera}"].numpy()) > 0.2  # a picture, not a blank
@@ -199,7 +231,7 @@ def test_an_experts_episodes_are_recorded_with_pictures_and_with_its_plans(recor
         assert demonstrations[i].num_committed == int(frame[NUM_COMMITTED])
         assert seen.task == frame["task"]
         np.testing.assert_allclose(seen.state.x_WB, frame["observation.pose_world_base"], atol=1e-6)
-        hand = frame["observation.state"].numpy()[15:18]
+        hand = frame["observation.state"].numpy()[first : first + 3]
         np.testing.assert_allclose(seen.state.X_BE.translation, hand, atol=1e-6)
         np.testing.assert_allclose(seen.environment_state, frame["observation.environment_state"], atol=1e-6)
         for camera in ("chest", "wrist"):

@@ -87,6 +87,8 @@ class Clip:
 
 
 _NOTHING = Clip()
+UNSEEN = 1e-3
+"""How far behind its target a part may be led with nothing said of it [rad] or [m]."""
 _KINDS = ("position", "velocity", "acceleration", "jerk", "not_finite")
 
 
@@ -124,10 +126,12 @@ class ClipTally:
             self._count(part, kind, count, farthest)
 
     def sentences(self) -> list[str]:
-        """One for each part and kind that had to give."""
+        """One for each part and kind that had to give, but for corners that were rounded off unseen."""
         out = []
         for (part, kind), count in sorted(self.num_ticks.items()):
             seconds, far = count * self.period_ns / NS_PER_S, self.farthest[part, kind]
+            if far < UNSEEN and kind in ("acceleration", "jerk"):
+                continue
             if kind == "not_finite":
                 out.append(f"{part}: braked for {seconds:.2f} s because its target was not finite")
             else:
