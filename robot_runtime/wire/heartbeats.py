@@ -10,8 +10,8 @@ hang and cables that are cut. Silence is counted in heartbeats that went out, no
 client that slept, or had no processor, itself asks first and judges afterwards.
 
 Heartbeats that wait behind a picture arrive all at once, and so do their answers: there may not be more of
-them than a peer may have waiting, or rows are lost behind them. So the longer nothing comes back, the fewer go
-out: beyond FREELY under way, each comes when as much time has passed again as since the first of them.
+them than a peer may have waiting, or rows are lost behind them. So the longer nothing comes back, the fewer
+go out: beyond FREELY under way, each comes when as much time has passed again as since the first of them.
 """
 
 from collections import deque
