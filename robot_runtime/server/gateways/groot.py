@@ -40,7 +40,7 @@ from robot_runtime.server.gateways.policy_session import (
     refuse_for_all,
 )
 from robot_runtime.server.gateways.values import listed
-from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.address import is_local, open_to_all
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class GrootGateway:
         """
         refuse_for_all(names, [policy])
         if token is None and not is_open and not is_local(f"tcp://{address}"):
-            raise OpenAddressError(address)
+            raise open_to_all(address)
         self._policy, self._token = policy, token
         self._names = (names or KeyMap()).over(names_of(policy.info.schema))
         self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=policy.info.name)

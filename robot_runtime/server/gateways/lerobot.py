@@ -54,7 +54,7 @@ from robot_runtime.server.gateways.lerobot_names import (
 from robot_runtime.server.gateways.policy_session import MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.row_rate import RowRate
 from robot_runtime.server.gateways.values import listed
-from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.address import is_local, open_to_all
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class LeRobotGateway:
         """
         refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
-            raise OpenAddressError(address)
+            raise open_to_all(address)
         self._policies, self._names = policies, names or KeyMap()
         for name, policy in policies.items():
             if all(isinstance(f, MOVED) for f in policy.info.action_spec.fields):
