@@ -196,11 +196,11 @@ def roll_forward(
             q, dq = _followed(r, before.q, dt_s, tracking_lag_s)
             pose = hand_pose_of(hand_pose, f.part)
             parts[f.part] = ArmState(q=q, dq=dq, X_BE=None if pose is None else pose(q))
-        for f, columns in spec.columns():
-            if isinstance(f, GripperWidth | GripperFraction):
+        for moved, columns in spec.columns():
+            if isinstance(moved, GripperWidth | GripperFraction):
                 number = float(rows[k, columns][0])
-                width = f.width(number) if isinstance(f, GripperFraction) else number
-                parts[f.part] = GripperState(width=float(width))
+                width = moved.width(number) if isinstance(moved, GripperFraction) else number
+                parts[moved.part] = GripperState(width=float(width))
         out.append(state.with_parts(parts, t_ns=state.t_ns + k * spec.dt_ns))
     return out
 
