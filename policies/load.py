@@ -76,6 +76,8 @@ def load_policy(
     InvalidValueError: a device that is not there, or an option that is not for this policy.
     """
     name = str(name_or_path)
+    if schema is not FRANKA and name not in SCRIPTED:
+        raise InvalidValueError(f"{name} knows its robot: joints are told to {' and '.join(SCRIPTED)} only")
     if name == "hold":
         return HoldPolicy(schema)
     if name == "sine":

@@ -17,12 +17,12 @@ from robot_runtime.core.values.state import ArmState, BaseState, GripperState, R
 from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.core.values.waypoints import Quantity, Waypoints
 
-FRANKA = Schema(
-    action_fields=(JointPosition(7), GripperWidth()), num_joints=7, has_gripper=True, has_base=False
-)
-"""Seven joints and a gripper on a table."""
 DEFAULT_HORIZON = 32
 DEFAULT_DT_NS = 50_000_000
+FRANKA = Schema.of(
+    ActionSpec(fields=(JointPosition(7), GripperWidth()), horizon=DEFAULT_HORIZON, dt_ns=DEFAULT_DT_NS)
+)
+"""Seven joints and a gripper on a table."""
 
 
 def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:

@@ -24,17 +24,7 @@ from robot_runtime.jpeg import jpeg_encoder
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import WireLimits
-from robot_runtime.wire.messages import (
-    VERSION,
-    Cancel,
-    Goodbye,
-    Heartbeat,
-    HeartbeatReply,
-    Hello,
-    Message,
-    Packet,
-    Welcome,
-)
+from robot_runtime.wire.messages import VERSION, Cancel, Goodbye, Heartbeat, Hello, Message, Packet, Welcome
 
 
 class Bad:
@@ -145,7 +135,7 @@ def beats_of_64(address: str, welcome: Welcome) -> None:
     while True:
         for bad in bads:
             heard = bad.heard()
-            is_known = bool(heard) and all(isinstance(m, Welcome | HeartbeatReply) for m in heard)
+            is_known = bool(heard) and all(isinstance(m, Welcome | Heartbeat) for m in heard)
             bad.say(Heartbeat(t_ns=0) if is_known else _hello(welcome))
         time.sleep(0.5)
 

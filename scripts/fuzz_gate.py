@@ -200,14 +200,7 @@ def answers(request, rows, now_ns: int, rng: np.random.Generator) -> list[tuple[
     ends = [cut] if cut == HORIZON else [cut, HORIZON]
     out, first = [], 0
     for end in ends:
-        part = ChunkPart(
-            request_id=request.request_id,
-            epoch=request.epoch,
-            t_obs_ns=request.observation.t_obs_ns,
-            first_row=first,
-            rows=rows[first:end],
-            is_last=end == HORIZON,
-        )
+        part = request.part(rows[first:end], first_row=first, is_last=end == HORIZON)
         out.append((due_ns + first * 1_000_000, part))
         first = end
     return out

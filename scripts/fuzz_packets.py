@@ -28,12 +28,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "wire"))
 
 from live_server import LiveServer
-from session_pair import make_request, make_schema, make_welcome, reply, sealed, start_next
+from session_pair import arrived, make_request, make_schema, make_welcome, reply, start_next
 
 from robot_runtime.cli.options import AnyCount, Maybe, OutputFile, Seed, Steps
 from robot_runtime.cli.script import run_script
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import Sealed, decode, encode, read_header
+from robot_runtime.wire.codec import decode, encode, read
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import (
     Cancel,
@@ -43,7 +43,6 @@ from robot_runtime.wire.messages import (
     ErrorReply,
     Goodbye,
     Heartbeat,
-    HeartbeatReply,
     Hello,
     Packet,
     RefusalCode,
@@ -91,7 +90,6 @@ def corpus() -> list[list[bytes]]:
         ErrorReply(code=ErrorCode.BAD_REQUEST, message="no", request_id=1, epoch=0),
         ErrorReply(code=ErrorCode.HELLO_FIRST, message="no"),
         Heartbeat(t_ns=5),
-        HeartbeatReply(t_ns=5),
         Goodbye(),
     ]
     return [[bytes(frame) for frame in encode(Packet(CLIENT, SESSION, message))] for message in messages]
@@ -170,7 +168,7 @@ class Both:
         )
         self.robot.connect(0)
         hello = Packet(CLIENT, SESSION, Hello(robot="r", schema=make_schema()))
-        self.server.receive(b"known", sealed(hello), 0)
+        self.server.receive(b"known", arrived(hello), 0)
         self._num_submitted = 0
 
     def welcome(self) -> None:
@@ -186,9 +184,9 @@ class Both:
             kind = type(received.message).__name__
         except ProtocolError as error:
             received, kind = error, "refused"
-        self.server.receive(peer, header_of(frames), self.now_ns)
-        if (job := start_next(self.server, self.now_ns)) is not None:
-            self.server.rows_ready(job, first_row=0, rows=np.zeros((6, 2)), is_last=True, infer_ns=1)
+        self.server.receive(peer, read(frames), self.now_ns)
+        if (job := start_next(self.server)) is not None:
+            self.server.rows_ready(job, job.request.part(np.zeros((6, 2))))
         self._num_submitted += 1
         if self._num_submitted % 4 == 0:
             self.robot.submit(make_request(self._num_submitted % 8), self.now_ns)
@@ -202,13 +200,6 @@ class Both:
         while self.robot.next_event() is not None:
             pass
         return kind
-
-
-def header_of(frames: list[bytes]) -> Sealed | ProtocolError:
-    try:
-        return read_header(frames)
-    except ProtocolError as error:
-        return error
 
 
 def fuzz(args: Args) -> Counter[str]:

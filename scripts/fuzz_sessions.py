@@ -12,7 +12,6 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,10 +25,10 @@ from session_pair import MS, SPEC, TICK, make_request, make_schema, make_welcome
 from robot_runtime.cli.options import AnyRows, Maybe, OutputFile, Seed, Share, Steps
 from robot_runtime.cli.script import run_script
 from robot_runtime.wire.client_session import ClientSession, ClientState
-from robot_runtime.wire.codec import decode, encode, read_header
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.codec import encode, read
+from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import Packet
+from robot_runtime.wire.messages import Dropped, Packet
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
@@ -77,21 +76,14 @@ class Network:
                 frames = self._truncated(frames)
             self._under_way.append((now_ns + rng.randint(0, args.max_delay_ticks) * TICK, to, peer, frames))
 
-    def arrived[T](
-        self, to: str, now_ns: int, read: Callable[[list], T]
-    ) -> list[tuple[bytes, T | ProtocolError]]:
+    def arrived(self, to: str, now_ns: int) -> list[tuple[bytes, Packet | ProtocolError]]:
         """What comes now, as that side reads it."""
         due = [item for item in self._under_way if item[1] == to and item[0] <= now_ns]
         self._under_way = [item for item in self._under_way if item[1] != to or item[0] > now_ns]
         self._rng.shuffle(due)
         self.counts["delivered"] += len(due)
-        out: list[tuple[bytes, T | ProtocolError]] = []
-        for _, _, peer, frames in due:
-            try:
-                out.append((peer, read(frames)))
-            except ProtocolError as error:
-                self.counts["not a message"] += 1
-                out.append((peer, error))
+        out = [(peer, read(frames)) for _, _, peer, frames in due]
+        self.counts["not a message"] += sum(isinstance(received, ProtocolError) for _, received in out)
         return out
 
     def _truncated(self, frames: list[bytes]) -> list[bytes]:
@@ -113,12 +105,12 @@ class Server:
     def tick(self, now_ns: int) -> None:
         self.session.handle_timer(now_ns)
         if self._job is None or not self.session.is_wanted(self._job):
-            self._job, self._next_row = start_next(self.session, now_ns), 0
+            self._job, self._next_row = start_next(self.session), 0
             return
         first, end = self._next_row, self._next_row + 2
         rows = right_rows(robot_of(self._job.peer), self._job.request.request_id)[first:end]
         is_last = end >= SPEC.horizon
-        self.session.rows_ready(self._job, first_row=first, rows=rows, is_last=is_last, infer_ns=1)
+        self.session.rows_ready(self._job, self._job.request.part(rows, first_row=first, is_last=is_last))
         self._next_row = end
         if is_last:
             self._job = None
@@ -147,7 +139,7 @@ class Robot:
                     self._check(part.request_id, part.first_row, part.rows)
                     if part.is_last:
                         self._end("answered")
-                case RequestDropped() | RequestExpired() | RequestFailed():
+                case Dropped() | RequestFailed():
                     self._end(type(event).__name__)
         if self._open == 0 and self.session.state is ClientState.READY:
             self._open, self._num_rows = next(self._ids), 0
@@ -190,12 +182,12 @@ def fuzz(args: Args) -> Counter[str]:
             robot.tick(now_ns)
             for packet in robot.session.packets_to_send():
                 network.post("server", robot.peer, packet, now_ns)
-        for peer, header in network.arrived("server", now_ns, read_header):
-            server.session.receive(peer, header, now_ns)
+        for peer, received in network.arrived("server", now_ns):
+            server.session.receive(peer, received, now_ns)
         server.tick(now_ns)
         for peer, packet in server.session.packets_to_send():
             network.post("robots", peer, packet, now_ns)
-        for peer, received in network.arrived("robots", now_ns, decode):
+        for peer, received in network.arrived("robots", now_ns):
             robots[robot_of(peer)].session.receive(received, now_ns)
         if network.counts["delivered"] >= args.deliveries:
             counts["robot seconds"] = now_ns * NUM_ROBOTS // 10**9

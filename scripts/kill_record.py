@@ -30,7 +30,8 @@ from robot_runtime.cli.script import run_script
 from robot_runtime.core.values.action import Command, GripperCommand, JointCommand
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
-from robot_runtime.robot.recorder import DatasetRecorder, Recording
+from robot_runtime.robot.recorder import DatasetRecorder
+from robot_runtime.robot.recording import Recording
 
 SIZE, NUM_EPISODES, NUM_FRAMES = (32, 48), 4, 6
 SCHEMA = Schema(

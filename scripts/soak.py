@@ -29,8 +29,8 @@ from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode, read_header
-from robot_runtime.wire.events import Event, ServerReady
+from robot_runtime.wire.codec import decode, encode, read
+from robot_runtime.wire.events import Event
 from robot_runtime.wire.messages import Welcome
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
@@ -74,7 +74,7 @@ class Loopback:
             self._server = ServerSession(self._welcome)
         self._client.handle_timer(now_ns)
         for packet in self._client.packets_to_send():
-            self._server.receive(b"soak", read_header(encode(packet)), now_ns)
+            self._server.receive(b"soak", read(encode(packet)), now_ns)
         self._work(now_ns)
         for _, packet in self._server.packets_to_send():
             self._client.receive(decode(encode(packet)), now_ns)
@@ -87,7 +87,7 @@ class Loopback:
         server = self._server
         server.handle_timer(now_ns)
         for job in list(server.startable()):
-            if (started := server.start(job, now_ns)) is not None:
+            if (started := server.start(job)) is not None:
                 self._working.append((now_ns + DELAY_NS, server, started))
         due = [work for work in self._working if work[0] <= now_ns]
         self._working = [work for work in self._working if work[0] > now_ns]
@@ -95,7 +95,7 @@ class Loopback:
             self.num_answers += 1
             if asked is server and server.is_wanted(job) and self.num_answers % UNANSWERED:
                 rows = self._rows(job.request)
-                server.rows_ready(job, first_row=0, rows=rows, is_last=True, infer_ns=DELAY_NS)
+                server.rows_ready(job, job.request.part(rows, infer_ns=DELAY_NS))
 
     def _rows(self, request: ChunkRequest) -> np.ndarray:
         spec = self._welcome.info.action_spec
@@ -113,7 +113,7 @@ def main(args: Args) -> int:
     clock, policy = SimClock(), HoldPolicy(FRANKA)
     welcome = Welcome(info=policy.info, heartbeat_ns=NS_PER_S // 10)
     client = Loopback(clock, welcome)
-    while not any(isinstance(event, ServerReady) for event in client.events()):
+    while not any(isinstance(event, Welcome) for event in client.events()):
         clock.sleep_until_ns(clock.now_ns() + NS_PER_S // 100)
     setting = RunConfig(
         Robot(arm=IdealArm(clock=clock), gripper=IdealGripper(), limits=FR3_LIMITS),

@@ -26,7 +26,8 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.pace import Pace
-from robot_runtime.robot.recorder import DatasetRecorder, Recording
+from robot_runtime.robot.recorder import DatasetRecorder
+from robot_runtime.robot.recording import Recording
 from robot_runtime.robot.staged_episode import RecordingFailedError
 from sim.tasks.household import mobile_schema
 
@@ -90,15 +91,16 @@ def test_what_is_recorded_is_read_back(folder):
         np.testing.assert_allclose(frame["observation.environment_state"], [k, -k])
         np.testing.assert_allclose(frame["observation.pose_world_base"], [k, 2.0, 0.3])
         np.testing.assert_allclose(frame["label"], label(k)["label"])
-        state = dict(zip(RECORDING.state_names(), frame["observation.state"].tolist(), strict=True))
-        assert state["joint_6"] == pytest.approx(6 + 0.1 * k)
-        assert state["hand_x"] == pytest.approx(0.1 * k)
-        assert state["base_wz"] == pytest.approx(0.3)
+        names = dataset.features["observation.state"]["names"]
+        state = dict(zip(names, frame["observation.state"].tolist(), strict=True))
+        assert state["arm.joint_7"] == pytest.approx(6 + 0.1 * k)
+        assert state["arm.x"] == pytest.approx(0.1 * k)
+        assert state["base.wz"] == pytest.approx(0.3)
         action = dict(zip(dataset.features["action"]["names"], frame["action"].tolist(), strict=True))
-        assert [action[name] for name in ("base_x", "hand_z", "gripper_width")] == pytest.approx(
+        assert [action[name] for name in ("base.x", "arm.z", "gripper.width")] == pytest.approx(
             [k, 0.8, 0.03]
         )
-        assert action["hand_rotation_4"] == pytest.approx(-1.0)
+        assert action["arm.r5"] == pytest.approx(-1.0)
         picture = frame["observation.images.chest"].numpy().transpose(1, 2, 0) * 255
         np.testing.assert_allclose(picture.mean(axis=(0, 1)), [20 * k, 100, 200], atol=6)
 
@@ -129,9 +131,10 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
             {"environment_state": np.zeros(3)},
             r"the environment state is recorded with shape \(2,\), got \(3,\)",
         ),
-        ({"state": replace(observation(0).state, X_BE=None)}, "needs the hand pose X_BE"),
-        ({"state": replace(observation(0).state, x_WB=None)}, "the state has no x_WB or V_WB_B"),
-        ({"state": replace(observation(0).state, gripper_width=None)}, "no gripper_width"),
+        ({"state": replace(observation(0).state, X_BE=None)}, r"has arm\.x, .*not tell; an arm whose hand"),
+        ({"state": replace(observation(0).state, x_WB=None)}, r"has base\.x, base\.y, base\.yaw, which"),
+        ({"state": replace(observation(0).state, gripper_width=None)}, r"has gripper\.width, which"),
+        ({"state": replace(observation(0).state, q=np.zeros(6), dq=np.zeros(6))}, "'arm' has 6 joints, the"),
     ],
 )
 def test_a_frame_that_lacks_something_is_refused_by_name_and_nothing_is_lost(tmp_path, change, message):
@@ -154,7 +157,7 @@ def test_an_arm_on_a_table_is_recorded_by_its_joints(tmp_path):
             recorder.add(observation(k), joints)
         recorder.end_episode(keep=True)
     info = json.loads((tmp_path / "dataset/meta/info.json").read_text())
-    assert info["features"]["action"]["names"] == [*(f"joint_{i}" for i in range(7)), "gripper_width"]
+    assert info["features"]["action"]["names"] == [*(f"arm.joint_{i + 1}" for i in range(7)), "gripper.width"]
 
 
 def recorded(folder, num_frames=4, *, num_episodes=1, **options):
@@ -265,7 +268,9 @@ def test_other_actions_than_the_datasets_are_refused_by_name(folder, tmp_path):
     joints = Command(arm=JointCommand(q=np.arange(7.0)), gripper=GripperCommand(width=0.01))
     with (
         DatasetRecorder(tmp_path / "dataset", RECORDING, resume=True) as recorder,
-        pytest.raises(InvalidValueError, match=r"the dataset's action is \['base_x', .*'joint_0'"),
+        pytest.raises(
+            InvalidValueError, match=r"only the dataset has .*base\.yaw; only the recording has arm\.joint_1"
+        ),
     ):
         recorder.add(observation(0), joints, label(0))
 
@@ -446,7 +451,7 @@ def test_a_disk_that_is_full_ends_the_recording_with_a_sentence_and_loses_nothin
 def test_a_frame_with_other_actions_than_the_first_is_refused_by_name_and_the_episode_goes_on(tmp_path):
     with DatasetRecorder(tmp_path / "dataset", RECORDING) as recorder:
         recorder.add(observation(0), command(0), label(0))
-        with pytest.raises(InvalidValueError, match=r"the dataset's action is .*'gripper_width'\]"):
+        with pytest.raises(InvalidValueError, match=r"only the dataset has base\.x, .*gripper\.width"):
             recorder.add(observation(1), Command(arm=DOWN), label(1))
         recorder.add(observation(1), command(1), label(1))
         recorder.end_episode(keep=True)

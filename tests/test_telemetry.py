@@ -49,6 +49,43 @@ def test_the_jerk_of_a_cubic_is_its_third_derivative(every):
     assert summary["jerk_max"] == pytest.approx(30.0, rel=1e-2)
 
 
+def test_a_tick_that_is_late_is_no_jerk_of_the_robot():
+    rng = np.random.default_rng(0)
+    due_ns = np.arange(200) * TICK
+    q = np.column_stack([2.0 * (due_ns * 1e-9) ** 3] * 2)
+    record = RunRecord(period_ns=TICK)
+    for now_ns, joints in zip((due_ns + rng.integers(0, 200_000, 200)).tolist(), q, strict=True):
+        record.on_tick(replace(REST, now_ns=now_ns, command=Command(arm=JointCommand(q=joints))), None)
+    assert record.summary()["jerk_max"] == pytest.approx(12.0, rel=1e-2)
+
+
+def test_a_run_that_stood_still_for_most_of_its_time_says_for_how_long_and_why():
+    record = RunRecord()
+    causes = (
+        [Cause.RESET] * 10 + [Cause.FRESH_CHUNK] * 40 + [Cause.PLAN_ENDED] * 30 + [Cause.STATE_STALE] * 21
+    )
+    for i, cause in enumerate(causes):
+        mode = Mode.RUN if cause is Cause.FRESH_CHUNK else Mode.HOLD
+        record.on_tick(replace(REST, now_ns=i * 50 * TICK, mode=mode, cause=cause), None)
+    assert record.why_it_stood() == (
+        "the robot stood still for 6.0 of 10.0 s: the plan ended before the next chunk came (3.0 s), the "
+        "robot's state is too old (2.0 s), it waited for its first chunk (1.0 s)"
+    )
+    assert record_of(np.zeros((30, 2)), np.arange(30) * TICK).why_it_stood() == ""
+
+
+def test_the_jerk_of_two_arms_is_that_of_the_worse_one_whatever_they_are_called():
+    t_s = np.arange(100) * TICK * 1e-9
+    record = RunRecord()
+    for i, cube in enumerate(t_s**3):
+        parts = {
+            "left_arm": JointCommand(q=np.array([cube])),
+            "lift": JointCommand(q=np.array([-3.0 * cube])),
+        }
+        record.on_tick(replace(REST, now_ns=i * TICK, command=Command(parts)), None)
+    assert record.summary()["jerk_max"] == pytest.approx(18.0, rel=1e-2)
+
+
 def test_a_run_of_three_ticks_has_no_jerk():
     assert record_of(np.zeros((3, 2)), np.arange(3) * TICK).summary()["jerk_max"] == 0.0
 

@@ -44,6 +44,11 @@ class FeatureConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "points", tuple(self.points))  # a file has lists
 
+    @property
+    def needs_hand(self) -> bool:
+        """Whether a robot has to measure the pose of its hand."""
+        return self.use_hand_pose or self.use_world_pose or bool(points_in_space(self.points))
+
 
 def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig

@@ -54,6 +54,8 @@ class FlowPolicy(SampledPolicy):
         if estimator is not None:
             schema = replace(info.schema, environment_state_dim=0, cameras=estimator.cameras)
             info = replace(info, schema=schema)
+        if not checkpoint.feature_config.needs_hand:
+            info = replace(info, schema=info.schema.without_hands())
         self.info = info
 
     def _seen(self, observations: Sequence[Observation]) -> tuple[Float[np.ndarray, "B F"], list[int]]:

@@ -1,5 +1,7 @@
 """Demonstrations out of a LeRobot v3 dataset that `robot-runtime record` has written: `load_dataset`."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,39 @@ from jaxtyping import UInt8
 
 from policies.files import read_json
 from policies.flow.demonstrations import StoredDemonstration
-from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.core.values.columns import (
+    HAND,
+    POSE,
+    TWIST,
+    VELOCITY,
+    pose_columns,
+    quantity_columns,
+    state_columns,
+)
+from robot_runtime.core.values.fields import joint_names
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
+from robot_runtime.core.values.state import (
+    ArmState,
+    BaseState,
+    GripperState,
+    Image,
+    Observation,
+    PartState,
+    RobotState,
+)
 from robot_runtime.core.values.transforms import rotation_from_6d
 from robot_runtime.errors import CheckpointError, InvalidValueError
+from robot_runtime.robot.recording import BASE_POSES, CAPTURE, PICTURES, SCENE, STATE, names_in
 
 ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 """Columns that `record` adds: the chunk planned from a frame, and how many of its rows were given."""
 
 
-def load_dataset(folder: Path) -> list[StoredDemonstration]:
+def load_dataset(folder: Path, robot: Schema | None = None) -> list[StoredDemonstration]:
     """Every frame, with its pictures and the expert's plan from there, in order; videos front to back.
+
+    robot: whose numbers are wanted, in the order of its joints; None takes the robot that the names tell of.
+    Numbers are matched by name; those of datasets of before parts had names are known too.
 
     What was left of an episode whose saving was interrupted is passed over: info.json says how many there
     are, and they say in which files they are.
@@ -29,7 +54,7 @@ def load_dataset(folder: Path) -> list[StoredDemonstration]:
     if not (folder / "meta" / "info.json").is_file():
         raise InvalidValueError(f"{folder} is no LeRobot dataset: it has no meta/info.json")
     try:
-        return _loaded(folder)
+        return _loaded(folder, robot)
     except InvalidValueError:
         raise
     except (pa.ArrowException, CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
@@ -41,7 +66,7 @@ def _reason(error: Exception) -> str:
     return f"it has no {lines[0]}" if isinstance(error, KeyError) else lines[0][:500]
 
 
-def _loaded(folder: Path) -> list[StoredDemonstration]:
+def _loaded(folder: Path, robot: Schema | None) -> list[StoredDemonstration]:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -63,7 +88,7 @@ def _loaded(folder: Path) -> list[StoredDemonstration]:
     tasks = pq.read_table(folder / "meta" / "tasks.parquet").to_pandas()
     texts = {int(row["task_index"]): str(text) for text, row in tasks.iterrows()}
     task_of = [texts[i] for i in table["task_index"].to_pylist()]
-    prefix = "observation.images."
+    prefix = f"{PICTURES}."
     pictures = {}
     for name in features:
         if name.startswith(prefix):
@@ -74,8 +99,8 @@ def _loaded(folder: Path) -> list[StoredDemonstration]:
                 features[name]["shape"],
                 num_written=num_written,
             )
-    names = features["observation.state"]["names"]
-    return [_frame(i, columns, names, pictures, task_of[i]) for i in range(len(task_of))]
+    numbers = _Numbers.of(features, columns, robot, folder)
+    return [_frame(i, columns, numbers, pictures, task_of[i]) for i in range(len(task_of))]
 
 
 def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str) -> list[Path]:
@@ -103,34 +128,111 @@ def _decode(
     return out
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Numbers:
+    """The numbers of all frames by name."""
+
+    robot: Schema
+    columns: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(
+        cls,
+        features: Mapping[str, Any],
+        columns: Mapping[str, np.ndarray],
+        robot: Schema | None,
+        folder: Path,
+    ) -> "_Numbers":
+        """InvalidValueError: it lacks numbers of the robot."""
+        names = names_in(features, STATE)
+        if robot is None:
+            robot = Schema(parts=_parts_of(names), measured=_quantities_of(features))
+        own = [STATE, *([BASE_POSES] * bool(robot.bases)), *(f"observation.{q}" for q in robot.measured)]
+        wanted = [*state_columns(robot), *pose_columns(robot)]
+        for name, size in robot.measured.items():
+            wanted += quantity_columns(name, size)
+        there: dict[str, np.ndarray] = {}
+        for column in own:
+            if column in features:
+                rows = columns[column].astype(float).reshape(len(columns[column]), -1)
+                there |= zip(names_in(features, column), rows.T, strict=True)
+        if missing := [name for name in wanted if name not in there]:
+            raise InvalidValueError(
+                f"{folder} has no {', '.join(missing)}; of the state it has {', '.join(names)}"
+            )
+        return cls(robot=robot, columns=there)
+
+    def state(self, i: int, t_ns: int) -> RobotState:
+        """Of a frame."""
+        measured = {name: self._row(i, quantity_columns(name, n)) for name, n in self.robot.measured.items()}
+        parts = {name: self._part(i, name, part) for name, part in self.robot.parts.items()}
+        return RobotState(t_ns=t_ns, parts=parts, measured=measured)
+
+    def _part(self, i: int, name: str, part: PartSchema) -> PartState:
+        def row(columns: Sequence[str]) -> np.ndarray:
+            return self._row(i, [f"{name}.{column}" for column in columns])
+
+        match part:
+            case ArmSchema(names=joints, has_hand=has_hand):
+                X_BE = None
+                if has_hand:
+                    hand = row(HAND)
+                    X_BE = pin.SE3(rotation_from_6d(hand[3:]), hand[:3])
+                return ArmState(q=row(joints), dq=row([joint + VELOCITY for joint in joints]), X_BE=X_BE)
+            case GripperSchema():
+                return GripperState(width=row(GripperSchema.names)[0])
+            case BaseSchema():
+                return BaseState(x_WB=row(POSE), V_WB_B=row(TWIST))
+
+    def _row(self, i: int, names: Sequence[str]) -> np.ndarray:
+        return np.array([self.columns[name][i] for name in names])
+
+
+def _parts_of(names: Sequence[str]) -> dict[str, PartSchema]:
+    """The robot that the names of a recording's state tell of."""
+    of_parts: dict[str, list[str]] = {}
+    for name in names:
+        part, _, column = name.partition(".")
+        of_parts.setdefault(part, []).append(column)
+    out: dict[str, PartSchema] = {}
+    for part, columns in of_parts.items():
+        joints = [column for column in columns if column + VELOCITY in columns]
+        if sorted(joints) == sorted(joint_names(len(joints))):
+            joints = [*joint_names(len(joints))]
+        if columns == [*GripperSchema.names]:
+            out[part] = GripperSchema()
+        elif sorted(columns) == sorted(TWIST):
+            out[part] = BaseSchema()
+        else:
+            out[part] = ArmSchema(len(joints), tuple(joints), has_hand=HAND[-1] in columns)
+    return out
+
+
+def _quantities_of(features: Mapping[str, Any]) -> dict[str, int]:
+    out = {}
+    for column in features:
+        name = column.removeprefix("observation.")
+        if name != column and name.isidentifier() and column not in (STATE, SCENE, BASE_POSES):
+            names = names_in(features, column)
+            if names == [*quantity_columns(name, len(names))]:
+                out[name] = len(names)
+    return out
+
+
 def _frame(
     i: int,
     columns: dict[str, np.ndarray],
-    names: list[str],
+    numbers: _Numbers,
     pictures: dict[str, np.ndarray],
     task: str,
 ) -> StoredDemonstration:
-    numbers = dict(zip(names, columns["observation.state"][i].astype(float), strict=True))
-    num_joints = sum(name.startswith("joint_velocity_") for name in names)
-    hand = np.array([numbers[f"hand_{name}"] for name in ("x", "y", "z")])
-    rotation = rotation_from_6d(np.array([numbers[f"hand_rotation_{k}"] for k in range(6)]))
-    has_base = "base_vx" in numbers
-    state = RobotState(
-        t_ns=int(columns["capture.time_ns.state"][i]),
-        q=np.array([numbers[f"joint_{k}"] for k in range(num_joints)]),
-        dq=np.array([numbers[f"joint_velocity_{k}"] for k in range(num_joints)]),
-        X_BE=pin.SE3(rotation, hand),
-        gripper_width=numbers.get("gripper_width"),
-        x_WB=columns["observation.pose_world_base"][i].astype(float) if has_base else None,
-        V_WB_B=np.array([numbers[f"base_{k}"] for k in ("vx", "vy", "wz")]) if has_base else None,
-    )
     images = {
-        camera: Image(t_ns=int(columns[f"capture.time_ns.{camera}"][i]), pixels=frames[i])
+        camera: Image(t_ns=int(columns[f"{CAPTURE}.{camera}"][i]), pixels=frames[i])
         for camera, frames in pictures.items()
     }
-    scene = columns.get("observation.environment_state")
+    scene = columns.get(SCENE)
     observation = Observation(
-        state=state,
+        state=numbers.state(i, int(columns[f"{CAPTURE}.state"][i])),
         images=images,
         environment_state=np.zeros(0) if scene is None else scene[i].astype(float),
         task=task,

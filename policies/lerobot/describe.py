@@ -5,39 +5,30 @@ be told. What is told beside a dataset may add to it and may not contradict it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from policies.files import read_json
 from policies.lerobot.files import CONFIG
 from policies.lerobot.load import cameras_of, chunk_rows, lerobot_config, refuse_misfit, size_of
-from policies.lerobot.metadata import (
-    BASE_POSE_NAMES,
-    BASE_TWIST_NAMES,
-    PICTURES,
-    STATE,
-    PolicyMetadata,
-    column_names,
-    policy_name,
-)
+from policies.lerobot.metadata import ACTION, PICTURES, STATE, PolicyMetadata, policy_name
+from policies.lerobot.names import HINT, WIDTH, explained, fields_of, is_ours, parts_of, told_names
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
     MAX_DT_NS,
     NS_PER_S,
     ActionField,
     ActionSpec,
-    BasePose,
-    BaseTwist,
-    EndEffectorPose,
     GripperWidth,
     JointPosition,
+    RowTiming,
 )
+from robot_runtime.core.values.columns import VELOCITY, command_columns
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear, convention_named, convention_of
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from robot_runtime.robot.recorder import HAND_NAMES, joint_names, joint_velocity_names
+from robot_runtime.robot.recording import timing_of
 
 _SLOWEST_FPS = NS_PER_S / MAX_DT_NS
 
@@ -53,9 +44,12 @@ class Told:
     fps: float | None = None
     """Rows a second."""
     joints: tuple[str, ...] = ()
-    """Names that the dataset has for the robot's joints, in the robot's order."""
-    gripper: str | None = None
-    """Name that the dataset has for the gripper."""
+    """Names that the dataset has for the robot's joints, in the robot's order; those of two arms begin with
+    left_ and right_."""
+    grippers: tuple[str, ...] = ()
+    """Names that the dataset has for the grippers."""
+    timing: RowTiming | None = None
+    """What a row means in time. None: as the dataset says, and else the command sent, as all of LeRobot's."""
     joint_unit_rad: float | None = None
     """What 1 of a joint is [rad]; None: 1 rad, or unknown if the dataset's names are not ours."""
     convention: str | None = None
@@ -73,8 +67,10 @@ class Numbers:
     state_names: tuple[str, ...]
     action_fields: tuple[ActionField, ...]
     fps: float
-    theirs: tuple[str, ...] = ()
-    """Names that were not ours."""
+    theirs: Mapping[str, str] = field(default_factory=dict)
+    """Names that are not ours, and what they are; their units are not known by them."""
+    timing: RowTiming | None = None
+    """What an action means in time; None: nobody says."""
     cameras: Mapping[str, tuple[int, int]] | None = None
     """Height and width of its pictures; None: no dataset is known."""
 
@@ -93,7 +89,8 @@ class Numbers:
         info = read_json(path)
         try:
             features = info["features"]
-            state, action = (_names_of(features[key]["names"]) for key in (STATE, "action"))
+            state, action = (_names_of(features[key]["names"]) for key in (STATE, ACTION))
+            timing = timing_of(features)
             fps = float(info["fps"])
             cameras = {
                 key.removeprefix(f"{PICTURES}."): _picture_size(feature)
@@ -102,28 +99,36 @@ class Numbers:
             }
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
-        ours = dict(zip(told.joints, joint_names(len(told.joints)), strict=True))
-        if told.gripper is not None:
-            ours[told.gripper] = "gripper_width"
-        if missing := [name for name in ours if name not in (*state, *action)]:
+        return cls.named(state, action, told, path, fps=fps, timing=timing, cameras=cameras)
+
+    @classmethod
+    def named(
+        cls, state: Sequence[str], action: Sequence[str], told: Told, path: Path, **more: Any
+    ) -> "Numbers":
+        """By what a file calls them; InvalidValueError: nobody has explained a name."""
+        names = dict.fromkeys((*state, *action))
+        told_of = told_names(told.joints, told.grippers)
+        if missing := [name for name in told_of if name not in names]:
             raise InvalidValueError(f"{path} has no {', '.join(missing)}, but {', '.join(action)}")
-        state_names = tuple(ours.get(name, name) for name in state)
-        fields = _fields_of(tuple(ours.get(name, name) for name in action), path)
-        _refuse_strange(state_names, state, path)
+        ours = explained([*names], told_of)
+        if strange := [name for name in names if name not in ours]:
+            raise InvalidValueError(
+                f"{path} calls numbers {', '.join(strange)}. {HINT}; all are {', '.join(names)}"
+            )
         return cls(
-            state_names=state_names,
-            action_fields=fields,
-            fps=fps,
-            theirs=tuple(name for name in (*state, *action) if name in ours),
-            cameras=cameras,
+            state_names=tuple(ours[name] for name in state),
+            action_fields=fields_of([ours[name] for name in action], path),
+            theirs={name: ours[name] for name in names if not is_ours(name)},
+            **more,
         )
 
     @classmethod
     def of_joints(cls, told: Told, num_joints: int, fps: float, state_dim: int) -> "Numbers":
         """Joints, then the gripper, in the state and in actions; velocities after that if there is room."""
-        names = (*joint_names(num_joints), *(("gripper_width",) if told.has_gripper else ()))
-        with_speeds = (*names, *joint_velocity_names(num_joints))
-        fields = (JointPosition(num_joints), *((GripperWidth(),) if told.has_gripper else ()))
+        joints = JointPosition(num_joints)
+        fields = (joints, *((GripperWidth(),) if told.has_gripper else ()))
+        names = tuple(name for f in fields for name in f.column_names)
+        with_speeds = (*names, *(name + VELOCITY for name in joints.column_names))
         for state_names in (names, with_speeds):
             if len(state_names) == state_dim:
                 return cls(state_names=state_names, action_fields=fields, fps=fps)
@@ -156,7 +161,10 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
         info=PolicyInfo(
             name=policy_name(folder),
             action_spec=ActionSpec(
-                fields=numbers.action_fields, horizon=chunk_rows(config), dt_ns=round(NS_PER_S / numbers.fps)
+                fields=numbers.action_fields,
+                horizon=chunk_rows(config),
+                dt_ns=round(NS_PER_S / numbers.fps),
+                timing=told.timing or numbers.timing or RowTiming.SENT,
             ),
             schema=_schema(config, numbers, folder),
             tasks=told.tasks,
@@ -180,7 +188,7 @@ def _numbers(folder: Path, config: Any, told: Told) -> Numbers:
         numbers = Numbers.of_dataset(known, told)
         _refuse_contradictions(numbers, told, known)
         return numbers
-    if told.joints or told.gripper:
+    if told.joints or told.grippers:
         raise InvalidValueError("names of joints are those of a dataset: give --dataset too")
     if told.num_joints is None or told.fps is None:
         raise InvalidValueError(
@@ -207,14 +215,13 @@ def _refuse_other_names(config: Any, metadata: PolicyMetadata, told: Told) -> No
     noted = getattr(config, "action_feature_names", None)
     if noted is None:
         return
-    ours = dict(zip(told.joints, joint_names(len(told.joints)), strict=True))
-    if told.gripper is not None:
-        ours[told.gripper] = "gripper_width"
+    ours = explained(noted, told_names(told.joints, told.grippers))
     names = tuple(ours.get(name, name) for name in noted)
-    if names != column_names(metadata.info.action_spec):
+    said = tuple(name for f in metadata.info.action_spec.fields for name in command_columns(f))
+    if names != said:
         raise CheckpointError(
             f"its {CONFIG} calls its actions {', '.join(noted)}; what was said calls them "
-            f"{', '.join(column_names(metadata.info.action_spec))}. Name the dataset, and its joints in order"
+            f"{', '.join(said)}. Name the dataset, and its joints in order"
         )
 
 
@@ -223,9 +230,9 @@ def _joint_unit(numbers: Numbers, told: Told) -> float:
         return told.joint_unit_rad
     if told.convention is not None:
         return convention_named(told.convention).rad
-    if numbers.theirs:
+    if joints := [name for name, ours in numbers.theirs.items() if not ours.endswith(f".{WIDTH}")]:
         raise InvalidValueError(
-            f"nobody says in which unit {numbers.theirs[0]} is: say --joint-unit rad or degrees. Per cent "
+            f"nobody says in which unit {joints[0]} is: say --joint-unit rad or degrees. Per cent "
             "of a range is no angle: LeRobot's arms record degrees with use_degrees"
         )
     return 1.0
@@ -235,10 +242,11 @@ def _grippers(numbers: Numbers, told: Told) -> tuple[Linear, Linear]:
     """Of the state and of actions."""
     if not any(isinstance(field, GripperWidth) for field in numbers.action_fields):
         return AS_IT_IS, AS_IT_IS
-    name = told.convention or convention_of(numbers.theirs)
+    theirs = [name for name, ours in numbers.theirs.items() if ours.endswith(f".{WIDTH}")]
+    name = told.convention or convention_of(theirs)
     if name is None and told.stroke_m is None:
-        if numbers.theirs:
-            raise InvalidValueError(f"nobody says what {told.gripper} is: say --convention")
+        if theirs:
+            raise InvalidValueError(f"nobody says what {theirs[0]} is: say --convention")
         return AS_IT_IS, AS_IT_IS
     found = convention_named(name or "rlds")
     if told.stroke_m is None and found.gripper_action.open_m is None:
@@ -264,13 +272,9 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
             raise CheckpointError(
                 f"it looks at {name}, {size}; the dataset has {dict(numbers.cameras) or 'no pictures'}"
             )
-    names, fields = numbers.state_names, numbers.action_fields
-    moved = sum(field.dim for field in fields if isinstance(field, JointPosition))
     return Schema(
-        action_fields=fields,
-        num_joints=max(moved, sum(name in joint_names(len(names)) for name in names)),
-        has_gripper="gripper_width" in names or any(isinstance(f, GripperWidth) for f in fields),
-        has_base="base_vx" in names or any(isinstance(f, BasePose | BaseTwist) for f in fields),
+        action_fields=numbers.action_fields,
+        parts=parts_of(numbers.action_fields, numbers.state_names),
         environment_state_dim=size_of(config.env_state_feature),
         cameras=cameras,
     )
@@ -293,41 +297,3 @@ def _picture_size(feature: Mapping[str, Any]) -> tuple[int, int]:
     names: Sequence[str] = feature.get("names") or ()
     are_last = len(names) != 3 or names[2] in ("channel", "channels")
     return (one, two) if are_last else (two, three)
-
-
-def _refuse_strange(names: Sequence[str], theirs: Sequence[str], path: Path) -> None:
-    n = len(names)
-    known = {*joint_names(n), *joint_velocity_names(n), *HAND_NAMES, "gripper_width", *BASE_TWIST_NAMES}
-    if strange := [name for name in names if name not in known]:
-        raise InvalidValueError(
-            f"{path} calls numbers of the state {', '.join(strange)}: say which are the robot's joints, in "
-            f"its order, with --joint-names, and the gripper with --gripper-name; all are {', '.join(theirs)}"
-        )
-
-
-def _fields_of(names: Sequence[str], path: Path) -> tuple[ActionField, ...]:
-    """Columns of an action by the names that a recording gives them."""
-    fields: list[ActionField] = []
-    for kind, group in groupby(names, _kind):
-        columns = tuple(group)
-        known: dict[tuple[str, ...], ActionField] = {
-            joint_names(len(columns)): JointPosition(len(columns)),
-            HAND_NAMES: EndEffectorPose(),
-            ("gripper_width",): GripperWidth(),
-            BASE_POSE_NAMES: BasePose(),
-            BASE_TWIST_NAMES: BaseTwist(),
-        }
-        if columns not in known:
-            raise InvalidValueError(
-                f"{path}: there are no actions {', '.join(columns)} ({kind}) in that order; all are "
-                f"{', '.join(names)}. Say which are the robot's joints, in its order, with --joint-names, "
-                "and the gripper with --gripper-name; actions in another order cannot be run"
-            )
-        fields.append(known[columns])
-    return tuple(fields)
-
-
-def _kind(name: str) -> str:
-    """What a column belongs to: base_x and base_vx are of two kinds."""
-    kind = name.partition("_")[0]
-    return "base twist" if name in BASE_TWIST_NAMES else kind

@@ -6,7 +6,7 @@ our observations become theirs, and where their rows count from.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,23 +32,20 @@ from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPar
 from robot_runtime.core.policy_info import PolicyInfo, checked_execution_horizon
 from robot_runtime.core.values.action import (
     ActionSpec,
-    BasePose,
-    BaseTwist,
-    EndEffectorPose,
     GripperWidth,
     JointPosition,
-    WorldEndEffectorPose,
+    JointVelocity,
+    RowTiming,
 )
+from robot_runtime.core.values.columns import HAND, command_columns, present_name, state_numbers
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ArmState, GripperState, Observation, PartState, RobotState
 from robot_runtime.errors import CheckpointError
-from robot_runtime.robot.recorder import HAND_NAMES, joint_names, named_numbers
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 PICTURES, TASK = "observation.images", "task"
-BASE_POSE_NAMES, BASE_TWIST_NAMES = ("base_x", "base_y", "base_yaw"), ("base_vx", "base_vy", "base_wz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ class PolicyMetadata:
     """Rows as the policy predicts them, after `row_origin` has been added; sampler parts that a flow was
     trained for, those that need no training it takes anyway."""
     state_names: tuple[str, ...] = ()
-    """What the numbers of `observation.state` are, as a recording names them (`recorder.named_numbers`)."""
+    """What the numbers of `observation.state` are, as a recording names them (`core.values.columns`)."""
     features: FeatureConfig | None = None
     """Instead of names: `state_features` but for the scene, which is `observation.environment_state`."""
     adds_origin: bool = True
@@ -71,10 +68,25 @@ class PolicyMetadata:
     gripper_action: Linear = AS_IT_IS
     """The same in an action."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state_names", tuple(map(present_name, self.state_names)))
+        schema = self.info.schema
+        looked_at = [name for name in schema.arms if {f"{name}.{x}" for x in HAND} & {*self.state_names}]
+        if self.features is not None:
+            looked_at = [*schema.arms] * self.features.needs_hand
+        blind = {
+            name: replace(arm, has_hand=False) for name, arm in schema.arms.items() if name not in looked_at
+        }
+        schema = replace(schema, parts={**schema.parts, **blind})
+        object.__setattr__(self, "info", replace(self.info, schema=schema))
+
     def save(self, folder: Path) -> None:
         """Write it beside LeRobot's files, in place of one of an older name."""
+        policy, timing = self.info.to_dict(), self.info.action_spec.timing
+        assert timing is not None, "an action spec always has one"
+        policy["action_spec"]["timing"] = timing.value  # also where it is the usual one: not LeRobot's
         data = {
-            "policy": self.info.to_dict(),
+            "policy": policy,
             "state_names": list(self.state_names),
             "features": None if self.features is None else asdict(self.features),
             "adds_origin": self.adds_origin,
@@ -93,9 +105,10 @@ class PolicyMetadata:
         try:
             known = [field.name for field in fields(cls) if field.name != "info"]
             refuse_unknown(data, [*known, *(("policy",) if "policy" in data else _OLDER_KEYS)])
+            _say_timing(data)
             return cls(
                 info=PolicyInfo.from_dict(data["policy"]) if "policy" in data else _older_info(data, folder),
-                state_names=_different(texts(data, "state_names")),
+                state_names=_different(tuple(map(present_name, texts(data, "state_names")))),
                 features=None if data["features"] is None else value_of(FeatureConfig, data["features"]),
                 adds_origin=value_of(bool, data.get("adds_origin", True)),
                 joint_unit_rad=_unit(number(data, "joint_unit_rad", 1.0)),
@@ -119,7 +132,7 @@ class PolicyMetadata:
         return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.info.schema)
 
     def _state(self, state: RobotState) -> list[float]:
-        numbers = named_numbers(state)
+        numbers = state_numbers(state, self.info.schema)
         if missing := [name for name in self.state_names if name not in numbers]:
             raise ValueError(f"the policy needs {', '.join(missing)}; the state has {', '.join(numbers)}")
         return [numbers[name] for name in self.state_names]
@@ -145,7 +158,8 @@ class Columns:
         CheckpointError: the state has those numbers elsewhere, so they would count from others.
         """
         spec = metadata.info.action_spec
-        self._metadata, self._names = metadata, column_names(spec)
+        self._metadata = metadata
+        self._names = tuple(name for f in spec.fields for name in command_columns(f))
         self._relative = np.array(is_relative, bool)
         for i in np.flatnonzero(self._relative):
             there = metadata.state_names[i] if i < len(metadata.state_names) else "nothing"
@@ -156,7 +170,7 @@ class Columns:
                 )
         self.scale, self.offset = np.ones(spec.dim), np.zeros(spec.dim)
         for field, columns in spec.columns():
-            if isinstance(field, JointPosition):
+            if isinstance(field, JointPosition | JointVelocity):
                 self.scale[columns] = metadata.joint_unit_rad
             elif isinstance(field, GripperWidth):
                 self.scale[columns] = metadata.gripper_action.scale
@@ -178,30 +192,12 @@ class Columns:
         spec = self._metadata.info.action_spec
         origin = row_origin(spec, state) if self._metadata.adds_origin else np.zeros(spec.dim)
         if self._relative.any():
-            numbers = named_numbers(state)
+            numbers = state_numbers(state, self._metadata.info.schema)
             measured = np.array([numbers.get(name, np.nan) for name in self._names])
             if not np.isfinite(measured[self._relative]).all():
                 raise ValueError("the policy's actions are relative to numbers that the state lacks")
             origin[self._relative] = measured[self._relative]
         return origin
-
-
-def column_names(spec: ActionSpec) -> tuple[str, ...]:
-    """What the columns of a row are, as a recording names them."""
-    names: list[str] = []
-    for field in spec.fields:
-        match field:
-            case JointPosition(num_joints=n):
-                names += joint_names(n)
-            case EndEffectorPose() | WorldEndEffectorPose():
-                names += HAND_NAMES
-            case GripperWidth():
-                names.append("gripper_width")
-            case BasePose():
-                names += BASE_POSE_NAMES
-            case BaseTwist():
-                names += BASE_TWIST_NAMES
-    return tuple(names)
 
 
 def tensors_of(
@@ -223,6 +219,14 @@ def pictures_of(observations: Sequence[Observation], schema: Schema) -> dict[str
         pixels = np.array([o.images[camera].pixels for o in observations])
         out[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
     return out
+
+
+def _say_timing(data: dict[str, Any]) -> None:
+    """In a file that does not say what a row means in time: the command sent, as in all of LeRobot's
+    training data; of those that `train` has made, the place to be at that time."""
+    spec = data["policy"]["action_spec"] if "policy" in data else data["action_spec"]
+    if data["features"] is None:
+        spec.setdefault("timing", RowTiming.SENT.value)
 
 
 _OLDER_KEYS = (

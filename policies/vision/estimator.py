@@ -30,7 +30,8 @@ from policies.budget import Budget
 from policies.files import ESTIMATOR, read_json, read_tensors, refuse_oversized, value_of
 from policies.flow.features import NEAR, Normaliser, points_from_hand
 from policies.vision.network import EstimatorConfig, SceneEstimator
-from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.row_statistics import measured_hand
+from robot_runtime.core.values.state import ARM, Observation
 from robot_runtime.errors import CheckpointError
 
 WEIGHTS = "estimator.safetensors"
@@ -66,23 +67,29 @@ class Estimator:
         """
         config, device = self.network.config, next(self.network.parameters()).device
         pictures = np.stack([stack_pictures(o, config) for o in observations])
-        hands = [_hand(o) for o in observations] if config.in_space else []
+        hands = {arm: [_hand(o, arm) for o in observations] for arm in config.hands if config.in_space}
         with torch.no_grad():
             told = [_numbers(*each) for each in self.network(torch.from_numpy(pictures).to(device))]
-        by_base = [t for t, name in zip(told, config.cameras, strict=True) if name not in config.on_hand]
-        by_hand = [t for t, name in zip(told, config.cameras, strict=True) if name in config.on_hand]
+        by_camera = list(zip(told, config.cameras, strict=True))
+        by_base = [t for t, name in by_camera if name not in config.on_hand]
         shape = (len(observations), config.scene_dim)
         nothing = GaussianEstimate(mean=np.zeros(shape), variance=np.ones(shape))
         scene = reduce(GaussianEstimate.fused, by_base) if by_base else nothing
         mean = self.scene.mean + self.scene.std * scene.mean
         variance = self.scene.std**2 * scene.variance
-        p_BE = np.array([X_BE.translation for X_BE in hands])
-        points = [GaussianEstimate(mean=mean[:, p] - p_BE, variance=variance[:, p]) for p in config.in_space]
-        for each in by_hand:
-            points = _fuse_from_hand(points, each, hands, config)
+        p_BE = {arm: np.array([X_BE.translation for X_BE in poses]) for arm, poses in hands.items()}
+        first = next(iter(p_BE.values()), np.zeros((len(observations), 3)))
+        points = [GaussianEstimate(mean=mean[:, p] - first, variance=variance[:, p]) for p in config.in_space]
+        for each, name in by_camera:
+            if (arm := config.hand_of(name)) is not None:
+                points = _fuse_from_hand(points, each, hands[arm], p_BE[arm] - first, config)
         for p, r in zip(config.in_space, points, strict=True):
-            mean[:, p], variance[:, p] = p_BE + r.mean, r.variance
-        near = [_saturated(r) for r in points]
+            mean[:, p], variance[:, p] = first + r.mean, r.variance
+        near = [
+            _saturated(GaussianEstimate(mean=r.mean - (p_BE[arm] - first), variance=r.variance))
+            for arm in p_BE
+            for r in points
+        ]
         means = [*(t.mean for t in near), mean]
         stds = [np.sqrt(v) for v in (*(t.variance for t in near), variance)]
         return np.concatenate([*means, *stds], axis=1)
@@ -100,7 +107,7 @@ class Estimator:
     def num_estimates(self) -> int:
         """How many numbers take the scene's place."""
         config = self.network.config
-        return 2 * (3 * len(config.in_space) + config.scene_dim)
+        return 2 * (3 * len(config.in_space) * len(config.hands) + config.scene_dim)
 
     @property
     def cameras(self) -> dict[str, tuple[int, int]]:
@@ -136,28 +143,32 @@ class Estimator:
         return cls(network=network.eval().requires_grad_(False).to(device), scene=scene)
 
 
-def scene_numbers(observation: Observation, points: tuple[int, ...]) -> Float[np.ndarray, " S"]:
-    """What `Estimator.estimate` would tell if it knew, without the deviations."""
-    scene = observation.environment_state
-    return np.concatenate([*points_from_hand(observation.state, scene, points), scene])
+def scene_numbers(
+    observation: Observation, points: tuple[int, ...], hands: Sequence[str] = (ARM,)
+) -> Float[np.ndarray, " S"]:
+    """What `Estimator.estimate` would tell if it knew, without the deviations; hands: arms whose they are."""
+    scene, state = observation.environment_state, observation.state
+    near = [r for arm in hands for r in points_from_hand(state, scene, points, arm=arm)]
+    return np.concatenate([*near, scene])
 
 
-def hand_numbers(observation: Observation, config: EstimatorConfig) -> Float[np.ndarray, " H"]:
-    """What a camera on the hand tells: each point of three numbers in E, saturating at `NEAR`, -1 to 1.
+def hand_numbers(
+    observation: Observation, config: EstimatorConfig, arm: str = ARM
+) -> Float[np.ndarray, " H"]:
+    """What a camera on the hand of an arm tells: each point of three numbers in E, saturating at `NEAR`, -1
+    to 1.
 
     Of points that look alike it is the nearest alone.
     """
-    X_EB = _hand(observation).inverse()
+    X_EB = _hand(observation, arm).inverse()
     points = [X_EB.act(observation.environment_state[point]) for point in config.in_space]
     if config.points_alike and points:
         points = [min(points, key=lambda p_E: float(np.linalg.norm(p_E)))]
     return np.tanh(np.concatenate([np.zeros(0), *points]) / NEAR)
 
 
-def _hand(observation: Observation) -> pin.SE3:
-    if observation.state.X_BE is None:
-        raise ValueError("the policy needs the hand pose X_BE, the state has none")
-    return observation.state.X_BE
+def _hand(observation: Observation, arm: str) -> pin.SE3:
+    return measured_hand(observation.state, arm)
 
 
 def _numbers(mean: Tensor, log_std: Tensor) -> GaussianEstimate:
@@ -166,17 +177,25 @@ def _numbers(mean: Tensor, log_std: Tensor) -> GaussianEstimate:
 
 
 def _fuse_from_hand(
-    points: list[GaussianEstimate], told: GaussianEstimate, hands: Sequence[pin.SE3], config: EstimatorConfig
+    points: list[GaussianEstimate],
+    told: GaussianEstimate,
+    hands: Sequence[pin.SE3],
+    offset: Float[np.ndarray, "b 3"],
+    config: EstimatorConfig,
 ) -> list[GaussianEstimate]:
-    """Points from the hand, with what a camera on the hand tells of them.
+    """Points, counted from the first hand, with what a camera on a hand tells of them.
 
+    hands, offset: where that hand is in B, and from the first one.
     The one point that it tells of those that look alike is the likeliest one: data association by likelihood.
     """
+
+    def seen(point: slice) -> GaussianEstimate:
+        r = _from_hand_in_base(told, point, hands)
+        return GaussianEstimate(mean=r.mean + offset, variance=r.variance)
+
     if not config.points_alike:
-        return [
-            r.fused(_from_hand_in_base(told, slice(3 * i, 3 * i + 3), hands)) for i, r in enumerate(points)
-        ]
-    one = _from_hand_in_base(told, slice(0, 3), hands)
+        return [r.fused(seen(slice(3 * i, 3 * i + 3))) for i, r in enumerate(points)]
+    one = seen(slice(0, 3))
     fits = [
         ((r.mean - one.mean) ** 2 / (s := r.variance + one.variance) + np.log(s)).sum(axis=1) for r in points
     ]

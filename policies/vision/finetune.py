@@ -23,7 +23,7 @@ from policies.flow.features import FeatureConfig, Normaliser, state_features
 from policies.flow.model import FlowTransformer
 from policies.vision.estimator import Estimator, scene_numbers
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.state import ARM, Observation
 from robot_runtime.errors import InvalidValueError
 
 NUM_ALIKE = 8
@@ -48,19 +48,21 @@ def with_errors(
     told: Sequence[Observation],
     *,
     points: tuple[int, ...],
+    hands: Sequence[str] = (ARM,),
     seed: int,
 ) -> list[StoredDemonstration]:
     """Demonstrations without pictures, their scenes told as wrongly and as surely as recorded ones like them.
 
-    recorded: with their true scenes; told: the same as the estimator sees them. A demonstration gets what one
-    of the `NUM_ALIKE` nearest, every number in its standard deviations, was told minus what was true of it.
+    recorded: with their true scenes; told: the same as the estimator sees them, from the hands of these arms.
+    A demonstration gets what one of the `NUM_ALIKE` nearest, every number in its standard deviations, was
+    told minus what was true of it.
     """
-    truth = np.array([scene_numbers(o, points) for o in recorded])
+    truth = np.array([scene_numbers(o, points, hands) for o in recorded])
     seen = np.array([o.environment_state for o in told])
     numbers = truth.shape[1]
     errors = np.concatenate([seen[:, :numbers] - truth, seen[:, numbers:]], axis=1)
     scale = Normaliser.fit(truth)
-    scenes = np.array([scene_numbers(d.observation, points) for d in demonstrations])
+    scenes = np.array([scene_numbers(d.observation, points, hands) for d in demonstrations])
     alike = _nearest(scale.features(scenes), scale.features(truth))
     choice = np.random.default_rng(seed).integers(alike.shape[1], size=len(scenes))
     lender = alike[np.arange(len(scenes)), choice]

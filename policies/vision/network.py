@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from policies.flow.features import points_in_space
+from robot_runtime.core.values.state import ARM
+from robot_runtime.errors import InvalidValueError
 
 _MIN_LOG_STD, _MAX_LOG_STD = -6.0, 1.0
 _NUM_HALVING = 2
@@ -27,8 +29,12 @@ class EstimatorConfig:
 
     cameras: tuple[str, ...]
     on_hand: tuple[str, ...] = ()
-    """Those that the hand carries: they tell points from the hand. The others are fixed to the base and tell
+    """Those that a hand carries: they tell points from that hand. The others are fixed to the base and tell
     the scene from there."""
+    carried_by: tuple[str, ...] = ()
+    """The arm of each camera in `on_hand`; none stands for the first of `hands`."""
+    hands: tuple[str, ...] = (ARM,)
+    """Arms whose hands the points are told from."""
     size: tuple[int, int]
     """Height and width of every picture [pixels]."""
     scene_dim: int
@@ -45,13 +51,24 @@ class EstimatorConfig:
     width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("cameras", "on_hand", "size", "points", "channels"):
+        for name in ("cameras", "on_hand", "carried_by", "hands", "size", "points", "channels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        carriers = self.carried_by or self.hands[:1] * len(self.on_hand)
+        object.__setattr__(self, "carried_by", carriers)
+        if len(carriers) != len(self.on_hand) or not set(carriers) <= set(self.hands):
+            raise InvalidValueError(
+                f"cameras {', '.join(self.on_hand)} are carried by {', '.join(carriers) or 'nobody'}; the "
+                f"hands are {', '.join(self.hands) or 'none'}"
+            )
 
     @property
     def in_space(self) -> list[slice]:
         """Where in the scene its points of three numbers are."""
         return points_in_space(self.points)
+
+    def hand_of(self, camera: str) -> str | None:
+        """The arm whose hand carries a camera; None: it is fixed to the base."""
+        return dict(zip(self.on_hand, self.carried_by, strict=True)).get(camera)
 
     def num_told(self, camera: str) -> int:
         """How many numbers one camera tells."""

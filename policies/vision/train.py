@@ -12,7 +12,7 @@ from policies.flow.features import Normaliser
 from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.vision.estimator import Estimator, hand_numbers, scene_numbers, stack_pictures
 from policies.vision.network import EstimatorConfig, SceneEstimator
-from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.state import ARM, Observation
 from robot_runtime.errors import InvalidValueError
 
 NEARBY = 0.15
@@ -43,8 +43,8 @@ class _Seen:
     """Their pictures are stacked when they are drawn: all of them at once would be held twice."""
     scene: Tensor
     """(n, K), normalised."""
-    hand: Tensor
-    """(n, H)"""
+    hand: Mapping[str, Tensor]
+    """By arm: (n, H)"""
 
     def __len__(self) -> int:
         return len(self.scene)
@@ -55,7 +55,7 @@ def train_estimator(
     config: EstimatorTrainConfig,
     *,
     cameras: Mapping[str, tuple[int, int]],
-    on_hand: Sequence[str] = (),
+    on_hand: Mapping[str, str] | None = None,
     points: tuple[int, ...] = (),
     points_alike: bool = False,
     random_views: Sequence[Observation] = (),
@@ -64,15 +64,19 @@ def train_estimator(
 ) -> tuple[Estimator, dict[str, float]]:
     """The estimator, and how far it errs on what was held out, see `errors`.
 
-    cameras: (height, width) of those that are looked at, by name; on_hand: those that the hand carries.
+    cameras: (height, width) of those that are looked at, by name; on_hand: the arm of each that
+        a hand carries.
     points: sizes of the points in B that the scene begins with; points_alike: see `EstimatorConfig`.
     init: one to go on from, of the same sizes, which stays as it is. on_step: steps done, running mean loss.
     InvalidValueError: there is no camera, pictures differ in size, one is missing, a camera on the hand has
     no point to see, or the one to go on from looks at other things.
     """
+    carried = on_hand or {}
     sizes = EstimatorConfig(
         cameras=tuple(cameras),
-        on_hand=tuple(on_hand),
+        on_hand=tuple(carried),
+        carried_by=tuple(carried.values()),
+        hands=_hands(demonstrated[0]) or (ARM,),
         size=_one_size(cameras),
         scene_dim=len(demonstrated[0].environment_state),
         points=points,
@@ -111,15 +115,20 @@ def errors(estimator: Estimator, seen: Sequence[Observation], name: str) -> dict
     if not len(seen):
         return {}
     told = np.concatenate([estimator.estimate(seen[i : i + 256]) for i in range(0, len(seen), 256)])
-    truth = np.array([scene_numbers(o, config.points) for o in seen])
+    truth = np.array([scene_numbers(o, config.points, config.hands) for o in seen])
     mean, std = np.split(told, 2, axis=1)
     out = {f"{name}_z": float(np.sqrt(np.mean(((mean - truth) / std) ** 2)))}
-    num_near = 3 * len(config.in_space)
+    num_near = 3 * len(config.in_space) * len(config.hands)
     distance = np.linalg.norm((mean - truth)[:, :num_near].reshape(len(seen), -1, 3), axis=2)
     is_near = np.linalg.norm(truth[:, :num_near].reshape(len(seen), -1, 3), axis=2) < NEARBY
     if is_near.any():
         out[f"{name}_near_m"] = float(np.median(distance[is_near]))
     return out
+
+
+def _hands(observation: Observation) -> tuple[str, ...]:
+    """The arms whose hand is measured."""
+    return tuple(name for name in observation.state.parts if observation.state.hand(name) is not None)
 
 
 def _one_size(cameras: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
@@ -140,11 +149,14 @@ def _targets(seen: Sequence[Observation], estimator: Estimator) -> _Seen:
         except ValueError as error:
             raise InvalidValueError(f"observation {i}: {error}") from error
     scene = estimator.scene.features(np.array([o.environment_state for o in seen]))
-    hand = np.array([hand_numbers(o, config) for o in seen])
+    hand = {
+        arm: torch.tensor(np.array([hand_numbers(o, config, arm) for o in seen]), dtype=torch.float32)
+        for arm in set(config.carried_by)
+    }
     return _Seen(
         observations=seen,
         scene=torch.tensor(scene, dtype=torch.float32),
-        hand=torch.tensor(hand, dtype=torch.float32),
+        hand=hand,
     )
 
 
@@ -183,13 +195,15 @@ def _draw(data: Sequence[_Seen], batch_size: int, draw: torch.Generator) -> _See
     return _Seen(
         observations=[kind.observations[k] for kind, i in drawn for k in i.tolist()],
         scene=torch.cat([kind.scene[i] for kind, i in drawn]),
-        hand=torch.cat([kind.hand[i] for kind, i in drawn]),
+        hand={arm: torch.cat([kind.hand[arm][i] for kind, i in drawn]) for arm in data[0].hand},
     )
 
 
 def _loss(config: EstimatorConfig, told: list[tuple[Tensor, Tensor]], batch: _Seen) -> Tensor:
     """Every camera's own."""
-    targets = [batch.hand if name in config.on_hand else batch.scene for name in config.cameras]
+    targets = [
+        batch.scene if (arm := config.hand_of(name)) is None else batch.hand[arm] for name in config.cameras
+    ]
     losses = [nll(m.float(), s.float(), target) for (m, s), target in zip(told, targets, strict=True)]
     return torch.stack(losses).sum()
 

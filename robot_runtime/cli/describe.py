@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional
 
 from robot_runtime.cli.options import InputFolder, Maybe, Several, Within, check_option, need
+from robot_runtime.core.values.action import RowTiming
 from robot_runtime.core.values.conventions import CONVENTIONS, RAD_PER_DEGREE
 
 
@@ -30,9 +31,13 @@ class Describe:
     gripper: bool = False
     """Without a dataset: the last number of the state and of an action is a gripper's."""
     joint_names: Several[str] = ()
-    """What the dataset calls the robot's joints, in the robot's order, if not joint_0, joint_1, ..."""
-    gripper_name: Maybe[str] = None
-    """What the dataset calls the gripper, if not gripper_width."""
+    """What the dataset calls the robot's joints, in the robot's order, if the robot calls them joint_1,
+    joint_2, ... and the dataset does not; those of two arms begin with left_ and right_."""
+    gripper_name: Several[str] = ()
+    """What the dataset calls the gripper, or the left and the right one, where it is not seen by the name."""
+    row_timing: Maybe[Literal["sent", "reached"]] = None
+    """What a row means in time. sent: the command sent then and held, as in LeRobot's datasets; reached: the
+    place to be then. As the dataset says if not given, and else sent."""
     joint_unit: Maybe[Literal["rad", "degrees"]] = None
     """Unit of the joints' numbers; to be said if the dataset's names are not those of `record`."""
     convention: Maybe[Literal[*CONVENTIONS]] = None  # type: ignore[valid-type]
@@ -57,7 +62,8 @@ class Describe:
             has_gripper=self.gripper,
             fps=self.fps,
             joints=self.joint_names,
-            gripper=self.gripper_name,
+            grippers=self.gripper_name,
+            timing=None if self.row_timing is None else RowTiming(self.row_timing),
             joint_unit_rad=units[self.joint_unit],
             convention=self.convention,
             stroke_m=self.gripper_stroke_m,

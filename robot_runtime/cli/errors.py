@@ -2,6 +2,7 @@
 
 import errno
 
+from robot_runtime.cli.user_code import UserCodeError, of_user
 from robot_runtime.errors import RobotRuntimeError
 
 EXTRA_OF = {
@@ -26,7 +27,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)
 
 
 def sentence(error: BaseException) -> str | None:
-    """None for an error that is a mistake of this program."""
+    """None for an error that is a mistake of this program; one of a user's own code has its traceback."""
     match error:
         case RobotRuntimeError():
             return str(error)
@@ -41,6 +42,8 @@ def sentence(error: BaseException) -> str | None:
             )
         case ModuleNotFoundError(name="sim.lab"):
             return "comparisons are not part of the installed package: run this in a clone of the repository"
+        case Exception() if (trace := of_user(error)) is not None:
+            return str(UserCodeError("your code", error, trace))
         case _:
             return None
 

@@ -11,23 +11,15 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
+from robot_runtime.cli.user_code import UserCodeError, note_folder, note_package, of_user
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 
 FORMS = "path/to/file.py:object, package.module:object, or the name of an entry point"
-
-
-class UserCodeError(RobotRuntimeError):
-    """Code that a user named has failed; holds its own traceback."""
-
-    def __init__(self, text: str, error: BaseException) -> None:
-        lines = traceback.format_exception(type(error), error, _of_user(error.__traceback__), chain=True)
-        super().__init__(f"{text} failed:\n{''.join(lines).rstrip()}")
 
 
 def is_object(text: str, *, group: str) -> bool:
@@ -83,7 +75,7 @@ def load_made(text: str, *, group: str, what: str, is_one: Callable[[object], bo
     except RobotRuntimeError:
         raise
     except Exception as error:
-        raise UserCodeError(f"{text}()", error) from None
+        raise UserCodeError(f"{text}()", error, of_user(error)) from None
     if not is_one(made):
         raise InvalidValueError(f"{text}() made no {what} but a {type(made).__name__}")
     return made
@@ -98,16 +90,18 @@ def _entry_point(name: str, *, group: str, what: str) -> object:
         raise InvalidValueError(
             f"unknown {what} {name!r}: a {what} is named as {FORMS} of the group {group} ({valid})"
         )
+    note_package(found[name].module)
     try:
         return found[name].load()
     except Exception as error:
-        raise UserCodeError(f"the entry point {name!r} of {group}", error) from None
+        raise UserCodeError(f"the entry point {name!r} of {group}", error, of_user(error)) from None
 
 
 def _file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         raise InvalidValueError(f"a {what} is looked for in {path}, and there is no such file")
     path = path.resolve()
+    note_folder(path.parent)
     name = path.stem
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
@@ -127,13 +121,14 @@ def _file(path: Path, what: str) -> ModuleType:
         del sys.modules[name]
         if not isinstance(error, Exception):
             raise
-        raise UserCodeError(str(path), error) from None
+        raise UserCodeError(str(path), error, of_user(error)) from None
     return module
 
 
 def _module(name: str, what: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    note_package(name)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -142,16 +137,6 @@ def _module(name: str, what: str) -> ModuleType:
                 f"a {what} is looked for in the module {name}, and there is no module {error.name}, neither "
                 "in this folder nor installed"
             ) from None
-        raise UserCodeError(f"import {name}", error) from None
+        raise UserCodeError(f"import {name}", error, of_user(error)) from None
     except Exception as error:
-        raise UserCodeError(f"import {name}", error) from None
-
-
-def _of_user(trace: TracebackType | None) -> TracebackType | None:
-    """Without the frames that led to the user's code."""
-    while trace is not None:
-        of = trace.tb_frame.f_globals.get("__name__", "")
-        if of != __name__ and not of.startswith(("importlib", "_frozen_importlib")):
-            break
-        trace = trace.tb_next
-    return trace
+        raise UserCodeError(f"import {name}", error, of_user(error)) from None

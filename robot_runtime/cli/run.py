@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from robot_runtime.evaluation.result import Episode
     from robot_runtime.robot.telemetry import RunRecord
 
+UNITS = {
+    **dict.fromkeys(("jerk_mean", "jerk_max"), "rad/s³ or m/s³"),
+    **dict.fromkeys(("seam_jump_p50", "seam_jump_max", "behind_max"), "rad or m"),
+}
+"""Of the figures that do not say it in their names."""
 DEFAULT_TASK = "track"
 """Of the simulated robot."""
 ROBOTS = "robot_runtime.robots"
@@ -46,8 +51,8 @@ class Run:
 
     Drives the robot of --robot, or a simulated Franka. Start `robot-runtime serve --policy track` in another
     terminal first. Ctrl-C brings the robot to rest; a second one does not wait for that. Exit code 0: the
-    robot moved and came to rest when it was told to, whether or not the task succeeded (--json says that); 1:
-    it did not move, or stopped by itself.
+    robot moved and came to rest when it was told to, whether or not the task succeeded (--json says that) or
+    it stood still for much of the time (the last line says that); 1: it did not move, or stopped by itself.
     """
 
     robot: Maybe[str] = None
@@ -199,17 +204,21 @@ def loop_figures(record: "RunRecord") -> dict[str, float]:
 
 
 def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
-    """Print one run's figures, and how its task went if somebody has judged that."""
+    """Print a run's figures, but for what never happened, and how its task went if somebody judged that."""
     from rich.console import Console
     from rich.table import Table
 
     rows, title = {**record.summary(), **loop_figures(record)}, "run"
+    counted = {*asdict(record.counts), "repeated_rows", "resent_rows", "refused_pictures", "reused_pictures"}
+    rows = {name: value for name, value in rows.items() if value or name not in counted}
     if episode is not None:
         score = episode.result.score
         rows, title = {**score.metrics, **rows}, "success" if score.success else "no success"
         if score.completion_s is not None:
             rows = {"completion_s": score.completion_s, **rows}
-    table = Table("figure", "value", title=title)
+    table = Table("figure", "value", "", title=title)
     for name, value in rows.items():
-        table.add_row(name, f"{value:.4g}")
+        table.add_row(name, f"{value:.4g}", UNITS.get(name, ""))
     Console().print(table)
+    if why := record.why_it_stood():
+        print(f"{why[0].upper()}{why[1:]}.")

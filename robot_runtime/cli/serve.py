@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from robot_runtime.cli.errors import sentence
 from robot_runtime.cli.load_object import is_factory, is_object, load_made
 from robot_runtime.cli.options import (
     SHIPPED,
@@ -39,8 +40,12 @@ from robot_runtime.cli.options import (
     need,
 )
 from robot_runtime.cli.signals import Ended, exit_code, own_handler
+from robot_runtime.cli.user_code import forget
 from robot_runtime.core.policy import Policy
-from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.core.values.action import ActionSpec, JointPosition
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import ARM
+from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
 from robot_runtime.server.delay import Delay
@@ -100,6 +105,9 @@ class Serve:
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
     policy_host: Several[str] = ()
     """Other machines that a policy's folder (openpi.json) may send observations to."""
+    joints: Several[str] = ()
+    """For the policies hold and sine: the robot's joints, if they are not seven of "arm" and a gripper. A
+    number, PART=NUMBER, or PART=NAME,NAME,...; several for several parts. Other parts are held still."""
     torch_threads: Maybe[Processes] = None
     """Threads that torch may use; as torch has it if not given. No effect on a policy without torch."""
     openpi: Maybe[HostPort] = None
@@ -132,6 +140,8 @@ class Serve:
             "is_compiled": self.compile,
             "hosts": self.policy_host,
         }
+        if self.joints:
+            how["schema"] = joints_schema(self.joints)
         code = serve([partial(_load, name, how) for name in self.policy], self)
         if code == exit_code(signal.SIGINT):
             raise Ended(signal.SIGINT)
@@ -146,6 +156,17 @@ def _load(name: str, how: dict[str, Any]) -> Policy:
     from policies.load import load_policy  # loads torch for a trained policy: not before it is needed
 
     return load_policy(name, **how)
+
+
+def joints_schema(joints: Sequence[str]) -> Schema:
+    """Of a robot that is told these joints, as --joints names them. InvalidValueError: they are none."""
+    fields = []
+    for text in joints:
+        part, said, names = text.rpartition("=")
+        told = () if names.isdecimal() else tuple(names.split(","))
+        number = len(told) or int(names)
+        fields.append(JointPosition(number, part=part if said else ARM, names=told))
+    return Schema.of(ActionSpec(fields=tuple(fields), horizon=1, dt_ns=1))
 
 
 def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
@@ -215,13 +236,15 @@ def _keep_replacing(
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:
+    forget()  # a user's own files may have changed
     for name, load_one in zip(names, load, strict=True):
         try:
             server.replace(name, load_one())
-        except RobotRuntimeError as error:
-            logger.error("%s stays: %s", name, error)
-        except Exception:
-            logger.exception("%s stays: it could not be loaded anew", name)
+        except Exception as error:
+            if (said := sentence(error)) is None:
+                logger.exception("%s stays: it could not be loaded anew", name)
+            else:
+                logger.error("%s stays: %s", name, said)
 
 
 @contextmanager

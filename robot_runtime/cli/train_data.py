@@ -41,10 +41,12 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
     """From the datasets if there are any."""
     if options.dataset:
         from policies.lerobot.data import load_dataset
+        from sim.tasks import make_task
 
         for folder in options.dataset:
             _refuse_other_rate(folder)
-        return [d for folder in options.dataset for d in load_dataset(folder)]
+        robot = make_task(options.task[0]).schema
+        return [d for folder in options.dataset for d in load_dataset(folder, robot)]
     return _without_pictures(options, progress)
 
 

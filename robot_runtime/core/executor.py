@@ -21,7 +21,7 @@ from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.request_planner import RequestPlanner
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
 from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample
-from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
 from robot_runtime.core.state_watch import StateLimits, StateWatch
@@ -83,15 +83,16 @@ class Executor:
         hand_pose: forward kinematics of "arm", or by part, for methods that roll a plan of joints forward.
         correction_head: for methods that correct rows on the robot; others leave it alone.
         whole_body: resolves hand poses into joints against the measured base, of one arm or by part; None
-            leaves that to the driver.
+            leaves that to the driver. Arms that the policy moves otherwise do without.
         latency: the estimator of the inference delay; None takes the default quantile and window.
         row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
             policy commands a part that the limits do not declare.
         """
-        bodies = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
+        bodies = bodies_for(action_spec, whole_body)
         limits.check(action_spec, resolves_hand=bodies)
-        self.action_spec = action_spec = action_spec.with_gripper_ranges(limits.gripper_ranges)
+        as_trained, action_spec = action_spec, action_spec.with_gripper_ranges(limits.gripper_ranges)
+        self.action_spec = action_spec
         self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
         self.counts = Counts()
@@ -117,7 +118,7 @@ class Executor:
         self._still_since_ns = 0
         self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
         self._corrector = Corrector(
-            method.correction, correction_head, action_spec=action_spec, counts=self.counts
+            method.correction, correction_head, action_spec=as_trained, counts=self.counts
         )
         self._answers = Answers(
             action_spec,
@@ -287,19 +288,24 @@ class Executor:
         """Stand still where the robot is and start a new epoch: answers to earlier requests are void.
 
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
+        InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        self._planner.check(state)
         self._start_anew(state, now_ns)
         for part, body in self._whole_bodies.items():
             body.reset(state.arm(part).q, now_ns)
         here = command_at_state(self.action_spec, state)
         self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
-        if self._watch.follows(self._limiter.sent, state, now_ns) is Cause.BASE_LOST:
-            for part, told in self._limiter.sent.parts.items():
-                x_WB = state.base(part).x_WB
-                if isinstance(told, BasePoseCommand) and x_WB is not None:
-                    self._limiter.move_odometry(told.x_WB, x_WB, part=part)
+        for part, told in self._limiter.sent.parts.items():
+            x_WB = state.base(part).x_WB
+            if (
+                isinstance(told, BasePoseCommand)
+                and x_WB is not None
+                and self._watch.is_lost(part, told, x_WB)
+            ):
+                self._limiter.move_odometry(told.x_WB, x_WB, part=part)
         self._watch.reset()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
@@ -344,7 +350,6 @@ class Executor:
 
         A clock that stands or goes back is counted, and time goes on by the control period.
         """
-        before = self._state
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             now_ns = self._ticked_ns + self._period_ns
             self.counts.clock_steps_back += 1
@@ -355,11 +360,9 @@ class Executor:
             self._brake()
         elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
-        if self._trouble is Cause.ODOMETRY_JUMPED:
-            for part in state.parts:
-                was, x_WB = None if before is None else before.base(part).x_WB, state.base(part).x_WB
-                if was is not None and x_WB is not None:
-                    self._limiter.move_odometry(was, x_WB, part=part)
+        if self._watch.jumps:
+            for part, (expected, x_WB) in self._watch.jumps.items():
+                self._limiter.move_odometry(expected, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state

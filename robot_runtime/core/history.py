@@ -5,7 +5,8 @@
                                            |<-- spacing_ns -->|           that lie one spacing apart
 
 Frames are noted more often than they are shown, so that a request at any time finds one that is at most an
-eighth of a spacing off; a request that comes whole spacings after the last one finds them exactly.
+eighth of a spacing off; a request that comes whole spacings after the last one finds them exactly, unless
+there are so many requests in a spacing that not every one's frame can be kept.
 """
 
 from collections import deque
@@ -29,7 +30,7 @@ class ObservationHistory:
     def __init__(self, *, n_obs_steps: int, spacing_ns: int) -> None:
         """n_obs_steps: frames that are shown, the newest among them. spacing_ns: from one to the next."""
         self._num_shown, self._spacing_ns = n_obs_steps, spacing_ns
-        self._frames: deque[Observation] = deque(maxlen=2 * PER_SPACING * n_obs_steps)
+        self._frames: deque[Observation] = deque()
         self._due_ns: int | None = None
 
     @classmethod
@@ -50,13 +51,25 @@ class ObservationHistory:
             return
         if self._frames and t_ns < self._frames[-1].t_obs_ns:
             self.forget()
-        while self._frames and self._frames[0].t_obs_ns < t_ns - self._num_shown * self._spacing_ns:
-            self._frames.popleft()
         self._frames.append(seen)
+        self._make_room(t_ns)
         # From when it was due: counted from the tick, frames would drift off the spacing's own times.
         before_ns = self._due_ns
         is_on_time = before_ns is not None and before_ns <= t_ns < before_ns + step_ns
         self._due_ns = (before_ns if is_on_time and before_ns is not None else t_ns) + step_ns
+
+    def _make_room(self, t_ns: int) -> None:
+        """Forget what is too old to be shown, then whatever leaves the smallest gap."""
+        frames, longest_ns = self._frames, self._num_shown * self._spacing_ns
+        enough_ns = longest_ns - self._spacing_ns + self._spacing_ns // PER_SPACING
+        while frames[0].t_obs_ns < t_ns - longest_ns or (
+            len(frames) > 1 and frames[1].t_obs_ns <= t_ns - enough_ns
+        ):
+            frames.popleft()
+        if len(frames) > 2 * PER_SPACING * self._num_shown:
+            times = [frame.t_obs_ns for frame in frames]
+            gaps = [after - before for before, after in zip(times, times[2:], strict=False)]
+            del frames[1 + gaps.index(min(gaps))]
 
     def asked(self, seen: Observation) -> Observation:
         """What is asked with: the observation and what came before it. Frames go on from its time."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.policy_info import PolicyInfo
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Observation
@@ -46,6 +46,27 @@ class ChunkRequest(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     def follows(self, earlier: "ChunkRequest") -> bool:
         """Whether it still wants the answer to an earlier one; if not, the earlier one gives way to it."""
         return earlier.request_id in self.in_flight and earlier.epoch == self.epoch
+
+    def part(
+        self,
+        rows: Float[np.ndarray, "n D"],
+        *,
+        first_row: int = 0,
+        is_last: bool = True,
+        queue_ns: int = 0,
+        infer_ns: int = 0,
+    ) -> ChunkPart:
+        """Rows of its answer, all of them if nothing else is said."""
+        return ChunkPart(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            t_obs_ns=self.observation.t_obs_ns,
+            first_row=first_row,
+            rows=rows,
+            is_last=is_last,
+            queue_ns=queue_ns,
+            infer_ns=infer_ns,
+        )
 
     def aligned(self, alignment: Alignment) -> "ChunkRequest":
         """With its columns where the policy has them: robots know their own order only."""

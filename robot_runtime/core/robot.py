@@ -1,4 +1,4 @@
-"""The seam to hardware, and the same seam to simulation: `Arm`, `Gripper`, `MobileBase`, `Camera`.
+"""The seam to hardware, and the same seam to simulation: `Arm`, `Gripper`, `MobileBase`, `Sensor`, `Camera`.
 
 A driver is any object with these members; it need not derive from anything. It is owned by one thread. `read`
 gives the newest measurement and never waits longer than one device cycle (a camera waits for its next frame);
@@ -9,10 +9,13 @@ makes the device safe and may be called twice. Times are of the machine's monoto
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from robot_runtime.core.values.command import ArmCommand, BaseCommand, GripperCommand
+from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Image
 
-__all__ = ["Arm", "ArmState", "BaseState", "Camera", "Gripper", "GripperState", "MobileBase"]
+__all__ = ["Arm", "ArmState", "BaseState", "Camera", "Gripper", "GripperState", "MobileBase", "Sensor"]
 
 
 @runtime_checkable
@@ -51,6 +54,19 @@ class MobileBase(Protocol):
     def write(self, command: BaseCommand) -> BaseCommand | None: ...
 
     def stop(self) -> None: ...
+
+
+@runtime_checkable
+class Sensor(Protocol):
+    """What else is measured: a force, torques, accelerations. `Robot(wrist_force=MySensor())` names it, and a
+    policy finds it in `RobotState.measured` under that name."""
+
+    @property
+    def num_values(self) -> int: ...
+
+    def read(self) -> Float[np.ndarray, " K"] | float:
+        """The newest num_values numbers, SI units; one may be plain."""
+        ...
 
 
 @runtime_checkable

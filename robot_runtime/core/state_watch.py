@@ -49,6 +49,10 @@ class StateLimits:
     under their part's name are watched only if they are named here."""
 
 
+Jump = tuple[np.ndarray, np.ndarray]
+"""Where a base was expected (x, y, yaw), and where its odometry has it [m, m, rad]."""
+
+
 class StateWatch:
     """Remembers the last state and where bases were led; one thread owns it."""
 
@@ -56,6 +60,8 @@ class StateWatch:
         self._limits = limits
         self._last: RobotState | None = None
         self._bases: dict[str, _Led] = {}
+        self.jumps: dict[str, Jump] = {}
+        """Of bases whose odometry jumped at the last look, whatever else was wrong with the state."""
 
     def reset(self) -> None:
         """Compare with nothing that was before."""
@@ -63,20 +69,20 @@ class StateWatch:
 
     def look(self, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with a state; None if nothing is. Call it once a tick."""
-        limits, last = self._limits, self._last
+        limits, last, self.jumps = self._limits, self._last, {}
         if not state.is_finite:
             return Cause.STATE_INVALID
         self._last = state
+        if last is not None:
+            bases = [name for name, part in state.parts.items() if isinstance(part, BaseState)]
+            found = {name: self._jump(last, state, name) for name in bases}
+            self.jumps = {name: jump for name, jump in found.items() if jump is not None}
         if now_ns - state.t_ns > limits.timeout_ns:
             return Cause.STATE_STALE
         newest_ns = state.t_ns if state.t_newest_ns is None else state.t_newest_ns
         if max(newest_ns - state.t_ns, newest_ns - now_ns) > limits.max_gap_ns:
             return Cause.CLOCKS_DISAGREE
-        if last is not None:
-            for name, part in state.parts.items():
-                if isinstance(part, BaseState) and self._has_jumped(last, state, name):
-                    return Cause.ODOMETRY_JUMPED
-        return None
+        return Cause.ODOMETRY_JUMPED if self.jumps else None
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""
@@ -108,20 +114,27 @@ class StateWatch:
         x_WB = state.base(name).x_WB
         if x_WB is None:
             return None
-        target, most = told.x_WB[:2], self._limits.max_error_of.get(name, self._limits.max_base_error)
-        if not float(np.linalg.norm(target - x_WB[:2])) <= most:
+        if self.is_lost(name, told, x_WB):
             return Cause.BASE_LOST
-        led = self._bases.setdefault(name, _Led())
+        led, target = self._bases.setdefault(name, _Led()), told.x_WB[:2]
         return Cause.ODOMETRY_FROZEN if led.is_frozen(self._limits, target, x_WB, now_ns) else None
 
-    def _has_jumped(self, last: RobotState, state: RobotState, name: str) -> bool:
+    def is_lost(self, name: str, told: BasePoseCommand, x_WB: Float[np.ndarray, "3"]) -> bool:
+        """Whether a base is measured farther from its setpoint than it can be."""
+        most = self._limits.max_error_of.get(name, self._limits.max_base_error)
+        return not float(np.linalg.norm(told.x_WB[:2] - x_WB[:2])) <= most
+
+    def _jump(self, last: RobotState, state: RobotState, name: str) -> Jump | None:
+        """Where a base was expected, and where it is, if its odometry has jumped."""
         before, now = last.base(name), state.base(name)
         if before.x_WB is None or now.x_WB is None or before.V_WB_B is None:
-            return False
+            return None
         expected = integrate_twist(before.x_WB, before.V_WB_B, max(0, state.t_ns - last.t_ns) / NS_PER_S)
         off = now.x_WB - expected
         distance, turn = float(np.hypot(off[0], off[1])), abs(wrap_angle(off[2]))
-        return distance > self._limits.max_jump or bool(turn > self._limits.max_turn)
+        if distance > self._limits.max_jump or turn > self._limits.max_turn:
+            return expected, now.x_WB
+        return None
 
 
 @dataclass(kw_only=True, eq=False)

@@ -123,14 +123,7 @@ class DelayedPolicy:
         # A sampler that stops early has not taken all the calls that the delay is for.
         num_calls = max(answer.num_calls[-1], request.sampler.num_steps or 0)
         for i, (rows, calls) in enumerate(zip(answer.blocks, answer.num_calls, strict=True)):
-            part = ChunkPart(
-                request_id=request_id,
-                epoch=request.epoch,
-                t_obs_ns=request.observation.t_obs_ns,
-                first_row=first_row,
-                rows=rows,
-                is_last=i == len(answer.blocks) - 1,
-            )
+            part = request.part(rows, first_row=first_row, is_last=i == len(answer.blocks) - 1)
             late_ns = round(waiting.delay_ns * (1.0 - self._share + self._share * calls / num_calls))
             self._arrivals.append((waiting.captured_ns + late_ns, part))
             first_row += len(rows)

@@ -23,6 +23,7 @@ from robot_runtime.evaluation.observation_age import ObservationAge
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.traces import LatencyTrace
 from robot_runtime.robot.control import ControlStep
+from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.telemetry import RunRecord
 
 Play = Generator[ChunkRequest, Answer, Episode]
@@ -80,7 +81,8 @@ def play(
     )
     record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
     link = VirtualLink(executor, server, env, aligned.schema.cameras)
-    step = ControlStep(executor, env, link, record, history=ObservationHistory.of(aligned))
+    body = HeldStill(env, info.schema, aligned.action_spec, whole_body=info.whole_body)
+    step = ControlStep(executor, body, link, record, history=ObservationHistory.of(aligned))
     step.begin(0)
     for now_ns in range(0, info.episode_ns, info.control_period_ns):
         yield from _answered(server, alignment, now_ns)

@@ -21,14 +21,8 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.address import server_and_name
-from robot_runtime.wire.events import (
-    PartReceived,
-    RequestDropped,
-    RequestExpired,
-    RequestFailed,
-    ServerLost,
-    ServerRefused,
-)
+from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
+from robot_runtime.wire.messages import Dropped, Refused
 
 PATIENCE_NS = 60 * NS_PER_S
 """How long one answer may take in wall time: as long as servers keep a request."""
@@ -82,9 +76,9 @@ class RemotePolicy:
                         yield part.rows
                         if part.is_last:
                             return
-                    case RequestDropped() | RequestExpired() | RequestFailed():
+                    case Dropped() | RequestFailed():
                         raise PolicyError(f"the server did not answer: {event}")
-                    case ServerLost(reason=reason) | ServerRefused(reason=reason):
+                    case ServerLost(reason=reason) | Refused(reason=reason):
                         raise ServerUnavailableError(f"the server is gone: {reason}")
         raise ServerUnavailableError(f"no answer within {PATIENCE_NS // NS_PER_S} s")
 

@@ -12,7 +12,7 @@ from robot_runtime.core.robot import ArmState, BaseState, GripperState
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import DriverError
-from robot_runtime.robot.robot import Robot, part_fault
+from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
 
 STRANGE_NS = NS_PER_S
 """A stamp that is this far from the clock is of another clock [ns]."""
@@ -33,6 +33,10 @@ _MEMBERS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "read": ("()", "returns a BaseState, measured now"),
         "write": ("(command)", "sends a BaseTwistCommand, or a BasePoseCommand"),
         "stop": ("()", _STOP),
+    },
+    "sensor": {
+        "num_values": ("", "how many numbers it reads"),
+        "read": ("()", "returns those numbers, measured now"),
     },
     "camera": {
         "size": ("", "(height, width) of its pictures [pixels]"),
@@ -63,9 +67,23 @@ def _wrong_parts(robot: Robot) -> Iterator[str]:
     if not {"arm", "base"} & {*kinds.values()}:
         yield "it has neither arm nor mobile base: Robot(arm=...)"
     for name, part in robot.parts.items():
-        yield from _wrong_members(name, part, _MEMBERS[kinds[name]])
+        if any(hasattr(part, member) for member in ("write", "stop", "num_joints")):
+            yield from _wrong_members(name, part, _MEMBERS[kinds[name]])
+        else:
+            yield from _wrong_nothing(name, part, kinds[name])
+    for name, sensor in robot.sensors.items():
+        yield from _wrong_members(name, sensor, _MEMBERS["sensor"])
     for name, camera in robot.cameras.items():
         yield from _wrong_members(f"camera {name!r}", camera, _MEMBERS["camera"])
+
+
+def _wrong_nothing(name: str, part: object, kind: str) -> Iterator[str]:
+    """Of what has nothing that a part has: it may be meant for a sensor."""
+    needs = ", ".join(f"{member}{takes}" for member, (takes, _) in _MEMBERS[kind].items())
+    yield (
+        f"{name} ({type(part).__name__}) is neither a part, which has {needs}, nor a sensor, which has "
+        "num_values, read()"
+    )
 
 
 def _wrong_members(name: str, part: object, members: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -89,8 +107,8 @@ def _wrong_members(name: str, part: object, members: Mapping[str, tuple[str, str
 
 def _wrong_value(name: str, member: str, value: object) -> Iterator[str]:
     match member:
-        case "num_joints" if not _is_count(value):
-            yield f"{name}.num_joints is {value!r:.50}, expected a whole number above 0"
+        case "num_joints" | "num_values" if not _is_count(value):
+            yield f"{name}.{member} is {value!r:.50}, expected a whole number above 0"
         case "size" if not _is_size(value):
             yield f"{name}.size is {value!r:.50}, expected (height, width) in pixels"
 
@@ -132,6 +150,12 @@ def _wrong_reads(robot: Robot, clock: Clock) -> Iterator[str]:
                 yield from _wrong_numbers(name, {"width": width})
             case width if np.asarray(width).shape != () or not _is_finite(width):
                 yield f"{name}.read() returned {width!r:.50}, expected the distance between the fingers [m]"
+    for name, sensor in robot.sensors.items():
+        values = sensor.read()
+        if (fault := sensor_fault(values, sensor)) is not None:
+            yield f"{name}.{fault}"
+        else:
+            yield from _wrong_numbers(name, {"numbers": values})
 
 
 def _wrong_numbers(name: str, arrays: Mapping[str, object]) -> Iterator[str]:

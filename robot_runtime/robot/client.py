@@ -29,22 +29,13 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, SchemaMismatchError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell, Mailbox
-from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble
+from robot_runtime.transport.address import DEFAULT_ADDRESS, name_trouble, server_and_name
 from robot_runtime.transport.client import ClientTransport
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import decode, encode
-from robot_runtime.wire.events import (
-    Event,
-    PartReceived,
-    RequestDropped,
-    RequestExpired,
-    RequestFailed,
-    ServerLost,
-    ServerReady,
-    ServerRefused,
-)
-from robot_runtime.wire.frames import Buffer, EncodeJpeg, ProtocolError
-from robot_runtime.wire.messages import DropReason, Hello, Packet, RefusalCode, Welcome
+from robot_runtime.wire.codec import encode, read
+from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
+from robot_runtime.wire.frames import Buffer, EncodeJpeg
+from robot_runtime.wire.messages import Dropped, DropReason, Hello, RefusalCode, Refused, Welcome
 
 logger = logging.getLogger(__name__)
 MAX_TIMEOUT_S = 1e6
@@ -77,14 +68,16 @@ class PolicyClient:
     ) -> None:
         """Starts connecting.
 
+        address: tcp://HOST:PORT, or tcp://HOST:PORT/NAME of one of its policies.
         robot: what it is called there; with keys it is called as they are.
         schema: what this robot has; the server refuses if the policy needs something else.
         jpeg_quality: send images as JPEG of that quality in [1, 100]; None sends them raw.
-        policy: which of the server's; empty for the only one.
+        policy: which of the server's, in place of NAME; empty for the only one.
         keys: for a server that asks for them.
         """
         self.welcome: Welcome | None = None
         """What the server said of its policy; None while there is no server."""
+        address, named = server_and_name(address)
         self._address = address
         self._clock: Clock = clock or MonotonicClock()
         self._encode_jpeg: EncodeJpeg | None = None
@@ -98,7 +91,7 @@ class PolicyClient:
             client_id=f"{name}-{os.urandom(6).hex()}",
             robot=name,
             schema=schema,
-            policy=policy,
+            policy=policy or named,
             session_ids=_session_ids(),
         )
         self._epochs = count(1)
@@ -109,7 +102,7 @@ class PolicyClient:
         self._seen: list[Event] = []  # by wait_for_events; the control thread's
         self._outbox: deque[list[Buffer]] = deque()
         self._timer_ns: int | None = None
-        self._refusal: ServerRefused | None = None
+        self._refusal: Refused | None = None
         self._trouble: str | None = None
         self._open_session = 0
         self._is_closing = False
@@ -138,12 +131,12 @@ class PolicyClient:
                 kept.append(unseen)
             else:
                 ids = {"request_id": unseen.request_id, "epoch": unseen.epoch}
-                self._events.put(RequestDropped(**ids, reason=DropReason.SUPERSEDED))
+                self._events.put(Dropped(**ids, reason=DropReason.SUPERSEDED))
         self._requests.put((*kept, request))
         self._doorbell.ring()
 
     def cancel(self, *, request_id: int, epoch: int) -> None:
-        """Give up a request; never blocks. Ends in RequestDropped unless the request is over already."""
+        """Give up a request; never blocks. Ends in Dropped unless the request is over already."""
         self._cancels.append((request_id, epoch))
         self._doorbell.ring()
 
@@ -222,12 +215,8 @@ class PolicyClient:
                         if self.welcome is None:
                             raise ServerUnavailableError(f"the server was lost: {reason}")
                         raise InvalidValueError(reason)
-                    case RequestDropped() | RequestExpired() if (event.request_id, event.epoch) == asked:
-                        why = (
-                            f"dropped, {event.reason.value}"
-                            if isinstance(event, RequestDropped)
-                            else "too late"
-                        )
+                    case Dropped(reason=dropped) if (event.request_id, event.epoch) == asked:
+                        why = f"dropped, {dropped.value}"
                         raise ServerUnavailableError(f"the server could not answer in time: {why}")
                     case ServerLost(reason=reason):
                         raise ServerUnavailableError(f"the server was lost: {reason}")
@@ -275,7 +264,7 @@ class PolicyClient:
         assert self._thread.native_id is not None
         return self._thread.native_id
 
-    def _refused_error(self, refusal: ServerRefused) -> Exception:
+    def _refused_error(self, refusal: Refused) -> Exception:
         if refusal.code is RefusalCode.SCHEMA:
             return SchemaMismatchError(refusal.reason)
         return ServerUnavailableError(f"the server at {self._address} refused: {refusal.reason}")
@@ -339,7 +328,7 @@ class PolicyClient:
             if frames is None:
                 break
             arrived_ns = self._clock.now_ns()
-            self._session.receive(_decoded(frames), arrived_ns)
+            self._session.receive(read(frames), arrived_ns)
             self._hand_over()
         now_ns = self._clock.now_ns()
         if self._timer_ns is not None and now_ns >= self._timer_ns:  # what came since is due later
@@ -363,17 +352,10 @@ class PolicyClient:
     def _hand_over(self) -> None:
         while (event := self._session.next_event()) is not None:
             match event:
-                case ServerReady(welcome=welcome):
-                    self.welcome, self._refusal = welcome, None
+                case Welcome():
+                    self.welcome, self._refusal = event, None
                 case ServerLost():
                     self.welcome = None
-                case ServerRefused():
+                case Refused():
                     self._refusal = event
             self._events.put(event)
-
-
-def _decoded(frames: list[Buffer]) -> Packet | ProtocolError:
-    try:
-        return decode(frames)
-    except ProtocolError as error:
-        return error

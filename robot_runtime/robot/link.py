@@ -18,17 +18,8 @@ from robot_runtime.robot.cameras import CAMERAS_BACK, Cameras
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.telemetry import RunRecord
-from robot_runtime.wire.events import (
-    Event,
-    PartReceived,
-    RequestDropped,
-    RequestExpired,
-    RequestFailed,
-    ServerLost,
-    ServerReady,
-    ServerRefused,
-)
-from robot_runtime.wire.messages import DropReason, Welcome
+from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
+from robot_runtime.wire.messages import Dropped, DropReason, Refused, Welcome
 
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
 """How the entries of the run's log begin."""
@@ -118,11 +109,11 @@ class ServerLink:
 
     def _take(self, event: Event, now_ns: int) -> None:
         match event:
-            case PartReceived():
-                outcome = self.executor.on_part(event.part, now_ns, server_ns=event.queue_ns + event.infer_ns)
+            case PartReceived(part=part):
+                outcome = self.executor.on_part(part, now_ns, server_ns=part.queue_ns + part.infer_ns)
                 self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
-                self._say_if_unused(event.part.request_id, outcome)
-            case RequestDropped() | RequestExpired() | RequestFailed():
+                self._say_if_unused(part.request_id, outcome)
+            case Dropped() | RequestFailed():
                 self._log.notices.note(
                     f"no answer: {_reason(event)}", f"no answer: {event}", is_routine=_is_replaced(event)
                 )
@@ -131,9 +122,9 @@ class ServerLink:
                 self._log.say(f"{SERVER_LOST}: {event.reason}; the plan runs to its end", is_routine=False)
                 self._is_connected = False
                 self.executor.on_server_lost()
-            case ServerReady():
-                self._on_ready(event.welcome)
-            case ServerRefused():
+            case Welcome():
+                self._on_ready(event)
+            case Refused():
                 self._cannot_go_on(f"the server refuses this robot: {event.reason}")
 
     def _say_if_unused(self, request_id: int, outcome: PartOutcome) -> None:
@@ -170,16 +161,16 @@ class ServerLink:
         self._log.say(f"{why}; the plan runs to its end, then the run ends", is_routine=False)
 
 
-def _reason(event: RequestDropped | RequestExpired | RequestFailed) -> str:
+def _reason(event: Dropped | RequestFailed) -> str:
     """What requests that end so have in common."""
     match event:
-        case RequestDropped(reason=dropped):
+        case Dropped(reason=dropped):
             return f"dropped, {dropped.value}"
         case RequestFailed(reason=reason):
             return reason.partition(":")[0]  # what follows is this one's own
     return "none within its deadline"
 
 
-def _is_replaced(event: RequestDropped | RequestExpired | RequestFailed) -> bool:
+def _is_replaced(event: Dropped | RequestFailed) -> bool:
     """Whether a newer request took its place."""
-    return isinstance(event, RequestDropped) and event.reason is DropReason.SUPERSEDED
+    return isinstance(event, Dropped) and event.reason is DropReason.SUPERSEDED

@@ -6,12 +6,29 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, Limits
-from robot_runtime.core.plan.predict import HandPose
+from robot_runtime.core.plan.predict import HandPose, hand_pose_of
 from robot_runtime.core.plan.whole_body import WholeBody
-from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, GripperState, MobileBase
-from robot_runtime.core.values.action import ActionField, BaseTwist, Command, GripperWidth, JointPosition
+from robot_runtime.core.robot import (
+    Arm,
+    ArmState,
+    BaseState,
+    Camera,
+    Gripper,
+    GripperState,
+    MobileBase,
+    Sensor,
+)
+from robot_runtime.core.values.action import (
+    ActionField,
+    BaseTwist,
+    Command,
+    GripperWidth,
+    JointPosition,
+    JointVelocity,
+)
 from robot_runtime.core.values.command import PartCommand
 from robot_runtime.core.values.fields import check_part
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
@@ -23,15 +40,17 @@ Driver = Arm | Gripper | MobileBase
 
 @dataclass(frozen=True, eq=False, init=False)
 class Robot:
-    """Named parts, each with its driver, and cameras, and what they may be told; owned by the control thread,
-    all but the cameras.
+    """Named parts, each with its driver, sensors and cameras, and what they may be told; owned by the control
+    thread, all but the cameras.
 
-        Robot(arm=MyArm(), gripper=MyGripper(), limits=limits)
+        Robot(arm=MyArm(), gripper=MyGripper(), wrist_force=MySensor(), limits=limits)
         Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase(), limits=limits)
     """
 
     parts: Mapping[str, Driver]
     """Name -> arm or other group of joints, gripper or mobile base."""
+    sensors: Mapping[str, Sensor]
+    """Name -> what else is measured."""
     cameras: Mapping[str, Camera]
     """Name, as policies know it -> camera; each is read in a thread of its own."""
     limits: Limits | None
@@ -39,7 +58,8 @@ class Robot:
     actions: tuple[ActionField, ...]
     """What commands it takes; empty: positions of its joints, grippers' widths, bases' twists."""
     hand_pose: HandPose | Mapping[str, HandPose] | None
-    """Forward kinematics of "arm", or by part, for methods that roll a plan of joints forward."""
+    """Forward kinematics of "arm", or by part: the hand's pose where the driver does not read it, and where
+    it will be, for methods that roll a plan of joints forward."""
     whole_body: WholeBody | Mapping[str, WholeBody] | None
     """Resolves hand poses against the measured base; None leaves them to the arms' drivers."""
 
@@ -47,6 +67,7 @@ class Robot:
         self,
         parts: Mapping[str, Any] | None = None,
         *,
+        sensors: Mapping[str, Sensor] | None = None,
         cameras: Mapping[str, Camera] | None = None,
         limits: Limits | None = None,
         actions: tuple[ActionField, ...] = (),
@@ -54,18 +75,23 @@ class Robot:
         whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
         **named: Any,
     ) -> None:
-        """named: further parts, as in `parts`; None: it has no such part.
+        """named: further parts and sensors; None: it has no such part. A sensor has `num_values` and is not
+        written to.
 
         InvalidValueError: a part's name is none.
         """
         mine = {} if parts is None else dict(parts)
         mine |= {name: driver for name, driver in named.items() if driver is not None}
-        for name in mine:
+        for name in (*mine, *(sensors or {})):
             check_part(name)
+        found = {name: driver for name, driver in mine.items() if is_sensor(driver)}
+        mine = {name: driver for name, driver in mine.items() if name not in found}
         own = self.__dict__
         own["parts"], own["cameras"] = MappingProxyType(mine), {} if cameras is None else cameras
+        own["sensors"] = MappingProxyType(found | dict(sensors or {}))
         own["limits"], own["actions"], own["hand_pose"] = limits, actions, hand_pose
         own["whole_body"] = whole_body
+        own["_kinds"] = {name: self._kind(name) for name in mine}
 
     @property
     def arm(self) -> Arm | None:
@@ -82,8 +108,17 @@ class Robot:
         """The part of that name."""
         return self.parts.get(BASE)  # type: ignore[return-value]
 
+    @property
+    def measured(self) -> dict[str, int]:
+        """What its sensors read: of how many numbers each is."""
+        return {name: sensor.num_values for name, sensor in self.sensors.items()}
+
     def kind(self, part: str) -> str:
         """What it is: "arm" if it has joints, else "gripper" or "base" by its limits, or by its name."""
+        kinds: dict[str, str] = self.__dict__["_kinds"]
+        return kinds[part]
+
+    def _kind(self, part: str) -> str:
         limits = None if self.limits is None else self.limits.parts.get(part)
         if part == ARM or hasattr(self.parts[part], "num_joints"):
             return ARM
@@ -93,16 +128,22 @@ class Robot:
             return GRIPPER
         return BASE if part.endswith(BASE) else GRIPPER if part.endswith(GRIPPER) else ARM
 
-    def schema(self, *, environment_state_dim: int = 0) -> Schema:
-        """What it offers a policy. environment_state_dim: scene quantities that come with its states."""
+    def schema(self, state: RobotState | None = None, *, environment_state_dim: int = 0) -> Schema:
+        """What it offers a policy.
+
+        state: as it was read: an arm has a hand if its pose is measured; None reads it now.
+        environment_state_dim: scene quantities that come with its states.
+        DriverError: it cannot be read.
+        """
+        state = self.read() if state is None else state
         parts: dict[str, PartSchema] = {}
         fields: list[ActionField] = []
-        told = {f.part: f.names for f in self.actions if isinstance(f, JointPosition)}
-        for name, driver in self.parts.items():
+        told = {f.part: f.names for f in self.actions if isinstance(f, JointPosition | JointVelocity)}
+        for name in self.parts:
             match self.kind(name):
                 case "arm":
-                    num_joints = driver.num_joints  # type: ignore[union-attr]
-                    parts[name] = ArmSchema(num_joints, told.get(name, ()))
+                    has_hand, num_joints = state.hand(name) is not None, state.arm(name).q.size
+                    parts[name] = ArmSchema(num_joints, told.get(name, ()), has_hand)
                     fields.append(JointPosition(num_joints, part=name))
                 case "gripper":
                     parts[name] = GripperSchema()
@@ -113,6 +154,7 @@ class Robot:
         return Schema(
             action_fields=self.actions or tuple(fields),
             parts=parts,
+            measured=self.measured,
             environment_state_dim=environment_state_dim,
             cameras={name: (camera.size[0], camera.size[1]) for name, camera in self.cameras.items()},
         )
@@ -130,12 +172,27 @@ class Robot:
                     measured = GripperState(width=measured)
                 elif measured.t_ns is not None:
                     times.append(measured.t_ns)
+                if isinstance(measured, ArmState) and measured.X_BE is None:
+                    measured = self._with_hand(name, measured)
                 states[name] = measured
             if not times:
                 raise DriverError("a robot needs an arm or a mobile base")
-            return RobotState(t_ns=min(times), t_newest_ns=max(times), parts=states)
+            return RobotState(t_ns=min(times), t_newest_ns=max(times), parts=states, measured=self._sensed())
         except ValueError as error:
             raise DriverError(f"what the robot's drivers read is no state: {error}") from error
+
+    def _with_hand(self, part: str, arm: ArmState) -> ArmState:
+        hand_pose = hand_pose_of(self.hand_pose, part)
+        return arm if hand_pose is None else structs.replace(arm, X_BE=hand_pose(arm.q))
+
+    def _sensed(self) -> dict[str, np.ndarray]:
+        out = {}
+        for name, sensor in self.sensors.items():
+            values = sensor.read()
+            if (fault := sensor_fault(values, sensor)) is not None:
+                raise DriverError(f"{name}.{fault}")
+            out[name] = np.array(values, dtype=float, ndmin=1)
+        return out
 
     def write(self, command: Command) -> Command:
         """Send the command to every part it speaks of; returns what the drivers really sent."""
@@ -155,6 +212,22 @@ class Robot:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def is_sensor(driver: object) -> bool:
+    """Whether it is one: it says how many numbers it reads, and is neither moved nor made of joints."""
+    return hasattr(driver, "num_values") and not (hasattr(driver, "write") or hasattr(driver, "num_joints"))
+
+
+def sensor_fault(values: object, sensor: Sensor) -> str | None:
+    """What is wrong with what a sensor's `read` returned; None if nothing is."""
+    try:
+        shape = np.asarray(values, dtype=float).shape
+    except (TypeError, ValueError):
+        return f"read() returned {_kind(values)}, expected {sensor.num_values} numbers"
+    if shape == (sensor.num_values,) or (shape == () and sensor.num_values == 1):
+        return None
+    return f"read() returned an array of shape {shape}, expected ({sensor.num_values},), its num_values"
 
 
 def part_fault(kind: str, state: object, driver: object) -> str | None:

@@ -63,7 +63,7 @@ class Session(RunConfig):
         address, name = server_and_name(self.policy)
         client = PolicyClient(
             address,
-            schema=self.robot.schema(environment_state_dim=len(observation.environment_state)),
+            schema=self.robot.schema(state, environment_state_dim=len(observation.environment_state)),
             robot=self.name,
             policy=name,
             jpeg_quality=self.jpeg_quality,

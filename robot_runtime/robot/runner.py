@@ -26,13 +26,16 @@ from robot_runtime.core.method.table import Method
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.cameras import camera_threads, needed_cameras
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.control import ControlStep
+from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.link import ServerLink
 from robot_runtime.robot.notices import Logbook
+from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.messages import Welcome
@@ -75,7 +78,11 @@ class Runner:
             latency=latency,
         )
         self.executor.epoch = client.new_epochs()
-        self.record = RunRecord(counts=self.executor.counts, keep=config.keep_ticks)
+        self.record = RunRecord(
+            counts=self.executor.counts,
+            keep=config.keep_ticks,
+            period_ns=round(NS_PER_S / config.control_hz),
+        )
         self._log = Logbook(self.record, config.clock, logger)
         self._mode = self.executor.mode
         self._end_ns: int | None = None
@@ -115,14 +122,14 @@ class Runner:
             )
             logger.info("%s", line)
             opened.callback(robot.stop)
-            robot.read()  # a simulated one has to catch up with the clock first
+            body = self._held_still(robot, robot.read())  # a simulated one has to catch up with the clock
             now_ns = config.clock.now_ns()
             self.link = ServerLink(
                 self.executor, self._client, self.welcome, cameras, config.observation, self.record, self._log
             )
             self._step = ControlStep(
                 self.executor,
-                robot,
+                body,
                 self.link,
                 self.record,
                 history=ObservationHistory.of(self.welcome.info),
@@ -134,6 +141,13 @@ class Runner:
                 self._end_ns = now_ns + round(config.duration_s * NS_PER_S)
             self._pacer = Pacer(config.clock, period_ns=round(NS_PER_S / config.control_hz))
             self._opened = opened.pop_all()
+
+    def _held_still(self, robot: Robot, state: RobotState) -> HeldStill:
+        info = self.welcome.info
+        body = HeldStill(robot, robot.schema(state), info.action_spec, whole_body=robot.whole_body)
+        if body.parts:
+            self._log.say(f"held still: {', '.join(body.parts)}; policy {info.name!r} does not move them")
+        return body
 
     def tick(self) -> Tick | None:
         """Wait for the next control tick and do it; None once the robot has been stopped and stands."""
@@ -192,6 +206,8 @@ class Runner:
         for sentence in self.executor.clips.sentences():
             self._log.say(sentence)
         self._log.notices.sum_up()
+        if why := self.record.why_it_stood():
+            self._log.say(why, is_routine=False)
         fault = self.link.fault
         if self.record.num_splices == 0 and not fault:
             fault = f"the robot did not move: {self.executor.why_no_rows()}"

@@ -5,14 +5,14 @@ figures    |<------------ of all, in fixed memory ->|
 kept                               |<---- newest --->|     `keep` of them, or all
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import asdict
 
 import numpy as np
 
 from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.safety import Mode
+from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
@@ -34,9 +34,17 @@ KEPT_REQUESTS = 64
 class RunRecord:
     """One run's figures, and its newest ticks, splices and lines, in order."""
 
-    def __init__(self, *, counts: Counts | None = None, keep: int | None = KEPT_TICKS) -> None:
+    def __init__(
+        self,
+        *,
+        counts: Counts | None = None,
+        keep: int | None = KEPT_TICKS,
+        period_ns: int | None = None,
+    ) -> None:
         """
         counts: the executor's own, shared with it.
+        period_ns: of the control loop [ns], as the limits count: how late a tick was is no jerk of the robot.
+            None: ticks are as far apart as their times say.
         keep: how many ticks, and how many splices; None keeps all, for episodes that are looked at whole.
         """
         self.counts = Counts() if counts is None else counts
@@ -54,10 +62,11 @@ class RunRecord:
         self.num_ticks = self.num_splices = 0
         self.first_splice: Splice | None = None
         self._start_ns: int | None = None
-        self._held_ns = self._num_clipped = self._num_smoothed = 0
+        self._held_ns = Counter[Cause]()
+        self._num_clipped = self._num_smoothed = 0
         self._behind = 0.0
         self._latency_s, self._jump, self._picture_age_s = Distribution(), Distribution(), Distribution()
-        self._jerk, self._rows = _Jerk(), _RowsSent()
+        self._jerk, self._rows = _Jerk(period_ns), _RowsSent()
 
     @property
     def is_whole(self) -> bool:
@@ -71,7 +80,7 @@ class RunRecord:
         if self._start_ns is None:
             self._start_ns = tick.now_ns
         elif self.ticks[-1].mode is Mode.HOLD:
-            self._held_ns += tick.now_ns - self.ticks[-1].now_ns
+            self._held_ns[self.ticks[-1].cause] += tick.now_ns - self.ticks[-1].now_ns
         self._num_clipped += tick.clip.has("position") or tick.clip.has("velocity")
         self._num_smoothed += tick.clip.has("acceleration") or tick.clip.has("jerk")
         self._behind = max(self._behind, tick.clip.distance)
@@ -122,10 +131,9 @@ class RunRecord:
 
     def summary(self) -> dict[str, float]:
         """The figures every method is judged by, besides the task's own score."""
-        duration_ns = self.ticks[-1].now_ns - self._start_ns if self._start_ns is not None else 0
         return {
-            "duration_s": duration_ns / NS_PER_S,
-            "stalled_s": self._held_ns / NS_PER_S,
+            "duration_s": self._duration_s,
+            "stalled_s": self._held_ns.total() / NS_PER_S,
             "num_chunks": float(self.num_splices),
             "latency_p50_s": self._latency_s.quantile(0.5),
             "latency_p95_s": self._latency_s.quantile(0.95),
@@ -143,6 +151,22 @@ class RunRecord:
             "smoothed_share": self._num_smoothed / max(self.num_ticks, 1),
             "behind_max": self._behind,
         }
+
+    @property
+    def _duration_s(self) -> float:
+        return (self.ticks[-1].now_ns - self._start_ns) / NS_PER_S if self._start_ns is not None else 0.0
+
+    def why_it_stood(self) -> str:
+        """A sentence, if the robot stood still for more than half of the run; empty if it did not."""
+        held_s = self._held_ns.total() / NS_PER_S
+        if held_s <= 0.5 * self._duration_s:
+            return ""
+        words = {Cause.RESET: "it waited for its first chunk"}
+        why = ", ".join(
+            f"{words.get(cause, cause.value)} ({ns / NS_PER_S:.1f} s)"
+            for cause, ns in self._held_ns.most_common()
+        )
+        return f"the robot stood still for {held_s:.1f} of {self._duration_s:.1f} s: {why}"
 
     def num_resent_rows(self) -> int:
         """See `_RowsSent`: 0 by construction."""
@@ -208,37 +232,47 @@ class _RowsSent:
 
 
 class _Jerk:
-    """Third derivative of the commanded arm by divided differences from tick to tick.
+    """Third derivative of what arms and other groups of joints were told, by divided differences from tick to
+    tick.
 
-    The largest joint's [rad/s^3], or that of the hand's position [m/s^3].
+    The largest of the joints' [rad/s^3] and of the hands' positions [m/s^3].
     """
 
-    def __init__(self) -> None:
+    def __init__(self, period_ns: int | None) -> None:
+        self._period_ns, self._num_ticks = period_ns, 0
         self.sizes = Distribution()
-        self._kind: type | None = None
-        self._before: list[tuple[float, np.ndarray]] = []
-        """Of the last tick: value, velocity, acceleration, each with the time it is of [s]."""
+        self._before: dict[tuple[str, type], list[tuple[float, np.ndarray]]] = {}
+        """Of each part's last command: value, velocity, acceleration, each with the time it is of [s]."""
 
     def add(self, tick: Tick) -> None:
-        """One more command; without an arm, or with another kind of it, differences begin anew."""
-        match tick.command.arm:
-            case JointCommand(q=values) | PoseCommand(p_BE=values):
-                now = tick.now_ns / NS_PER_S, values
-            case _:
-                self._before = []
-                return
-        if type(tick.command.arm) is not self._kind:
-            self._kind, self._before = type(tick.command.arm), []
-        derivatives = [now]
-        for time_s, value in self._before[:3]:
-            newest_s, newest = derivatives[-1]
-            slope = (newest - value) / (newest_s - time_s)
-            derivatives.append((0.5 * (newest_s + time_s), slope))
-        self._before = derivatives[:3]
-        if len(derivatives) == 4:
-            jerk = derivatives[3][1]
-            is_joints = self._kind is JointCommand
-            self.sizes.add(float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk)))
+        """One more command; of a part that is new, or told another kind of it, differences begin anew."""
+        self._num_ticks += 1
+        now_ns = tick.now_ns if self._period_ns is None else self._num_ticks * self._period_ns
+        before, self._before, largest = self._before, {}, -1.0
+        for name, told in tick.command.parts.items():
+            match told:
+                case JointCommand(q=values) | PoseCommand(p_BE=values):
+                    key = name, type(told)
+                    derivatives = _derivatives(now_ns / NS_PER_S, values, before.get(key, []))
+                    self._before[key] = derivatives[:3]
+                    if len(derivatives) == 4:
+                        jerk = derivatives[3][1]
+                        is_joints = isinstance(told, JointCommand)
+                        size = float(np.abs(jerk).max() if is_joints else np.linalg.norm(jerk))
+                        largest = max(largest, size)
+        if largest >= 0.0:
+            self.sizes.add(largest)
+
+
+def _derivatives(
+    now_s: float, values: np.ndarray, before: list[tuple[float, np.ndarray]]
+) -> list[tuple[float, np.ndarray]]:
+    """Value, velocity, acceleration and jerk, each with the time it is of, as far as the last ones go."""
+    out = [(now_s, values)]
+    for time_s, value in before:
+        newest_s, newest = out[-1]
+        out.append((0.5 * (newest_s + time_s), (newest - value) / (newest_s - time_s)))
+    return out
 
 
 def _numbers(command: Command) -> list[float]:

@@ -2,11 +2,16 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 
-from robot_runtime.core.policy import Policy
+import numpy as np
+from msgspec import structs
+
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import PolicyError
+from robot_runtime.server.engine import zero_observation
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import Packet, Welcome
@@ -15,6 +20,8 @@ MAX_HORIZON = 1024
 """Rows of a chunk; published ones have up to 100."""
 MAX_NUMBERS = 1024
 """Of a row, and of environment state."""
+SPARE_BYTES = 4096
+"""Of a request's header, for names, numbers of requests and a task's text."""
 
 
 def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
@@ -28,7 +35,26 @@ def checked_welcome(policy: Policy, heartbeat_ns: int) -> Welcome:
         decode(encode(Packet("", 0, welcome)))
     except ProtocolError as error:
         raise PolicyError(f"robots cannot be told what policy {info.name!r} is: {error}") from error
+    _check_request(info)
     return welcome
+
+
+def _check_request(info: PolicyInfo) -> None:
+    """The numbers of all observations that it looks at fit in the header of a request."""
+    names = replace(info.schema, cameras=dict.fromkeys(info.schema.cameras, (1, 1)))
+    seen = zero_observation(names, max(info.tasks, key=len, default=""))
+    seen = structs.replace(seen, history=(seen,) * (info.n_obs_steps - 1))
+    planned = np.zeros((info.action_spec.horizon, info.action_spec.dim))
+    limits = replace(LIMITS, header=LIMITS.header - SPARE_BYTES)
+    try:
+        encode(Packet("", 0, ChunkRequest(observation=seen, prev_action_chunk=planned)), limits=limits)
+    except ProtocolError as error:
+        parts = ", ".join([*info.schema.parts, *info.schema.measured])
+        raise PolicyError(
+            f"robots cannot ask policy {info.name!r}: {info.n_obs_steps} observations of {parts} and "
+            f"{info.schema.environment_state_dim} numbers of environment state are more than fits in a "
+            f"request: {error}"
+        ) from error
 
 
 def _check_schema(info: PolicyInfo, schema: Schema) -> None:

@@ -2,7 +2,7 @@
 
     network thread                worker thread
     start(jobs) ── queue ───────► Policy.infer or infer_batch, step by step
-    results()  ◄── deque, bell ── Block | Failure, ..., Done
+    results()  ◄── deque, bell ── (job, ChunkPart | ErrorReply), ..., Done
     stop()     ─── flag ────────► looked at between steps
 
 Rows are handed over as they become final; the network never waits for the policy. A request starts when
@@ -25,7 +25,7 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart, num_samples
 from robot_runtime.core.method.schedule import answer_rows
 from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches, num_evaluations
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
 from robot_runtime.core.values.state import (
     ArmState,
@@ -43,7 +43,7 @@ from robot_runtime.server.complaints import Complaints
 from robot_runtime.wire.arrays import is_finite
 from robot_runtime.wire.codec import with_images
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import ErrorCode
+from robot_runtime.wire.messages import ErrorCode, ErrorReply
 from robot_runtime.wire.request_queue import QueuedRequest
 
 logger = logging.getLogger(__name__)
@@ -52,25 +52,6 @@ CLOSE_S = 0.25
 _LONG_NS = NS_PER_S // 2
 _WHATEVER = (Exception, SystemExit)
 """What other people's code may raise: `exit()` too would end the worker, and nobody would be answered."""
-
-
-class Block(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """Rows that are final."""
-
-    job: QueuedRequest
-    first_row: int
-    rows: np.ndarray
-    is_last: bool
-    infer_ns: int
-    """Since the start of inference [ns]."""
-
-
-class Failure(Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """The policy did not give a chunk; `message` is fit for the client."""
-
-    job: QueuedRequest
-    code: ErrorCode
-    message: str
 
 
 class Done(Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -82,7 +63,8 @@ class Done(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     was_stopped: bool
 
 
-Result = Block | Failure | Done
+Answer = tuple[QueuedRequest, ChunkPart | ErrorReply]
+"""Rows of a job that are final, or why there are none, in words that are fit for the client."""
 
 
 class Engine:
@@ -100,7 +82,7 @@ class Engine:
         self._ring = ring
         self._complaints = Complaints(logger, clock)
         self._batches: SimpleQueue[tuple[QueuedRequest, ...] | None] = SimpleQueue()
-        self._results: deque[Result] = deque()
+        self._results: deque[Answer | Done] = deque()
         self._warm: SimpleQueue[Measured | Exception] = SimpleQueue()
         self._is_stopped = False
         self._running: tuple[QueuedRequest, ...] = ()
@@ -141,7 +123,7 @@ class Engine:
         """Give up the running jobs at their next step."""
         self._is_stopped = True
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[Answer | Done]:
         """What the worker has done since the last call, in order."""
         out = []
         while self._results:
@@ -248,12 +230,11 @@ class Engine:
             horizon=self._policy.info.action_spec.horizon,
             inference_delay=request.inference_delay,
         )
-        infer_ns = self._clock.now_ns() - started_ns
         sent[job] += len(rows)
         is_last = sent[job] >= end
-        self._results.append(
-            Block(job=job, first_row=first_row, rows=rows, is_last=is_last, infer_ns=infer_ns)
-        )
+        times = {"queue_ns": started_ns - job.received_ns, "infer_ns": self._clock.now_ns() - started_ns}
+        part = request.part(rows, first_row=first_row, is_last=is_last, **times)
+        self._results.append((job, part))
         if is_last:
             del sent[job]
         return True
@@ -274,9 +255,9 @@ class Engine:
         self, sent: dict[QueuedRequest, int], job: QueuedRequest, code: ErrorCode, message: str
     ) -> None:
         del sent[job]
-        self._post(Failure(job=job, code=code, message=message))
+        self._post((job, ErrorReply.to(job.request, code, message)))
 
-    def _post(self, result: Result) -> None:
+    def _post(self, result: Answer | Done) -> None:
         self._results.append(result)
         self._ring()
 
@@ -327,7 +308,8 @@ def zero_observation(schema: Schema, task: str) -> Observation:
     for name, part in schema.parts.items():
         match part:
             case ArmSchema(num_joints=n):
-                parts[name] = ArmState(q=np.zeros(n), dq=np.zeros(n), X_BE=pin.SE3.Identity())
+                X_BE = pin.SE3.Identity() if schema.needs_hand(name) else None
+                parts[name] = ArmState(q=np.zeros(n), dq=np.zeros(n), X_BE=X_BE)
             case GripperSchema():
                 parts[name] = GripperState(width=0.0)
             case BaseSchema():

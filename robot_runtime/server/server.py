@@ -28,9 +28,9 @@ from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.service import Service
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.transport.server import ServerTransport
-from robot_runtime.wire.codec import Sealed, encode, read_header
+from robot_runtime.wire.codec import encode, read
 from robot_runtime.wire.frames import Buffer, ProtocolError
-from robot_runtime.wire.payloads import WireHello
+from robot_runtime.wire.messages import Hello, Packet
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_NS = 25 * NS_PER_MS
@@ -206,7 +206,7 @@ class PolicyServer:
         try:
             if not knows.lets_in(peer, num_bytes, now_ns):
                 return
-            received = _header_of(frames)
+            received = read(frames)
             service = self._service_of(peer, knows, received)
             service.receive(peer, received, now_ns, key=self._key_of(peer, received))
         except Exception as error:
@@ -214,9 +214,9 @@ class PolicyServer:
             self._complaints.say(str(type(error)), "a packet could not be handled", error)
             self._transport.doorman.end(peer)
 
-    def _key_of(self, peer: bytes, received: Sealed | ProtocolError) -> str | None:
+    def _key_of(self, peer: bytes, received: Packet | ProtocolError) -> str | None:
         """Of a greeting, whose key the peer has; None without keys."""
-        is_greeting = isinstance(received, Sealed) and isinstance(received.form, WireHello)
+        is_greeting = isinstance(received, Packet) and isinstance(received.message, Hello)
         return self._transport.doorman.name_of(peer) if is_greeting else None
 
     def _service_that_knows(self, peer: bytes) -> Service:
@@ -224,11 +224,11 @@ class PolicyServer:
         services = self._services.values()
         return next((s for s in services if s.knows(peer)), next(iter(services)))
 
-    def _service_of(self, peer: bytes, knows: Service, received: Sealed | ProtocolError) -> Service:
+    def _service_of(self, peer: bytes, knows: Service, received: Packet | ProtocolError) -> Service:
         """Whom an arrival is for: a greeting names its policy."""
-        if not isinstance(received, Sealed) or not isinstance(received.form, WireHello):
+        if not isinstance(received, Packet) or not isinstance(received.message, Hello):
             return knows
-        named = self._services.get(received.form.policy, next(iter(self._services.values())))
+        named = self._services.get(received.message.policy, next(iter(self._services.values())))
         if knows is not named and knows.knows(peer):
             knows.forget(peer)
         return named
@@ -279,10 +279,3 @@ def serve(
         except KeyboardInterrupt:
             server.stop()
             server.serve_forever()  # no further than its goodbyes
-
-
-def _header_of(frames: list[Buffer]) -> Sealed | ProtocolError:
-    try:
-        return read_header(frames)
-    except ProtocolError as error:
-        return error

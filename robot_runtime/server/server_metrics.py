@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -64,11 +64,11 @@ class ServerMetrics:
         for waited_ns in queue_ns:
             self.queue_s.add(waited_ns / NS_PER_S)
 
-    def rows_final(self, num_rows: int, *, first_row: int, infer_ns: int, is_wanted: bool) -> None:
+    def rows_final(self, part: ChunkPart, *, is_wanted: bool) -> None:
         """Rows of a request are final."""
-        if first_row == 0:
-            self.first_rows_s.add(infer_ns / NS_PER_S)
+        if part.first_row == 0:
+            self.first_rows_s.add(part.infer_ns / NS_PER_S)
         if is_wanted:
-            self.rows_sent += num_rows
+            self.rows_sent += len(part.rows)
         else:
-            self.rows_unwanted += num_rows
+            self.rows_unwanted += len(part.rows)

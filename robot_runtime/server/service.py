@@ -17,16 +17,15 @@ from dataclasses import replace
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.policy import Policy
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.server.batcher import Batcher, BatchTimes
 from robot_runtime.server.delay import Delay, DelayLine
 from robot_runtime.server.door import checked_welcome
-from robot_runtime.server.engine import CLOSE_S, Block, Done, Engine, Failure, Result
+from robot_runtime.server.engine import CLOSE_S, Answer, Done, Engine
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.wire.codec import Sealed
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import Packet
+from robot_runtime.wire.messages import ErrorReply, Packet
 from robot_runtime.wire.server_session import ServerSession
 
 logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ class Service:
         return self._session.lets_in(peer, num_bytes, now_ns)
 
     def receive(
-        self, peer: bytes, received: Sealed | ProtocolError, now_ns: int, *, key: str | None = None
+        self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
     ) -> None:
         """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
         if self._session.receive(peer, received, now_ns, key=key):
@@ -166,23 +165,17 @@ class Service:
     def _new_engine(self, policy: Policy) -> Engine:
         return Engine(policy, clock=self._clock, ring=self._ring, max_batch=self._max_batch)
 
-    def _deliver(self, result: Result) -> None:
+    def _deliver(self, result: Answer | Done) -> None:
         match result:
-            case Block(job=job, first_row=first_row, rows=rows):
-                is_wanted = self._session.is_wanted(job)
-                self.metrics.rows_final(
-                    len(rows), first_row=first_row, infer_ns=result.infer_ns, is_wanted=is_wanted
-                )
-                self._session.rows_ready(
-                    job, first_row=first_row, rows=rows, is_last=result.is_last, infer_ns=result.infer_ns
-                )
-            case Failure():
-                self._batcher.failed(result.job.peer, self._clock.now_ns())
-                self._session.job_failed(result.job, result.code, result.message)
-            case Done(jobs=jobs, infer_ns=infer_ns):
+            case (job, ChunkPart() as part):
+                self.metrics.rows_final(part, is_wanted=self._session.is_wanted(job))
+                self._session.rows_ready(job, part)
+            case (job, ErrorReply() as error):
+                self._batcher.failed(job.peer, self._clock.now_ns())
+                self._session.job_failed(job, error)
+            case Done(jobs=jobs, infer_ns=infer_ns, was_stopped=was_stopped):
                 self.metrics.infer_s.add(infer_ns / NS_PER_S)
-                now_ns = self._clock.now_ns()
-                self._batcher.ended(jobs, infer_ns, now_ns, was_stopped=result.was_stopped)
+                self._batcher.ended(jobs, infer_ns, self._clock.now_ns(), was_stopped=was_stopped)
 
     def _take_over(self) -> None:
         """Go on with the policy that is to replace this one, if it is warm; or without it, if it failed."""
@@ -214,7 +207,7 @@ class Service:
         for job in choice.too_late:
             self._session.shed(job)
         self._choose_ns = choice.look_again_ns
-        jobs = [shown for job in choice.batch if (shown := self._session.start(job, now_ns)) is not None]
+        jobs = [shown for job in choice.batch if (shown := self._session.start(job)) is not None]
         if jobs:
             self.metrics.batch_started([now_ns - job.received_ns for job in jobs])
             self._batch_delay_ns = self._delay_line.draw_ns()

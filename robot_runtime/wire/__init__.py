@@ -1,13 +1,13 @@
 """The protocol between robot and inference server: messages, their bytes, two sessions without I/O.
 
-messages   what is said                            client_session  the robot's side: greet, beat, notice loss
-codec      packets <-> frames                      credit          its requests: in flight, or waiting
-forms      what a message looks like in the header assembly        its answers: rows in order, each once
-fields     types of its fields                     server_session  all clients of one policy
-arrays     arrays in the header or in frames       admission       what a server lets in
-frames     their limits, and ProtocolError         events          what the robot's side reports
-order      which requests follow which             jobs            what waits on the server, whose turn it is
-                                                   sent_answers    what a robot was answered last
+what is said    messages          the robot's side   client_session   greet, beat, notice loss
+                payloads          (events: what      in_flight        its requests: sent, or waiting
+packets and     codec             it reports)        reassembly       its answers: rows in order, each once
+frames          arrays                               heartbeats       how patient it is
+                fields            the server's side  server_session   all clients of one policy
+                frames                               admission        what it lets in
+                                                     request_queue    what waits and what runs
+                                                     kept_pictures    pictures that need not be sent again
 
 Time is an argument; nothing here touches a socket, a thread or a clock.
 """

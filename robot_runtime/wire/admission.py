@@ -1,30 +1,25 @@
-"""What a server lets in, looked at from the cheapest to the dearest before it works on it: how much each
-peer sends, and only what fits its policy."""
+"""What a server lets in before it works on it: so much of each peer (`PeerRates`), robots that fit the policy
+(`refusal`), requests that fit it (`misfit`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from robot_runtime.core.method.sampler_parts import SamplerPart
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec
+from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
-from robot_runtime.wire.arrays import WireTable
-from robot_runtime.wire.payloads import (
-    WireArm,
-    WireBase,
-    WireGripper,
-    WireObservation,
-    WirePart,
-    WireRequest,
-)
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Observation, PartState
+from robot_runtime.wire.arrays import Picture
+from robot_runtime.wire.fields import MAX_MAGNITUDE, MAX_REASON
+from robot_runtime.wire.messages import Hello, RefusalCode, Refused
 
 PACKETS_PER_S = 2000
 """Of one client; a robot needs about 40 heartbeats and up to 100 requests a second."""
 PACKETS_AT_ONCE = 1000
 STRANGER_PACKETS_PER_S, ONE_STRANGERS_PER_S = 1000, 20
 """Of all unknown peers together, and of one; beyond that they are not even read."""
-MAX_MAGNITUDE = 1e9
-"""Of a number in a request, whatever its unit: beyond, a policy's float32 is not far from its end."""
 _STRANGER_BYTES = 4096  # a stranger's packet counts once for so many of its bytes
 _MAX_PEERS = 4096
 
@@ -67,133 +62,123 @@ class PeerRates:
         return rate.take(now_ns, alone) and self._strangers.take(now_ns, cost)
 
 
-def _shape(part: WirePart | PartSchema) -> str:
+def refusal(hello: Hello, info: PolicyInfo, *, policies: Collection[str], key: str | None) -> Refused | None:
+    """Why a robot will not be worked with; None if it fits the policy.
+
+    policies: all of the server's. key: the robot's name that its key stands for; None without keys.
+    """
+    if key is not None and hello.robot != key:
+        code, reason = RefusalCode.KEY, f"this is the key of robot {key!r}, not of {hello.robot!r}"
+    elif hello.policy != info.name and (hello.policy or len(policies) > 1):
+        asked = f"no policy {hello.policy!r}" if hello.policy else "more than one policy: name yours"
+        code, reason = RefusalCode.POLICY, f"this server has {asked}; it has {', '.join(policies)}"
+    elif differences := mismatches(robot=hello.schema, policy=info.schema):
+        names = f"robot {hello.robot!r} does not fit policy {info.name!r}: "
+        code, reason = RefusalCode.SCHEMA, names + "; ".join(differences)
+    else:
+        return None
+    return Refused(code=code, reason=reason[:MAX_REASON])
+
+
+def misfit(
+    request: ChunkRequest,
+    pictures: Sequence[Picture],
+    info: PolicyInfo,
+    *,
+    expected_ns: int | None,
+    useful_ns: int,
+) -> str | None:
+    """Why a request does not fit what was agreed, naming both sides; None if it does.
+
+    pictures: its images, of which only the header is looked at.
+    expected_ns: what its sampler part will take [ns]; None if it is the policy's ordinary work.
+    useful_ns: how long its robot waits for the answer [ns].
+    """
+    newest, *earlier = (request.observation, *request.observation.history)
+    sizes: list[dict[str, tuple[int, ...]]] = [{} for _ in (newest, *earlier)]
+    for picture in pictures:
+        sizes[picture.frame][picture.name] = picture.shape
+    found = _misfit_of_observation(newest, sizes[0], info.schema)
+    if found is None and earlier:
+        found = _misfit_of_history(newest, earlier, sizes[1:], info)
+    if found is None and info.tasks and newest.task not in info.tasks:
+        valid = ", ".join(map(repr, info.tasks))
+        found = f"the policy was not trained on the task {newest.task[:200]!r}, but on {valid}"
+    found = found or _misfit_of_plan(request, info.action_spec)
+    if found is None and expected_ns is not None:
+        found = _misfit_of_work(request, info.action_spec, expected_ns, useful_ns)
+    return found
+
+
+def _misfit_of_work(request: ChunkRequest, spec: ActionSpec, expected_ns: int, useful_ns: int) -> str | None:
+    """Why an answer cannot be worked out while it is of use."""
+    useful_ns = min(useful_ns, spec.horizon * spec.dt_ns)
+    if expected_ns <= useful_ns:
+        return None
+    return (
+        f"{request.sampler} takes about {expected_ns / NS_PER_S:.3g} s here, and the answer is of use for "
+        f"{useful_ns / NS_PER_S:.3g} s: ask for fewer samples or steps"
+    )
+
+
+def _misfit_of_observation(
+    seen: Observation, sizes: Mapping[str, tuple[int, ...]], schema: Schema
+) -> str | None:
+    parts = seen.state.parts
+    for name, part in schema.parts.items():  # more than it needs is of no use to it, and no harm
+        if (has := _shape(parts[name]) if name in parts else "none") != (needs := _shape(part)):
+            return f"{name}: the observation has {has}, the policy needs {needs}"
+    measured = {n: len(numbers) for n, numbers in seen.state.measured.items() if n in schema.measured}
+    for what, mine, wanted in (
+        ("numbers of environment state", len(seen.environment_state), schema.environment_state_dim),
+        ("camera sizes", sizes, {name: (*size, 3) for name, size in schema.cameras.items()}),
+        ("quantities", measured, schema.measured),
+    ):
+        if mine != wanted:
+            return f"{what}: the observation has {mine}, the policy needs {wanted}"
+    return None
+
+
+def _misfit_of_history(
+    newest: Observation,
+    earlier: Sequence[Observation],
+    sizes: Sequence[Mapping[str, tuple[int, ...]]],
+    info: PolicyInfo,
+) -> str | None:
+    if len(earlier) >= info.n_obs_steps:
+        return f"there are {1 + len(earlier)} observations, the policy looks at {info.n_obs_steps}"
+    for seen, shapes in zip(earlier, sizes, strict=True):
+        if (found := _misfit_of_observation(seen, shapes, info.schema)) is not None:
+            return f"earlier {found}"
+    times = [seen.t_obs_ns for seen in earlier]
+    if sorted(times) != times or times[-1] > newest.t_obs_ns:
+        return f"earlier observations come oldest first, got {times} ns before {newest.t_obs_ns} ns"
+    return None
+
+
+def _misfit_of_plan(request: ChunkRequest, spec: ActionSpec) -> str | None:
+    planned = request.prev_action_chunk
+    rows, columns = (0, spec.dim) if planned is None else planned.shape
+    if columns != spec.dim or rows > spec.horizon:
+        limit = (spec.horizon, spec.dim)
+        return f"prev_action_chunk has shape {(rows, columns)}, the policy takes up to {limit}"
+    if request.inference_delay > rows:
+        return f"inference_delay is {request.inference_delay}, but prev_action_chunk has {rows} rows"
+    if planned is not None and planned.size and (largest := float(np.abs(planned).max())) > MAX_MAGNITUDE:
+        return f"prev_action_chunk holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"
+    return None
+
+
+def _shape(part: PartState | PartSchema) -> str:
     """What it is, in words: both sides' are compared."""
     match part:
-        case WireArm(q=q):
+        case ArmState(q=q):
             return f"{len(q)} joints"
         case ArmSchema(names=names):
             return f"{len(names)} joints"
-        case WireGripper() | GripperSchema():
+        case GripperState() | GripperSchema():
             return "a gripper"
-        case WireBase(pose=None):
+        case BaseState(x_WB=None):
             return "a base without a pose"
-        case WireBase() | BaseSchema():
+        case BaseState() | BaseSchema():
             return "a base"
-
-
-def _numbers_of(part: WirePart) -> list[Sequence[float]]:
-    match part:
-        case WireArm(q=q, dq=dq, pose=pose):
-            return [q, dq, (pose or ())[:3]]
-        case WireGripper(width=width):
-            return [(width,)]
-        case WireBase(pose=pose, twist=twist):
-            return [pose or (), twist or ()]
-
-
-class Fit:
-    """What a request must look like to fit one policy."""
-
-    def __init__(
-        self,
-        *,
-        schema: Schema,
-        spec: ActionSpec,
-        expected_ns: Callable[[SamplerPart], int | None],
-        tasks: tuple[str, ...] = (),
-        n_obs_steps: int = 1,
-    ) -> None:
-        """
-        expected_ns: what a sampler part will take [ns]; None if it is the policy's ordinary work.
-        tasks: texts that the policy was trained on; none if any will do.
-        n_obs_steps: observations it looks at, the newest among them.
-        """
-        self._n_obs_steps = n_obs_steps
-        self._spec, self._expected_ns, self._tasks = spec, expected_ns, tasks
-        self._parts = {name: _shape(part) for name, part in schema.parts.items()}
-        self._needed = (
-            schema.environment_state_dim,
-            {name: (*size, 3) for name, size in schema.cameras.items()},
-            dict(schema.measured),
-        )
-
-    def misfit(self, form: WireRequest) -> str | None:
-        """Why a request does not fit what was agreed, naming both sides, by its header; None if it does."""
-        misfit = self._misfit_of(form.observation)
-        if form.history:
-            misfit = misfit or self._misfit_of_history(form)
-        if misfit is not None:
-            return misfit
-        if self._tasks and form.task not in self._tasks:
-            valid = ", ".join(map(repr, self._tasks))
-            return f"the policy was not trained on the task {form.task[:200]!r}, but on {valid}"
-        return self._misfit_of_plan(form.prev_action_chunk, form.inference_delay)
-
-    def misfit_of_rows(self, rows: np.ndarray | None) -> str | None:
-        """The same of the numbers of a plan, which are not in the header."""
-        if rows is None or not rows.size or (largest := float(np.abs(rows).max())) <= MAX_MAGNITUDE:
-            return None
-        return f"prev_action_chunk holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"
-
-    def misfit_of_work(self, sampler: SamplerPart, useful_ns: int) -> str | None:
-        """Why an answer cannot be worked out while it is of use [ns]."""
-        expected_ns = self._expected_ns(sampler)
-        useful_ns = min(useful_ns, self._spec.horizon * self._spec.dt_ns)
-        if expected_ns is None or expected_ns <= useful_ns:
-            return None
-        return (
-            f"{sampler} takes about {expected_ns / NS_PER_S:.3g} s here, and the answer is of use for "
-            f"{useful_ns / NS_PER_S:.3g} s: ask for fewer samples or steps"
-        )
-
-    def _misfit_of(self, seen: WireObservation) -> str | None:
-        return self._misfit_of_parts(seen) or self._misfit_of_sizes(seen) or self._misfit_of_numbers(seen)
-
-    def _misfit_of_parts(self, seen: WireObservation) -> str | None:
-        for name in {**self._parts, **seen.parts}:
-            has = _shape(seen.parts[name]) if name in seen.parts else "none"
-            if has != (needs := self._parts.get(name, "none")):
-                return f"{name}: the observation has {has}, the policy needs {needs}"
-        return None
-
-    def _misfit_of_sizes(self, seen: WireObservation) -> str | None:
-        have = (
-            len(seen.environment_state),
-            {image.name: image.shape for image in seen.images},
-            {name: len(numbers) for name, numbers in seen.measured.items() if name in self._needed[-1]},
-        )
-        if have != self._needed:
-            kinds = ("numbers of environment state", "camera sizes", "quantities")
-            for what, ours, theirs in zip(kinds, have, self._needed, strict=True):
-                if ours != theirs:
-                    return f"{what}: the observation has {ours}, the policy needs {theirs}"
-        return None
-
-    def _misfit_of_history(self, form: WireRequest) -> str | None:
-        if len(form.history) >= self._n_obs_steps:
-            return f"there are {1 + len(form.history)} observations, the policy looks at {self._n_obs_steps}"
-        for seen in form.history:
-            if (misfit := self._misfit_of(seen)) is not None:
-                return f"earlier {misfit}"
-        *times, newest_ns = (seen.t_obs_ns for seen in (*form.history, form.observation))
-        if sorted(times) != times or times[-1] > newest_ns:
-            return f"earlier observations come oldest first, got {times} ns before {newest_ns} ns"
-        return None
-
-    def _misfit_of_numbers(self, seen: WireObservation) -> str | None:
-        parts = [numbers for part in seen.parts.values() for numbers in _numbers_of(part)]
-        for part in (*parts, seen.environment_state, *seen.measured.values()):
-            if part and max(max(part), -min(part)) > MAX_MAGNITUDE:
-                largest = max(part, key=abs)
-                return f"the observation holds {largest:.3g}; numbers go up to {MAX_MAGNITUDE:.0e}"
-        return None
-
-    def _misfit_of_plan(self, planned: WireTable | None, inference_delay: int) -> str | None:
-        limit = (self._spec.horizon, self._spec.dim)
-        rows, columns = (0, self._spec.dim) if planned is None else planned.shape
-        if columns != self._spec.dim or rows > self._spec.horizon:
-            return f"prev_action_chunk has shape {(rows, columns)}, the policy takes up to {limit}"
-        if inference_delay > rows:
-            return f"inference_delay is {inference_delay}, but prev_action_chunk has {rows} rows"
-        return None

@@ -18,65 +18,50 @@ from robot_runtime.wire.frames import Buffer, DecodeJpeg, EncodeJpeg, ProtocolEr
 
 INLINE_BYTES = 6 * 1024
 """Arrays up to here travel inside the header: a frame costs more than copying 50 x 14 doubles."""
-FloatName = Literal["f4", "f8"]
+TableForm = tuple[Literal["f4", "f8"], tuple[Count, Count], bytes | None]
+"""A float array (n, D): its dtype, its shape, and its bytes in C order; None if they are the next frame."""
+ImageForm = tuple[Text, Int64, Literal["u1", "jpeg", "kept"], tuple[Count, Count, Literal[3]], bytes | None]
+"""An image (h, w, 3) uint8: camera, capture time [ns], encoding, shape, and bytes as of a table. One that is
+`kept` has none: it came before, under the same name and time."""
 SentImages = Mapping[tuple[str, int], Image]
 """Images that the other side has got, by camera and capture time [ns]."""
 _UINT8 = np.dtype(np.uint8)
-_DTYPES: dict[FloatName, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
-_FLOAT_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DTYPES: dict[str, np.dtype] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
+_FLOAT_NAMES: dict[np.dtype, Literal["f4", "f8"]] = {_DTYPES["f4"]: "f4", _DTYPES["f8"]: "f8"}
 
 
-class WireTable(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """A float array (n, D)."""
+class Picture(Struct, frozen=True, gc=False, kw_only=True):
+    """An image as it came: looked at is only what the header says of it."""
 
-    dtype: FloatName
-    shape: tuple[Count, Count]
-    inline: bytes | None
-    """Its bytes in C order; None if they are the next frame."""
-
-
-class WireImage(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """One camera's image (h, w, 3) uint8."""
-
-    name: Text
-    t_ns: Int64
+    name: str
+    t_ns: int
     encoding: Literal["u1", "jpeg", "kept"]
-    """`kept`: it came before, under the same name and time."""
-    shape: tuple[Count, Count, Literal[3]]
-    inline: bytes | None
-    """As in `WireTable`; of one that was kept None."""
+    shape: tuple[int, int, int]
+    buffer: Buffer
+    frame: int = 0
+    """Of which observation: 0 is the newest, the others count from the oldest of its history."""
 
     @property
     def key(self) -> tuple[str, int]:
         """Under which it is kept."""
         return self.name, self.t_ns
 
-
-class Picture(Struct, frozen=True, gc=False):
-    """An image as it came: looked at is only what the header says of it."""
-
-    form: WireImage
-    buffer: Buffer
-    frame: int = 0
-    """Of which observation: 0 is the newest, the others count from the oldest of its history."""
-
     def opened(self, decode_jpeg: DecodeJpeg | None) -> Image:
         """A view of the buffer, or decoded from JPEG; ProtocolError if it is not what the header says."""
-        form = self.form
-        if form.encoding == "u1":
-            return Image(t_ns=form.t_ns, pixels=np.ndarray(form.shape, _UINT8, self.buffer))
-        if form.encoding == "kept":
-            raise ProtocolError(f"image {form.name!r} of {form.t_ns} ns was not sent")
+        if self.encoding == "u1":
+            return Image(t_ns=self.t_ns, pixels=np.ndarray(self.shape, _UINT8, self.buffer))
+        if self.encoding == "kept":
+            raise ProtocolError(f"image {self.name!r} of {self.t_ns} ns was not sent")
         if decode_jpeg is None:
-            raise ProtocolError(f"image {form.name!r} is a JPEG, which this side does not decode")
+            raise ProtocolError(f"image {self.name!r} is a JPEG, which this side does not decode")
         try:
-            pixels = decode_jpeg(self.buffer, form.shape)
+            pixels = decode_jpeg(self.buffer, self.shape)
         except ValueError as error:
             raise ProtocolError(
-                f"image {form.name!r} is not a JPEG of shape {form.shape}: {error}"
+                f"image {self.name!r} is not a JPEG of shape {self.shape}: {error}"
             ) from error
         pixels.flags.writeable = False
-        return Image(t_ns=form.t_ns, pixels=pixels)
+        return Image(t_ns=self.t_ns, pixels=pixels)
 
 
 class ArrayWriter:
@@ -88,26 +73,27 @@ class ArrayWriter:
         self._encode_jpeg = encode_jpeg
         self._sent = None if sent is None else dict(sent)
 
-    def table(self, array: np.ndarray) -> WireTable:
+    def table(self, array: np.ndarray) -> TableForm:
         """A form for floats (n, D); their memory is shared with the frame unless it is small or strided."""
         name = _FLOAT_NAMES.get(array.dtype)
         if name is None:
             raise ProtocolError(
                 f"arrays of {array.dtype} do not travel here; allowed: {', '.join(_FLOAT_NAMES.values())}"
             )
-        return WireTable(name, array.shape, self._inline(array))
+        return name, array.shape, self._inline(array)
 
-    def image(self, name: str, image: Image) -> WireImage:
+    def image(self, name: str, image: Image) -> ImageForm:
         """A form for an image, as JPEG if this side encodes."""
-        pixels = image.pixels
+        pixels, t_ns = image.pixels, image.t_ns
+        shape: tuple[int, int, Literal[3]] = pixels.shape
         if self._sent is not None:
-            if self._sent.get((name, image.t_ns)) is image:
-                return WireImage(name, image.t_ns, "kept", pixels.shape, None)
-            self._sent[name, image.t_ns] = image
+            if self._sent.get((name, t_ns)) is image:
+                return name, t_ns, "kept", shape, None
+            self._sent[name, t_ns] = image
         if self._encode_jpeg is None:
-            return WireImage(name, image.t_ns, "u1", pixels.shape, self._inline(pixels))
+            return name, t_ns, "u1", shape, self._inline(pixels)
         self.frames.append(self._encode_jpeg(pixels))
-        return WireImage(name, image.t_ns, "jpeg", pixels.shape, None)
+        return name, t_ns, "jpeg", shape, None
 
     def _inline(self, array: np.ndarray) -> bytes | None:
         if array.nbytes <= INLINE_BYTES:
@@ -126,30 +112,35 @@ class ArrayReader:
         self._limits = limits
         self._num_pixel_bytes = 0
 
-    def table(self, form: WireTable, name: str) -> np.ndarray:
+    def table(self, form: TableForm, name: str) -> np.ndarray:
         """(n, D), finite."""
-        dtype = _DTYPES[form.dtype]
-        array: np.ndarray = np.ndarray(form.shape, dtype, self._buffer(form, name, dtype.itemsize))
-        if form.inline is None and not array.flags.aligned:
+        kind, shape, inline = form
+        dtype = _DTYPES[kind]
+        buffer = self._buffer(inline, name, shape, dtype.itemsize)
+        array: np.ndarray = np.ndarray(shape, dtype, buffer)
+        if inline is None and not array.flags.aligned:
             array = array.copy()
             array.flags.writeable = False
         if not is_finite(array):
             raise ProtocolError(f"{name} holds NaN or infinite numbers")
         return array
 
-    def picture(self, form: WireImage, frame: int = 0) -> Picture:
+    def picture(self, form: ImageForm, frame: int = 0) -> Picture:
         """An image that is still to be opened; all those of a message are bounded by what they open to."""
-        name, num_bytes = f"image {form.name!r}", math.prod(form.shape)
+        camera, t_ns, encoding, shape, inline = form
+        name, num_bytes = f"image {camera!r}", math.prod(shape)
         if num_bytes > self._limits.frame:
             raise ProtocolError(f"{name} would be larger than {self._limits.frame} bytes")
         self._num_pixel_bytes += num_bytes
         if self._num_pixel_bytes > self._limits.total:
             raise ProtocolError(f"the images would be larger than {self._limits.total} bytes")
-        if form.encoding == "kept":
-            if form.inline is not None:
+        if encoding == "kept":
+            if inline is not None:
                 raise ProtocolError(f"{name} has bytes, though it is said to have come before")
-            return Picture(form, b"", frame)
-        return Picture(form, self._buffer(form, name, 1 if form.encoding == "u1" else None), frame)
+            buffer: Buffer = b""
+        else:
+            buffer = self._buffer(inline, name, shape, 1 if encoding == "u1" else None)
+        return Picture(name=camera, t_ns=t_ns, encoding=encoding, shape=shape, buffer=buffer, frame=frame)
 
     def finish(self) -> None:
         """ProtocolError if there are frames that nobody asked for."""
@@ -162,11 +153,13 @@ class ArrayReader:
         self._num_used += 1
         return memoryview(self._frames[self._num_used - 1]).toreadonly()
 
-    def _buffer(self, form: WireTable | WireImage, name: str, itemsize: int | None) -> Buffer:
+    def _buffer(
+        self, inline: bytes | None, name: str, shape: tuple[int, ...], itemsize: int | None
+    ) -> Buffer:
         """Its bytes, as many as its shape says; any number if it is of no itemsize."""
-        buffer = self._next_frame(name) if form.inline is None else form.inline
-        if itemsize is not None and len(buffer) != math.prod(form.shape) * itemsize:
-            raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {form.shape} says")
+        buffer = self._next_frame(name) if inline is None else inline
+        if itemsize is not None and len(buffer) != math.prod(shape) * itemsize:
+            raise ProtocolError(f"{name} has {len(buffer)} bytes, not what its shape {shape} says")
         return buffer
 
 

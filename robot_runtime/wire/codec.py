@@ -4,16 +4,15 @@
     frame 1..  raw arrays and JPEGs, in the order in which the header names them
 
 One call of msgspec reads and checks the header. Arrays are not copied: `encode` hands out views of the
-caller's memory, which must stay unchanged until the frames are sent, and `decode` returns read-only views of
-the frames it was given. Whatever comes in, `decode` returns a Packet or raises ProtocolError.
+caller's memory, which must stay unchanged until the frames are sent, and what is read has read-only views of
+the frames it was given. Whatever comes in, it is a `Packet` or a `ProtocolError`.
 
-A server reads in three steps, and looks at what it has before it pays for the next: `read_header`, then
-`Sealed.message`, and the images, which are the dear part, only once the policy is to see them: `with_images`.
+Images are the dear part. `read` leaves them as they came, beside their request, until the policy is to see
+them: `with_images`. `decode` does both.
 """
 
 from collections.abc import Sequence
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
@@ -29,38 +28,19 @@ from robot_runtime.wire.frames import (
     DecodeJpeg,
     EncodeJpeg,
     ProtocolError,
-    VersionMismatchError,
     WireLimits,
     check_sizes,
 )
 from robot_runtime.wire.kept_pictures import KeptPictures
-from robot_runtime.wire.messages import (
-    VERSION,
-    Cancel,
-    ChunkReply,
-    Dropped,
-    ErrorReply,
-    Goodbye,
-    Heartbeat,
-    HeartbeatReply,
-    Hello,
-    Message,
-    Packet,
-    Refused,
-    Welcome,
-)
-from robot_runtime.wire.payloads import Form, WireHello, WireReply, WireRequest, WireWelcome
-
-_FORMS: MappingProxyType[type, Any] = MappingProxyType(
-    {ChunkRequest: WireRequest, ChunkReply: WireReply, Hello: WireHello, Welcome: WireWelcome}
-)
+from robot_runtime.wire.messages import VERSION, Packet
+from robot_runtime.wire.payloads import Form, form_of, message_of
 
 
 class _Header(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     version: Literal[VERSION]  # type: ignore[valid-type]
     client_id: Text
     session: Int64
-    message: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | HeartbeatReply | Goodbye
+    message: Form
 
 
 class _Version(Struct, array_like=True):
@@ -88,69 +68,34 @@ def encode(
     packet: Packet, *, encode_jpeg: EncodeJpeg | None = None, limits: WireLimits = LIMITS
 ) -> list[Buffer]:
     """Frames of a packet; images as JPEG if this side encodes. ProtocolError beyond the limits."""
-    message = packet.message
     arrays = ArrayWriter(encode_jpeg, packet.sent)
-    form = _FORMS.get(type(message))
-    fields: Any = message if form is None else form.of(message, arrays)
+    form = form_of(packet.message, arrays)
     try:
-        header = _ENCODER.encode(_Header(VERSION, packet.client_id, packet.session, fields))
+        header = _ENCODER.encode(_Header(VERSION, packet.client_id, packet.session, form))
     except (ValueError, TypeError, OverflowError) as error:
-        raise ProtocolError(f"{type(message).__name__} cannot be packed: {error}") from error
+        raise ProtocolError(f"{type(packet.message).__name__} cannot be packed: {error}") from error
     arrays.frames[0] = header
     check_sizes(arrays.frames, limits)
     return arrays.frames
 
 
-class Sealed(Struct, frozen=True, eq=False, gc=False):
-    """A packet of which only the header has been read: whose it is and what, at a bounded price."""
-
-    client_id: str
-    session: int
-    form: Form | Refused | Cancel | Dropped | ErrorReply | Heartbeat | HeartbeatReply | Goodbye
-    """The message, but for what is in its arrays."""
-    frames: Sequence[Buffer]
-    limits: WireLimits
-
-    def message(self) -> tuple[Message, tuple[Picture, ...]]:
-        """The message, and the images that belong to it, still as they came. ProtocolError."""
-        form = self.form
-        try:
-            arrays = ArrayReader(self.frames, limits=self.limits)
-            message: Message = form.message(arrays) if isinstance(form, Form) else form
-            pictures = form.pictures(arrays) if isinstance(form, WireRequest) else ()
-            arrays.finish()
-        except ProtocolError as error:
-            raise self._named(error) from error.__cause__
-        except ValueError as error:
-            raise self._named(ProtocolError(f"the message is malformed: {error}")) from error
-        return message, pictures
-
-    def _named(self, error: ProtocolError) -> ProtocolError:
-        error.client_id, error.session = self.client_id, self.session
-        error.request_id = getattr(self.form, "request_id", None)
-        error.epoch = getattr(self.form, "epoch", None)
-        return error
-
-
-def read_header(frames: Sequence[Buffer], *, limits: WireLimits = LIMITS) -> Sealed:
-    """What arrived, sealed; ProtocolError if the frames are too large or their header is none."""
-    check_sizes(frames, limits)
+def read(frames: Sequence[Buffer]) -> Packet | ProtocolError:
+    """What has come: the packet, its images unopened, or what is wrong with it."""
     try:
-        header = _HEADER.decode(frames[0])
-    except (ValueError, RecursionError) as error:
-        raise _with_sender(ProtocolError(f"the header is malformed: {error}"), frames[0]) from error
-    return Sealed(header.client_id, header.session, header.message, frames, limits)
+        return _read(frames, LIMITS)
+    except ProtocolError as error:
+        return error
 
 
 def decode(
     frames: Sequence[Buffer], *, decode_jpeg: DecodeJpeg | None = None, limits: WireLimits = LIMITS
 ) -> Packet:
     """The packet in the frames, images and all, or ProtocolError."""
-    sealed = read_header(frames, limits=limits)
-    message, pictures = sealed.message()
-    if pictures and isinstance(message, ChunkRequest):
-        message = with_images(message, KeptPictures().resolved(pictures), decode_jpeg)
-    return Packet(sealed.client_id, sealed.session, message)
+    packet = _read(frames, limits)
+    if not isinstance(packet.message, ChunkRequest):
+        return packet
+    pictures = KeptPictures().resolved(packet.pictures)
+    return Packet(packet.client_id, packet.session, with_images(packet.message, pictures, decode_jpeg))
 
 
 def with_images(
@@ -159,24 +104,49 @@ def with_images(
     """A request with its images opened; ProtocolError if one is not what the header says of it."""
     newest = request.observation
     if not newest.history:
-        images = {picture.form.name: picture.opened(decode_jpeg) for picture in pictures}
+        images = {picture.name: picture.opened(decode_jpeg) for picture in pictures}
         return replace(request, observation=replace(newest, images=images))
     opened: dict[int, Image] = {}  # one that several frames show is opened once
     seen: list[dict[str, Image]] = [{} for _ in (newest, *newest.history)]
     for picture in pictures:
         if (image := opened.get(id(picture.buffer))) is None:
             image = opened[id(picture.buffer)] = picture.opened(decode_jpeg)
-        seen[picture.frame][picture.form.name] = image
+        seen[picture.frame][picture.name] = image
     history = tuple(replace(o, images=i) for o, i in zip(newest.history, seen[1:], strict=True))
     return replace(request, observation=replace(newest, images=seen[0], history=history))
+
+
+def _read(frames: Sequence[Buffer], limits: WireLimits) -> Packet:
+    check_sizes(frames, limits)
+    try:
+        header = _HEADER.decode(frames[0])
+    except (ValueError, RecursionError) as error:
+        raise _with_sender(ProtocolError(f"the header is malformed: {error}"), frames[0]) from error
+    try:
+        arrays = ArrayReader(frames, limits=limits)
+        message, pictures = message_of(header.message, arrays)
+        arrays.finish()
+    except ProtocolError as error:
+        raise _named(error, header) from error.__cause__
+    except ValueError as error:
+        raise _named(ProtocolError(f"the message is malformed: {error}"), header) from error
+    return Packet(header.client_id, header.session, message, pictures=pictures)
+
+
+def _named(error: ProtocolError, header: _Header) -> ProtocolError:
+    error.client_id, error.session = header.client_id, header.session
+    error.request_id = getattr(header.message, "request_id", None)
+    error.epoch = getattr(header.message, "epoch", None)
+    return error
 
 
 def _with_sender(error: ProtocolError, header: Buffer) -> ProtocolError:
     """The error with what can be read of where the header came from, or that it is of another version."""
     try:
-        version = _VERSION.decode(header).version
-        if version != VERSION:
-            return VersionMismatchError(ours=VERSION, theirs=version)
+        theirs = _VERSION.decode(header).version
+        if theirs != VERSION:
+            words = f"this side speaks protocol version {VERSION}, the peer speaks {theirs}"
+            return ProtocolError(words, their_version=theirs)
         sender = _SENDER.decode(header)
         error.client_id, error.session = sender.client_id, sender.session
         identity = _IDENTITY.decode(sender.message)

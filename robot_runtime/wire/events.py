@@ -1,19 +1,20 @@
-"""What a `ClientSession` tells its owner.
+"""What a `ClientSession` tells its owner; what the server says of itself or of a request comes unchanged.
 
-Every submitted request ends in exactly one of: a `PartReceived` whose part is the last, `RequestDropped`,
-`RequestExpired`, `RequestFailed`.
+    Welcome         the server is warm and takes requests; its info in the robot's own order
+    Refused         the server will not work with this robot
+    ServerLost      the server went away; the session is already greeting again
+    PartReceived    rows of an answer
+    Dropped         the request was given up on purpose, or there was no complete answer within its deadline
+    RequestFailed   the server could not answer, or its answer made no sense
+
+Every submitted request ends in exactly one of: a `PartReceived` whose part is the last, `Dropped`,
+`RequestFailed`.
 """
 
 from msgspec import Struct
 
 from robot_runtime.core.values.action import ChunkPart
-from robot_runtime.wire.messages import DropReason, RefusalCode, Welcome
-
-
-class ServerReady(Struct, frozen=True, kw_only=True, gc=False):
-    """The server is warm and takes requests."""
-
-    welcome: Welcome
+from robot_runtime.wire.messages import Dropped, Refused, Welcome
 
 
 class ServerLost(Struct, frozen=True, kw_only=True, gc=False):
@@ -22,40 +23,14 @@ class ServerLost(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-class ServerRefused(Struct, frozen=True, kw_only=True, gc=False):
-    """The server will not work with this robot; nothing more is tried until `connect` is called again."""
-
-    code: RefusalCode
-    reason: str
-
-
 class PartReceived(Struct, frozen=True, kw_only=True, gc=False, eq=False):
     """The next rows of the answer, in row order, each row once."""
 
     part: ChunkPart
-    queue_ns: int
-    """Time the request waited on the server [ns]."""
-    infer_ns: int
-    """From the start of inference until these rows were final [ns]."""
     sent_ns: int
     """When the request was handed to the network, robot's clock [ns]."""
     arrived_ns: int
     """When the rows came off the network, robot's clock [ns]."""
-
-
-class RequestDropped(Struct, frozen=True, kw_only=True, gc=False):
-    """Given up on purpose: a newer one took its place, or it was cancelled."""
-
-    request_id: int
-    epoch: int
-    reason: DropReason
-
-
-class RequestExpired(Struct, frozen=True, kw_only=True, gc=False):
-    """No complete answer within the request's deadline."""
-
-    request_id: int
-    epoch: int
 
 
 class RequestFailed(Struct, frozen=True, kw_only=True, gc=False):
@@ -66,6 +41,4 @@ class RequestFailed(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-Event = (
-    ServerReady | ServerLost | ServerRefused | PartReceived | RequestDropped | RequestExpired | RequestFailed
-)
+Event = Welcome | Refused | ServerLost | PartReceived | Dropped | RequestFailed

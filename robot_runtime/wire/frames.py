@@ -18,20 +18,14 @@ DecodeJpeg = Callable[[Buffer, tuple[int, ...]], np.ndarray]
 class ProtocolError(Exception):
     """Frames that are not a message. Names the packet they came in, as far as that could be read."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, their_version: int | None = None) -> None:
+        """their_version: of the protocol, if the peer speaks another one."""
         super().__init__(message[:MAX_REASON])
+        self.their_version = their_version
         self.client_id = ""
         self.session = 0
         self.request_id: int | None = None
         self.epoch: int | None = None
-
-
-class VersionMismatchError(ProtocolError):
-    """The peer speaks another version of the protocol."""
-
-    def __init__(self, *, ours: int, theirs: int) -> None:
-        super().__init__(f"this side speaks protocol version {ours}, the peer speaks {theirs}")
-        self.theirs = theirs
 
 
 @dataclass(frozen=True, kw_only=True)

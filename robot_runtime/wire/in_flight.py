@@ -24,11 +24,13 @@ from msgspec import structs
 
 from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.state import Observation
 from robot_runtime.wire.arrays import SentImages
-from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
-from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason, Welcome
-from robot_runtime.wire.reassembly import ChunkReassembler, InconsistentReplyError
+from robot_runtime.wire.events import Event, PartReceived, RequestFailed
+from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.messages import Cancel, Dropped, DropReason, Welcome
+from robot_runtime.wire.reassembly import ChunkReassembler
 
 Identity = tuple[int, int]
 """Request id and epoch."""
@@ -101,48 +103,36 @@ class InFlightRequests:
         """Give up what is past its deadline."""
         for submission in [s for s in self._open() if now_ns >= s.expires_ns]:
             self._give_up(submission)
-            self._emit(_expired(submission.request))
+            self._drop(submission, DropReason.DEADLINE)  # as the server ends it, whoever's clock was first
         self._use(now_ns)
 
     def next_timer_ns(self) -> list[int]:
         """When `expire` wants to be called."""
         return [s.expires_ns for s in self._open()]
 
-    def receive_rows(self, reply: ChunkReply, now_ns: int) -> None:
+    def receive_rows(self, part: ChunkPart, now_ns: int) -> None:
         """Rows of an answer: hand on what is next in order, or fail the request if they contradict it."""
-        submission = self._in_flight_if(reply.part.request_id, reply.part.epoch)
+        submission = self._in_flight_if(part.request_id, part.epoch)
         if submission is None:
             return
         try:
-            ready = submission.assembly.add(reply)
-        except InconsistentReplyError as error:
+            ready = submission.assembly.add(part)
+        except ProtocolError as error:
             self.fail(*submission.identity, f"the server's answer was dropped: {error}", now_ns)
             return
         if not ready:
             self._ignored["rows that came before or too early"] += 1
-        for r in ready:
-            self._emit(
-                PartReceived(
-                    part=r.part,
-                    queue_ns=r.queue_ns,
-                    infer_ns=r.infer_ns,
-                    sent_ns=submission.sent_ns,
-                    arrived_ns=now_ns,
-                )
-            )
+        for each in ready:
+            self._emit(PartReceived(part=each, sent_ns=submission.sent_ns, arrived_ns=now_ns))
         if submission.assembly.is_complete:
             self._return(submission, now_ns)
 
-    def drop(self, request_id: int, epoch: int, reason: DropReason, now_ns: int) -> None:
+    def drop(self, dropped: Dropped, now_ns: int) -> None:
         """The server will not answer the request."""
-        submission = self._in_flight_if(request_id, epoch)
-        if submission is None:
-            return
-        if reason is DropReason.DEADLINE:
-            self._emit(_expired(submission.request))  # the same end, whoever's clock was first
-        else:
-            self._drop(submission, reason)
-        self._return(submission, now_ns)
+        submission = self._in_flight_if(dropped.request_id, dropped.epoch)
+        if submission is not None:
+            self._emit(dropped)
+            self._return(submission, now_ns)
 
     def fail(self, request_id: int, epoch: int, reason: str, now_ns: int) -> None:
         """The server could not answer the request, or not in a way that makes sense."""
@@ -233,7 +223,7 @@ class InFlightRequests:
 
     def _drop(self, submission: _Submission, reason: DropReason) -> None:
         request_id, epoch = submission.identity
-        self._emit(RequestDropped(request_id=request_id, epoch=epoch, reason=reason))
+        self._emit(Dropped(request_id=request_id, epoch=epoch, reason=reason))
 
 
 def _images_of(observation: Observation) -> SentImages:
@@ -243,7 +233,3 @@ def _images_of(observation: Observation) -> SentImages:
 
 def _failed(request: ChunkRequest, reason: str) -> RequestFailed:
     return RequestFailed(request_id=request.request_id, epoch=request.epoch, reason=reason)
-
-
-def _expired(request: ChunkRequest) -> RequestExpired:
-    return RequestExpired(request_id=request.request_id, epoch=request.epoch)

@@ -28,17 +28,16 @@ class KeptPictures:
         stays as it came: `is_missing`."""
         known, out = dict(self._kept), []
         for picture in pictures:
-            form = picture.form
-            if form.encoding != "kept":
-                known[form.key] = picture
-            elif (found := known.get(form.key)) is not None and found.form.shape == form.shape:
+            if picture.encoding != "kept":
+                known[picture.key] = picture
+            elif (found := known.get(picture.key)) is not None and found.shape == picture.shape:
                 picture = replace(found, frame=picture.frame)
             out.append(picture)
         return tuple(out)
 
     def keep(self, pictures: Sequence[Picture]) -> None:
         """Of a request that was taken: the next one may name these."""
-        self._kept = {picture.form.key: picture for picture in pictures}
+        self._kept = {picture.key: picture for picture in pictures}
 
     def forget(self) -> None:
         """There is no room for them."""
@@ -47,4 +46,4 @@ class KeptPictures:
 
 def is_missing(picture: Picture) -> bool:
     """Whether nobody knows what it stands for."""
-    return picture.form.encoding == "kept"
+    return picture.encoding == "kept"

@@ -3,7 +3,9 @@
 The server never makes an absolute time: it echoes the robot's and reports durations.
 
     from the client   Hello  ChunkRequest  Cancel  Heartbeat  Goodbye
-    from the server   Welcome | Refused   ChunkReply  Dropped  ErrorReply   HeartbeatReply  Goodbye
+    from the server   Welcome | Refused   ChunkPart  Dropped  ErrorReply   Heartbeat  Goodbye
+
+What the policy is asked and what it answers travel as they are everywhere else: `ChunkRequest`, `ChunkPart`.
 """
 
 from enum import Enum
@@ -14,10 +16,10 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.wire.arrays import SentImages
-from robot_runtime.wire.fields import Fields, Int64, Text
+from robot_runtime.wire.arrays import Picture, SentImages
+from robot_runtime.wire.fields import MAX_REASON, Int64, Text
 
-VERSION = 11
+VERSION = 12
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -58,7 +60,11 @@ class DropReason(Enum):
     """The server is on its way out and takes no more requests."""
 
 
-class Hello(Fields, frozen=True, kw_only=True):
+class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True):
+    """In the header: a map with its type and its fields. Holds no reference cycles."""
+
+
+class Hello(_Message, frozen=True, kw_only=True):
     """Opens a session: who the robot is and what it has."""
 
     robot: Text
@@ -67,7 +73,7 @@ class Hello(Fields, frozen=True, kw_only=True):
     """Which of the server's policies; empty for the only one."""
 
 
-class Welcome(Fields, frozen=True, kw_only=True):
+class Welcome(_Message, frozen=True, kw_only=True):
     """The server is warm and will answer requests."""
 
     info: PolicyInfo
@@ -76,31 +82,21 @@ class Welcome(Fields, frozen=True, kw_only=True):
     """How often the client shall send a heartbeat [ns]."""
 
 
-class Refused(Fields, frozen=True, kw_only=True):
+class Refused(_Message, frozen=True, kw_only=True):
     """The server will not work with this client; `reason` names both sides."""
 
     code: RefusalCode
     reason: Text
 
 
-class ChunkReply(Fields, frozen=True, kw_only=True):
-    """Rows of the answer that are final now."""
-
-    part: ChunkPart
-    queue_ns: int
-    """From receipt of the request to the start of inference [ns]."""
-    infer_ns: int
-    """From the start of inference until these rows were final [ns]."""
-
-
-class Cancel(Fields, frozen=True, kw_only=True):
+class Cancel(_Message, frozen=True, kw_only=True):
     """The answer is not wanted any more."""
 
     request_id: Int64
     epoch: Int64
 
 
-class Dropped(Fields, frozen=True, kw_only=True):
+class Dropped(_Message, frozen=True, kw_only=True):
     """The request will not be answered."""
 
     request_id: Int64
@@ -108,7 +104,7 @@ class Dropped(Fields, frozen=True, kw_only=True):
     reason: DropReason
 
 
-class ErrorReply(Fields, frozen=True, kw_only=True):
+class ErrorReply(_Message, frozen=True, kw_only=True):
     """A message could not be served; names the request if it was one."""
 
     code: ErrorCode
@@ -116,37 +112,27 @@ class ErrorReply(Fields, frozen=True, kw_only=True):
     request_id: Int64 | None = None
     epoch: Int64 | None = None
 
+    @classmethod
+    def to(cls, request: ChunkRequest, code: ErrorCode, message: str) -> "ErrorReply":
+        """Why there is no answer, or no more of it; as much of the message as travels."""
+        return cls(
+            code=code, message=message[:MAX_REASON], request_id=request.request_id, epoch=request.epoch
+        )
 
-class Heartbeat(Fields, frozen=True, kw_only=True):
-    """The client is alive; the answer measures the round trip."""
+
+class Heartbeat(_Message, frozen=True, kw_only=True):
+    """The sender is alive. The server says the client's own again: that measures the round trip."""
 
     t_ns: Int64
-    """Robot's clock when sent [ns]."""
+    """Robot's clock when the client sent it [ns]."""
 
 
-class HeartbeatReply(Fields, frozen=True, kw_only=True):
-    """The server is alive."""
-
-    t_ns: Int64
-    """Echo of the heartbeat's stamp [ns]."""
-
-
-class Goodbye(Fields, frozen=True, kw_only=True):
+class Goodbye(_Message, frozen=True, kw_only=True):
     """The sender is leaving on purpose."""
 
 
 Message = (
-    Hello
-    | Welcome
-    | Refused
-    | ChunkRequest
-    | ChunkReply
-    | Cancel
-    | Dropped
-    | ErrorReply
-    | Heartbeat
-    | HeartbeatReply
-    | Goodbye
+    Hello | Welcome | Refused | ChunkRequest | ChunkPart | Cancel | Dropped | ErrorReply | Heartbeat | Goodbye
 )
 
 
@@ -159,3 +145,5 @@ class Packet(Struct, frozen=True, eq=False, gc=False):
     message: Message
     sent: SentImages | None = None
     """Of a request to a policy that looks back: images that the peer has. Not on the wire."""
+    pictures: tuple[Picture, ...] = ()
+    """Of a request that has come: its images, still to be opened. Not part of its message until then."""

@@ -1,11 +1,7 @@
 """Puts the parts of one chunk into row order, whatever the network did to them."""
 
 from robot_runtime.core.values.action import ActionSpec, ChunkPart
-from robot_runtime.wire.messages import ChunkReply
-
-
-class InconsistentReplyError(Exception):
-    """The parts of an answer contradict each other, the request or the action spec."""
+from robot_runtime.wire.frames import ProtocolError
 
 
 class ChunkReassembler:
@@ -21,7 +17,7 @@ class ChunkReassembler:
         self._spec = spec
         self._t_obs_ns = t_obs_ns
         self._spans: dict[int, tuple[int, bool]] = {}  # first row -> (end, is_last), delivered or held
-        self._held: dict[int, ChunkReply] = {}
+        self._held: dict[int, ChunkPart] = {}
         self._next_row = 0
         self._end: int | None = None
 
@@ -30,19 +26,21 @@ class ChunkReassembler:
         """True once the last row was delivered."""
         return self._next_row == self._end
 
-    def add(self, reply: ChunkReply) -> list[ChunkReply]:
-        """The replies that are next in row order now; InconsistentReplyError leaves all as it was."""
-        part = reply.part
+    def add(self, part: ChunkPart) -> list[ChunkPart]:
+        """The parts that are next in row order now.
+
+        ProtocolError: it contradicts the others, the request or the action spec; all is as it was.
+        """
         first, end = part.first_row, part.first_row + part.rows.shape[0]
         if self._spans.get(first) == (end, part.is_last):
             return []
         complaint = self._contradiction(part, first, end)
         if complaint is not None:
-            raise InconsistentReplyError(f"rows {first} to {end} {complaint}")
+            raise ProtocolError(f"rows {first} to {end} {complaint}")
         self._spans[first] = (end, part.is_last)
         if part.is_last:
             self._end = end
-        self._held[first] = reply
+        self._held[first] = part
         ready = []
         while self._next_row in self._held:
             ready.append(self._held.pop(self._next_row))

@@ -13,15 +13,15 @@ from policies.vision.finetune import behind_estimator, estimated_schema, with_er
 from policies.vision.train import EstimatorTrainConfig, train_estimator
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.state import ARM, Observation
 from robot_runtime.errors import InvalidValueError
 from sim.demonstrations.random_views import random_views
 from sim.experts import action_spec_of
 from sim.experts.mobile import WORLD_SPEC
 from sim.tasks import make_task
 
-HAND_CAMERAS = ("wrist",)
-"""Those that the hand carries; the others are fixed to the base."""
+HAND_CAMERAS = {"wrist": ARM, "left_wrist": "left_arm", "right_wrist": "right_arm"}
+"""Those that a hand carries, and the arm whose hand it is; the others are fixed to the base."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +79,7 @@ def learn_to_see(
         demonstrated,
         config,
         cameras=cameras,
-        on_hand=[name for name in cameras if name in HAND_CAMERAS],
+        on_hand={name: HAND_CAMERAS[name] for name in cameras if name in HAND_CAMERAS},
         points=() if task.observation_noise is None else task.observation_noise.points,
         points_alike=task.observation_noise is not None and task.observation_noise.points_alike,
         random_views=seen,
@@ -110,8 +110,9 @@ def by_estimates(
     if init is not None and init.info.schema.environment_state_dim != schema.environment_state_dim:
         start = behind_estimator(init, told, schema)
     if more:
-        recorded, points = [d.observation for d in demonstrations], estimator.network.config.points
-        told += with_errors(more, recorded, [d.observation for d in told], points=points, seed=seed)
+        recorded, config = [d.observation for d in demonstrations], estimator.network.config
+        seen = [d.observation for d in told]
+        told += with_errors(more, recorded, seen, points=config.points, hands=config.hands, seed=seed)
     return TrainingData(
         demonstrations=told,
         schema=schema,

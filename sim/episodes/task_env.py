@@ -1,6 +1,7 @@
 """Our own tasks as a `RobotEnv`: a MuJoCo world with its drivers, under a virtual clock of its own."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from msgspec import structs
@@ -28,14 +29,16 @@ class TaskEnv:
         *,
         control_period_ns: int = CONTROL_PERIOD_NS,
         snapshot_period_ns: int | None = None,
+        has_torques: bool = False,
     ) -> None:
-        """snapshot_period_ns: how often to keep a world snapshot; None keeps none.
-
+        """
+        snapshot_period_ns: how often to keep a world snapshot; None keeps none.
+        has_torques: whether the robot measures those of its arms, as "arm_torques" and so on.
         UnknownNameError: there is no such task.
         """
-        self._snapshot_period_ns = snapshot_period_ns
+        self._snapshot_period_ns, self._has_torques = snapshot_period_ns, has_torques
         self._clock, self._world = SimClock(), World(make_task(task_name))
-        self._robot: Robot = sim_robot(self._world, self._clock)
+        self._robot: Robot = sim_robot(self._world, self._clock, has_torques=has_torques)
         self._scorer: Scorer = self._world.task.make_scorer(self._world)
         self.snapshots: list[np.ndarray] = []
         """World snapshots of the episode, for drawing."""
@@ -43,7 +46,7 @@ class TaskEnv:
         self.info = EnvInfo(
             name=task_name,
             task=task.instruction,
-            schema=task.schema,
+            schema=replace(task.schema, measured=self._robot.measured),
             control_period_ns=control_period_ns,
             episode_ns=round(task.episode_s * NS_PER_S),
             limits=sim_limits(self._world),
@@ -55,7 +58,7 @@ class TaskEnv:
     def reset(self, seed: int) -> None:
         self._clock = SimClock()
         self._world.reset(seed)
-        self._robot = sim_robot(self._world, self._clock)
+        self._robot = sim_robot(self._world, self._clock, has_torques=self._has_torques)
         self._scorer = self._world.task.make_scorer(self._world)
         self.snapshots = []
 

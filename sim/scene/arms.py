@@ -84,6 +84,11 @@ class ArmInScene:
         return self._data.qvel[self._dq].copy()
 
     @property
+    def torques(self) -> Float[np.ndarray, "7"]:
+        """What the servos turn the joints with, without what carries the arm's weight (7,) [Nm], a copy."""
+        return self._data.qfrc_actuator[self._dq].copy()
+
+    @property
     def gripper_width(self) -> float:
         """Distance between the fingers [m]."""
         left, right = self._data.qpos[self._fingers]

@@ -82,6 +82,22 @@ class SimArm:
         self._arm.set_joint_target(self._arm.q)
 
 
+class SimTorques:
+    """Torques at an arm's joints, as a sensor; lives in the thread of the arm."""
+
+    num_values = NUM_JOINTS
+
+    def __init__(self, world: World, clock: Clock, name: str | None = None) -> None:
+        """name: of the arm, as the world has it; None: the one arm."""
+        self._world, self._clock = world, clock
+        self._arm = world.arm if name is None else world.arms[name]
+
+    def read(self) -> np.ndarray:
+        """Those of the servos now (7,) [Nm]: what a still arm presses with, without its own weight."""
+        self._world.advance_to(self._clock.now_ns())
+        return self._arm.torques
+
+
 class SimGripper:
     """The two fingers of an arm; lives in the thread of the arm."""
 
@@ -177,10 +193,17 @@ class SimBase:
         return step * (NS_PER_S / (now_ns - before[0]))
 
 
-def sim_robot(world: World, clock: Clock, *, cameras: Mapping[str, tuple[int, int]] | None = None) -> Robot:
+def sim_robot(
+    world: World,
+    clock: Clock,
+    *,
+    cameras: Mapping[str, tuple[int, int]] | None = None,
+    has_torques: bool = False,
+) -> Robot:
     """The robot that a world has; odometry errs as `OdometryErrors` has it by default.
 
     cameras: names and sizes of those that it is to have; none if not given.
+    has_torques: whether it measures those of its arms, as "arm_torques" and so on.
     """
     drivers: dict[str, Driver] = {}
     for name, arm in world.arms.items():
@@ -191,6 +214,7 @@ def sim_robot(world: World, clock: Clock, *, cameras: Mapping[str, tuple[int, in
     sizes = cameras or {}
     return Robot(
         drivers,
+        sensors={f"{name}_torques": SimTorques(world, clock, name) for name in world.arms if has_torques},
         cameras={name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()},
         limits=sim_limits(world),
         actions=world.task.schema.action_fields,

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
-from robot_runtime.cli.load_object import UserCodeError, load_made, load_object
+from robot_runtime.cli.errors import sentence
+from robot_runtime.cli.load_object import load_made, load_object
+from robot_runtime.cli.user_code import UserCodeError, forget
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 GROUP = "robot_runtime.robots"
@@ -103,6 +105,28 @@ def test_code_that_fails_is_shown_with_its_own_traceback(tmp_path, code, words):
         assert words in str(failed.value)
         assert "broken_of_mine.py" in str(failed.value)
         assert "load_object.py" not in str(failed.value)
+
+
+def test_what_has_changed_is_loaded_anew_once_it_is_forgotten_with_the_files_beside_it(tmp_path):
+    (tmp_path / "part_of_mine.py").write_text("answer = 1\n")
+    (tmp_path / "changing.py").write_text("from part_of_mine import answer as robot\n")
+    assert load("changing.py:robot") == 1
+    (tmp_path / "part_of_mine.py").write_text("answer = 1000\n")
+    assert load("changing.py:robot") == 1
+    forget()
+    assert load("changing.py:robot") == 1000
+    assert "json" in sys.modules
+
+
+def test_an_error_in_mid_run_is_shown_from_where_it_enters_the_users_code(tmp_path):
+    (tmp_path / "late.py").write_text("def robot(things):\n    return things['none']\n")
+    function = load("late.py:robot")
+    with pytest.raises(KeyError) as failed:
+        function({})
+    said = sentence(failed.value)
+    assert said.startswith("your code failed:\nTraceback")
+    assert 'late.py", line 2, in robot' in said
+    assert "test_load_object.py" not in said
 
 
 def test_a_function_makes_the_object_and_what_is_none_is_refused(tmp_path):

@@ -90,11 +90,4 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
 
 
 def answer(request, rows: np.ndarray, *, first_row: int = 0, is_last: bool = True) -> ChunkPart:
-    return ChunkPart(
-        request_id=request.request_id,
-        epoch=request.epoch,
-        t_obs_ns=request.observation.t_obs_ns,
-        first_row=first_row,
-        rows=rows,
-        is_last=is_last,
-    )
+    return request.part(rows, first_row=first_row, is_last=is_last)

@@ -4,7 +4,7 @@ from msgspec import structs
 
 from robot_runtime.core.plan.correction import CorrectionHead, correction_inputs
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import ArmState, GripperState, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=6, dt_ns=50_000_000)
@@ -65,3 +65,19 @@ def test_a_head_without_all_its_layers_is_refused() -> None:
     arrays = {name: value for name, value in head.arrays.items() if name != "b3"}
     with pytest.raises(InvalidValueError, match=r"missing: \['b3'\]"):
         CorrectionHead(action_spec=SPEC, lead=1, max_age=4, arrays=arrays)
+
+
+def test_the_inputs_do_not_depend_on_the_order_in_which_a_robot_has_its_parts():
+    fields = (JointPosition(1, part="right"), JointPosition(1, part="left"))
+    spec = ActionSpec(fields=fields, horizon=4, dt_ns=50_000_000)
+    parts = {
+        "left": ArmState(q=[1.0], dq=[10.0]),
+        "right": ArmState(q=[2.0], dq=[20.0]),
+        "head": ArmState(q=[3.0], dq=[30.0]),
+        "left_gripper": GripperState(width=0.01),
+        "right_gripper": GripperState(width=0.02),
+    }
+    for names in (list(parts), list(reversed(parts))):
+        state = RobotState(t_ns=0, parts={name: parts[name] for name in names})
+        x = correction_inputs(Observation(state=state), np.zeros((4, 2)), 0.0, spec=spec, lead=1)
+        assert x[:8].tolist() == [2.0, 1.0, 3.0, 0.01, 0.02, 20.0, 10.0, 30.0]

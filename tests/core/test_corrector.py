@@ -16,6 +16,7 @@ from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import (
     ActionSpec,
     EndEffectorPose,
+    GripperFraction,
     GripperWidth,
     JointPosition,
     Reference,
@@ -304,3 +305,16 @@ def test_the_state_that_a_head_sees_is_the_newest_not_the_one_its_chunk_saw():
     run(robot, 0, 2 * DT)
     robot.correct(Observation(state=state), 2 * DT)
     np.testing.assert_allclose(robot.timeline.command_at(3 * DT).arm.q, [0.3 + 0.03, -0.3 + 0.04])
+
+
+def test_a_gripper_whose_shares_stand_for_the_robot_s_widths_is_no_other_policy_to_a_head():
+    spec = replace(SPEC, fields=(JointPosition(2), GripperFraction()))
+    robot = executor(a2c2(), action_spec=spec, correction_head=ConstantHead(*MOVED, action_spec=spec))
+    assert robot.action_spec != spec
+    robot.reset(state_at(0), 0)
+    rows = ramp(0.0, 0.1, width=0.5)
+    robot.on_part(answer(robot.make_request(observation_at(0)), rows), 0)
+    step(robot, 0)
+    tick, _ = step(robot, DT)
+    np.testing.assert_allclose(tick.command.arm.q, rows[1, :2] + MOVED[:2])
+    assert tick.command.gripper.width == pytest.approx(0.04, abs=0.01)

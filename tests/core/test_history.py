@@ -122,3 +122,14 @@ def test_whoever_shows_less_is_read_as_if_its_oldest_had_stood_before(num_seen: 
     assert now.frames(1) == (now,)
     assert isinstance(now, Observation)
     assert np.shape(now.frames(3)) == (3,)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 16), st.integers(20, 300))
+def test_however_often_it_is_asked_frames_lie_a_spacing_apart(n_obs_steps, every_ms):
+    history = ObservationHistory(n_obs_steps=n_obs_steps, spacing_ns=1000)
+    for t_ms in range(0, 20_000, every_ms):
+        seen = history.asked(observation_at(t_ms))
+    off = [abs(seen.t_obs_ns - old.t_obs_ns - 1000 * k) for k, old in enumerate(reversed(seen.history), 1)]
+    assert len(off) == n_obs_steps - 1
+    assert max(off) <= max(125, every_ms / 2)

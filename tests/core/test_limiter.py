@@ -1,5 +1,6 @@
 """Whatever is asked for, what is sent keeps to the limits, by divided differences of what was sent."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -247,8 +248,34 @@ def test_what_was_held_back_is_told_by_part_and_kind():
     _, clip = limiter.limit(joints(np.nan, 0.0), 2 * STEP)
     assert clip.has("not_finite")
     assert any(
-        "arm: held back by its position limit for 0.00 s, by up to 5" in s for s in limiter.tally.sentences()
+        re.fullmatch(r"arm: held back by its position limit for 0\.00 s, by up to 5\S* rad", sentence)
+        for sentence in limiter.tally.sentences()
     )
+
+
+def test_a_corner_that_is_rounded_off_unseen_is_counted_and_not_said():
+    limiter = Limiter(LIMITS, period_ns=STEP)
+    limiter.reset(joints(0.0, 0.0), 0)
+    limiter.limit(joints(1e-4, 0.0), STEP)
+    assert limiter.tally.num_ticks
+    assert limiter.tally.sentences() == []
+
+
+def test_what_a_speed_was_held_back_by_is_named_as_of_a_speed():
+    limiter = Limiter(LIMITS, period_ns=STEP)
+    limiter.reset(Command(base=BaseTwistCommand(V_WB_B=np.zeros(3))), 0)
+    for k in range(1, 2000):
+        _, clip = limiter.limit(Command(base=BaseTwistCommand(V_WB_B=np.array([99.0, 0.0, 0.0]))), k * STEP)
+        assert not clip.has("position")
+        if k == 1:
+            assert clip.has("velocity")
+            assert clip.has("acceleration")
+    said = limiter.tally.sentences()
+    assert [sentence.split(" for ")[0] for sentence in said] == [
+        "base: held back by its acceleration limit", "base: held back by its jerk limit",
+        "base: held back by its velocity limit",
+    ]  # fmt: skip
+    assert all(sentence.endswith(" m/s or rad/s") for sentence in said)
 
 
 def test_a_base_pose_turns_the_shorter_way():

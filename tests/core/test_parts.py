@@ -32,6 +32,7 @@ from robot_runtime.core.values.action import (
     JointVelocity,
     Numbers,
     Reference,
+    WorldEndEffectorPose,
     command_at_state,
 )
 from robot_runtime.core.values.alignment import Alignment
@@ -161,6 +162,48 @@ def test_a_policy_with_its_columns_in_another_order_gives_the_same_targets():
     np.testing.assert_allclose(targets["left_arm", "q"][0], [1.1, 2.2, 3.3])
 
 
+def test_plain_numbers_are_shown_in_the_policy_s_order_as_they_are_told():
+    robot = Schema(action_fields=(Numbers(("x", "y")),), measured={"action": 2})
+    policy = Schema(action_fields=(Numbers(("y", "x")),), measured={"action": 2})
+    spec = ActionSpec(fields=policy.action_fields, horizon=2, dt_ns=DT)
+    alignment = Alignment.between(robot=robot, policy=policy, action_spec=spec)
+    earlier = Observation(state=RobotState(t_ns=0, measured={"action": np.array([3.0, 4.0])}))
+    measured = {"action": np.array([1.0, 2.0]), "wrench": np.zeros(6)}
+    seen = alignment.shown(Observation(state=RobotState(t_ns=1, measured=measured), history=(earlier,)))
+    assert seen.state.measured["action"].tolist() == [2.0, 1.0]
+    assert seen.history[0].state.measured["action"].tolist() == [4.0, 3.0]
+    assert alignment.ours(np.array([[2.0, 1.0]])).tolist() == [[1.0, 2.0]]
+
+
+def test_columns_of_the_same_names_that_mean_something_else_are_refused():
+    joints = JointPosition(2, names=("a", "b"))
+    robot = Schema(action_fields=(joints,), parts={"arm": ArmSchema(2, ("a", "b"))})
+    policy = Schema(action_fields=(Numbers(("b", "a"), part="arm"),), parts=robot.parts)
+    (text,) = mismatches(robot=robot, policy=policy)
+    assert "the robot takes 2 joint positions, the policy gives 2 numbers" in text
+    left, right = (Schema(action_fields=(WorldEndEffectorPose(base=b),)) for b in ("cart", "lift"))
+    (text,) = mismatches(robot=left, policy=right)
+    assert "on the base 'cart', the policy on 'lift'" in text
+
+
+def test_a_schema_has_one_order_of_joints_and_one_field_for_a_part():
+    turned = JointPosition(2, Reference.RELATIVE, names=("b", "a"))
+    with pytest.raises(InvalidValueError, match="commanded and measured in one order"):
+        Schema(action_fields=(turned,), parts={"arm": ArmSchema(2, ("a", "b"))})
+    halves = (JointPosition(1, names=("a",)), JointPosition(1, names=("b",)))
+    with pytest.raises(InvalidValueError, match="one action field for a part"):
+        Schema(action_fields=halves, parts={"arm": ArmSchema(2, ("a", "b"))})
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_numbers_that_rest_nowhere_are_refused(wrong):
+    for given_up in ({"at_rest": (wrong,)}, {"scale": wrong}):
+        with pytest.raises(InvalidValueError, match="finite"):
+            Numbers(("x",), **given_up)
+    with pytest.raises(InvalidValueError, match="no range"):
+        GripperFraction(high=float("inf"))
+
+
 def test_columns_that_are_missing_or_left_over_are_named():
     other = ("shoulder", "elbow", "hip")
     policy = Schema(
@@ -168,10 +211,19 @@ def test_columns_that_are_missing_or_left_over_are_named():
         parts={"left_arm": ArmSchema(3, other), "lift": ArmSchema(1)},
     )
     text = " / ".join(mismatches(robot=ROBOT, policy=policy))
-    assert "missing: left_arm.hip, lift.joint_1; left over: left_arm.wrist, left_gripper.width" in text
-    assert "lift: the robot has no such part, the policy needs joints" in text
-    assert "left_gripper: the robot has a gripper, the policy needs none" in text
+    assert text == (
+        "left_arm joints: the robot has 3, the policy needs 3; missing: left_arm.hip; left over: "
+        "left_arm.wrist / lift: the robot has no such part, the policy needs joints"
+    )
     assert Schema.from_dict(policy.to_dict()) == policy
+
+
+def test_parts_that_a_policy_neither_looks_at_nor_moves_are_no_mismatch_but_plain_numbers_are():
+    policy = Schema.of(ActionSpec(fields=(GripperWidth("left_gripper"),), horizon=2, dt_ns=DT))
+    assert mismatches(robot=ROBOT, policy=policy) == []
+    x, y = Numbers(("x",), part="x"), Numbers(("y",), part="y")
+    (text,) = mismatches(robot=Schema(action_fields=(x, y)), policy=Schema(action_fields=(x,)))
+    assert text == "y: the robot takes 1 numbers, the policy gives nothing"
 
 
 def test_a_hand_pose_is_asked_only_of_a_robot_that_has_one():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,9 @@ from robot_runtime.core.method.request_parts import (
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule
 from robot_runtime.core.method.splice_parts import NotBeforePlanned, TimeAligned
 from robot_runtime.core.method.table import METHODS, Method, method_named
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.plan.limits import JointLimits, Limits
+from robot_runtime.core.values.action import NS_PER_S, JointPosition
+from robot_runtime.core.values.state import ArmState, RobotState
 from robot_runtime.errors import InvalidValueError
 from tests.core.support import DT, SLOW_TICK, SPEC, TICK, answer, executor, observation_at, ramp, state_at
 
@@ -422,3 +425,28 @@ def test_the_estimate_follows_a_server_that_has_become_slower():
     for latency_ms in [100] * 30 + [300] * 3:
         estimator.add(latency_ms * MS)
     assert estimator.latency_ns() == 300 * MS
+
+
+def forward(q: np.ndarray) -> pin.SE3:
+    return pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))
+
+
+@pytest.mark.parametrize(("hand_pose", "lacking"), [({"left": forward}, "right"), (forward, "left")])
+def test_a_hand_that_could_not_be_rolled_forward_with_its_joints_is_named_before_anything_moves(
+    hand_pose, lacking
+):
+    arms = ("left", "right")
+    joints = JointLimits(
+        q_min=-np.ones(2), q_max=np.ones(2), dq_max=np.ones(2), ddq_max=np.ones(2), dddq_max=np.ones(2)
+    )
+    robot = executor(
+        "vlash",
+        action_spec=replace(SPEC, fields=tuple(JointPosition(2, part=arm) for arm in arms)),
+        limits=Limits(dict.fromkeys(arms, joints)),
+        hand_pose=hand_pose,
+    )
+    arm = ArmState(q=np.zeros(2), dq=np.zeros(2))
+    seen = ArmState(q=np.zeros(2), dq=np.zeros(2), X_BE=pin.SE3.Identity())
+    robot.reset(RobotState(t_ns=0, parts={"left": arm, "right": arm}), 0)
+    with pytest.raises(InvalidValueError, match=f"hand_pose={{'{lacking}': ...}}"):
+        robot.reset(RobotState(t_ns=0, parts={"left": seen, "right": seen}), 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.answers import PartOutcome
-from robot_runtime.core.plan.limits import MotionLimits
+from robot_runtime.core.plan.limits import BaseLimits, Limits, MotionLimits
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.state_watch import StateLimits, StateWatch
 from robot_runtime.core.values.action import (
@@ -24,7 +24,7 @@ from robot_runtime.core.values.action import (
     GripperWidth,
     Reference,
 )
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import BaseState, Observation, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, rotation_to_6d
 from tests.core.support import MOBILE_LIMITS
 
@@ -119,6 +119,52 @@ def test_odometry_that_jumps_voids_the_plan_and_what_is_under_way_and_the_base_d
     assert any("odometry jumped" in said for said in robot.executor.counts.fallbacks())
     robot.x = robot.x - SPEED * TICK / 1e9  # it stands now
     asked_anew(robot)
+
+
+def test_odometry_that_jumps_while_nothing_was_measured_is_not_chased_either():
+    robot = Driving()
+    robot.drive(100)
+    stands = np.zeros(3)
+    for _ in range(30):  # no new states for 300 ms: it brakes
+        silent = robot.tick(state(100 * TICK, robot.x - SPEED * TICK / 1e9, V_WB_B=stands))
+        robot.x = silent.command.base.x_WB
+    assert silent.cause is Cause.STATE_STALE
+    moved = robot.x + np.array([0.6, 0.0, 0.0])
+    late = robot.tick(state(robot.now_ns - 150_000_000, moved, V_WB_B=stands))
+    robot.x = moved
+    for _ in range(20):
+        after = robot.tick(state(robot.now_ns + TICK, moved, V_WB_B=stands))
+    assert (late.cause, after.mode) == (Cause.STATE_STALE, Mode.HOLD)
+    assert np.linalg.norm(after.command.base.x_WB - moved) < 0.02
+
+
+def test_a_base_whose_neighbour_s_odometry_jumps_brakes_within_its_limits_and_so_does_the_neighbour():
+    motion = MotionLimits(speed=np.full(3, 2.0), acceleration=np.full(3, 10.0), jerk=np.full(3, 1e3))
+    robot = Executor(
+        action_spec=ActionSpec(fields=(BasePose(part="a"), BasePose(part="b")), horizon=40, dt_ns=50_000_000),
+        method=METHODS["time-aligned"],
+        limits=Limits({"a": BaseLimits(motion=motion), "b": BaseLimits(motion=motion)}),
+        control_period_ns=TICK,
+    )
+    rows = np.zeros((40, 6))
+    rows[:, 0] = rows[:, 3] = 0.05 * np.arange(40)
+    places, twists, sent = np.zeros((2, 3)), np.zeros((2, 3)), []
+    for k in range(200):
+        jump = np.array([[5.0 if k >= 100 else 0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+        bases = zip(("a", "b"), places + jump, twists, strict=True)
+        parts = {name: BaseState(x_WB=x, V_WB_B=twist) for name, x, twist in bases}
+        measured = RobotState(t_ns=k * TICK, parts=parts)
+        if k == 0:
+            robot.reset(measured, 0)
+            request = robot.make_request(Observation(state=measured))
+            ids = {"request_id": request.request_id, "epoch": request.epoch}
+            robot.on_part(ChunkPart(**ids, t_obs_ns=0, first_row=0, rows=rows, is_last=True), 0)
+        command = robot.tick(measured, k * TICK).command
+        told = np.array([command.parts[name].x_WB for name in ("a", "b")]) - jump
+        twists, places = (told - places) / (TICK / 1e9), told
+        sent.append(told[:, 0])
+    assert robot.counts.odometry_jumps == 1
+    assert np.abs(np.diff(sent, n=2, axis=0)).max() / (TICK / 1e9) ** 2 <= 10.0 + 1e-6
 
 
 def test_a_turn_that_nobody_made_is_a_jump_too():

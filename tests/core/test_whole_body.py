@@ -14,9 +14,11 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.core.plan.whole_body import (
     WholeBody,
     WholeBodyGains,
+    bodies_for,
     bounded_velocity,
     log_manipulability_gradient,
 )
+from robot_runtime.core.safety import Mode
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     ActionSpec,
@@ -28,7 +30,9 @@ from robot_runtime.core.values.action import (
     GripperCommand,
     GripperWidth,
     JointCommand,
+    JointPosition,
     PoseCommand,
+    WorldEndEffectorPose,
 )
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.transforms import (
@@ -37,6 +41,7 @@ from robot_runtime.core.values.transforms import (
     quaternion_from_rotation,
     rotation_to_6d,
 )
+from robot_runtime.errors import InvalidValueError
 from sim.scene.kinematics import Q_HOME, R_DOWN, Kinematics
 from tests.core.support import FEW, MOBILE_LIMITS
 
@@ -249,3 +254,42 @@ def test_a_hand_that_does_not_get_to_its_plan_is_counted_and_said():
     robot, _ = led(-0.9)
     assert robot.counts.unreached_ticks > 100
     assert any("the hand is sent short of where the plan has it" in said for said in robot.counts.fallbacks())
+
+
+def test_a_robot_that_could_resolve_its_hand_goes_on_after_a_hold_under_a_policy_of_joints():
+    spec = ActionSpec(fields=(JointPosition(7),), horizon=16, dt_ns=50 * MS)
+    robot = Executor(
+        action_spec=spec,
+        method=METHODS["time-aligned"],
+        limits=FR3_LIMITS,
+        control_period_ns=TICK,
+        whole_body=controller(),
+    )
+    q, modes = np.array(Q_HOME), []
+    goal = q + 0.05
+    for k in range(600):
+        t_ns = k * TICK if not 100 <= k < 200 else 100 * TICK  # nothing is measured for a while
+        measured = RobotState(t_ns=t_ns, q=q, dq=np.zeros(7), X_BE=FR3.forward(q))
+        if k == 0:
+            robot.reset(measured, 0)
+        if robot.wants_request(k * TICK):
+            request = robot.make_request(Observation(state=measured))
+            ids = {"request_id": request.request_id, "epoch": request.epoch, "t_obs_ns": t_ns}
+            part = ChunkPart(**ids, first_row=0, rows=np.tile(goal, (16, 1)), is_last=True)
+            robot.on_part(part, k * TICK)
+        tick = robot.tick(measured, k * TICK)
+        q = tick.command.arm.q
+        modes.append(tick.mode)
+    assert [modes[99], modes[190], modes[-1]] == [Mode.RUN, Mode.HOLD, Mode.RUN]
+    np.testing.assert_allclose(q, goal, atol=1e-6)
+
+
+def test_what_resolves_hands_is_matched_to_the_arms_and_bases_of_the_policy():
+    body = controller()
+    hand = ActionSpec(fields=(EndEffectorPose(part="left"),), horizon=8, dt_ns=50 * MS)
+    with pytest.raises(InvalidValueError, match="WholeBody\\(part='left'\\)"):
+        bodies_for(hand, {"left": body})
+    assert bodies_for(hand, {"arm": body}) == {}
+    world = ActionSpec(fields=(WorldEndEffectorPose(base="cart"),), horizon=8, dt_ns=50 * MS)
+    with pytest.raises(InvalidValueError, match="on the base 'cart', the robot on 'base'"):
+        bodies_for(world, body)

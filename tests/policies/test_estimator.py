@@ -25,7 +25,7 @@ from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose, GripperWidth
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.core.values.state import ArmState, Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from robot_runtime.evaluation.delay import answers
 from tests.policies.toy import Sample
@@ -37,7 +37,7 @@ SCHEMA = Schema(
     action_fields=FIELDS, num_joints=2, has_gripper=True, has_base=False, environment_state_dim=3,
     cameras={"eye": SIZE, "palm": SIZE},
 )  # fmt: skip
-EYES = SCHEMA.cameras
+EYES, PALM = SCHEMA.cameras, {"palm": "arm"}
 
 
 SHORT = EstimatorTrainConfig(steps=2, batch_size=8, warmup_steps=1)
@@ -83,7 +83,7 @@ SAMPLES = [Sample(o, towards(o)) for o in map(observation, range(800))]
 def trained() -> tuple[Estimator, dict[str, float]]:
     config = EstimatorTrainConfig(steps=250, batch_size=64, learning_rate=3e-3, warmup_steps=20, held_out=0.1)
     seen = [sample.observation for sample in SAMPLES]
-    return train_estimator(seen, config, cameras=EYES, on_hand=("palm",), points=(3,))
+    return train_estimator(seen, config, cameras=EYES, on_hand=PALM, points=(3,))
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +184,52 @@ class Telling(SceneEstimator):
         return self.told
 
 
+class TellingTwo(SceneEstimator):
+    """Tells of one point what each of three cameras sees of it: one is fixed, two are on two hands."""
+
+    def __init__(self, *told: tuple[np.ndarray, float]) -> None:
+        config = EstimatorConfig(
+            cameras=("eye", "left_palm", "right_palm"), on_hand=("left_palm", "right_palm"),
+            carried_by=("left_arm", "right_arm"), hands=("left_arm", "right_arm"), size=SIZE, scene_dim=3,
+            points=(3,),
+        )  # fmt: skip
+        super().__init__(config)
+        self.told = [
+            (torch.tensor(mean)[None], torch.full((1, len(mean)), np.log(std))) for mean, std in told
+        ]
+
+    def forward(self, pictures: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return self.told
+
+
+@pytest.mark.parametrize("sure", ["left_arm", "right_arm"])
+def test_of_two_hands_each_sees_the_point_from_where_it_is_and_is_told_where_the_point_is(sure: str):
+    rng, hands = np.random.default_rng(3), ("left_arm", "right_arm")
+    poses = {
+        arm: pin.SE3(pin.exp3(rng.normal(size=3)), np.array([0.1 * (-1) ** i, 0.0, 0.3]))
+        for i, arm in enumerate(hands)
+    }
+    parts = {arm: ArmState(q=np.zeros(2), dq=np.zeros(2), X_BE=X_BE) for arm, X_BE in poses.items()}
+    pixels = np.zeros((*SIZE, 3), np.uint8)
+    seen = Observation(
+        state=RobotState(t_ns=1, parts=parts),
+        images={name: Image(t_ns=1, pixels=pixels) for name in ("eye", "left_palm", "right_palm")},
+        environment_state=np.array([0.02, 0.05, 0.2]),
+    )
+    config = TellingTwo(*[(np.zeros(3), 1.0)] * 3).config
+    told = [(hand_numbers(seen, config, arm), 0.001 if arm == sure else 0.4) for arm in hands]
+    network = TellingTwo((seen.environment_state + 0.05, 0.1), *told)
+    estimator = Estimator(network=network, scene=Normaliser(mean=np.zeros(3), std=np.ones(3)))
+    numbers, _ = np.split(estimator.estimate([seen])[0], 2)
+    assert estimator.num_estimates == 2 * 9
+    np.testing.assert_allclose(numbers, scene_numbers(seen, (3,), hands), atol=2e-3)
+
+
+def test_a_camera_on_a_hand_that_there_is_not_is_refused():
+    with pytest.raises(InvalidValueError, match="cameras palm are carried by tail; the hands are arm"):
+        EstimatorConfig(cameras=("palm",), on_hand=("palm",), carried_by=("tail",), size=SIZE, scene_dim=3)
+
+
 @given(st.integers(0, 1), st.floats(0.2, 0.5), st.lists(st.floats(-0.1, 0.1), min_size=3, max_size=3))
 def test_of_two_alike_the_hand_tells_the_one_that_it_is_likeliest_to_see(which, apart, p_E):
     seen = observation(1)
@@ -217,7 +263,7 @@ def test_colour_is_seen_at_half_resolution_whether_it_was_recorded_so_or_not(siz
 def test_glimpses_have_half_of_every_batch_and_are_told_apart_in_the_errors():
     seen = [sample.observation for sample in SAMPLES[:60]]
     _, errors = train_estimator(
-        seen[:40], SHORT, cameras=EYES, on_hand=("palm",), points=(3,), random_views=seen[40:]
+        seen[:40], SHORT, cameras=EYES, on_hand=PALM, points=(3,), random_views=seen[40:]
     )
     assert {"demonstrations_z", "glimpses_z"} <= set(errors)
 
@@ -306,7 +352,7 @@ def test_the_seed_alone_decides_the_weights_and_nobody_elses_draws_change():
     def weights(seed: int) -> torch.Tensor:
         config = replace(SHORT, seed=seed)
         seen = [sample.observation for sample in SAMPLES[:40]]
-        estimator, _ = train_estimator(seen, config, cameras=EYES, on_hand=("palm",), points=(3,))
+        estimator, _ = train_estimator(seen, config, cameras=EYES, on_hand=PALM, points=(3,))
         return torch.cat([p.flatten() for p in estimator.network.parameters()])
 
     torch.manual_seed(5)
@@ -335,7 +381,7 @@ def test_pictures_it_cannot_learn_from_are_refused(cameras, message):
 def test_an_estimator_learns_on_from_one_that_stays_as_it_is(trained):
     start, seen = trained[0], [sample.observation for sample in SAMPLES]
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
-    again, _ = train_estimator(seen[:400], SHORT, cameras=EYES, on_hand=("palm",), points=(3,), init=start)
+    again, _ = train_estimator(seen[:400], SHORT, cameras=EYES, on_hand=PALM, points=(3,), init=start)
     assert all(torch.equal(value, before[name]) for name, value in start.network.state_dict().items())
     assert np.array_equal(again.scene.mean, start.scene.mean)  # of 800 others, which its numbers are told in
     far = [
@@ -349,4 +395,4 @@ def test_an_estimator_learns_on_from_one_that_stays_as_it_is(trained):
 
 def test_a_camera_on_the_hand_needs_a_point_to_see():
     with pytest.raises(InvalidValueError, match="camera 'palm' is on the hand and sees points near it"):
-        train_estimator([SAMPLES[0].observation], SHORT, cameras=EYES, on_hand=("palm",), points=(2,))
+        train_estimator([SAMPLES[0].observation], SHORT, cameras=EYES, on_hand=PALM, points=(2,))

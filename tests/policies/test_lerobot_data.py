@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 from policies.lerobot.data import NUM_COMMITTED, ROWS, load_dataset
+from robot_runtime.core.values.columns import HAND
+from robot_runtime.core.values.schema import ArmSchema, Schema
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.recorder import HAND_NAMES
 
 pa = pytest.importorskip("pyarrow", reason="which datasets are written with")
 pytest.importorskip("pandas", reason="which tasks are read with")
 
-NAMES = ["joint_0", "joint_1", "joint_velocity_0", "joint_velocity_1", *HAND_NAMES]
+JOINTS = ("arm.joint_1", "arm.joint_2")
+NAMES = [*JOINTS, *(f"{joint}.velocity" for joint in JOINTS), *(f"arm.{name}" for name in HAND)]
+OLDER = ["joint_0", "joint_1", "joint_velocity_0", "joint_velocity_1"]
+OLDER += [f"hand_{name}" for name in ("x", "y", "z", *(f"rotation_{i}" for i in range(6)))]
 STATE = [0.1, 0.2, 0.3, 0.4, 1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
 
 
@@ -24,7 +28,8 @@ def dataset(folder: Path, names: list[str] = NAMES) -> Path:
     import pyarrow.parquet as pq
 
     features = {"observation.state": {"names": names}, ROWS: {}}
-    state = [STATE[NAMES.index(name)] for name in names]
+    order = OLDER if names[0] in OLDER else NAMES
+    state = [STATE[order.index(name)] for name in names]
     columns = {
         "observation.state": [state] * 2,
         ROWS: [[[0.5, 0.6]]] * 2,
@@ -49,12 +54,23 @@ def dataset(folder: Path, names: list[str] = NAMES) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("names", [NAMES, NAMES[::-1]])
+@pytest.mark.parametrize("names", [NAMES, NAMES[::-1], OLDER, OLDER[::-1]])
 def test_numbers_are_read_by_their_names_in_whatever_order(tmp_path: Path, names: list[str]):
     first, second = load_dataset(dataset(tmp_path, names))
     assert first.observation.state.q.tolist() == pytest.approx([0.1, 0.2])
     np.testing.assert_allclose(first.observation.state.X_BE.translation, [1.0, 2.0, 3.0])
     assert (first.observation.task, second.num_committed) == ("pick it up", 1)
+
+
+def test_a_robots_numbers_are_taken_in_the_order_of_its_joints_and_what_is_missing_is_named(tmp_path: Path):
+    folder = dataset(tmp_path)
+    turned = Schema(parts={"arm": ArmSchema(2, ("joint_2", "joint_1"), has_hand=False)})
+    state = load_dataset(folder, turned)[0].observation.state
+    assert state.q.tolist() == pytest.approx([0.2, 0.1])
+    assert state.X_BE is None
+    two = Schema(parts={"arm": ArmSchema(3), "left_arm": ArmSchema(1, has_hand=False)})
+    with pytest.raises(InvalidValueError, match=r"has no arm\.joint_3, arm\.joint_3\.velocity, left_arm"):
+        load_dataset(folder, two)
 
 
 def info(**changes) -> Callable[[Path], None]:

@@ -70,11 +70,17 @@ def test_what_is_said_beside_a_dataset_may_not_contradict_it(act: Path, tmp_path
     assert metadata.info.action_spec.dt_ns == 33_333_333
 
 
-def test_names_in_another_order_are_refused_also_where_joints_are_said(act: Path, tmp_path: Path):
-    data = dataset(tmp_path, OURS, ["joint_1", "joint_0", "gripper_width"])
-    for more in ({}, {"num_joints": 2, "has_gripper": True, "fps": 30.0}):
-        with pytest.raises(InvalidValueError, match="there are no actions joint_1, joint_0"):
-            told(act, data, **more)
+def test_actions_in_another_order_are_those_of_the_joints_they_name(act: Path, tmp_path: Path):
+    for names in (["joint_1", "joint_0", "gripper_width"], ["arm.joint_2", "arm.joint_1", "gripper.width"]):
+        metadata = told(act, dataset(tmp_path, OURS, names))
+        assert metadata.info.action_spec.names == ("arm.joint_2", "arm.joint_1", "gripper.width")
+        assert metadata.info.schema.arms["arm"].names == ("joint_2", "joint_1")
+
+
+def test_columns_of_a_part_that_do_not_stand_together_are_refused(act: Path, tmp_path: Path):
+    data = dataset(tmp_path, OURS, ["joint_1", "gripper_width", "joint_0"])
+    with pytest.raises(InvalidValueError, match="the actions of arm do not stand together"):
+        told(act, data)
 
 
 def test_a_state_in_another_order_is_shown_by_name(act: Path, tmp_path: Path):
@@ -86,17 +92,18 @@ def test_a_state_in_another_order_is_shown_by_name(act: Path, tmp_path: Path):
 
 def test_names_of_other_arms_are_told_in_the_robots_order(act: Path, tmp_path: Path):
     data = dataset(tmp_path, {"motors": ARM}, ARM)
-    with pytest.raises(InvalidValueError, match="Say which are the robot's joints"):
-        told(act, data)
-    names = {"joints": ("shoulder_pan.pos", "shoulder_lift.pos"), "gripper": "gripper.pos"}
-    with pytest.raises(InvalidValueError, match="say --gripper-stroke-m"):
-        told(act, data, **names)
-    with pytest.raises(InvalidValueError, match="nobody says in which unit shoulder_pan"):
-        told(act, data, stroke_m=0.08, **names)
-    with pytest.raises(InvalidValueError, match="there are no actions joint_1, joint_0"):
-        told(act, data, stroke_m=0.08, **(names | {"joints": ("shoulder_lift.pos", "shoulder_pan.pos")}))
+    names = {"joints": ("shoulder_pan.pos", "shoulder_lift.pos"), "grippers": ("gripper.pos",)}
+    for more in ({}, names):
+        with pytest.raises(InvalidValueError, match="say --gripper-stroke-m"):
+            told(act, data, **more)
+        with pytest.raises(InvalidValueError, match="nobody says in which unit shoulder_pan"):
+            told(act, data, stroke_m=0.08, **more)
     with pytest.raises(InvalidValueError, match="has no elbow"):
         told(act, data, **(names | {"joints": ("shoulder_pan.pos", "elbow")}))
+    as_called = told(act, data, stroke_m=0.08, convention="so101").info
+    assert as_called.schema.arms["arm"].names == ("shoulder_pan", "shoulder_lift")
+    turned = told(act, data, stroke_m=0.08, convention="so101", **(names | {"joints": names["joints"][::-1]}))
+    assert turned.info.action_spec.names == ("arm.joint_2", "arm.joint_1", "gripper.width")
     told(act, data, stroke_m=0.08, convention="so101", **names)
     policy = load_policy(act)
     seen = observation(policy, 1)
@@ -153,6 +160,7 @@ def test_a_part_that_is_moved_is_a_part_of_the_robot_though_the_state_does_not_t
     state = ["joint_0", "joint_velocity_0", "joint_velocity_1"]
     schema = told(act, dataset(tmp_path, state, OURS)).info.schema
     assert (schema.num_joints, schema.has_gripper, schema.has_base) == (2, True, False)
+    assert not schema.arms["arm"].has_hand
 
 
 def test_a_camera_that_was_renamed_for_training_has_the_name_of_the_robots(tmp_path: Path, monkeypatch):
@@ -167,6 +175,11 @@ def test_a_camera_that_was_renamed_for_training_has_the_name_of_the_robots(tmp_p
         ChunkRequest(observation=observation(policy, 1), sampler=ConstantSchedule(), seed=0)
     )
     assert np.isfinite(rows).all()
+
+
+def test_numbers_that_nobody_has_explained_are_named(act: Path, tmp_path: Path):
+    with pytest.raises(InvalidValueError, match=r"calls numbers one, three\. Say which .* --joint-names"):
+        told(act, dataset(tmp_path, ["one", "arm.joint_1", "three"], OURS))
 
 
 @pytest.mark.parametrize("names", [["a", "a", "b"], [1, 2, 3], "abc", None])

@@ -40,7 +40,7 @@ class SlowLink:
         """
         host, _, port = target.removeprefix("tcp://").rpartition(":")
         self._target = host, int(port)
-        self._one_way_ns, self._jitter_ns, self._loss = one_way_ns, jitter_ns, loss
+        self.one_way_ns, self._jitter_ns, self._loss = one_way_ns, jitter_ns, loss
         self.bytes_per_s = bytes_per_s
         self._rng = random.Random(seed)
         self.num_connections = 0
@@ -62,10 +62,10 @@ class SlowLink:
 
     def late_by_ns(self, num_bytes: int) -> int:
         """How late so many bytes are, if nothing is under way before them."""
-        late_ns = self._one_way_ns + self._rng.randint(0, self._jitter_ns)
+        late_ns = self.one_way_ns + self._rng.randint(0, self._jitter_ns)
         worst_ns = 0
         for _ in range(-(-num_bytes // _PACKET)):
-            again_ns, lost_ns = 2 * self._one_way_ns + _RETRANSMIT_NS, 0
+            again_ns, lost_ns = 2 * self.one_way_ns + _RETRANSMIT_NS, 0
             while self._rng.random() < self._loss:
                 self.num_lost += 1
                 lost_ns, again_ns = lost_ns + again_ns, 2 * again_ns
@@ -80,7 +80,7 @@ class SlowLink:
                 Thread(target=self._connect, args=(near,), daemon=True).start()
 
     def _connect(self, near: socket.socket) -> None:
-        time.sleep(2 * self._one_way_ns / 1e9)  # until the robot would know that it is connected
+        time.sleep(2 * self.one_way_ns / 1e9)  # until the robot would know that it is connected
         try:
             far = socket.create_connection(self._target)
         except OSError:

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,16 +25,8 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import decode, encode
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestFailed
-from robot_runtime.wire.messages import (
-    ErrorCode,
-    ErrorReply,
-    Heartbeat,
-    HeartbeatReply,
-    Hello,
-    Packet,
-    Welcome,
-)
+from robot_runtime.wire.events import PartReceived, RequestFailed
+from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply, Heartbeat, Hello, Packet, Welcome
 
 pytestmark = pytest.mark.real_time
 
@@ -138,8 +131,8 @@ def test_who_floods_is_told_and_put_out_and_the_robot_beside_it_is_answered():
         robot_at(server.address) as good,
     ):
         bad.greet()
-        message: object = HeartbeatReply(t_ns=1)
-        while isinstance(message, HeartbeatReply):
+        message: object = Heartbeat(t_ns=1)
+        while isinstance(message, Heartbeat):
             for _ in range(20):
                 bad.say(Heartbeat(t_ns=1))
             for _ in range(20):
@@ -184,7 +177,7 @@ def test_what_cannot_be_computed_in_time_is_refused_and_what_was_begun_ends_at_i
         began_s = time.monotonic()
         bad.submit(toy_request(9, sampler=ConstantSchedule(num_steps=100), deadline_ns=150_000_000))
         bad.submit(toy_request(10, sampler=AveragedSamples(num_samples=8), deadline_ns=1))
-        assert isinstance(outcome(good, 2), PartReceived | RequestDropped)
+        assert isinstance(outcome(good, 2), PartReceived | Dropped)
         assert isinstance(outcome(good, 3), PartReceived)
         assert time.monotonic() - began_s < TIMEOUT_S / 2
 
@@ -196,7 +189,7 @@ def test_numbers_that_are_beyond_anything_are_refused_in_words(size: float):
         failed = outcome(bad, 1, prev_action_chunk=np.full((2, SPEC.dim), size))
         assert "prev_action_chunk holds" in failed.reason
         failed = outcome(bad, 2, q=size)
-        assert "the observation holds" in failed.reason
+        assert re.search(r"Expected `float` [<>]= -?1000000000.0 - at .*observation", failed.reason)
         assert state.is_finite
         assert isinstance(outcome(bad, 3), PartReceived)
 

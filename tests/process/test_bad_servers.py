@@ -14,11 +14,13 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import decode, encode
-from robot_runtime.wire.events import RequestFailed, ServerReady
+from robot_runtime.wire.events import RequestFailed
 from robot_runtime.wire.messages import Hello, Packet, Welcome
 
 WELCOME = Welcome(info=ToyPolicy.info, heartbeat_ns=25_000_000)
 FIELD = {"kind": "joint_position", "dim": 2, "reference": "absolute"}
+TWIST = {"kind": "base_twist", "dim": 3}
+ARM = {"kind": "arm", "num_joints": 3, "has_hand": True}
 Answer = Callable[[Packet], list[bytes]]
 
 
@@ -36,12 +38,14 @@ def answering(answer: Answer) -> Iterator[str]:
 
     thread = Thread(target=serve)
     thread.start()
-    yield transport.address
-    over.append(True)
-    bell.ring()
-    thread.join()
-    transport.close()
-    bell.close()
+    try:
+        yield transport.address
+    finally:
+        over.append(True)
+        bell.ring()
+        thread.join()
+        transport.close()
+        bell.close()
 
 
 def welcome_with(changes: dict) -> Answer:
@@ -66,8 +70,11 @@ def welcome_with(changes: dict) -> Answer:
             {"info": {"action_spec": {"fields": [FIELD | {"dim": -7}], "horizon": 6, "dt_ns": 9}}},
             "1 to 128 joints",
         ),
-        ({"info": {"action_spec": {"fields": [FIELD], "horizon": 6, "dt_ns": 9}}}, "actions: the robot has"),
-        ({"info": {"schema": toy_schema().to_dict() | {"num_joints": 3}}}, "the policy needs 3"),
+        (
+            {"info": {"action_spec": {"fields": [TWIST], "horizon": 6, "dt_ns": 9}}},
+            "base: the robot takes nothing, the policy gives base twists",
+        ),
+        ({"info": {"schema": toy_schema().to_dict() | {"parts": {"arm": ARM}}}}, "the policy needs 3"),
         ({"info": {"schema": toy_schema().to_dict() | {"cameras": {"nope": [4, 4]}}}}, "camera 'nope'"),
         ({"info": {"tasks": 7, "name": ["\n"]}}, "makes no sense"),
     ],
@@ -83,7 +90,7 @@ def test_a_welcome_that_makes_no_sense_is_one_sentence(changes: dict, words: str
 
 
 def test_whatever_a_server_says_after_its_welcome_its_robot_hears_of_its_requests():
-    nonsense = [b"", b"\xff" * 1000, msgspec.msgpack.encode([8, "x", 1, {"type": "ChunkReply"}])]
+    nonsense = [b"", b"\xff" * 1000, msgspec.msgpack.encode([8, "x", 1, {"type": "ChunkPart"}])]
     num_said = 0
 
     def answer(packet: Packet) -> list[bytes]:
@@ -104,7 +111,7 @@ def test_whatever_a_server_says_after_its_welcome_its_robot_hears_of_its_request
         while not any(isinstance(e, RequestFailed) and e.request_id == 9 for e in events):
             assert client.wait_for_events(20.0)
             events += client.events()
-    assert isinstance(events[0], ServerReady)
+    assert isinstance(events[0], Welcome)
 
 
 def test_epochs_are_never_given_out_twice():

@@ -24,7 +24,8 @@ from robot_runtime.robot.probe import latency_for
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
-from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.events import Event, PartReceived, RequestFailed
+from robot_runtime.wire.messages import Dropped
 
 pytestmark = pytest.mark.real_time
 
@@ -58,7 +59,7 @@ class NotedClient(PolicyClient):
             match event:
                 case PartReceived(part=part) if part.is_last:
                     out.append((part.request_id, part.epoch))
-                case RequestDropped() | RequestExpired() | RequestFailed():
+                case Dropped() | RequestFailed():
                     out.append((event.request_id, event.epoch))
         return out
 

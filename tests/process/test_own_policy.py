@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import robot_runtime as rr
-from robot_runtime.cli.load_object import UserCodeError
+from robot_runtime.cli import main
 from robot_runtime.cli.serve import _load
+from robot_runtime.cli.user_code import UserCodeError
 from robot_runtime.errors import InvalidValueError, PolicyError, RobotRuntimeError
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.server.server import PolicyServer
@@ -27,8 +28,8 @@ INFO = rr.PolicyInfo(name="mine", action_spec=SPEC)
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Where the example is served by the command line, from a folder with nothing else in it."""
+def server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """The example, served by the command line from a folder with nothing else in it: address and process."""
     (tmp_path / "own.py").write_text(EXAMPLE.read_text())
     command = ("serve", "--policy", "own.py:policy", "--address", "tcp://127.0.0.1:*", "--json", "ready.json")
     env = {**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1])}
@@ -38,7 +39,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         assert server.poll() is None
         assert time.monotonic() < end_s
         time.sleep(0.02)
-    yield json.loads(ready.read_text())["address"]
+    yield json.loads(ready.read_text())["address"], server
     server.send_signal(signal.SIGTERM)
     assert server.wait(10.0) == 0
 
@@ -49,15 +50,32 @@ def test_the_example_is_at_most_fifteen_lines_of_code():
     assert len(code) <= 15
 
 
-def test_the_example_is_served_from_an_empty_folder_and_asked_in_two_lines(address: str):
+def test_the_example_is_served_from_an_empty_folder_and_asked_in_two_lines(server, tmp_path: Path):
+    address, process = server
     spec = rr.ActionSpec(fields=(rr.JointPosition(7), rr.GripperWidth()), horizon=32, dt_ns=50_000_000)
-    with rr.PolicyClient(address, schema=rr.Schema.of(spec)) as client:
-        chunk = client.infer(zero_observation(rr.Schema.of(spec), ""))
+    nothing = zero_observation(rr.Schema.of(spec), "")
+    with rr.PolicyClient(f"{address}/mine", schema=rr.Schema.of(spec)) as client:
+        chunk = client.infer(nothing)
         assert chunk.spec == spec
         assert chunk.rows.shape == (32, 8)
         assert np.ptp(chunk.rows[:, 0]) > 0.05
         assert client.welcome is not None
         assert client.welcome.info == rr.PolicyInfo(name="mine", action_spec=spec)
+        (tmp_path / "own.py").write_text(EXAMPLE.read_text().replace("+= 0.1 *", "= 7.0 + 0.0 *"))
+        process.send_signal(signal.SIGHUP)  # load the file anew
+        end_s = time.monotonic() + 30.0
+        while client.infer(nothing).rows[0, 0] != 7.0:
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+
+
+def test_a_function_that_fails_is_shown_with_its_own_traceback_alone(tmp_path: Path, capsys):
+    (tmp_path / "own.py").write_text(EXAMPLE.read_text().replace("state.gripper_width", "state.width"))
+    assert main(["serve", "--policy", f"{tmp_path / 'own.py'}:policy", "--address", "tcp://127.0.0.1:*"]) == 1
+    said = capsys.readouterr().err
+    assert 'own.py", line' in said
+    assert "has no attribute 'width'" in said
+    assert "engine.py" not in said
 
 
 def served(policy: object) -> None:

@@ -77,13 +77,16 @@ def test_a_wrong_name_or_number_is_answered_with_the_valid_ones(args, words, cap
     [
         (["eval", "--method", "vlash"], "not trained on states rolled forward"),
         (["eval", "--task", "strike", "--policy", "track"], "does not know the task 'hit the ball"),
-        (["eval", "--task", "fetch", "--policy", "track"], "policy 'track' cannot do 'fetch': actions: the"),
+        (["eval", "--task", "fetch", "--policy", "track"], "policy 'track' cannot do 'fetch': "),
         (["eval", "--method", "naive", "--execution-horizon", "200"], "must lie in 1..32"),
         (["eval", "--method", "a2c2"], "needs a correction head"),
         (["bench", "stream", "--task", "nope"], "unknown task 'nope'"),
         (["bench", "stream", "--policy", "nope"], "unknown policy or checkpoint folder 'nope'"),
         (["bench", "stream", "--policy", "hold"], "policy 'hold' has no network of ours"),
-        (["bench", "stream", "--policy", "fetch"], "policy 'fetch' cannot do 'track': actions: the robot"),
+        (
+            ["bench", "stream", "--policy", "fetch"],
+            "policy 'fetch' cannot do 'track': base: the robot has no",
+        ),
         (["bench", "stream", "--policy", "fetch", "--task", "fetch"], "the sampler HorizonAwareSchedule"),
         (["bench", "stream", "--inference-delay", "32"], "--inference-delay is below 32"),
         (["bench", "robots", "--policy", "nope"], "unknown policy or checkpoint folder 'nope'"),

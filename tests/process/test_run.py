@@ -105,8 +105,7 @@ def test_the_control_loop_shows_a_correction_head_every_row_a_fresh_observation(
 def test_a_policy_for_another_robot_is_refused_before_anything_moves(sine, capsys):
     assert main(["run", "--task", "fetch", "--server", sine]) == 1
     error = capsys.readouterr().err
-    assert "actions: the robot has base pose, gripper width, hand pose, the policy needs 7 joint" in error
-    assert "base: the robot has a mobile base, the policy needs none" in error
+    assert "arm: the robot takes hand poses, the policy gives 7 joint positions" in error
 
 
 def test_a_policy_that_wants_pictures_of_another_size_is_told_how_to_get_them(start_server, capsys):

@@ -25,8 +25,8 @@ from robot_runtime.server.metrics_http import MAX_CONNECTIONS, MetricsServer
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import encode
-from robot_runtime.wire.events import PartReceived, RequestDropped, ServerLost
-from robot_runtime.wire.messages import DropReason, Hello, Packet
+from robot_runtime.wire.events import PartReceived, ServerLost
+from robot_runtime.wire.messages import Dropped, DropReason, Hello, Packet
 
 
 class NamedPolicy(ToyPolicy):
@@ -62,7 +62,7 @@ def events_of(client: PolicyClient, request_id: int) -> list:
             match event:
                 case PartReceived(part=part) if part.is_last and part.request_id == request_id:
                     return events
-                case RequestDropped(request_id=over) if over == request_id:
+                case Dropped(request_id=over) if over == request_id:
                     return events
                 case ServerLost():
                     return events

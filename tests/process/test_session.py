@@ -220,7 +220,7 @@ def test_parts_that_the_policy_does_not_have_are_named(address):
     robot = rr.Robot(arm=NotedArm(clock=MonotonicClock()), limits=FR3_LIMITS)
     with pytest.raises(
         SchemaMismatchError,
-        match=r"missing: gripper\.width; gripper: the robot has no such part, the policy needs a gripper",
+        match=r"does not fit policy 'sine': gripper: the robot has no such part, the policy needs a gripper$",
     ):
         rr.run(robot, policy=address, duration_s=1.0)
 
@@ -231,7 +231,9 @@ def test_a_policy_that_moves_the_hand_asks_for_a_hand_pose_and_one_of_joints_doe
     robot = replace(robot_with(), actions=actions)
     with (
         serving(policy, heartbeat_ns=PATIENT_NS) as server,
-        pytest.raises(SchemaMismatchError, match="the policy moves the hand, but the state has no X_BE"),
+        pytest.raises(
+            SchemaMismatchError, match="arm: the policy needs the pose of its hand, the robot measures none"
+        ),
     ):
         rr.run(robot, policy=server.address, duration_s=1.0)
 

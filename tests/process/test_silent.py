@@ -16,7 +16,7 @@ import pytest
 from policies.scripted import FRANKA
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.sockets import HANDSHAKE_MS
-from robot_runtime.wire.events import ServerReady
+from robot_runtime.wire.messages import Welcome
 
 pytestmark = pytest.mark.real_time
 
@@ -72,7 +72,7 @@ def test_a_thousand_connections_that_never_speak_are_let_go_and_keep_nobody_out(
                 stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT_S))
             with PolicyClient(address, schema=FRANKA) as late:
                 late.wait_until_ready(WAIT_S)
-        assert all(isinstance(event, ServerReady) for event in early.events())
+        assert all(isinstance(event, Welcome) for event in early.events())
         deadline_s = time.monotonic() + WAIT_S + HANDSHAKE_MS / 1e3
         while len(os.listdir(descriptors)) > used + 10:
             assert time.monotonic() < deadline_s, f"{len(os.listdir(descriptors))} descriptors, {used} before"

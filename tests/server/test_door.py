@@ -30,6 +30,12 @@ def looking_back(n_obs_steps: int, **cameras: tuple[int, int]) -> HoldPolicy:
     return policy
 
 
+def looking_far_back(n_obs_steps: int, **schema) -> HoldPolicy:
+    policy = HoldPolicy(schema=replace(FRANKA, **schema))
+    policy.info = replace(policy.info, n_obs_steps=n_obs_steps)
+    return policy
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -40,6 +46,8 @@ def looking_back(n_obs_steps: int, **cameras: tuple[int, int]) -> HoldPolicy:
         (looking_back(33, a=(8, 8), b=(8, 8)), "pictures in a request: 66; expected 0 to 64"),
         (with_cameras(**{f"c{i}": (3000, 3000) for i in range(3)}), "bytes of pictures in all: 81000000"),
         (looking_back(3, a=(3000, 3000)), "bytes of pictures in all: 81000000"),
+        (looking_far_back(8, environment_state_dim=1024), "8 observations of arm, gripper and 1024 numbers"),
+        (looking_far_back(1, measured={"skin": 8192}), "1 observations of arm, gripper, skin and 0 numbers"),
     ],
 )
 def test_a_policy_that_could_not_be_served_is_refused_in_a_sentence(made: HoldPolicy, words: str):

@@ -14,11 +14,12 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import answer_rows
 from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
+from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
 from robot_runtime.server.complaints import EVERY_NS, Complaints
-from robot_runtime.server.engine import Block, Done, Engine, Failure, Result, warm_up, zero_observation
-from robot_runtime.wire.arrays import Picture, WireImage
-from robot_runtime.wire.messages import ErrorCode
+from robot_runtime.server.engine import Answer, Done, Engine, warm_up, zero_observation
+from robot_runtime.wire.arrays import Picture
+from robot_runtime.wire.messages import ErrorCode, ErrorReply
 from robot_runtime.wire.request_queue import QueuedRequest
 
 HORIZON = 32
@@ -47,11 +48,11 @@ class StopsTooEarly(StopsEarly):
         return iter(blocks if request.observation.task == self._task else [*blocks, last])
 
 
-def answer(policy: Policy, sampler: SamplerPart) -> list[Result]:
+def answer(policy: Policy, sampler: SamplerPart) -> list[ChunkPart | ErrorReply]:
     """What a real engine, worker thread included, makes of one request, until it is done."""
     *results, done = run(policy, [ask(policy, sampler)])
     assert isinstance(done, Done)
-    return results
+    return [message for _, message in results]
 
 
 def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "") -> QueuedRequest:
@@ -68,7 +69,7 @@ def ask(policy: Policy, sampler: SamplerPart, request_id: int = 1, task: str = "
     return QueuedRequest(peer=b"robot", request=request, received_ns=0, expires_ns=10**9)
 
 
-def run(policy: Policy, jobs: list[QueuedRequest], *, max_batch: int = 4) -> list[Result]:
+def run(policy: Policy, jobs: list[QueuedRequest], *, max_batch: int = 4) -> list[Answer | Done]:
     rung, results = Event(), []
     engine = Engine(policy, clock=MonotonicClock(), ring=rung.set, max_batch=max_batch)
     try:
@@ -83,21 +84,25 @@ def run(policy: Policy, jobs: list[QueuedRequest], *, max_batch: int = 4) -> lis
     return results
 
 
+def failures(results: list[Answer]) -> list[tuple[QueuedRequest, ErrorReply]]:
+    return [(job, error) for job, error in results if isinstance(error, ErrorReply)]
+
+
 def test_the_last_rows_and_the_end_of_their_batch_ring_once() -> None:
     policy, rings = HoldPolicy(horizon=HORIZON), []
     engine = Engine(policy, clock=MonotonicClock(), ring=lambda: rings.append(engine.results()))
     engine.warm_up()
     engine.start([ask(policy, ConstantSchedule())])
     engine.close()  # lets the worker end what it has
-    warmed_up, (block, done) = rings
+    warmed_up, ((_, block), done) = rings
     assert not warmed_up
-    assert isinstance(block, Block)
+    assert isinstance(block, ChunkPart)
     assert isinstance(done, Done)
 
 
 def test_an_answer_that_stops_early_is_complete_with_its_last_block() -> None:
     blocks = answer(StopsEarly(horizon=HORIZON), EARLY)
-    assert all(isinstance(block, Block) for block in blocks)
+    assert all(isinstance(block, ChunkPart) for block in blocks)
     assert [block.is_last for block in blocks] == [False] * (len(blocks) - 1) + [True]
     assert blocks[-1].first_row + len(blocks[-1].rows) == NUM_EARLY < HORIZON
 
@@ -117,9 +122,9 @@ def test_a_policy_that_has_more_rows_than_asked_for_may_send_them_in_its_last_bl
 @pytest.mark.parametrize(("sampler", "num_rows"), [(EARLY, NUM_EARLY), (ConstantSchedule(), HORIZON)])
 def test_an_answer_that_ends_before_its_last_row_is_a_failure(sampler: SamplerPart, num_rows: int) -> None:
     policy = StopsTooEarly(horizon=HORIZON, when_asked=True)
-    *blocks, failure, _ = run(policy, [ask(policy, sampler, task="early")])
-    assert not any(block.is_last for block in blocks)
-    assert isinstance(failure, Failure)
+    *blocks, (_, failure), _ = run(policy, [ask(policy, sampler, task="early")])
+    assert not any(block.is_last for _, block in blocks)
+    assert isinstance(failure, ErrorReply)
     assert len(blocks) == (num_rows - 1) // 2
 
 
@@ -146,9 +151,9 @@ def test_a_batch_is_answered_step_by_step_and_each_robot_gets_its_own_rows():
     policy = Together(horizon=HORIZON)
     jobs = [ask(policy, ConstantSchedule(), i) for i in range(3)]
     *blocks, done = run(policy, jobs)
-    assert [block.job for block in blocks] == jobs * (HORIZON // 2)
+    assert [job for job, _ in blocks] == jobs * (HORIZON // 2)
     for i, job in enumerate(jobs):
-        own = [block for block in blocks if block.job is job]
+        own = [block for whose, block in blocks if whose is job]
         assert [block.first_row for block in own] == list(range(0, HORIZON, 2))
         assert [block.is_last for block in own] == [False] * (len(own) - 1) + [True]
         assert all((block.rows == i).all() for block in own)
@@ -160,11 +165,11 @@ def test_a_request_that_does_not_fit_spoils_no_other_of_its_batch():
     policy = Together(horizon=HORIZON)
     good, bad, other = (ask(policy, EARLY, i, task) for i, task in enumerate(("", "no", "")))
     *results, done = run(policy, [good, bad, other])
-    ends = {r.job: r for r in results if isinstance(r, Failure) or r.is_last}
+    ends = {job: end for job, end in results if isinstance(end, ErrorReply) or end.is_last}
     assert set(ends) == {good, bad, other}
     assert (ends[bad].code, ends[bad].message) == (ErrorCode.BAD_REQUEST, "no")
-    assert isinstance(ends[good], Block)
-    assert isinstance(ends[other], Block)
+    assert isinstance(ends[good], ChunkPart)
+    assert isinstance(ends[other], ChunkPart)
     assert done.jobs == (good, bad, other)
 
 
@@ -199,11 +204,11 @@ BAD_TASKS = ("nan", "wide", "raises", "raises later", "exits", "ends", "too few"
 def test_whatever_is_wrong_with_a_request_it_fails_alone(task: str):
     jobs = [ask(Poisoned(horizon=HORIZON), EARLY, i, t) for i, t in enumerate(("", task, ""))]
     *results, done = run(Poisoned(horizon=HORIZON), jobs)
-    (failure,) = [r for r in results if isinstance(r, Failure)]
-    assert failure.job is jobs[1]
+    ((whose, failure),) = failures(results)
+    assert whose is jobs[1]
     assert "secret" not in failure.message
     for job in (jobs[0], jobs[2]):
-        blocks = [r for r in results if r.job is job]
+        blocks = [block for whose, block in results if whose is job]
         ends = [block.first_row + len(block.rows) for block in blocks]
         assert [block.first_row for block in blocks] == [0, *ends[:-1]]  # every row once, and in order
         assert ends[-1] >= NUM_EARLY
@@ -211,26 +216,29 @@ def test_whatever_is_wrong_with_a_request_it_fails_alone(task: str):
     assert done.jobs == tuple(jobs)
 
 
+def jpeg(data: bytes) -> Picture:
+    return Picture(name="wrist", t_ns=7, encoding="jpeg", shape=(4, 6, 3), buffer=data)
+
+
 def test_a_picture_that_is_none_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
-    form = WireImage("wrist", 7, "jpeg", (4, 6, 3), None)
-    bad = structs.replace(bad, pictures=(Picture(form, b"no JPEG"),))
+    bad = structs.replace(bad, pictures=(jpeg(b"no JPEG"),))
     *results, _ = run(policy, [good, bad])
-    (failure,) = [r for r in results if isinstance(r, Failure)]
-    assert (failure.job, failure.code) == (bad, ErrorCode.BAD_REQUEST)
+    ((whose, failure),) = failures(results)
+    assert (whose, failure.code) == (bad, ErrorCode.BAD_REQUEST)
     assert "image 'wrist' is not a JPEG of shape (4, 6, 3): it does not begin as a JPEG" in failure.message
-    assert any(r.job is good and r.is_last for r in results if isinstance(r, Block))
+    assert any(job is good and part.is_last for job, part in results if isinstance(part, ChunkPart))
 
 
 def test_whatever_opening_a_picture_ends_in_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
     no_buffer: Any = None  # nothing that a decoder expects, as when there is no memory
-    bad = structs.replace(bad, pictures=(Picture(WireImage("wrist", 7, "jpeg", (4, 6, 3), None), no_buffer),))
+    bad = structs.replace(bad, pictures=(jpeg(no_buffer),))
     *results, _ = run(policy, [bad, good])
-    assert [r.job for r in results if isinstance(r, Failure)] == [bad]
-    assert any(r.job is good and r.is_last for r in results if isinstance(r, Block))
+    assert [job for job, _ in failures(results)] == [bad]
+    assert any(job is good and part.is_last for job, part in results if isinstance(part, ChunkPart))
 
 
 class FillsOneArray(HoldPolicy):

@@ -21,6 +21,7 @@ from sim.episodes.evaluate import play_task, run_episode
 from sim.experts import ACTION_SPEC, make_expert
 from sim.scene.world import World
 from sim.tasks import make_task
+from sim.tasks.track import Track
 
 
 @dataclass
@@ -124,10 +125,11 @@ def test_a_delay_counts_from_the_capture_in_its_slot():
     assert [t for t, _ in arrivals_ms(server)] == [150, 350]
 
 
-def test_a_robot_waits_for_a_lost_answer_as_long_as_the_deadline_and_a_row():
+def test_a_robot_waits_for_a_lost_answer_as_long_as_the_deadline_and_a_row(monkeypatch):
     delays = np.full(200, 100 * NS_PER_MS)
     delays[40:44] = LOST  # 2.0 s to 2.2 s: one request of those that are made every 200 ms
     trace = LatencyTrace(name="x", delays_ns=delays, starts_with_episode=True)
+    monkeypatch.setattr(Track, "episode_s", 5.0)
     episode = run_episode(
         ExpertPolicy("track"), task_name="track", method=method_named("time-aligned"), seed=3, trace=trace
     )
@@ -139,7 +141,8 @@ def test_a_robot_waits_for_a_lost_answer_as_long_as_the_deadline_and_a_row():
 
 
 @pytest.mark.parametrize("method", ["synchronous", "naive", "committed-prefix"])
-def test_episodes_side_by_side_come_out_as_one_by_one(method):
+def test_episodes_side_by_side_come_out_as_one_by_one(method, monkeypatch):
+    monkeypatch.setattr(Track, "episode_s", 4.0)
     policy, trace = ExpertPolicy("track"), spikes()
 
     def digest_alone(seed: int) -> str:

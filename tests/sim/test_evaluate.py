@@ -24,7 +24,9 @@ from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.task import EpisodeScore
 from sim.scene.world import World
 from sim.tasks import make_task
+from sim.tasks.drawer import Drawer
 from sim.tasks.household import EYE_SIZE
+from sim.tasks.track import Track
 
 MS = 1_000_000
 
@@ -57,7 +59,8 @@ def tiny_head(*, scale: float) -> CorrectionHead:
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method):
+def test_the_same_seed_gives_the_same_commands_to_the_last_bit(method, monkeypatch):
+    monkeypatch.setattr(Track, "episode_s", 3.0)
     policy = ExpertPolicy("track")
     digests = {
         run_episode(
@@ -146,6 +149,7 @@ def test_a_late_expert_follows_the_target_far_better_than_one_that_stops_to_thin
                 method=method_named(method),
                 seed=seed,
                 delay_ns=400 * MS,
+                control_period_ns=10 * MS,
             ).result
             for seed in range(4)
         ]
@@ -271,7 +275,8 @@ class WatchingExpert(ExpertPolicy):
         return super().infer(request)
 
 
-def test_a_policy_that_looks_is_shown_pictures_of_the_moment_it_asked():
+def test_a_policy_that_looks_is_shown_pictures_of_the_moment_it_asked(monkeypatch):
+    monkeypatch.setattr(Drawer, "episode_s", 8.0)  # it has driven there and turned
     try:
         Renderer(World(make_task("drawer")).model, size=EYE_SIZE).close()
     except RenderingUnavailableError as error:

@@ -20,6 +20,7 @@ from sim.experts import make_expert
 from sim.scene.model import MAX_WIDTH
 from sim.scene.world import World
 from sim.tasks import make_task
+from sim.tasks.fetch import Fetch
 
 SEGMENT = PerturbationSegment(num_rows=16, every_rows=4, delay_rows=3, is_learners=True)
 
@@ -120,9 +121,10 @@ class _OpenHanded:
         return rows
 
 
-def test_where_a_learner_fails_is_kept_and_where_only_disturbances_lead_is_not():
+def test_where_a_learner_fails_is_kept_and_where_only_disturbances_lead_is_not(monkeypatch):
     world = World(make_task("fetch"))
     assert any(disturbed_episode(world, seed=0, episode=i) is None for i in range(10))
+    monkeypatch.setattr(Fetch, "episode_s", 15.0)  # by then it is at the cup
     kept = disturbed_episode(world, seed=1, episode=0, learner=_OpenHanded())
     cup, tray = np.split(kept[-1].observation.environment_state[:6], 2)
     assert np.linalg.norm(cup - tray) > 0.3

@@ -15,17 +15,15 @@ from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.state import Image, Observation, RobotState
-from robot_runtime.wire.fields import INT64_MAX
+from robot_runtime.wire.fields import INT64_MAX, MAX_MAGNITUDE
 from robot_runtime.wire.messages import (
     Cancel,
-    ChunkReply,
     Dropped,
     DropReason,
     ErrorCode,
     ErrorReply,
     Goodbye,
     Heartbeat,
-    HeartbeatReply,
     Hello,
     Packet,
     RefusalCode,
@@ -34,11 +32,11 @@ from robot_runtime.wire.messages import (
 
 IDS = st.integers(0, INT64_MAX)
 TEXT = st.text(max_size=20)
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.floats(-MAX_MAGNITUDE, MAX_MAGNITUDE)
 
 
 def vectors(size: st.SearchStrategy[int] | int) -> st.SearchStrategy[np.ndarray]:
-    return hnp.arrays(np.float64, size, elements=FINITE)
+    return hnp.arrays(np.float64, size, elements=NUMBERS)
 
 
 def tables(max_rows: int = 60, max_columns: int = 20) -> st.SearchStrategy[np.ndarray]:
@@ -56,7 +54,7 @@ def observations(draw) -> Observation:
         q=draw(vectors(num_joints)),
         dq=draw(vectors(num_joints)),
         X_BE=draw(st.sampled_from([None, pose])),
-        gripper_width=draw(st.none() | FINITE),
+        gripper_width=draw(st.none() | NUMBERS),
         x_WB=draw(st.none() | vectors(3)),
         V_WB_B=draw(st.none() | vectors(3)),
     )
@@ -96,11 +94,19 @@ CAPABILITIES = st.builds(
     execution_horizon=st.none() | st.integers(1, 6),
 )
 PARTS = st.builds(
-    ChunkPart, request_id=IDS, epoch=IDS, t_obs_ns=IDS, first_row=IDS, rows=tables(), is_last=st.booleans()
+    ChunkPart,
+    request_id=IDS,
+    epoch=IDS,
+    t_obs_ns=IDS,
+    first_row=IDS,
+    rows=tables(),
+    is_last=st.booleans(),
+    queue_ns=IDS,
+    infer_ns=IDS,
 )
 MESSAGES = st.one_of(
     REQUESTS,
-    st.builds(ChunkReply, part=PARTS, queue_ns=IDS, infer_ns=IDS),
+    PARTS,
     st.builds(Hello, robot=TEXT, schema=st.just(make_schema())),
     st.builds(lambda can: make_welcome(tasks=("pick", "place"), capabilities=can), CAPABILITIES),
     st.builds(Refused, code=st.sampled_from(RefusalCode), reason=TEXT),
@@ -108,7 +114,7 @@ MESSAGES = st.one_of(
     st.builds(Dropped, request_id=IDS, epoch=IDS, reason=st.sampled_from(DropReason)),
     st.builds(ErrorReply, code=st.sampled_from(ErrorCode), message=TEXT, request_id=st.none() | IDS),
     st.builds(Heartbeat, t_ns=IDS),
-    st.builds(HeartbeatReply, t_ns=IDS),
+    st.builds(Heartbeat, t_ns=IDS),
     st.just(Goodbye()),
 )
 PACKETS = st.builds(Packet, TEXT, IDS, MESSAGES)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
@@ -13,9 +14,10 @@ from robot_runtime.core.values.action import NS_PER_S, ActionSpec, ChunkPart, Jo
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire.client_session import ClientSession
-from robot_runtime.wire.codec import Sealed, decode, encode, read_header
+from robot_runtime.wire.codec import decode, encode, read
 from robot_runtime.wire.events import Event, PartReceived
-from robot_runtime.wire.messages import ChunkReply, Packet, Welcome
+from robot_runtime.wire.frames import ProtocolError
+from robot_runtime.wire.messages import Packet, Welcome
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
@@ -58,9 +60,9 @@ def make_request(request_id: int, *, epoch: int = 0, deadline_ns: int = NS_PER_S
     return ChunkRequest(request_id=request_id, epoch=epoch, deadline_ns=deadline_ns, **(values | changes))
 
 
-def sealed(packet: Packet) -> Sealed:
+def arrived(packet: Packet) -> Packet | ProtocolError:
     """A packet as the server's side gets it."""
-    return read_header([bytes(frame) for frame in encode(packet)])
+    return read([bytes(frame) for frame in encode(packet)])
 
 
 def rows_of(request: ChunkRequest) -> np.ndarray:
@@ -70,10 +72,10 @@ def rows_of(request: ChunkRequest) -> np.ndarray:
     return rows
 
 
-def start_next(session: ServerSession, now_ns: int = 0) -> QueuedRequest | None:
+def start_next(session: ServerSession) -> QueuedRequest | None:
     """Run what is most urgent, by itself."""
     for job in session.startable():
-        if (shown := session.start(job, now_ns)) is not None:
+        if (shown := session.start(job)) is not None:
             return shown
     return None
 
@@ -91,12 +93,12 @@ class ToyServer:
         if self.job is not None and not self.session.is_wanted(self.job):
             self.job = None
         if self.job is None:
-            self.job, self.next_row = start_next(self.session, now_ns), 0
+            self.job, self.next_row = start_next(self.session), 0
             return
         first, self.next_row = self.next_row, self.next_row + BLOCK
         is_last = self.next_row == SPEC.horizon
         rows = rows_of(self.job.request)[first : self.next_row]
-        self.session.rows_ready(self.job, first_row=first, rows=rows, is_last=is_last, infer_ns=1)
+        self.session.rows_ready(self.job, self.job.request.part(rows, first_row=first, is_last=is_last))
         if is_last:
             self.job = None
 
@@ -143,7 +145,7 @@ class SessionPair:
         arrived = self._arrived(self.to_server)
         if self.server is not None:
             for frames in arrived:
-                self.server.session.receive(b"peer", read_header(frames), self.now_ns)
+                self.server.session.receive(b"peer", read(frames), self.now_ns)
             for _, packet in self.server.session.packets_to_send():
                 self._post("client", self.to_client, packet)
         for frames in self._arrived(self.to_client):
@@ -179,11 +181,9 @@ def ready_pair(**kwargs) -> SessionPair:
     return pair
 
 
-def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkReply:
-    values = {"t_obs_ns": request.observation.t_obs_ns, "rows": rows_of(request)[first:end]}
-    values |= {"request_id": request.request_id, "epoch": request.epoch, "first_row": first}
-    part = ChunkPart(**(values | {"is_last": end == SPEC.horizon} | changes))
-    return ChunkReply(part=part, queue_ns=1, infer_ns=2)
+def reply(request: ChunkRequest, first: int, end: int, **changes) -> ChunkPart:
+    part = request.part(rows_of(request)[first:end], first_row=first, is_last=end == SPEC.horizon)
+    return structs.replace(part, queue_ns=1, infer_ns=2, **changes)
 
 
 def received_rows(events: list) -> list[int]:

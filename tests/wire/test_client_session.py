@@ -18,7 +18,7 @@ from session_pair import (
 
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.wire.client_session import ClientState
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import Dropped, DropReason
 
@@ -37,7 +37,7 @@ def test_the_newest_of_the_waiting_requests_wins():
     pair = ready_pair()
     for request_id in (1, 2, 3):
         pair.submit(make_request(request_id))
-    (dropped,) = pair.take_events(RequestDropped)
+    (dropped,) = pair.take_events(Dropped)
     assert (dropped.request_id, dropped.reason) == (2, DropReason.SUPERSEDED)
     pair.tick(12)
     parts = pair.take_events(PartReceived)
@@ -90,7 +90,7 @@ def test_cancelling_frees_credit_and_stops_the_server():
     pair.client.cancel(request_id=1, epoch=0, now_ns=pair.now_ns)
     pair.tick(8)
     events = pair.take_events()
-    assert events[0] == RequestDropped(request_id=1, epoch=0, reason=DropReason.CANCELLED)
+    assert events[0] == Dropped(request_id=1, epoch=0, reason=DropReason.CANCELLED)
     assert {e.part.request_id for e in events if isinstance(e, PartReceived)} == {2}
 
 
@@ -101,7 +101,7 @@ def test_cancelling_a_waiting_request_sends_nothing():
     pair.client.cancel(request_id=2, epoch=0, now_ns=pair.now_ns)
     assert pair.client.packets_to_send() == []
     pair.flush()
-    assert [e.request_id for e in pair.take_events(RequestDropped)] == [2]
+    assert [e.request_id for e in pair.take_events(Dropped)] == [2]
 
 
 def test_a_deadline_expires_the_request_and_returns_credit():
@@ -109,7 +109,7 @@ def test_a_deadline_expires_the_request_and_returns_credit():
     pair.fate = lambda to: [] if pair.client.state is ClientState.READY and pair.now_ns == 0 else [0]
     pair.submit(make_request(1, deadline_ns=20 * MS))
     pair.tick(5)
-    assert [e.request_id for e in pair.take_events(RequestExpired)] == [1]
+    assert pair.take_events(Dropped) == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
     pair.submit(make_request(2))
     pair.tick(6)
     assert received_rows(pair.take_events()) == list(range(SPEC.horizon))
@@ -119,7 +119,7 @@ def test_a_deadline_that_the_server_noticed_first_is_an_expiry_too():
     pair = ready_pair()
     pair.submit(make_request(1))
     say(pair, Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE))
-    assert pair.take_events() == [RequestExpired(request_id=1, epoch=0)]
+    assert pair.take_events() == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
 
 
 def test_duplicates_are_dropped_and_reordered_parts_wait():

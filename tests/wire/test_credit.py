@@ -7,10 +7,9 @@ from session_pair import BLOCK, SPEC, make_request, make_welcome, rows_of
 
 from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.values.action import ChunkPart
-from robot_runtime.wire.events import Event, PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.events import Event, PartReceived, RequestFailed
 from robot_runtime.wire.in_flight import InFlightRequests
-from robot_runtime.wire.messages import Cancel, ChunkReply, DropReason
+from robot_runtime.wire.messages import Cancel, Dropped, DropReason
 
 DEADLINE = 20
 
@@ -35,15 +34,9 @@ class Desk:
         """The next rows; True if they were the last."""
         request, first = make_request(request_id), self.next_row[request_id]
         end = self.next_row[request_id] = first + BLOCK
-        part = ChunkPart(
-            request_id=request_id,
-            epoch=0,
-            t_obs_ns=request.observation.t_obs_ns,
-            first_row=first,
-            rows=rows_of(request)[first:end],
-            is_last=end == SPEC.horizon,
-        )
-        self.credit.receive_rows(ChunkReply(part=part, queue_ns=0, infer_ns=0), self.now)
+        rows = rows_of(request)[first:end]
+        part = request.part(rows, first_row=first, is_last=end == SPEC.horizon)
+        self.credit.receive_rows(part, self.now)
         return part.is_last
 
     def sent_ids(self) -> list[int]:
@@ -56,15 +49,13 @@ class Desk:
             match event:
                 case PartReceived(part=part):
                     ends[part.request_id] += part.is_last
-                case RequestDropped() | RequestExpired() | RequestFailed():
+                case Dropped() | RequestFailed():
                     ends[event.request_id] += 1
         return +ends
 
     def superseded(self) -> list[int]:
         return [
-            e.request_id
-            for e in self.events
-            if isinstance(e, RequestDropped) and e.reason is DropReason.SUPERSEDED
+            e.request_id for e in self.events if isinstance(e, Dropped) and e.reason is DropReason.SUPERSEDED
         ]
 
 
@@ -118,7 +109,7 @@ def test_those_that_follow_a_request_go_on_when_it_ends_without_an_answer():
     desk.submit(2, 1)
     desk.submit(3, 1, 2)
     desk.credit.fail(1, 0, "the policy failed", desk.now)
-    desk.credit.drop(2, 0, DropReason.DEADLINE, desk.now)
+    desk.credit.drop(Dropped(request_id=2, epoch=0, reason=DropReason.DEADLINE), desk.now)
     while not desk.answer(3):
         pass
     assert desk.ended() == Counter([1, 2, 3])
@@ -152,9 +143,9 @@ def test_everything_in_flight_expires_at_its_own_time_and_is_cancelled():
     desk.submit(2, 1, deadline_ns=9)
     assert sorted(desk.credit.next_timer_ns()) == [5, 9]
     desk.credit.expire(5)
-    assert desk.events == [RequestExpired(request_id=1, epoch=0)]
+    assert desk.events == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
     desk.credit.expire(9)
-    assert desk.events[1:] == [RequestExpired(request_id=2, epoch=0)]
+    assert desk.events[1:] == [Dropped(request_id=2, epoch=0, reason=DropReason.DEADLINE)]
     assert [m.request_id for m in desk.sent if isinstance(m, Cancel)] == [1, 2]
 
 
@@ -180,7 +171,7 @@ def test_whatever_happens_each_request_ends_once_and_none_that_is_named_gives_wa
             case "answer" if some in in_flight:
                 desk.answer(some)
             case "drop":
-                desk.credit.drop(some, 0, DropReason.DEADLINE, desk.now)
+                desk.credit.drop(Dropped(request_id=some, epoch=0, reason=DropReason.DEADLINE), desk.now)
             case "fail":
                 desk.credit.fail(some, 0, "no", desk.now)
             case "cancel":

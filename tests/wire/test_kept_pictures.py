@@ -14,9 +14,9 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.wire import server_session
-from robot_runtime.wire.codec import decode, encode, with_images
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
-from robot_runtime.wire.messages import ErrorCode, ErrorReply
+from robot_runtime.wire.codec import decode, encode, read, with_images
+from robot_runtime.wire.events import PartReceived, RequestFailed
+from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply
 
 LOOKS_BACK = 3
 STEP = 10
@@ -99,16 +99,9 @@ def sent_pictures(pair: SessionPair, request: ChunkRequest) -> list[int]:
     pair.client.submit(request, pair.now_ns)
     (packet,) = packets = pair.client.packets_to_send()
     pair.client._outbox[:] = packets
-    header = decode_header(encode(packet))
-    images = [image for seen in (header.observation, *header.history) for image in seen.images]
+    pictures = read(encode(packet)).pictures
     pair.flush()
-    return [image.t_ns for image in images if image.encoding != "kept"]
-
-
-def decode_header(frames):
-    from robot_runtime.wire.codec import read_header
-
-    return read_header(frames).form
+    return [picture.t_ns for picture in pictures if picture.encoding != "kept"]
 
 
 def answered(pair: SessionPair) -> list[int]:
@@ -155,11 +148,11 @@ def test_pictures_that_the_server_has_lost_are_sent_whole_and_nothing_fails():
         client.pictures.forget()
     pair.submit(robot.asks(10))
     assert answered(pair) == list(range(SPEC.horizon))
-    assert pair.server.session.ignored["names lost pictures"] == 1
+    assert pair.server.session.outcomes["pictures_lost"] == 1
     for _ in range(2):  # a server that has no room gets them whole from now on
         assert len(sent_pictures(pair, robot.asks(10))) == LOOKS_BACK
         assert answered(pair) == list(range(SPEC.horizon))
-    assert pair.server.session.ignored["names lost pictures"] == 1
+    assert pair.server.session.outcomes["pictures_lost"] == 1
 
 
 def test_a_server_keeps_no_more_of_all_robots_than_it_has_room_for(monkeypatch: pytest.MonkeyPatch):
@@ -171,7 +164,7 @@ def test_a_server_keeps_no_more_of_all_robots_than_it_has_room_for(monkeypatch: 
         assert answered(pair) == list(range(SPEC.horizon))
         kept = [client.pictures.num_bytes for client in pair.server.session._clients.values()]
         assert sum(kept) <= 2 * 4 * 6 * 3
-    assert pair.server.session.ignored["names lost pictures"] == 1
+    assert pair.server.session.outcomes["pictures_lost"] == 1
 
 
 def test_a_request_that_was_whole_is_not_sent_again():
@@ -202,7 +195,7 @@ def test_a_history_that_does_not_fit_is_refused_in_words(times: tuple[int, ...],
     history = tuple(seen_at(t_ns) for t_ns in times)
     observation = Observation(state=newest.state, images=newest.images, history=history)
     packet_of = make_request(1, observation=observation)
-    pair.client._credit._n_obs_steps = 10  # a client that does not look
+    pair.client._requests._n_obs_steps = 10  # a client that does not look
     pair.submit(packet_of)
     pair.tick(2)
     (failed,) = pair.take_events(RequestFailed)
@@ -241,7 +234,7 @@ def test_whatever_the_network_does_a_policy_sees_what_the_robot_saw(seed, loss, 
 
     def look() -> None:
         for event in pair.take_events():
-            is_end = isinstance(event, RequestDropped | RequestExpired | RequestFailed)
+            is_end = isinstance(event, Dropped | RequestFailed)
             if isinstance(event, PartReceived):
                 np.testing.assert_array_equal(event.part.rows[:, 0], event.part.request_id)
                 is_end = event.part.is_last

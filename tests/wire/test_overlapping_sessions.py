@@ -10,12 +10,12 @@ from session_pair import (
     BLOCK,
     DIM,
     SPEC,
+    arrived,
     make_request,
     make_schema,
     make_welcome,
     ready_pair,
     rows_of,
-    sealed,
     start_next,
 )
 
@@ -23,7 +23,7 @@ from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
 from robot_runtime.core.values.state import Image, Observation, RobotState
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed
+from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.fields import INT64_MAX
 from robot_runtime.wire.messages import Cancel, Dropped, DropReason, ErrorCode, ErrorReply, Hello, Packet
 from robot_runtime.wire.request_queue import QueuedRequest
@@ -44,7 +44,7 @@ class Server:
         self.said()
 
     def say(self, peer: bytes, message) -> None:
-        self.session.receive(peer, sealed(Packet(peer.decode(), self.sessions[peer], message)), 0)
+        self.session.receive(peer, arrived(Packet(peer.decode(), self.sessions[peer], message)), 0)
 
     def ask(self, peer: bytes, request_id: int, *in_flight: int, **request) -> None:
         self.say(peer, make_request(request_id, in_flight=in_flight, **request))
@@ -55,7 +55,7 @@ class Server:
     def answer(self, job: QueuedRequest, first: int = 0, end: int = SPEC.horizon) -> None:
         is_last = end == SPEC.horizon
         rows = rows_of(job.request)[first:end]
-        self.session.rows_ready(job, first_row=first, rows=rows, is_last=is_last, infer_ns=1)
+        self.session.rows_ready(job, job.request.part(rows, first_row=first, is_last=is_last))
 
     def said(self) -> list:
         return [packet.message for _, packet in self.session.packets_to_send()]
@@ -189,7 +189,7 @@ def test_rows_that_were_sent_before_an_answer_failed_are_shown():
     server.ask(b"a", 6, 5, **asking(0, 3))
     first = server.start()
     server.answer(first, 0, BLOCK)
-    server.session.job_failed(first, ErrorCode.INTERNAL, "no")
+    server.session.job_failed(first, ErrorReply.to(first.request, ErrorCode.INTERNAL, "no"))
     np.testing.assert_allclose(shown_plan(server), rows_of(first.request)[:BLOCK])
 
 
@@ -226,9 +226,7 @@ def test_a_plan_that_cannot_be_read_fails_its_request_and_not_the_server():
     plan = np.zeros((2, hand.dim))
     server.ask(b"a", 1, **asking(0, 0, prev_action_chunk=plan))
     job = server.start()
-    server.session.rows_ready(
-        job, first_row=0, rows=np.zeros((SPEC.horizon, hand.dim)), is_last=True, infer_ns=1
-    )
+    server.session.rows_ready(job, job.request.part(np.zeros((SPEC.horizon, hand.dim))))
     server.said()
     server.ask(b"a", 2, 1, **asking(0, 0, prev_action_chunk=plan))
     assert server.start() is None
@@ -268,10 +266,8 @@ def test_over_a_network_in_order_no_request_that_is_named_gives_way(seed, delay)
             match event:
                 case PartReceived(part=part) if part.is_last:
                     request_id, end = part.request_id, "answered"
-                case RequestDropped(request_id=request_id, reason=reason):
+                case Dropped(request_id=request_id, reason=reason):
                     end = reason.value
-                case RequestExpired(request_id=request_id):
-                    end = "expired"
                 case RequestFailed():
                     raise AssertionError(event)
                 case _:

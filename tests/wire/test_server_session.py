@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from session_pair import DIM, MS, SPEC, make_request, make_schema, make_welcome, sealed, start_next
+from session_pair import DIM, MS, SPEC, arrived, make_request, make_schema, make_welcome, start_next
 
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image, Observation, RobotState
-from robot_runtime.wire import server_session
+from robot_runtime.wire import request_queue
 from robot_runtime.wire.admission import PACKETS_AT_ONCE, PACKETS_PER_S, STRANGER_PACKETS_PER_S
-from robot_runtime.wire.codec import Sealed, encode, read_header
+from robot_runtime.wire.codec import encode, read
 from robot_runtime.wire.frames import LIMITS, ProtocolError
 from robot_runtime.wire.messages import (
     VERSION,
@@ -49,13 +49,13 @@ def observation(*, q=(0.0, 0.0), pixels: np.ndarray = IMAGE.pixels, environment_
 def greeted(*peers: bytes, **welcome) -> ServerSession:
     server = ServerSession(make_welcome(**welcome))
     for i, peer in enumerate(peers):
-        server.receive(peer, sealed(Packet(peer.decode(), i, Hello(robot="r", schema=make_schema()))), 0)
+        server.receive(peer, arrived(Packet(peer.decode(), i, Hello(robot="r", schema=make_schema()))), 0)
     assert all(isinstance(p.message, Welcome) for _, p in server.packets_to_send())
     return server
 
 
 def ask(server: ServerSession, peer: bytes, session: int, request: ChunkRequest, now_ns: int = 0) -> None:
-    server.receive(peer, sealed(Packet(peer.decode(), session, request)), now_ns)
+    server.receive(peer, arrived(Packet(peer.decode(), session, request)), now_ns)
 
 
 def said(server: ServerSession) -> list:
@@ -64,7 +64,7 @@ def said(server: ServerSession) -> list:
 
 def test_a_stranger_is_told_to_greet():
     server = greeted()
-    server.receive(b"x", sealed(Packet("x", 3, Heartbeat(t_ns=1))), 0)
+    server.receive(b"x", arrived(Packet("x", 3, Heartbeat(t_ns=1))), 0)
     ((peer, packet),) = server.packets_to_send()
     assert (peer, packet.client_id, packet.session) == (b"x", "x", 3)
     assert packet.message.code is ErrorCode.HELLO_FIRST
@@ -76,7 +76,7 @@ def test_clients_are_served_in_turn_and_a_newer_request_keeps_the_place():
     ask(server, b"b", 1, make_request(1))
     ask(server, b"a", 0, make_request(2))
     assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.SUPERSEDED)]
-    jobs = [start_next(server, 0), start_next(server, 0), start_next(server, 0)]
+    jobs = [start_next(server), start_next(server), start_next(server)]
     assert [(j.peer, j.request.request_id) if j else None for j in jobs] == [(b"a", 2), (b"b", 1), None]
 
 
@@ -86,23 +86,23 @@ def test_expired_requests_are_not_run():
     assert server.next_timer_ns() == 10
     server.handle_timer(10)
     assert said(server) == [Dropped(request_id=1, epoch=0, reason=DropReason.DEADLINE)]
-    assert start_next(server, 10) is None
+    assert start_next(server) is None
 
 
 def test_a_running_job_is_unwanted_after_its_deadline():
     server = greeted(b"a")
     ask(server, b"a", 0, make_request(1, deadline_ns=10))
-    job = start_next(server, 5)
+    job = start_next(server)
     assert server.is_wanted(job)
     server.handle_timer(10)
     assert not server.is_wanted(job)
     said(server)
-    server.rows_ready(job, first_row=0, rows=np.zeros((6, 2)), is_last=True, infer_ns=1)
+    server.rows_ready(job, job.request.part(np.zeros((6, 2))))
     assert said(server) == []
 
 
-def hello(client_id: str, session: int, robot: str = "r", **schema) -> Sealed:
-    return sealed(Packet(client_id, session, Hello(robot=robot, schema=make_schema(**schema))))
+def hello(client_id: str, session: int, robot: str = "r", **schema) -> Packet | ProtocolError:
+    return arrived(Packet(client_id, session, Hello(robot=robot, schema=make_schema(**schema))))
 
 
 @pytest.mark.parametrize("fits", [True, False])
@@ -111,7 +111,7 @@ def test_who_greets_under_the_id_of_another_puts_nobody_out(fits: bool):
     ask(server, b"a", 0, make_request(1))
     server.receive(b"new", hello("a", 0, **({} if fits else {"num_joints": 9})), 0)
     assert isinstance(said(server)[0], Welcome if fits else Refused)
-    assert start_next(server, 0).peer == b"a"
+    assert start_next(server).peer == b"a"
     server.forget(b"a")  # its connection has ended
     assert server.num_clients == fits
 
@@ -150,11 +150,7 @@ def test_what_is_said_of_a_greeting_that_cannot_be_read_fits_into_a_header(kind:
     ]
     for form in forms:
         header = msgspec.msgpack.encode([VERSION, kind * 4096, 1, form])
-        try:
-            received = read_header([header[: LIMITS.header]])
-        except ProtocolError as error:
-            received = error
-        server.receive(b"x", received, 0)
+        server.receive(b"x", read([header[: LIMITS.header]]), 0)
     packets = [packet for _, packet in server.packets_to_send()]
     assert len(packets) == len(forms)
     for packet in packets:
@@ -163,7 +159,7 @@ def test_what_is_said_of_a_greeting_that_cannot_be_read_fits_into_a_header(kind:
 
 def test_silent_clients_are_forgotten():
     server = greeted(b"a", b"b")
-    server.receive(b"b", sealed(Packet("b", 1, Heartbeat(t_ns=5))), SILENCE_NS // 2)
+    server.receive(b"b", arrived(Packet("b", 1, Heartbeat(t_ns=5))), SILENCE_NS // 2)
     server.handle_timer(SILENCE_NS)
     assert server.num_clients == 1
 
@@ -177,7 +173,7 @@ def test_a_request_that_does_not_fit_the_policy_is_refused_in_words():
 
 
 def test_a_client_that_floods_is_told_once_and_is_no_client_any_more():
-    server, beat = greeted(b"a", b"b"), sealed(Packet("a", 0, Heartbeat(t_ns=1)))
+    server, beat = greeted(b"a", b"b"), arrived(Packet("a", 0, Heartbeat(t_ns=1)))
     for _ in range(2 * PACKETS_AT_ONCE):
         if server.lets_in(b"a", 40, 0):
             server.receive(b"a", beat, 0)
@@ -202,7 +198,7 @@ def test_whatever_a_peer_floods_with_it_gets_no_more_than_its_rate(kind: str):
         "greets and leaves": [hello, Goodbye()],
     }
     server, seconds = greeted(b"a"), 10
-    packets = itertools.cycle([sealed(Packet("a", 0, message)) for message in kinds[kind]])
+    packets = itertools.cycle([arrived(Packet("a", 0, message)) for message in kinds[kind]])
     num_let_in = 0
     for now_ns in range(0, seconds * NS_PER_S, NS_PER_S // 10_000):
         if server.lets_in(b"a", 100, now_ns):
@@ -241,7 +237,7 @@ def test_a_place_that_asks_for_nothing_goes_to_a_newcomer_and_one_that_works_doe
     ask(server, peers[0], 0, make_request(1), 0)
     for now_ns in (NEW_NS - 1, NEW_NS):
         for i, peer in enumerate(peers):
-            server.receive(peer, sealed(Packet(peer.decode(), i, Heartbeat(t_ns=1))), now_ns)
+            server.receive(peer, arrived(Packet(peer.decode(), i, Heartbeat(t_ns=1))), now_ns)
     said(server)
 
     def greets(peer: bytes, now_ns: int = NEW_NS) -> list[tuple[bytes, type]]:
@@ -262,7 +258,6 @@ def test_a_place_that_asks_for_nothing_goes_to_a_newcomer_and_one_that_works_doe
     ("changes", "words"),
     [
         ({"prev_action_chunk": np.full((3, 2), -1e300)}, r"holds 1e\+300; numbers go up to 1e\+09"),
-        ({"observation": observation(q=[1e12, 0.0])}, r"the observation holds 1e\+12"),
         ({"observation": observation(environment_state=[1.0])}, "numbers of environment state"),
         ({"observation": observation(pixels=np.zeros((6, 6, 3), np.uint8))}, r"\(6, 6, 3\)"),
     ],
@@ -291,7 +286,7 @@ def test_images_are_not_looked_at_before_the_request_runs():
     server = greeted(b"a")
     packet = Packet("a", 0, make_request(1))
     frames = [bytes(frame) for frame in encode(packet, encode_jpeg=lambda pixels: b"no JPEG at all")]
-    assert server.receive(b"a", read_header(frames), 0)
+    assert server.receive(b"a", read(frames), 0)
     job = start_next(server)
     (picture,) = job.pictures
     assert bytes(picture.buffer) == b"no JPEG at all"
@@ -305,7 +300,7 @@ def test_work_that_cannot_be_done_while_its_answer_is_of_use_is_refused_with_fig
         return None if part.num_steps is None else part.num_steps * 10 * MS
 
     server = ServerSession(make_welcome(), expected_ns=expected_ns)
-    server.receive(b"a", sealed(Packet("a", 0, Hello(robot="r", schema=make_schema()))), 0)
+    server.receive(b"a", arrived(Packet("a", 0, Hello(robot="r", schema=make_schema()))), 0)
     said(server)
     for steps, deadline_ms, fits in (
         (10, 100, True),
@@ -322,7 +317,7 @@ def test_work_that_cannot_be_done_while_its_answer_is_of_use_is_refused_with_fig
 
 
 def test_of_more_bytes_than_may_wait_whoever_holds_most_loses_its_oldest(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server_session, "MAX_QUEUED_BYTES", 3 * IMAGE.pixels.nbytes)
+    monkeypatch.setattr(request_queue, "MAX_QUEUED_BYTES", 3 * IMAGE.pixels.nbytes)
     server = greeted(b"a", b"b")
     for i in (1, 2, 3):
         ask(server, b"a", 0, make_request(i, in_flight=tuple(range(1, i))))

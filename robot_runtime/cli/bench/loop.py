@@ -22,7 +22,6 @@ from robot_runtime.core.method.table import method_named
 from robot_runtime.core.plan.correction import CorrectionHead, ResidualHead, correction_inputs
 from robot_runtime.core.values.action import (
     ActionSpec,
-    ChunkPart,
     GripperWidth,
     JointCommand,
     JointPosition,
@@ -108,9 +107,7 @@ def tick_cost_us(
             request = executor.make_request(Observation(state=state))
             rows = np.tile([*Q_HOME, 0.04], (32, 1))
             rows[:, :7] += 0.2 * np.sin((now_ns + np.arange(32) * 50_000_000) / 1e9)[:, None]
-            part = ChunkPart(
-                request_id=request.request_id, epoch=1, t_obs_ns=now_ns, first_row=0, rows=rows, is_last=True
-            )
+            part = request.part(rows)
             start = time.perf_counter_ns()
             executor.on_part(part, now_ns)
             parts.append(time.perf_counter_ns() - start)

@@ -33,7 +33,8 @@ from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.engine import zero_observation
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
-from robot_runtime.wire.events import PartReceived, RequestDropped, RequestExpired, RequestFailed, ServerLost
+from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
+from robot_runtime.wire.messages import Dropped
 
 LOOP_POLICY_MS = 100
 LOOK_EVERY_S = 0.001
@@ -212,10 +213,8 @@ class Robot:
                         self._end("answered")
                         self.response_ms.append((event.arrived_ns - self._asked_ns) / NS_PER_MS)
                         self._compare()
-                case RequestDropped(reason=reason):
+                case Dropped(reason=reason):
                     self._end(reason.value)
-                case RequestExpired():
-                    self._end("deadline")
                 case RequestFailed() | ServerLost():
                     self._end("lost")
 

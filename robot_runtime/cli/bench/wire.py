@@ -42,7 +42,7 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived
-from robot_runtime.wire.messages import ChunkReply, Packet
+from robot_runtime.wire.messages import Packet
 
 PERIOD_NS = NS_PER_S // 30
 SPEC = ActionSpec(fields=(JointPosition(14),), horizon=50, dt_ns=PERIOD_NS)
@@ -205,8 +205,10 @@ def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]
 def measure_chunk_codec(n: int = 2000) -> float:
     """Median time to encode and decode a chunk of 50 x 14 float32 [ms]."""
     rows = np.ones((SPEC.horizon, SPEC.dim), np.float32)
-    part = ChunkPart(request_id=1, epoch=0, t_obs_ns=0, first_row=0, rows=rows, is_last=True)
-    packet = Packet("robot-0123456789ab", 2**62, ChunkReply(part=part, queue_ns=1, infer_ns=1))
+    part = ChunkPart(
+        request_id=1, epoch=0, t_obs_ns=0, first_row=0, rows=rows, is_last=True, queue_ns=1, infer_ns=1
+    )
+    packet = Packet("robot-0123456789ab", 2**62, part)
     times = []
     for _ in range(n):
         started_ns = time.perf_counter_ns()

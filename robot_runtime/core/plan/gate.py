@@ -18,7 +18,7 @@ early enough to stand at a position limit, and there is always a next setpoint.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from ruckig import (
@@ -57,6 +57,12 @@ class Shortfall:
     jerk: bool = False
     not_finite: bool = False
     """The target was NaN or infinite: the axes brake."""
+
+    def of_rates(self) -> "Shortfall":
+        """The same of axes that are speeds: what is a position to the gate is a speed, and so on."""
+        return replace(
+            self, position=False, velocity=self.position, acceleration=self.velocity, jerk=self.acceleration
+        )
 
 
 class AxisGate:

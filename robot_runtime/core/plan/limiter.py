@@ -87,6 +87,8 @@ class Clip:
 
 
 _NOTHING = Clip()
+UNSEEN = 1e-3
+"""How far behind its target a part may be led with nothing said of it [rad] or [m]."""
 _KINDS = ("position", "velocity", "acceleration", "jerk", "not_finite")
 
 
@@ -98,7 +100,9 @@ class ClipTally:
     num_ticks: dict[tuple[str, str], int] = field(default_factory=dict)
     """By part and kind."""
     farthest: dict[tuple[str, str], float] = field(default_factory=dict)
-    """[rad] or [m]"""
+    """In the unit of what the part is told."""
+    units: dict[str, str] = field(default_factory=dict)
+    """Part -> unit of what it is told."""
 
     def add(self, clip: Clip) -> None:
         for part, short in clip.parts.items():
@@ -122,15 +126,31 @@ class ClipTally:
             self._count(part, kind, count, farthest)
 
     def sentences(self) -> list[str]:
-        """One for each part and kind that had to give."""
+        """One for each part and kind that had to give, but for corners that were rounded off unseen."""
         out = []
         for (part, kind), count in sorted(self.num_ticks.items()):
             seconds, far = count * self.period_ns / NS_PER_S, self.farthest[part, kind]
+            if far < UNSEEN and kind in ("acceleration", "jerk"):
+                continue
             if kind == "not_finite":
                 out.append(f"{part}: braked for {seconds:.2f} s because its target was not finite")
             else:
-                out.append(f"{part}: held back by its {kind} limit for {seconds:.2f} s, by up to {far:.3g}")
+                out.append(
+                    f"{part}: held back by its {kind} limit for {seconds:.2f} s, by up to {far:.3g}"
+                    f" {self.units.get(part, '')}".rstrip()
+                )
         return out
+
+
+_UNIT_OF: dict[type, str] = {
+    JointCommand: "rad",
+    JointVelocityCommand: "rad/s",
+    PoseCommand: "m or rad",
+    GripperCommand: "m",
+    BasePoseCommand: "m or rad",
+    BaseTwistCommand: "m/s or rad/s",
+}
+"""What the largest of a command's numbers is in; plain numbers have units of their own."""
 
 
 @runtime_checkable
@@ -242,6 +262,7 @@ class Limiter:
         if part is None:
             part = _make_part(name, command, self._limits.parts.get(name), self._period_ns / NS_PER_S)
             self._leaders[key] = part
+            self.tally.units[name] = _UNIT_OF.get(type(command), "")
         return part
 
 
@@ -312,6 +333,10 @@ class _BasePose(_Numbers):
 
 class _Rates(_Numbers):
     """A part commanded by velocities: it stands when they are 0."""
+
+    def limit(self, command: Any, elapsed_s: float) -> tuple[Any, Shortfall | None]:
+        sent, short = super().limit(command, elapsed_s)
+        return sent, None if short is None else short.of_rates()
 
     @property
     def is_at_rest(self) -> bool:

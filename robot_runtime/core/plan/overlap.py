@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from robot_runtime.core.plan.request_planner import MAX_IN_FLIGHT
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.shapes import Float
@@ -23,57 +22,68 @@ from robot_runtime.core.values.timed_waypoints import TimedWaypoints, pick_rows,
 from robot_runtime.core.values.waypoints import Waypoints
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class _Answer:
-    """What one answer will make the robot do."""
+    """One answer, as far as it was sent."""
 
-    epoch: int
-    start_ns: int
-    """When its first row that was not committed is due [ns]."""
-    rows: TimedWaypoints
+    request: ChunkRequest
+    blocks: list[np.ndarray]
+    timed: TimedWaypoints | None = None
+    """What its rows will make the robot do, once somebody has asked."""
 
 
 class OpenAnswers:
-    """The last answers to one robot, which it may not have got yet; kept by whoever runs the policy."""
+    """The last answers to one robot, which it may not have got yet; kept by whoever runs the policy.
+
+    Rows are kept as they were sent and looked at only if a later request names them: a robot that has one
+    request under way at a time pays for nothing. What a request does not name when it starts is forgotten; a
+    later one cannot want it. Of an answer that was given up, the rows that were sent count: the robot runs
+    those.
+    """
 
     def __init__(self, spec: ActionSpec) -> None:
         self._spec = spec
         self._answers: dict[int, _Answer] = {}
 
     def add(self, request: ChunkRequest, rows: Float[np.ndarray, "m D"]) -> None:
-        """Remember an answer as it was sent."""
-        t0_ns = request.observation.state.t_ns
-        self._answers[request.request_id] = _Answer(
-            epoch=request.epoch,
-            start_ns=t0_ns + request.inference_delay * self._spec.dt_ns,
-            rows=self._timed(request, rows),
-        )
-        if len(self._answers) > MAX_IN_FLIGHT:
-            del self._answers[next(iter(self._answers))]
+        """Remember the next rows of an answer."""
+        answer = self._answers.setdefault(request.request_id, _Answer(request=request, blocks=[]))
+        answer.blocks.append(rows)
+        answer.timed = None
 
     def shown(self, request: ChunkRequest) -> ChunkRequest:
-        """The request as the policy is to see it: its plan with the rows of the answers still under way.
+        """A request that starts now, as the policy is to see it: its plan with the rows of the answers still
+        under way. ValueError: its plan cannot be read.
 
         A request that tells no plan, or has none under way, is returned as it is. An answer that is not
         known here (it was given up, or made elsewhere) changes nothing.
         """
+        self._answers = {i: self._answers[i] for i in request.in_flight if i in self._answers}
         plan = request.prev_action_chunk
-        answers = [self._answers[i] for i in request.in_flight if i in self._answers]
-        answers = [answer for answer in answers if answer.epoch == request.epoch]
+        answers = [answer for answer in self._answers.values() if answer.request.epoch == request.epoch]
         if plan is None or not answers:
             return request
         state, dt_ns = request.observation.state, self._spec.dt_ns
         due_ns = state.t_ns + np.arange(self._spec.horizon) * dt_ns
         planned, num_planned = self._timed(request, plan).at(due_ns), len(plan)
         for answer in answers:
-            rows = np.flatnonzero((due_ns >= answer.start_ns) & answer.rows.covers(due_ns))
+            earlier, timed = answer.request, self._timed_rows(answer)
+            start_ns = (
+                earlier.observation.state.t_ns + earlier.inference_delay * dt_ns
+            )  # what is not committed
+            rows = np.flatnonzero((due_ns >= start_ns) & timed.covers(due_ns))
             if len(rows) > 0 and rows[0] <= num_planned:
                 # Past a short answer's end the robot stands, to which it is committed as to moving.
                 num_planned = max(int(rows[-1]) + 1, request.inference_delay)
                 rows = np.arange(rows[0], num_planned)
-                planned = with_rows(planned, int(rows[0]), answer.rows.at(due_ns[rows]))
+                planned = with_rows(planned, int(rows[0]), timed.at(due_ns[rows]))
         planned = pick_rows(planned, np.arange(num_planned))
         return replace(request, prev_action_chunk=planned.encode(self._spec, state))
+
+    def _timed_rows(self, answer: _Answer) -> TimedWaypoints:
+        if answer.timed is None:
+            answer.timed = self._timed(answer.request, np.concatenate(answer.blocks))
+        return answer.timed
 
     def _timed(self, request: ChunkRequest, rows: Float[np.ndarray, "m D"]) -> TimedWaypoints:
         """Rows as absolute targets; row 0 is due at the observation."""

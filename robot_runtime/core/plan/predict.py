@@ -86,6 +86,10 @@ class StatePredictor:
                     out = replace(out, measured={**out.measured, name: values})
         return out.with_parts(parts, t_ns=t_ns)
 
+    def knows_hand(self, part: str) -> bool:
+        """Whether it can say where joints lead the hand of an arm."""
+        return hand_pose_of(self.hand_pose, part) is not None
+
     def _hand_at(self, part: str, q: Float[np.ndarray, " N"]) -> pin.SE3 | None:
         hand_pose = hand_pose_of(self.hand_pose, part)
         return None if hand_pose is None else hand_pose(q)

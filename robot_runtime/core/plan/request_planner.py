@@ -119,6 +119,18 @@ class RequestPlanner:
                 )
             self._predictor = StatePredictor(model=part.model or LastTarget(), hand_pose=hand_pose)
 
+    def check(self, state: RobotState) -> None:
+        """InvalidValueError: a hand is measured that could not be rolled forward with its joints."""
+        if self._predictor is None:
+            return
+        for f in self._spec.fields:
+            moves_joints = isinstance(f, JointPosition | JointVelocity)
+            if moves_joints and state.hand(f.part) is not None and not self._predictor.knows_hand(f.part):
+                raise InvalidValueError(
+                    f"rolling a plan of {f.part}'s joints forward needs its forward kinematics: "
+                    f"hand_pose={{{f.part!r}: ...}}"
+                )
+
     def rows_to_run(self) -> int:
         """Rows of a chunk that may enter the plan."""
         return rows_to_run(self._part, self._spec.horizon)

@@ -15,6 +15,7 @@ where dq_0 pulls towards a posture and away from singular ones, as far as that l
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -22,11 +23,12 @@ import numpy as np
 import pinocchio as pin
 
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec, EndEffectorPose, WorldEndEffectorPose
 from robot_runtime.core.values.command import BasePoseCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ARM, BASE, RobotState, readonly
 from robot_runtime.core.values.transforms import integrate_twist, pose_from_planar
+from robot_runtime.errors import InvalidValueError
 
 _REGULAR = 1e-9
 """Keeps J J^T invertible at a singular posture; smaller than any damping."""
@@ -186,6 +188,33 @@ class WholeBody:
         smallest = float(np.linalg.svd(J, compute_uv=False)[-1])
         near = max(0.0, 1.0 - (smallest / gains.singular_below) ** 2)
         self._damping = near * gains.max_damping**2
+
+
+def bodies_for(
+    spec: ActionSpec, whole_body: WholeBody | Mapping[str, WholeBody] | None
+) -> dict[str, WholeBody]:
+    """What resolves the hand poses of a spec, by arm; one that is given alone is that of its part.
+
+    InvalidValueError: it moves another arm than it is given for, or has that arm on another base than the
+    policy.
+    """
+    given = {whole_body.part: whole_body} if isinstance(whole_body, WholeBody) else whole_body or {}
+    for name, body in given.items():
+        if body.part != name:
+            raise InvalidValueError(
+                f"whole_body[{name!r}] moves the part {body.part!r}: WholeBody(part={name!r}) is needed"
+            )
+    out: dict[str, WholeBody] = {}
+    for f in spec.fields:
+        if not isinstance(f, EndEffectorPose | WorldEndEffectorPose) or f.part not in given:
+            continue
+        if isinstance(f, WorldEndEffectorPose) and f.base != given[f.part].base:
+            raise InvalidValueError(
+                f"the policy has {f.part!r} on the base {f.base!r}, the robot on {given[f.part].base!r}: "
+                f"WholeBody(part={f.part!r}, base=...)"
+            )
+        out[f.part] = given[f.part]
+    return out
 
 
 def bounded_velocity(

@@ -205,6 +205,10 @@ class ChunkPart(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     first_row: int
     rows: Float[np.ndarray, "n D"]
     is_last: bool
+    queue_ns: int = 0
+    """On the server: from receipt of the request to the start of inference [ns]."""
+    infer_ns: int = 0
+    """The same from there until these rows were final [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

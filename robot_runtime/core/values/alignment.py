@@ -31,6 +31,8 @@ class Alignment:
     """For every column of `spec`, where it is in the policy's rows; None: at the same place."""
     joints: dict[str, tuple[int, ...]]
     """For every joint that the policy is shown, where it is in the robot's state; of parts that differ."""
+    numbers: dict[str, tuple[int, ...]]
+    """The same of plain numbers that are measured under the name of the part that they are for."""
 
     @classmethod
     def between(cls, *, robot: Schema, policy: Schema, action_spec: ActionSpec) -> "Alignment":
@@ -44,16 +46,28 @@ class Alignment:
             ours = robot.parts.get(name)
             if isinstance(ours, ArmSchema) and ours.names != arm.names:
                 joints[name] = tuple(ours.names.index(joint) for joint in arm.names)
-        return cls(spec=spec, rows=None if rows == tuple(range(spec.dim)) else rows, joints=joints)
+        numbers = {
+            f.part: tuple(names.index(name) for name in f.names)
+            for f in action_spec.fields
+            if isinstance(f, Numbers)
+            and robot.measured.get(f.part) == f.dim
+            and (names := theirs[f.part].names) != f.names
+        }
+        return cls(
+            spec=spec,
+            rows=None if rows == tuple(range(spec.dim)) else rows,
+            joints=joints,
+            numbers=numbers,
+        )
 
     @property
     def is_plain(self) -> bool:
         """Whether both sides agree on every order."""
-        return self.rows is None and not self.joints
+        return self.rows is None and not self.joints and not self.numbers
 
     def shown(self, observation: Observation) -> Observation:
         """The observation as the policy knows it."""
-        if not self.joints:
+        if not self.joints and not self.numbers:
             return observation
         seen = tuple(map(self.shown, observation.history))
         parts: dict[str, PartState] = {}
@@ -61,7 +75,11 @@ class Alignment:
             arm = observation.state.arm(name)
             take = list(order)
             parts[name] = ArmState(q=arm.q[take], dq=arm.dq[take], X_BE=arm.X_BE, t_ns=arm.t_ns)
-        return structs.replace(observation, state=observation.state.with_parts(parts), history=seen)
+        state = observation.state.with_parts(parts)
+        if self.numbers:
+            turned = {name: state.measured[name][list(order)] for name, order in self.numbers.items()}
+            state = replace(state, measured={**state.measured, **turned})
+        return structs.replace(observation, state=state, history=seen)
 
     def ours(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """A policy's rows in the robot's order."""

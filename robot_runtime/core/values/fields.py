@@ -10,6 +10,7 @@ Every column has a name, `part.quantity`; two sides are matched by these names, 
 
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from math import inf, isfinite
 from typing import Any
 
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER
@@ -144,7 +145,7 @@ class GripperFraction(_Field):
 
     def __post_init__(self) -> None:
         check_part(self.part)
-        if not self.low < self.high:
+        if not -inf < self.low < self.high < inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
 
     @property
@@ -202,9 +203,10 @@ class Numbers(_Field):
         check_part(self.part)
         object.__setattr__(self, "names", _unique(tuple(self.names)))
         rest = tuple(map(float, self.at_rest)) or (0.0,) * len(self.names)
-        if len(rest) != len(self.names) or not self.scale > 0.0:
+        if len(rest) != len(self.names) or not all(map(isfinite, rest)) or not 0.0 < self.scale < inf:
             raise InvalidValueError(
-                f"{len(self.names)} numbers rest at as many, on a scale above 0, got {rest}, {self.scale}"
+                f"{len(self.names)} numbers rest at as many, finite, on a scale above 0, got {rest}, "
+                f"{self.scale}"
             )
         object.__setattr__(self, "at_rest", rest)
 

@@ -1,5 +1,7 @@
 """Whether a policy can drive a robot: `mismatches` says every way in which what they declare differs."""
 
+from collections.abc import Sequence
+
 from robot_runtime.core.values.fields import (
     ActionField,
     BasePose,
@@ -13,23 +15,22 @@ from robot_runtime.core.values.fields import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
-from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.errors import InvalidValueError
 
 
 def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     """Sentences naming both sides, one per difference; empty if the policy can drive the robot.
 
-    A robot may have more cameras than the policy looks at, and scene quantities that it does without; a
-    policy may count positions from elsewhere: rows are turned into absolute commands. All else has to agree.
+    A robot may have more parts than the policy moves, which are held still, more cameras than it looks at,
+    and scene quantities that it does without; a policy may count positions from elsewhere: rows are turned
+    into absolute commands. All else has to agree.
     """
-    ours, theirs = _commands(robot.action_fields), _commands(policy.action_fields)
-    out = []
-    if sorted(ours) != sorted(theirs):
-        have, need = _summary(robot.action_fields), _summary(policy.action_fields)
-        out.append(f"actions: the robot has {have}, the policy needs {need}{_differences(ours, theirs)}")
-    for name in dict.fromkeys([*policy.parts, *robot.parts]):
-        out += _part_differs(name, robot.parts.get(name), policy.parts.get(name))
+    of_parts = {
+        name: _part_differs(name, robot.parts.get(name), part, needs_hand=policy.needs_hand(name))
+        for name, part in policy.parts.items()
+    }
+    out = [sentence for sentences in of_parts.values() for sentence in sentences]
+    out += _actions_differ(robot, policy, said={name for name, sentences in of_parts.items() if sentences})
     for name, num in policy.measured.items():
         if robot.measured.get(name) != num:
             have = ", ".join(f"{n} ({k})" for n, k in robot.measured.items()) or "none"
@@ -46,14 +47,47 @@ def mismatches(*, robot: Schema, policy: Schema) -> list[str]:
     return out
 
 
-def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema | None) -> list[str]:
-    """What of one part's measurements does not agree."""
+def unmoved_fields(
+    robot: tuple[ActionField, ...], policy: tuple[ActionField, ...]
+) -> tuple[ActionField, ...]:
+    """What a robot takes for parts that a policy does not move."""
+    moved = {f.part for f in policy}
+    return tuple(f for f in robot if f.part not in moved)
+
+
+def _actions_differ(robot: Schema, policy: Schema, *, said: set[str]) -> list[str]:
+    """What of the commands does not agree, but for those of the parts of which something is said already.
+
+    Plain numbers are no part that could be held still: a robot that takes some needs all of them.
+    """
+    out = []
+    unmoved = unmoved_fields(robot.action_fields, policy.action_fields)
+    needed = [f.part for f in (*policy.action_fields, *(f for f in unmoved if isinstance(f, Numbers)))]
+    for part in dict.fromkeys(needed):
+        ours, theirs = (
+            [f for f in fields if f.part == part] for fields in (robot.action_fields, policy.action_fields)
+        )
+        if part in said:
+            continue
+        have, need = _commands(ours), _commands(theirs)
+        if sorted(have) != sorted(need) or _summary(ours) != _summary(theirs):
+            names = _differences(have, need) if _kinds(ours) == _kinds(theirs) else ""
+            out.append(
+                f"{part}: the robot takes {_summary(ours)}, the policy gives {_summary(theirs)}{names}"
+            )
+        match ours, theirs:
+            case [WorldEndEffectorPose(base=has)], [WorldEndEffectorPose(base=needs)] if has != needs:
+                out.append(f"{part}: the robot has it on the base {has!r}, the policy on {needs!r}")
+    return out
+
+
+def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema, *, needs_hand: bool) -> list[str]:
+    """What of one part does not agree."""
     if not (isinstance(robot, ArmSchema) and isinstance(policy, ArmSchema)):
         if type(robot) is type(policy):
             return []
         have = "no such part" if robot is None else _WORDS[type(robot)]
-        need = "none" if policy is None else _WORDS[type(policy)]
-        return [f"{name}: the robot has {have}, the policy needs {need}"]
+        return [f"{name}: the robot has {have}, the policy needs {_WORDS[type(policy)]}"]
     out = []
     if sorted(robot.names) != sorted(policy.names):
         ours, theirs = ([f"{name}.{joint}" for joint in part.names] for part in (robot, policy))
@@ -61,8 +95,11 @@ def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema | None
             f"{name} joints: the robot has {robot.num_joints}, the policy needs {policy.num_joints}"
             + _differences(ours, theirs)
         )
-    if policy.has_hand and not robot.has_hand:
-        out.append(f"{name}: the policy needs the pose of its hand, the robot does not measure one")
+    if needs_hand and not robot.has_hand:
+        out.append(
+            f"{name}: the policy needs the pose of its hand, the robot measures none "
+            "(ArmState(X_BE=...), or Robot(hand_pose=...))"
+        )
     return out
 
 
@@ -92,7 +129,11 @@ def check_task(task: str, *, policy: str, tasks: tuple[str, ...]) -> None:
         raise InvalidValueError(f"policy {policy!r} does not know the task {task!r}; valid: {valid}")
 
 
-def _commands(action_fields: tuple[ActionField, ...]) -> list[str]:
+def _kinds(action_fields: Sequence[ActionField]) -> set[type]:
+    return {type(f) for f in action_fields}
+
+
+def _commands(action_fields: Sequence[ActionField]) -> list[str]:
     """What the rows come to for the robot, however they say it."""
     out: list[str] = []
     for f in action_fields:
@@ -108,24 +149,23 @@ def _commands(action_fields: tuple[ActionField, ...]) -> list[str]:
     return out
 
 
-def _summary(action_fields: tuple[ActionField, ...]) -> str:
-    """The same in words."""
+def _summary(action_fields: Sequence[ActionField]) -> str:
+    """The same of one part, in words."""
     words = []
     for f in action_fields:
         match f:
             case JointPosition() | JointVelocity(is_integrated=True):
-                what, usual = f"{f.dim} joint positions", ARM
+                words.append(f"{f.dim} joint positions")
             case JointVelocity():
-                what, usual = f"{f.dim} joint velocities", ARM
+                words.append(f"{f.dim} joint velocities")
             case EndEffectorPose() | WorldEndEffectorPose():
-                what, usual = "hand pose", ARM
+                words.append("hand poses")
             case GripperWidth() | GripperFraction():
-                what, usual = "gripper width", GRIPPER
+                words.append("widths")
             case BasePose():
-                what, usual = "base pose", BASE
+                words.append("base poses")
             case BaseTwist():
-                what, usual = "base twist", BASE
+                words.append("base twists")
             case Numbers():
-                what, usual = f"{f.dim} numbers", "action"
-        words.append(what if f.part == usual else f"{what} of {f.part}")
-    return ", ".join(sorted(words)) or "none"
+                words.append(f"{f.dim} numbers")
+    return " and ".join(words) or "nothing"

@@ -1,7 +1,7 @@
 """What a robot offers and a policy needs, compared before anything moves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -116,6 +116,7 @@ class Schema:
     def _check(self) -> None:
         for name in (*self.parts, *self.measured):
             check_part(name)
+        self._check_fields()
         if self.parts.keys() & self.measured.keys():
             raise InvalidValueError(
                 f"parts and other quantities need names of their own, got {self.measured}"
@@ -142,6 +143,21 @@ class Schema:
                 f"got {dict(self.cameras)!r:.200}"
             )
 
+    def _check_fields(self) -> None:
+        """Rows say one thing of each part, and its joints in the order in which they are measured."""
+        moved = [f.part for f in self.action_fields]
+        if len(set(moved)) < len(moved):
+            raise InvalidValueError(f"at most one action field for a part of the robot, got {moved}")
+        for f in self.action_fields:
+            part = self.parts.get(f.part)
+            if not isinstance(f, JointPosition | JointVelocity) or not isinstance(part, ArmSchema):
+                continue
+            if f.names != part.names and sorted(f.names) == sorted(part.names):
+                raise InvalidValueError(
+                    f"the joints of {f.part} are commanded and measured in one order, "
+                    f"got {list(f.names)} and {list(part.names)}"
+                )
+
     def __hash__(self) -> int:
         return hash((self.action_fields, tuple(self.parts.items()), tuple(self.cameras.items())))
 
@@ -160,6 +176,22 @@ class Schema:
     def has_base(self) -> bool:
         """Whether there is a part "base"."""
         return isinstance(self.parts.get(BASE), BaseSchema)
+
+    def needs_hand(self, part: str) -> bool:
+        """Whether the pose of an arm's end effector is measured, or needed: rows that move the hand do."""
+        arm = self.parts.get(part)
+        moves = (EndEffectorPose, WorldEndEffectorPose)
+        return (isinstance(arm, ArmSchema) and arm.has_hand) or any(
+            isinstance(f, moves) and f.part == part for f in self.action_fields
+        )
+
+    def without_hands(self) -> "Schema":
+        """The same of a policy that looks at no hand pose."""
+        parts = {
+            name: replace(part, has_hand=False) if isinstance(part, ArmSchema) else part
+            for name, part in self.parts.items()
+        }
+        return replace(self, parts=parts)
 
     @property
     def arms(self) -> dict[str, ArmSchema]:
@@ -185,10 +217,12 @@ class Schema:
         spec: ActionSpec,
         *,
         cameras: Mapping[str, tuple[int, int]] | None = None,
+        measured: Mapping[str, int] | None = None,
         environment_state_dim: int = 0,
     ) -> "Schema":
         """Of a policy that needs no other parts than those that its rows move.
 
+        measured: sensors that it looks at, and of how many numbers each is.
         cameras: name -> (height, width) of the pictures it looks at [pixels].
         InvalidValueError: it moves the hand, so only its author knows how many joints the arm has.
         """
@@ -209,6 +243,7 @@ class Schema:
         return cls(
             action_fields=spec.fields,
             parts=parts,
+            measured=measured,
             environment_state_dim=environment_state_dim,
             cameras=cameras,
         )

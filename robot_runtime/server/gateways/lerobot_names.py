@@ -1,10 +1,11 @@
 """Which of the names of a LeRobot robot are what a policy needs: by name, never by place."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from robot_runtime.core.values.action import GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.robot.recorder import joint_names
+from robot_runtime.core.values.state import ARM
 from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import Instructions
@@ -23,9 +24,12 @@ def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, s
     def found(*ours: str) -> str | None:
         return next((n for name in ours for n in (name, f"{name}.pos") if n in known), None)
 
-    joints = [found(f"joint_{i}") for i in range(schema.num_joints)]
+    names = schema.arms[ARM].names if ARM in schema.arms else ()
+    joints = [found(f"{ARM}.{name}", name) for name in names]
+    if None in joints:
+        joints = [found(f"joint_{i}") for i in range(len(names))]  # of before parts had names
     has_joints = joints and None not in joints
-    gripper = found("gripper_width", "gripper") if schema.has_gripper else None
+    gripper = found("gripper.width", "gripper_width", "gripper") if schema.has_gripper else None
     return KeyMap(
         q=Entry(names=tuple(filter(None, joints))) if has_joints else None,
         gripper_width=None if gripper is None else Entry(names=(gripper,)),
@@ -40,11 +44,16 @@ def refuse_unknown_unit(names: KeyMap) -> None:
     under the same names; those of our recordings are rad."""
     called = () if names.q is None else names.q.names
     is_said = names.joint_unit or names.convention or (names.q is not None and names.q.linear())
-    if not is_said and called != joint_names(len(called)):
+    if not is_said and not all(map(_is_ours, called)):
         raise ValueError(
             f"nothing says in which unit {listed(called)} are: say "
             '"joint_unit" ("rad", "deg", "percent") or "convention" in the file of --names'
         )
+
+
+def _is_ours(name: str) -> bool:
+    """Whether recordings call a joint so, now or before parts had names."""
+    return re.fullmatch(r"(\w+\.)?joint_\d+", name) is not None
 
 
 def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -156,7 +156,7 @@ class Asker:
                 return None
             why = "the gateway ends" if self._is_closing else "the server could not answer in time"
             raise ValueError(why) from error
-        last = events[-1]
+        last = events[-1].part
         timing = {"infer_ms": last.infer_ns / NS_PER_MS, "queue_ms": last.queue_ns / NS_PER_MS}
         return Chunk(rows=np.concatenate([event.part.rows for event in events]), timing=timing)
 

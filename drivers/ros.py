@@ -1,0 +1,340 @@
+"""Parts of a robot that speaks ROS: `RosBase`, `RosJoints`, `RosGripper`, `RosCamera` over one `RosBridge`.
+
+    bridge = RosBridge("ws://robot:9090")
+    Robot(base=RosBase(bridge), cameras={"chest": RosCamera(bridge, "/chest/compressed")}, limits=limits)
+
+What stops it. `stop` publishes a zero twist, or the joints' measured places, at once. A base that has been
+told nothing for `silence_s` is sent a zero twist by a thread of its own. A machine that dies, or a network in
+two, sends nothing more: the base's own controller has to stop it (`cmd_vel` timeout). No safety function.
+"""
+
+import base64
+import math
+from threading import Condition
+from typing import Any
+
+import numpy as np
+
+from drivers.rosbridge import Message, RosBridge, RosTime
+from robot_runtime.clock import Clock, MonotonicClock
+from robot_runtime.core.robot import ArmState, BaseState, GripperState
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import (
+    ArmCommand,
+    BaseCommand,
+    BaseTwistCommand,
+    GripperCommand,
+    JointCommand,
+    JointVelocityCommand,
+)
+from robot_runtime.core.values.state import Image
+from robot_runtime.errors import DriverError, InvalidValueError
+
+FIRST_S = 5.0
+"""How long a part waits for its first message."""
+
+
+class _Newest[T]:
+    """The newest value that a topic gave; the control thread looks, and waits for the first one only."""
+
+    def __init__(self, bridge: RosBridge, topic: str, message_type: str) -> None:
+        self._bridge, self._topic, self._type = bridge, topic, message_type
+        self._changed = Condition()
+        self._value: T | None = None
+        self._number = 0
+
+    def put(self, value: T) -> None:
+        with self._changed:
+            self._value, self._number = value, self._number + 1
+            self._changed.notify_all()
+
+    def get(self) -> T:
+        """DriverError: none has ever come."""
+        if self._value is None:
+            self._bridge.wait_until_ready()
+            self.wait_beyond(0, FIRST_S)
+        if self._value is None:
+            raise DriverError(
+                f"no {self._type} on {self._topic} of {self._bridge.url} within {FIRST_S:g} s; "
+                "is that the topic?"
+            )
+        return self._value
+
+    def wait_beyond(self, number: int, timeout_s: float) -> int:
+        """Sleep until there is a value after that one; the number of the newest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._number > number, timeout_s)
+            return self._number
+
+    def peek(self) -> T | None:
+        return self._value
+
+
+class RosBase:
+    """A mobile base: nav_msgs/Odometry in, geometry_msgs/Twist or TwistStamped out."""
+
+    def __init__(
+        self,
+        bridge: RosBridge,
+        *,
+        command_topic: str = "/cmd_vel",
+        command_type: str = "geometry_msgs/Twist",
+        odometry_topic: str = "/odom",
+        frame_id: str = "base_link",
+        latency_s: float = 0.0,
+        silence_s: float = 0.25,
+        clock: Clock | None = None,
+    ) -> None:
+        """
+        frame_id: of stamped twists.
+        latency_s: from a measurement to its stamp [s].
+        silence_s: after so long without a command the base is told to stand [s].
+        """
+        if command_type not in ("geometry_msgs/Twist", "geometry_msgs/TwistStamped"):
+            raise InvalidValueError(
+                f"a base is told a geometry_msgs/Twist or geometry_msgs/TwistStamped, got {command_type!r}"
+            )
+        self._bridge, self._topic, self._frame = bridge, command_topic, frame_id
+        self._is_stamped = command_type.endswith("Stamped")
+        self._clock: Clock = clock or MonotonicClock()
+        self._latency_ns, self._silence_ns = round(latency_s * NS_PER_S), round(silence_s * NS_PER_S)
+        self._ros_time = RosTime()
+        self._told_ns: int | None = None
+        self._newest: _Newest[BaseState] = _Newest(bridge, odometry_topic, "nav_msgs/Odometry")
+        bridge.advertise(command_topic, command_type)
+        bridge.subscribe(odometry_topic, "nav_msgs/Odometry", self._take)
+        bridge.watch(self._look, self.stop)
+
+    def read(self) -> BaseState:
+        return self._newest.get()
+
+    def write(self, command: BaseCommand) -> BaseTwistCommand:
+        if not isinstance(command, BaseTwistCommand):
+            raise DriverError(f"a ROS base is told twists, got {type(command).__name__}")
+        self._told_ns = self._clock.now_ns()
+        self._publish(command.V_WB_B)
+        return command
+
+    def stop(self) -> None:
+        self._told_ns = None
+        self._publish(np.zeros(3))
+
+    def _look(self) -> None:
+        told_ns = self._told_ns
+        if told_ns is not None and self._clock.now_ns() - told_ns >= self._silence_ns:
+            self.stop()
+
+    def _publish(self, twist: np.ndarray) -> None:
+        vx, vy, wz = twist.tolist()
+        message: Message = {
+            "linear": {"x": vx, "y": vy, "z": 0.0},
+            "angular": {"x": 0.0, "y": 0.0, "z": wz},
+        }
+        if self._is_stamped:
+            stamp = self._bridge.stamp(self._ros_time.stamp_ns(self._clock.now_ns()))
+            message = {"header": {"stamp": stamp, "frame_id": self._frame}, "twist": message}
+        self._bridge.publish(self._topic, message)
+
+    def _take(self, message: Message, arrival_ns: int) -> None:
+        pose, twist = message["pose"]["pose"], message["twist"]["twist"]
+        place, turn = pose["position"], pose["orientation"]
+        x, y, z, w = (float(turn[name]) for name in "xyzw")
+        yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+        t_ns = self._ros_time.capture_ns(stamp_of(message), arrival_ns)
+        self._newest.put(
+            BaseState(
+                t_ns=t_ns - self._latency_ns,
+                x_WB=np.array([float(place["x"]), float(place["y"]), yaw]),
+                V_WB_B=np.array(
+                    [
+                        float(twist["linear"]["x"]),
+                        float(twist["linear"]["y"]),
+                        float(twist["angular"]["z"]),
+                    ]
+                ),
+            )
+        )
+
+
+class RosJoints:
+    """Joints by name: sensor_msgs/JointState in, trajectory_msgs/JointTrajectory or Float64MultiArray out."""
+
+    def __init__(
+        self,
+        bridge: RosBridge,
+        joints: tuple[str, ...] | list[str],
+        *,
+        command_topic: str,
+        command_type: str = "trajectory_msgs/JointTrajectory",
+        state_topic: str = "/joint_states",
+        lead_s: float = 0.1,
+        latency_s: float = 0.0,
+    ) -> None:
+        """
+        joints: their names in ROS, in the order that policies see.
+        lead_s: how long a trajectory takes to a setpoint [s].
+        latency_s: from a measurement to its stamp [s].
+        """
+        if command_type not in ("trajectory_msgs/JointTrajectory", "std_msgs/Float64MultiArray"):
+            raise InvalidValueError(
+                "joints are told a trajectory_msgs/JointTrajectory or a std_msgs/Float64MultiArray, "
+                f"got {command_type!r}"
+            )
+        if len(set(joints)) < len(joints) or not joints:
+            raise InvalidValueError(f"joints have a name each, got {list(joints)}")
+        self._bridge, self._joints, self._topic = bridge, tuple(joints), command_topic
+        self._is_trajectory = command_type.endswith("Trajectory")
+        self._lead, self._latency_ns = bridge.stamp(round(lead_s * NS_PER_S)), round(latency_s * NS_PER_S)
+        self._ros_time = RosTime()
+        self._is_by_velocity = False
+        self._newest: _Newest[ArmState] = _Newest(
+            bridge, state_topic, f"sensor_msgs/JointState with joints {', '.join(joints)}"
+        )
+        bridge.advertise(command_topic, command_type)
+        bridge.subscribe(state_topic, "sensor_msgs/JointState", self._take)
+        bridge.watch(lambda: None, self.stop)
+
+    @property
+    def num_joints(self) -> int:
+        return len(self._joints)
+
+    def read(self) -> ArmState:
+        return self._newest.get()
+
+    def write(self, command: ArmCommand) -> ArmCommand:
+        match command:
+            case JointCommand(q=q):
+                self._is_by_velocity = False
+                self._publish(positions=q)
+            case JointVelocityCommand(dq=dq):
+                self._is_by_velocity = True
+                self._publish(velocities=dq)
+            case _:
+                raise DriverError(
+                    f"joints in ROS are told positions or velocities, got {type(command).__name__}"
+                )
+        return command
+
+    def stop(self) -> None:
+        measured = self._newest.peek()
+        if self._is_by_velocity:
+            self._publish(velocities=np.zeros(self.num_joints))
+        elif measured is not None:
+            self._publish(positions=measured.q)
+
+    def _publish(self, **numbers: np.ndarray) -> None:
+        ((name, values),) = numbers.items()
+        if not self._is_trajectory:
+            self._bridge.publish(
+                self._topic, {"layout": {"dim": [], "data_offset": 0}, "data": values.tolist()}
+            )
+            return
+        point = {name: values.tolist(), "time_from_start": self._lead}
+        header = {"stamp": self._bridge.stamp(0), "frame_id": ""}  # 0: at once
+        self._bridge.publish(
+            self._topic, {"header": header, "joint_names": list(self._joints), "points": [point]}
+        )
+
+    def _take(self, message: Message, arrival_ns: int) -> None:
+        names = list(message["name"])
+        if not set(self._joints) <= set(names):
+            return  # another part's: several may share the topic
+        order = [names.index(name) for name in self._joints]
+        q = np.array([float(message["position"][i]) for i in order])
+        t_ns = self._ros_time.capture_ns(stamp_of(message), arrival_ns) - self._latency_ns
+        self._newest.put(ArmState(t_ns=t_ns, q=q, dq=self._speeds(message, order, q, t_ns)))
+
+    def _speeds(self, message: Message, order: list[int], q: np.ndarray, t_ns: int) -> np.ndarray:
+        """As measured, or from one place to the next where they are not."""
+        measured, before = message.get("velocity") or [], self._newest.peek()
+        if len(measured) > max(order):
+            return np.array([float(measured[i]) for i in order])
+        if before is None or before.t_ns is None or t_ns <= before.t_ns:
+            return np.zeros(len(q)) if before is None else before.dq
+        return (q - before.q) / ((t_ns - before.t_ns) / NS_PER_S)
+
+
+class RosGripper:
+    """A gripper that is one joint of a JointState, told a std_msgs/Float64MultiArray."""
+
+    def __init__(
+        self,
+        bridge: RosBridge,
+        joint: str,
+        *,
+        command_topic: str,
+        state_topic: str = "/joint_states",
+        width_per_unit: float = 2.0,
+    ) -> None:
+        """width_per_unit: distance between the fingers for 1 of the joint [m]; two fingers that slide: 2."""
+        if not math.isfinite(width_per_unit) or width_per_unit == 0.0:
+            raise InvalidValueError(f"width_per_unit is a number other than 0, got {width_per_unit}")
+        self._joints = RosJoints(
+            bridge,
+            (joint,),
+            command_topic=command_topic,
+            command_type="std_msgs/Float64MultiArray",
+            state_topic=state_topic,
+        )
+        self._scale = width_per_unit
+
+    def read(self) -> GripperState:
+        state = self._joints.read()
+        return GripperState(width=float(state.q[0]) * self._scale, t_ns=state.t_ns)
+
+    def write(self, command: GripperCommand) -> GripperCommand:
+        self._joints.write(JointCommand(q=np.array([command.width / self._scale])))
+        return command
+
+    def stop(self) -> None:
+        self._joints.stop()
+
+
+class RosCamera:
+    """A camera: sensor_msgs/CompressedImage, JPEG."""
+
+    def __init__(self, bridge: RosBridge, topic: str, *, latency_s: float = 0.0) -> None:
+        """latency_s: from the middle of exposure to the stamp [s]."""
+        self._bridge, self._latency_ns = bridge, round(latency_s * NS_PER_S)
+        self._ros_time = RosTime()
+        self._newest: _Newest[tuple[int, Any]] = _Newest(bridge, topic, "sensor_msgs/CompressedImage")
+        self._number = 0
+        self._is_closed = False
+        bridge.subscribe(topic, "sensor_msgs/CompressedImage", self._take)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of the first picture."""
+        height, width, _ = self._decoded(self._newest.get()).pixels.shape
+        return height, width
+
+    def read(self) -> Image:
+        while not self._is_closed:
+            newest = self._newest.wait_beyond(self._number, 0.5)
+            if newest > self._number:
+                self._number = newest
+                return self._decoded(self._newest.get())
+        raise DriverError("the camera was closed")
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _take(self, message: Message, arrival_ns: int) -> None:
+        t_ns = self._ros_time.capture_ns(stamp_of(message), arrival_ns) - self._latency_ns
+        self._newest.put((t_ns, message))
+
+    def _decoded(self, taken: tuple[int, Any]) -> Image:
+        """ValueError: it is no JPEG."""
+        import simplejpeg
+
+        t_ns, message = taken
+        if "jpeg" not in str(message["format"]) and "jpg" not in str(message["format"]):
+            raise ValueError(f"a CompressedImage that is jpeg was expected, got {message['format']!r:.60}")
+        return Image(t_ns=t_ns, pixels=simplejpeg.decode_jpeg(base64.b64decode(message["data"])))
+
+
+def stamp_of(message: Message) -> int:
+    """Time of its header on the robot's ROS clock [ns], of ROS 1 or 2."""
+    stamp = message["header"]["stamp"]
+    seconds, rest = ("secs", "nsecs") if "secs" in stamp else ("sec", "nanosec")
+    return int(stamp[seconds]) * NS_PER_S + int(stamp[rest])

@@ -1,0 +1,255 @@
+"""ROS 1 and 2 without ROS on this machine: `RosBridge` speaks rosbridge v2 over a WebSocket.
+
+    robot's machine                               this machine
+    ROS topics ── rosbridge_server ══ JSON ══► reader thread ─► newest message of each topic
+    ROS topics ◄─ rosbridge_server ◄═ JSON ══ sender thread ◄─ newest message of each topic, and watchdogs
+
+Nobody waits for the network: what is published replaces what has not gone out yet. A connection that ends or
+goes silent is made anew, with everything that was announced. Parts of a robot: `drivers.ros`.
+
+Source: ROSBRIDGE_PROTOCOL.md of rosbridge_suite, "v2.0 Protocol Specification".
+"""
+
+import atexit
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Event, Thread
+from typing import Any
+
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import DriverError, InvalidValueError
+
+logger = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+Take = Callable[[Message, int], None]
+"""Is given a message and its arrival [ns] in the reader's thread."""
+
+_MAX_BYTES = 64 << 20
+_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Before the connection is tried again, the last for good."""
+_LOOK_S = 0.02
+"""How often watchdogs look."""
+
+
+class RosTime:
+    """The robot's ROS clock on this machine's monotonic one: the least delay seen is taken for none.
+
+        arrival - stamp = offset + delay,  delay >= 0       offset = min over the last `window` messages
+
+    A stamp that is a second off what that gives tells that a clock was set: what was known is forgotten.
+    """
+
+    def __init__(self, window: int = 256) -> None:
+        self._offsets: deque[int] = deque(maxlen=window)
+
+    def capture_ns(self, stamp_ns: int, arrival_ns: int) -> int:
+        """When a message with that stamp was made, on this machine; its arrival if it has no stamp."""
+        if stamp_ns <= 0:
+            return arrival_ns
+        offset = arrival_ns - stamp_ns
+        if self._offsets and abs(offset - min(self._offsets)) > NS_PER_S:
+            self._offsets.clear()
+        self._offsets.append(offset)
+        return min(stamp_ns + min(self._offsets), arrival_ns)
+
+    def stamp_ns(self, now_ns: int) -> int:
+        """A time of this machine on the robot's ROS clock; 0, which means now, while nothing is known."""
+        return now_ns - min(self._offsets) if self._offsets else 0
+
+
+class RosBridge:
+    """One connection to a rosbridge server; keeps itself connected until closed."""
+
+    def __init__(self, url: str = "ws://127.0.0.1:9090", *, ros: int = 2) -> None:
+        """Starts connecting.
+
+        ros: 1 or 2: how stamps and types are written. InvalidValueError: the URL is none of a WebSocket.
+        """
+        if not url.startswith(("ws://", "wss://")):
+            raise InvalidValueError(f"a rosbridge server is at ws://HOST:9090, got {url!r}")
+        if ros not in (1, 2):
+            raise InvalidValueError(f"there are ROS 1 and 2, got {ros!r}")
+        self.url, self.ros = url, ros
+        self._takers: dict[str, tuple[str, list[Take]]] = {}
+        self._advertised: dict[str, str] = {}
+        self._watchdogs: list[Callable[[], None]] = []
+        self._farewells: list[Callable[[], None]] = []
+        self._unsent: dict[str, str] = {}
+        self._changed = Condition()
+        self._connection: Any = None
+        self._trouble = "it does not answer"
+        self._is_closing, self._is_ready = Event(), Event()
+        self._threads = [
+            Thread(target=target, name=f"rosbridge-{target.__name__}", daemon=True)
+            for target in (self._read, self._send)
+        ]
+        for thread in self._threads:
+            thread.start()
+        atexit.register(self.close)
+
+    def wait_until_ready(self, timeout_s: float = 2.0) -> None:
+        """DriverError: nobody answers at the address, or not as a WebSocket."""
+        if not self._is_ready.wait(timeout_s):
+            raise DriverError(f"no rosbridge server at {self.url} within {timeout_s:g} s: {self._trouble}")
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    def type_name(self, name: str) -> str:
+        """geometry_msgs/Twist as this ROS writes it."""
+        package, _, kind = name.partition("/")
+        kind = kind.removeprefix("msg/")
+        return f"{package}/{kind}" if self.ros == 1 else f"{package}/msg/{kind}"
+
+    def stamp(self, t_ns: int) -> Message:
+        """A time of the robot's ROS clock [ns] as its messages have it."""
+        names = ("secs", "nsecs") if self.ros == 1 else ("sec", "nanosec")
+        return dict(zip(names, divmod(t_ns, NS_PER_S), strict=True))
+
+    def subscribe(self, topic: str, message_type: str, take: Take) -> None:
+        """Be given every message of a topic; one that `take` cannot read is told once and dropped."""
+        name = self.type_name(message_type)
+        with self._changed:
+            self._takers.setdefault(topic, (name, []))[1].append(take)
+        self._tell({"op": "subscribe", "topic": topic, "type": name, "queue_length": 1})
+
+    def advertise(self, topic: str, message_type: str) -> None:
+        """Say what will be published there."""
+        self._advertised[topic] = self.type_name(message_type)
+        self._tell({"op": "advertise", "topic": topic, "type": self._advertised[topic]})
+
+    def publish(self, topic: str, message: Message) -> None:
+        """Send it soon, unless a newer one comes first; never waits."""
+        text = json.dumps({"op": "publish", "topic": topic, "msg": message}, allow_nan=False)
+        with self._changed:
+            self._unsent[topic] = text
+            self._changed.notify_all()
+
+    def watch(self, look: Callable[[], None], farewell: Callable[[], None]) -> None:
+        """Call `look` every 20 ms from the sender's thread, and `farewell` at the end."""
+        with self._changed:
+            self._watchdogs.append(look)
+            self._farewells.append(farewell)
+
+    def flush(self, timeout_s: float = 0.25) -> bool:
+        """Wait until everything published has gone out; False if it has not."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unsent, timeout_s)
+
+    def close(self) -> None:
+        """Say what the parts say last, and end; may be called twice."""
+        if self._is_closing.is_set():
+            return
+        for farewell in list(self._farewells):
+            farewell()
+            self.flush()
+        self._is_closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        if (connection := self._connection) is not None:
+            connection.close_socket()
+        for thread in self._threads:
+            thread.join(1.0)
+        atexit.unregister(self.close)
+
+    # ---- threads ---------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        from websockets.exceptions import WebSocketException
+        from websockets.sync.client import connect
+
+        failures = 0
+        while not self._is_closing.is_set():
+            try:
+                with connect(
+                    self.url,
+                    proxy=None,
+                    compression=None,
+                    max_size=_MAX_BYTES,
+                    open_timeout=2.0,
+                    ping_interval=0.5,
+                    ping_timeout=1.0,
+                    close_timeout=0.5,
+                ) as connection:
+                    failures = 0
+                    self._announce(connection)
+                    for text in connection:
+                        self._take(text, time.monotonic_ns())
+                self._trouble = "it ended the connection"
+            except (OSError, WebSocketException, TimeoutError) as error:
+                self._trouble = f"{type(error).__name__}: {error}"
+            if self._connection is not None:
+                self._connection = None
+                if not self._is_closing.is_set():
+                    logger.warning("%s: connection lost (%s); trying again", self.url, self._trouble)
+            self._is_closing.wait(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
+            failures += 1
+
+    def _announce(self, connection: Any) -> None:
+        """Say all that was said before to a server that has just been found."""
+        with self._changed:
+            self._unsent.clear()  # commands of before are too old to be sent
+            takers, advertised = dict(self._takers), dict(self._advertised)
+        for topic, name in advertised.items():
+            connection.send(json.dumps({"op": "advertise", "topic": topic, "type": name}))
+        for topic, (name, _) in takers.items():
+            order = {"op": "subscribe", "topic": topic, "type": name, "queue_length": 1}
+            connection.send(json.dumps(order))
+        self._connection = connection
+        self._is_ready.set()
+
+    def _take(self, text: str | bytes, arrival_ns: int) -> None:
+        try:
+            packet = json.loads(text)
+            op = packet["op"]
+            if op == "publish":
+                for take in self._takers[packet["topic"]][1]:
+                    take(packet["msg"], arrival_ns)
+            elif op == "status":
+                logger.warning("%s says: %s: %s", self.url, packet.get("level"), packet.get("msg"))
+        except Exception as error:
+            # Whatever comes over the network is one message: it ends neither the thread nor the connection.
+            self._complain(f"{type(error).__name__}: {error}", str(text[:200]))
+
+    def _complain(self, what: str, text: str) -> None:
+        if what != self._trouble:
+            logger.warning("%s: a message was dropped (%s): %s", self.url, what, text)
+        self._trouble = what
+
+    def _send(self) -> None:
+        while not self._is_closing.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._unsent) or self._is_closing.is_set(), _LOOK_S)
+                watchdogs = list(self._watchdogs)
+            for look in watchdogs:
+                look()
+            with self._changed:
+                going, connection = dict(self._unsent), self._connection
+            if connection is None:
+                self._is_closing.wait(_LOOK_S)
+                continue
+            for topic, text in going.items():
+                if not self._sent(connection, text):
+                    break
+                with self._changed:
+                    if self._unsent.get(topic) is text:
+                        del self._unsent[topic]
+                    self._changed.notify_all()
+
+    def _sent(self, connection: Any, text: str) -> bool:
+        try:
+            connection.send(text)
+        except Exception as error:  # of the socket's or of websockets': the reader connects anew
+            self._complain(f"{type(error).__name__}: {error}", text[:200])
+            return False
+        return True
+
+    def _tell(self, order: Message) -> None:
+        """Now, to a server that is there; `_announce` says it to one that comes."""
+        if (connection := self._connection) is not None:
+            self._sent(connection, json.dumps(order))

@@ -1,0 +1,76 @@
+"""Parts that a policy does not move are held where they are: `HeldStill`, a robot seen by a control step.
+
+policy      right_arm                       rows
+robot       right_arm  left_arm  head       commands: left_arm and head stay where they were at first
+"""
+
+from collections.abc import Collection, Mapping
+
+from robot_runtime.core.plan.whole_body import WholeBody
+from robot_runtime.core.values.action import ActionSpec, Command, command_at_state
+from robot_runtime.core.values.command import PartCommand
+from robot_runtime.core.values.fields import (
+    ActionField,
+    EndEffectorPose,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+    WorldEndEffectorPose,
+)
+from robot_runtime.core.values.mismatches import unmoved_fields
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.robot.control import Body
+
+
+class HeldStill:
+    """The robot, with commands of its own for the parts that the policy does not move.
+
+    An arm is told the joints that it was first measured at, a base to stand. A gripper is told nothing: it
+    keeps what it was told last, and holds what it holds.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        schema: Schema,
+        spec: ActionSpec,
+        *,
+        whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
+    ) -> None:
+        """
+        schema: what the robot offers. spec: the policy's.
+        whole_body: of the robot: the arms that it resolves are told joints.
+        """
+        self._body = body
+        unmoved = unmoved_fields(schema.action_fields, spec.fields)
+        self.parts = tuple(f.part for f in unmoved)
+        """Their names."""
+        by_joints = {whole_body.part} if isinstance(whole_body, WholeBody) else set(whole_body or ())
+        fields = [_told(f, schema, by_joints) for f in unmoved if not isinstance(f, _GRIPPERS)]
+        self._spec = ActionSpec(fields=tuple(fields), horizon=1, dt_ns=spec.dt_ns) if fields else None
+        self._held: Mapping[str, PartCommand] = {}
+
+    def read(self) -> RobotState:
+        """As the robot is. What is held stays where the first of these has it; ValueError: it is nowhere."""
+        state = self._body.read()
+        if self._spec is not None and not self._held:
+            self._held = command_at_state(self._spec, state).parts
+        return state
+
+    def write(self, command: Command) -> Command:
+        """Tell the robot that and to hold the rest; returns what was sent of the former."""
+        if not self._held:
+            return self._body.write(command)
+        sent = self._body.write(command.with_parts(self._held))
+        return Command({name: sent.parts[name] for name in command.parts})
+
+
+_GRIPPERS = (GripperWidth, GripperFraction)
+
+
+def _told(f: ActionField, schema: Schema, by_joints: Collection[str]) -> ActionField:
+    is_hand = isinstance(f, EndEffectorPose | WorldEndEffectorPose)
+    if is_hand and f.part in by_joints:
+        return JointPosition(schema.arms[f.part].num_joints, part=f.part)
+    return f

@@ -1,0 +1,76 @@
+"""When a robot asks for a sign of life, and how long its server may give none: `Heartbeats`.
+
+Patience follows the round trip R of the heartbeats and its deviation D, smoothed as TCP does it (RFC 6298),
+which makes everything behind a lost packet late:
+
+    patience = 2 s + 8 (R + 4 D), at most 30 s           heartbeats every max(the server's wish, R / 4)
+
+A server that ends, or is killed, breaks its connection, which is noticed at once; patience is for those that
+hang and cables that are cut. Silence is counted in heartbeats that went out, not in time that passed: a
+client that slept, or had no processor, itself asks first and judges afterwards.
+"""
+
+from collections import deque
+
+from robot_runtime.core.values.action import NS_PER_S
+
+MIN_PATIENCE_NS, MAX_PATIENCE_NS = 2 * NS_PER_S, 30 * NS_PER_S
+MAX_PACE_NS = NS_PER_S
+_KEPT = 1024  # of those whose answers tell the round trip
+
+
+class Heartbeats:
+    """Of one session, from its Welcome on."""
+
+    def __init__(self, wish_ns: int, now_ns: int) -> None:
+        """wish_ns: how often the server wants one."""
+        self.next_ns = now_ns
+        """When the next one is due."""
+        self.silent_ns = 0
+        """How long the server has given no sign of life."""
+        self._wish_ns = wish_ns
+        self._looked_ns = now_ns
+        self._unanswered: deque[int] = deque(maxlen=_KEPT)  # when they went out
+        self._mean_ns: int | None = None  # of round trips
+        self._deviation_ns = 0
+
+    @property
+    def patience_ns(self) -> int:
+        """How long the server may be silent."""
+        if self._mean_ns is None:
+            return MAX_PATIENCE_NS
+        return min(MIN_PATIENCE_NS + 8 * (self._mean_ns + 4 * self._deviation_ns), MAX_PATIENCE_NS)
+
+    def look(self, now_ns: int) -> bool:
+        """Count the silence up to now; True if that is more than patience has."""
+        step_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
+        if self._unanswered:
+            self.silent_ns += min(step_ns, 2 * self._pace_ns())
+        return self.silent_ns >= self.patience_ns
+
+    def heard(self, now_ns: int) -> None:
+        """There is a sign of life."""
+        self.silent_ns, self._looked_ns = 0, now_ns
+
+    def sent(self, now_ns: int) -> None:
+        """One goes out."""
+        self._unanswered.append(now_ns)
+        self.next_ns = now_ns + self._pace_ns()
+
+    def answered(self, t_ns: int, now_ns: int) -> bool:
+        """The one that went out then has come back; False if there was none."""
+        if t_ns not in self._unanswered:
+            return False
+        while self._unanswered and self._unanswered[0] <= t_ns:
+            self._unanswered.popleft()
+        took_ns = max(now_ns - t_ns, 0)
+        if self._mean_ns is None:
+            self._mean_ns, self._deviation_ns = took_ns, took_ns // 2
+        else:
+            self._deviation_ns += (abs(took_ns - self._mean_ns) - self._deviation_ns) // 4
+            self._mean_ns += (took_ns - self._mean_ns) // 8
+        return True
+
+    def _pace_ns(self) -> int:
+        """From one to the next."""
+        return min(max(self._wish_ns, (self._mean_ns or 0) // 4), max(self._wish_ns, MAX_PACE_NS))

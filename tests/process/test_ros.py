@@ -1,0 +1,270 @@
+"""The drivers of ROS robots against a server that follows rosbridge's protocol document."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivers.ros import RosBase, RosCamera, RosGripper, RosJoints
+from drivers.rosbridge import RosBridge, RosTime
+from robot_runtime.core.values.command import (
+    BasePoseCommand,
+    BaseTwistCommand,
+    GripperCommand,
+    JointCommand,
+    JointVelocityCommand,
+)
+from robot_runtime.errors import DriverError, InvalidValueError
+from tests.process.ros_server import RosRobot
+from tests.process.slow_link import SlowLink
+
+FORWARD = BaseTwistCommand(V_WB_B=np.array([0.3, 0.0, 0.1]))
+
+
+@pytest.fixture(params=[1, 2], ids=["ROS 1", "ROS 2"])
+def robot(request):
+    with RosRobot(ros=request.param) as robot:
+        yield robot
+
+
+@pytest.fixture
+def bridge(robot):
+    bridge = RosBridge(robot.url, ros=robot.ros)
+    yield bridge
+    bridge.close()
+
+
+def zeros(message):
+    message = message.get("twist", message)
+    return [*message["linear"].values(), *message["angular"].values()] == [0.0] * 6
+
+
+def test_a_base_goes_where_its_twist_takes_it_and_says_so(robot, bridge):
+    base = RosBase(bridge)
+    start = base.read()
+    base.write(FORWARD)
+    assert robot.wait_for(lambda: robot.x_WB[0] > 0.02)
+    deadline = time.monotonic() + 10.0
+    while base.read().x_WB[0] < 0.02 and time.monotonic() < deadline:
+        base.write(FORWARD)
+    now = base.read()
+    assert now.x_WB[0] >= 0.02
+    assert now.x_WB[2] > start.x_WB[2]
+    np.testing.assert_allclose(now.V_WB_B, FORWARD.V_WB_B)
+    assert start.t_ns < now.t_ns <= time.monotonic_ns()
+    prefix = "geometry_msgs/" if robot.ros == 1 else "geometry_msgs/msg/"
+    assert robot.advertised == {"/cmd_vel": prefix + "Twist"}
+
+
+def test_a_base_that_is_told_nothing_is_told_to_stand_within_a_quarter_of_a_second(robot, bridge):
+    base = RosBase(bridge)
+    base.read()
+    base.write(FORWARD)
+    told_ns = time.monotonic_ns()
+    assert robot.wait_for(lambda: robot.told("/cmd_vel") and zeros(robot.told("/cmd_vel")[-1]))
+    assert time.monotonic_ns() - told_ns >= 0.25e9  # not before
+
+
+def test_a_stop_is_sent_at_once_and_twice_does_no_harm(robot, bridge):
+    base = RosBase(bridge, silence_s=60.0)
+    base.read()
+    base.write(FORWARD)
+    base.stop()
+    base.stop()
+    assert robot.wait_for(lambda: robot.told("/cmd_vel") and zeros(robot.told("/cmd_vel")[-1]))
+
+
+def test_a_bridge_that_is_closed_tells_the_base_to_stand_first(robot, bridge):
+    base = RosBase(bridge, silence_s=60.0)
+    base.read()
+    base.write(FORWARD)
+    assert robot.wait_for(lambda: bool(robot.told("/cmd_vel")))
+    bridge.close()
+    bridge.close()
+    assert robot.wait_for(lambda: zeros(robot.told("/cmd_vel")[-1]))
+
+
+def test_stamped_twists_carry_the_robots_own_time(robot, bridge):
+    base = RosBase(bridge, command_type="geometry_msgs/TwistStamped")
+    base.read()
+    base.write(FORWARD)
+    assert robot.wait_for(lambda: bool(robot.told("/cmd_vel")))
+    header = robot.told("/cmd_vel")[0]["header"]
+    seconds = header["stamp"]["secs" if robot.ros == 1 else "sec"]
+    assert seconds == pytest.approx(1_700_000_000 + time.monotonic(), abs=5.0)
+    assert header["frame_id"] == "base_link"
+
+
+def test_joints_are_read_by_name_and_told_in_their_own_order(robot, bridge):
+    joints = RosJoints(bridge, ("shoulder", "elbow"), command_topic="/arm/joint_trajectory")
+    np.testing.assert_allclose(joints.read().q, [-0.25, 0.5])
+    joints.write(JointCommand(q=np.array([0.1, 0.2])))
+    assert robot.wait_for(lambda: robot.q == {"shoulder": 0.1, "elbow": 0.2})
+    (told,) = robot.told("/arm/joint_trajectory")
+    assert told["joint_names"] == ["shoulder", "elbow"]
+    assert joints.num_joints == 2
+
+
+def test_joints_that_are_told_velocities_are_stopped_with_zeros(robot, bridge):
+    topic = "/arm/commands"
+    joints = RosJoints(
+        bridge, ("shoulder", "elbow"), command_topic=topic, command_type="std_msgs/Float64MultiArray"
+    )
+    joints.read()
+    joints.write(JointVelocityCommand(dq=np.array([0.3, 0.0])))
+    assert robot.wait_for(lambda: len(robot.told(topic)) == 1)
+    joints.stop()
+    assert robot.wait_for(lambda: len(robot.told(topic)) == 2)
+    assert [message["data"] for message in robot.told(topic)] == [[0.3, 0.0], [0.0, 0.0]]
+
+
+def test_joints_that_are_told_places_are_stopped_where_they_are(robot, bridge):
+    joints = RosJoints(bridge, ("shoulder", "elbow"), command_topic="/arm/joint_trajectory")
+    joints.read()
+    joints.stop()
+    assert robot.wait_for(lambda: bool(robot.told("/arm/joint_trajectory")))
+    ((point,),) = (message["points"] for message in robot.told("/arm/joint_trajectory"))
+    np.testing.assert_allclose(point["positions"], [-0.25, 0.5])
+
+
+def test_a_gripper_is_a_joint_with_a_scale(robot, bridge):
+    gripper = RosGripper(bridge, "elbow", command_topic="/gripper/commands", width_per_unit=0.1)
+    assert gripper.read().width == pytest.approx(0.05)
+    gripper.write(GripperCommand(width=0.02))
+    assert robot.wait_for(lambda: bool(robot.told("/gripper/commands")))
+    assert robot.told("/gripper/commands")[0]["data"] == pytest.approx([0.2])
+
+
+def test_pictures_come_decoded_each_once_with_their_capture_time(robot, bridge):
+    camera = RosCamera(bridge, "/chest")
+    assert camera.size == (48, 64)
+    first, second = camera.read(), camera.read()
+    assert first.pixels[0, 0].tolist() == pytest.approx([200, 0, 0], abs=4)
+    assert first.t_ns < second.t_ns <= time.monotonic_ns()
+    camera.close()
+    with pytest.raises(DriverError, match="closed"):
+        camera.read()
+
+
+def test_a_server_that_comes_back_finds_all_that_was_announced(robot):
+    bridge = RosBridge(robot.url, ros=robot.ros)
+    base = RosBase(bridge)
+    base.read()
+    robot.end()
+    with RosRobot(ros=robot.ros, port=robot.port, first_x=5.0) as again:
+        assert again.wait_for(lambda: "/odom" in again.subscribed and "/cmd_vel" in again.advertised)
+        deadline = time.monotonic() + 10.0
+        while base.read().x_WB[0] < 5.0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert base.read().x_WB[0] == pytest.approx(5.0)
+        bridge.close()
+
+
+def test_what_was_published_to_nobody_is_not_sent_to_who_comes_later(robot):
+    bridge = RosBridge(robot.url, ros=robot.ros)
+    base = RosBase(bridge, silence_s=60.0)
+    base.read()
+    robot.end()
+    deadline = time.monotonic() + 10.0
+    while bridge.is_connected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    base.write(FORWARD)
+    with RosRobot(ros=robot.ros, port=robot.port) as again:
+        assert again.wait_for(lambda: "/odom" in again.subscribed)
+        base.write(BaseTwistCommand(V_WB_B=np.array([0.1, 0.0, 0.0])))
+        assert again.wait_for(lambda: bool(again.told("/cmd_vel")))
+        assert again.told("/cmd_vel")[0]["linear"]["x"] == 0.1
+        bridge.close()
+
+
+def test_a_connection_that_hangs_is_given_up_and_made_anew():
+    with RosRobot() as robot:
+        link = SlowLink(robot.url.replace("ws://", "tcp://"))
+        bridge = RosBridge(link.address.replace("tcp://", "ws://"))
+        base = RosBase(bridge)
+        base.read()
+        link.one_way_ns = 3600 * 10**9  # half-open: what is sent arrives nowhere, and nobody says so
+        deadline = time.monotonic() + 10.0
+        while bridge.is_connected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not bridge.is_connected
+        old = base.read()
+        link.one_way_ns = 0
+        while base.read().t_ns == old.t_ns and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert base.read().t_ns - old.t_ns > 0.5e9
+        bridge.close()
+        link.close()
+
+
+def test_messages_that_are_none_are_dropped_and_the_next_ones_are_read():
+    bad = [
+        "",
+        "{",
+        "[]",
+        '{"op": "publish", "topic": "/odom", "msg": {}}',
+        '{"op": "publish", "topic": "/never", "msg": {}}',
+        '{"op": "status", "level": "error", "msg": "no such topic"}',
+        '{"op": "publish", "topic": "/odom", "msg": {"pose": {"pose": null}}}',
+    ]
+    with RosRobot() as robot:
+        robot.garbage += bad
+        bridge = RosBridge(robot.url)
+        base = RosBase(bridge)
+        assert base.read().x_WB.shape == (3,)
+        bridge.close()
+
+
+def test_nobody_at_the_address_is_said_within_two_seconds():
+    bridge = RosBridge("ws://127.0.0.1:9")
+    base = RosBase(bridge)
+    asked_ns = time.monotonic_ns()
+    with pytest.raises(DriverError, match=r"no rosbridge server at ws://127.0.0.1:9 .*refused"):
+        base.read()
+    assert time.monotonic_ns() - asked_ns < 4e9
+    bridge.close()
+
+
+def test_a_topic_that_says_nothing_is_named(monkeypatch):
+    monkeypatch.setattr("drivers.ros.FIRST_S", 0.2)
+    with RosRobot() as robot:
+        bridge = RosBridge(robot.url)
+        with pytest.raises(DriverError, match="no nav_msgs/Odometry on /odometry"):
+            RosBase(bridge, odometry_topic="/odometry").read()
+        bridge.close()
+
+
+def test_what_a_ros_robot_cannot_be_told_is_refused():
+    with RosRobot() as robot:
+        bridge = RosBridge(robot.url)
+        with pytest.raises(DriverError, match="told twists, got BasePoseCommand"):
+            RosBase(bridge).write(BasePoseCommand(x_WB=np.zeros(3)))
+        with pytest.raises(InvalidValueError, match="TwistStamped, got 'std_msgs/Bool'"):
+            RosBase(bridge, command_type="std_msgs/Bool")
+        with pytest.raises(InvalidValueError, match="a name each"):
+            RosJoints(bridge, ("a", "a"), command_topic="/x")
+        bridge.close()
+    with pytest.raises(InvalidValueError, match="ws://HOST:9090, got 'robot:9090'"):
+        RosBridge("robot:9090")
+
+
+def test_the_least_delay_is_taken_for_none_and_a_clock_that_is_set_forgotten():
+    ros_time = RosTime()
+    assert ros_time.stamp_ns(5) == 0
+    assert ros_time.capture_ns(100, 7_000) == 7_000
+    assert ros_time.capture_ns(1_100, 8_500) == 8_000  # 500 late
+    assert ros_time.capture_ns(2_100, 8_900) == 8_900  # quicker than the first: that one was late
+    assert ros_time.capture_ns(0, 9_000) == 9_000  # no stamp
+    assert ros_time.stamp_ns(9_900) == 3_100
+    day_ns = 86_400 * 10**9
+    assert ros_time.capture_ns(day_ns, 10_000) == 10_000
+
+
+@given(st.lists(st.integers(0, 400_000_000), min_size=1, max_size=60), st.integers(0, 10**18))
+def test_jitter_does_not_move_capture_times_once_a_message_came_at_once(delays_ns, ahead_ns):
+    ros_time = RosTime()
+    for i, delay_ns in enumerate([0, *delays_ns]):
+        made_ns = 10**9 + i * 20_000_000
+        assert ros_time.capture_ns(made_ns + ahead_ns, made_ns + delay_ns) == made_ns
