@@ -63,8 +63,9 @@ class HeldStill:
         for part, (expected, x_WB) in self._watch.jumps.items():
             told = self._held.get(part)
             if isinstance(told, BasePoseCommand):
-                from_expected = compose_planar(inverse_planar(expected), told.x_WB)
-                self._held[part] = BasePoseCommand(x_WB=compose_planar(x_WB, from_expected))
+                led = told.x_WB if expected is None else expected
+                rest = compose_planar(inverse_planar(led), told.x_WB)
+                self._held[part] = BasePoseCommand(x_WB=compose_planar(x_WB, rest))
         return state
 
     def completed(self, command: Command) -> Command:

@@ -104,7 +104,9 @@ class Alignment:
 def _in_order_of(robot: ActionField | None, policy: ActionField) -> ActionField:
     """The policy's field with its columns where the robot has them."""
     if isinstance(policy, Numbers) and isinstance(robot, Numbers):
-        rest = tuple(policy.at_rest[policy.names.index(name)] for name in robot.names)
+        rest = robot.at_rest or tuple(
+            policy.at_rest[policy.names.index(name)] for name in robot.names if policy.at_rest
+        )
         return replace(policy, names=robot.names, at_rest=rest)
     if isinstance(policy, JointPosition | JointVelocity) and isinstance(robot, JointPosition | JointVelocity):
         return replace(policy, names=robot.names)
