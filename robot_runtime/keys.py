@@ -94,7 +94,7 @@ def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
 
 
 def check_secret(path: Path) -> None:
-    """InvalidValueError if others than its owner may use a file with a secret in it; OSError if there is none."""
+    """InvalidValueError: others than its owner may use a file that holds a secret; OSError: there is none."""
     mode = path.stat().st_mode & 0o777
     if mode & _FOR_OTHERS:
         raise InvalidValueError(
