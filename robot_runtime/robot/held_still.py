@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from robot_runtime.core.plan.whole_body import WholeBody
 from robot_runtime.core.values.action import ActionSpec, Command, command_at_state
-from robot_runtime.core.values.command import PartCommand
+from robot_runtime.core.values.command import BasePoseCommand, PartCommand
 from robot_runtime.core.values.fields import (
     ActionField,
     EndEffectorPose,
@@ -20,14 +20,16 @@ from robot_runtime.core.values.fields import (
 from robot_runtime.core.values.mismatches import unmoved_fields
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import RobotState
+from robot_runtime.errors import DriverError
 from robot_runtime.robot.control import Body
 
 
 class HeldStill:
     """The robot, with commands of its own for the parts that the policy does not move.
 
-    An arm is told the joints that it was first measured at, a base to stand. A gripper is told nothing: it
-    keeps what it was told last, and holds what it holds.
+    An arm is told the joints that it was first measured at. A base is told to stand, or to be where it is
+    measured now: odometry may jump, and drives nothing. A gripper is told nothing: it keeps what it was told
+    last, and holds what it holds.
     """
 
     def __init__(
@@ -52,10 +54,15 @@ class HeldStill:
         self._held: Mapping[str, PartCommand] = {}
 
     def read(self) -> RobotState:
-        """As the robot is. What is held stays where the first of these has it; ValueError: it is nowhere."""
+        """As the robot is. DriverError: it does not say where a part is that has to be held there."""
         state = self._body.read()
-        if self._spec is not None and not self._held:
-            self._held = command_at_state(self._spec, state).parts
+        if self._spec is not None:
+            try:
+                here = command_at_state(self._spec, state).parts
+            except ValueError as error:
+                raise DriverError(f"a part that the policy does not move cannot be held: {error}") from error
+            moving = {part: told for part, told in here.items() if isinstance(told, BasePoseCommand)}
+            self._held = {**(self._held or here), **moving}
         return state
 
     def write(self, command: Command) -> Command:
