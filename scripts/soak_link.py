@@ -29,7 +29,7 @@ from robot_runtime.cli.script import run_script
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.engine import zero_observation
+from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.events import PartReceived
 
 START_S = 120.0

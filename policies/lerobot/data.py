@@ -150,7 +150,7 @@ class _Numbers:
         own = [STATE, *([BASE_POSES] * bool(robot.bases)), *(f"observation.{q}" for q in robot.measured)]
         wanted = [*state_columns(robot), *pose_columns(robot)]
         for name, size in robot.measured.items():
-            wanted += quantity_columns(name, size)
+            wanted += quantity_columns(name, size, robot)
         there: dict[str, np.ndarray] = {}
         for column in own:
             if column in features:
@@ -164,7 +164,10 @@ class _Numbers:
 
     def state(self, i: int, t_ns: int) -> RobotState:
         """Of a frame."""
-        measured = {name: self._row(i, quantity_columns(name, n)) for name, n in self.robot.measured.items()}
+        measured = {
+            name: self._row(i, quantity_columns(name, n, self.robot))
+            for name, n in self.robot.measured.items()
+        }
         parts = {name: self._part(i, name, part) for name, part in self.robot.parts.items()}
         return RobotState(t_ns=t_ns, parts=parts, measured=measured)
 

@@ -26,7 +26,7 @@ from policies.lerobot.files import (
 )
 from policies.lerobot.metadata import PICTURES, STATE, PolicyMetadata
 from robot_runtime.errors import CheckpointError, RobotRuntimeError
-from robot_runtime.server.engine import zero_observation
+from robot_runtime.server.warm_up import zero_observation
 
 _OWN_LOADER = ("pi0", "pi05")
 """Types whose own way to load weights goes on with random ones if that fails."""

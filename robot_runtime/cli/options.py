@@ -23,7 +23,6 @@ from robot_runtime.cli.errors import reason
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.transport.address import (
-    AddressError,
     address_to_connect,
     address_to_listen,
     host_and_port,
@@ -138,12 +137,12 @@ class Address(Rule):
     """Where something listens."""
 
     parse: Callable[[str], object]
-    """Raises AddressError."""
+    """Raises InvalidValueError."""
 
     def complaint(self, value: str) -> str | None:
         try:
             self.parse(value)
-        except AddressError as error:
+        except InvalidValueError as error:
             return f"is refused: {error}"
         return None
 

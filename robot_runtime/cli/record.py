@@ -1,4 +1,4 @@
-"""`robot-runtime record`: demonstrations of a scripted expert as a LeRobot v3 dataset."""
+"""`robot-runtime record`: demonstrations of a scripted expert, a LeRobot v3 dataset or an env's steps."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,7 +6,19 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from robot_runtime.cli.options import SHIPPED, Count, Maybe, OutputFolder, Pixels, Seed, Task, need
+from robot_runtime.cli.options import (
+    SHIPPED,
+    Count,
+    InputFile,
+    Maybe,
+    OutputFolder,
+    Pixels,
+    Processes,
+    Seed,
+    Share,
+    Task,
+    need,
+)
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
@@ -18,7 +30,8 @@ _POLICY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset.
+    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset; or,
+    with --env, those of your own expert in your own simulator, in numbers.
 
     For training a vision policy, with `train --dataset` or with LeRobot. The expert is disturbed, so that
     the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
@@ -27,6 +40,19 @@ class Record:
     """
 
     task: Task = "fetch"
+    env: Maybe[str] = None
+    """Your own simulator in place of a task, named as for eval. The recording is a small folder that train
+    --dataset learns from; it has no pictures."""
+    env_file: Maybe[InputFile] = None
+    """As for eval."""
+    expert: Maybe[str] = None
+    """With --env, who acts there: path/to/file.py:function or package.module:function. It is given the env
+    and returns a function from each step to an action."""
+    noise: Share = 0.0
+    """With --env: standard deviation of disturbances that come and go, as a share of half the action's range;
+    the recording has what the expert said, and how it came back."""
+    workers: Processes = 2
+    """With --env: processes that share the episodes."""
     output: OutputFolder = Path("outputs/dataset")
     """Folder of the dataset; it must not exist yet without --resume."""
     resume: bool = False
@@ -43,6 +69,10 @@ class Record:
     """Height and width of the pictures [pixels]."""
 
     def main(self) -> int:
+        if (self.env is None) != (self.expert is None):
+            raise InvalidValueError("--env and --expert go together: where, and who acts there")
+        if self.env is not None and self.expert is not None:
+            return self._record_env(self.env, self.expert)
         need("lerobot")
         if not self.resume and self.output.exists():
             raise InvalidValueError(f"--output: {self.output} exists (--resume goes on in one)")
@@ -78,4 +108,30 @@ class Record:
             )
         through = f"cameras {', '.join(cameras)}" if cameras else "no cameras"
         print(f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, {through}")
+        return 0
+
+    def _record_env(self, env: str, expert: str) -> int:
+        """The user's expert in the user's env."""
+        from robot_runtime.cli.record_env import EnvRecording, record_env
+        from robot_runtime.results import keep
+
+        if self.output.exists():
+            raise InvalidValueError(f"--output: {self.output} exists")
+        if self.resume or self.policy is not None or self.cameras is not None:
+            raise InvalidValueError("--resume, --policy and --cameras go with our own tasks, not with --env")
+        recording = EnvRecording(
+            env=env,
+            env_file=self.env_file,
+            expert=expert,
+            noise=self.noise,
+            seeds=range(self.seed, self.seed + self.episodes),
+        )
+        with counted() as progress:
+            bar = progress.add_task(f"record {env}", total=self.episodes)
+            steps = record_env(recording, lambda _: progress.advance(bar), workers=self.workers)
+        keep(self.output, steps.save)
+        print(
+            f"{self.output}: {steps.num_episodes} of {self.episodes} episodes of {steps.name} succeeded "
+            f"and are kept, {len(steps.state)} steps"
+        )
         return 0

@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.progress import Progress
 
-from robot_runtime.cli import train_data
+from robot_runtime.cli import train_data, train_env
 from robot_runtime.cli.options import (
     AnyCount,
     AnyRows,
@@ -22,7 +22,6 @@ from robot_runtime.cli.options import (
     Rows,
     Seed,
     Several,
-    Some,
     Steps,
     TaskName,
     Within,
@@ -54,8 +53,9 @@ class Train:
     cannot.
     """
 
-    task: Some[TaskName]
-    """What to learn; tasks can share one network if their scene states have the same size."""
+    task: Several[TaskName] = ()
+    """What to learn; tasks can share one network if their scene states have the same size. Not with --dataset
+    of an env, which is what is learned."""
     output: OutputFolder
     """Folder of the checkpoint; its last part becomes the policy's name."""
     network: Literal["flow", "act", "diffusion"] = "flow"
@@ -95,8 +95,10 @@ class Train:
     threads: Processes = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
     dataset: Several[InputFolder] = ()
-    """LeRobot datasets made by `record`. Those with pictures make a vision policy, those without
-    a state-based one."""
+    """LeRobot datasets made by `record`: those with pictures make a vision policy, those without a
+    state-based one. Or recordings of an env by `record --env`: they make a policy of its numbers."""
+    horizon: Maybe[Rows] = None
+    """With --dataset of an env: rows of a chunk, each a step of the env; 16 if not given."""
     random_views: Maybe[AnyCount] = None
     """With --dataset: number of randomized views: pictures of new scenes with the robot anywhere, so that
     its place says nothing of where things are; 20,000 for a mobile robot and 0 otherwise if not given."""
@@ -109,6 +111,12 @@ class Train:
     """Write what was done to this file, as JSON."""
 
     def main(self) -> int:
+        if train_env.are_steps(self.dataset):
+            return train_env.main(self)
+        if not self.task:
+            raise InvalidValueError("--task says what to learn; or --dataset names recordings of an env")
+        if self.horizon is not None:
+            raise InvalidValueError("--horizon goes with --dataset of an env: our own tasks have theirs")
         if self.network != "flow" or self.dataset:
             need("lerobot")
         if self.network == "diffusion":
@@ -130,18 +138,26 @@ class Train:
         train_s = time.perf_counter() - t_start - collect_s
         cpu_s = time.process_time() - cpu_start_s
         what = f"recipe {self._recipe_name}" if self.network == "flow" else self.network
+        self.report(
+            what,
+            num_steps=num_steps,
+            num_samples=num_samples,
+            times={"collect_s": collect_s, "train_s": train_s, "train_cpu_s": cpu_s},
+        )
+        return 0
+
+    def report(self, what: str, *, num_steps: int, num_samples: int, times: Mapping[str, float]) -> None:
+        """Say what was trained, and write it to a file if one is named."""
         print(
             f"{self.output}: {what}, {num_steps} steps on {num_samples} samples in "
-            f"{train_s:.0f} s ({cpu_s:.0f} s of CPU)"
+            f"{times['train_s']:.0f} s ({times['train_cpu_s']:.0f} s of CPU)"
         )
         if self.json is not None:
             training = json.loads((self.output / "config.json").read_text()).get("training", {})
-            times = {"collect_s": collect_s, "train_s": train_s, "train_cpu_s": cpu_s}
             keep_text(
                 self.json,
                 result_json({"checkpoint": str(self.output), **times, **training}, seeds=[self.seed]),
             )
-        return 0
 
     @property
     def is_mobile(self) -> bool:
@@ -207,7 +223,7 @@ class Train:
         from sim.tasks import hand_poses_of
 
         init = None if self.init is None else load(self.init)
-        given = self._given("steps", "batch_size", "learning_rate")
+        given = self.given("steps", "batch_size", "learning_rate")
         bar = progress.add_task(f"train {self._recipe_name}", note="")
         on_step = report_steps(progress, bar)
         if isinstance(recipe, Residual):
@@ -244,7 +260,7 @@ class Train:
         )
         return config.steps, len(told.demonstrations)
 
-    def _given(self, *names: str) -> dict[str, Any]:
+    def given(self, *names: str) -> dict[str, Any]:
         """Those of these options that are not left to the training code."""
         options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value is not None}
@@ -258,7 +274,7 @@ class Train:
         """Write LeRobot's files and our metadata; returns the number of steps."""
         from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 
-        given = self._given("steps", "batch_size", "learning_rate", "width")
+        given = self.given("steps", "batch_size", "learning_rate", "width")
         if self.is_mobile:
             given.setdefault("steps", MOBILE_STEPS)
         config = LeRobotTrainConfig(network=network, seed=self.seed, **given)

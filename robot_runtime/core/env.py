@@ -21,7 +21,7 @@ from robot_runtime.core.values.action import NS_PER_S, Command, Numbers
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import Observation, RobotState
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,7 @@ class EnvInfo:
         task: str = "",
         cameras: Mapping[str, tuple[int, int]] | None = None,
         is_held: bool = True,
+        at_rest: Mapping[str, float] | None = None,
     ) -> "EnvInfo":
         """Of an env whose action and state are plain numbers, in units of their own.
 
@@ -91,9 +92,13 @@ class EnvInfo:
         low, high: the action's range, one number for all or one each; beyond it actions are clipped.
         cameras: names and sizes (height, width) of its pictures [pixels].
         is_held: an action stands until the next row is due; or actions are places on a path between rows.
+        at_rest: of actions that are velocities or steps, by name, what stops them, as 0: told before the
+            first answer and where a plan has ended. All others are places and stay.
         InvalidValueError: a number or a name cannot be.
         """
-        actions, state = tuple(actions), tuple(state)
+        actions, state, at_rest = tuple(actions), tuple(state), at_rest or {}
+        if unknown := at_rest.keys() - set(actions):
+            raise UnknownNameError("action at rest", min(unknown), actions)
         lows, highs = (np.broadcast_to(np.asarray(end, dtype=float), (len(actions),)) for end in (low, high))
         if not control_hz > 0.0 or max_steps < 1:
             raise InvalidValueError(
@@ -104,7 +109,8 @@ class EnvInfo:
         span = highs - lows
         spans = span[np.isfinite(span) & (span > 0.0)]
         scale = float(spans.mean()) / 2.0 if len(spans) else 1.0
-        numbers = Numbers(names=actions, is_held=is_held, scale=scale)
+        rest = tuple(map(at_rest.get, actions))
+        numbers = Numbers(names=actions, is_held=is_held, scale=scale, at_rest=rest)
         is_measured = set(actions) <= set(state)
         return cls(
             name=name,

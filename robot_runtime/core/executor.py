@@ -32,6 +32,7 @@ from robot_runtime.core.values.action import (
     ChunkPart,
     RowTiming,
     command_at_state,
+    rests_of,
     scales_of,
 )
 from robot_runtime.core.values.command import (
@@ -101,6 +102,7 @@ class Executor:
         self.timeline = ChunkTimeline(
             coast_ns=coast_rows * action_spec.dt_ns,
             scales=scales_of(action_spec),
+            rests=rests_of(action_spec),
             holds_last=self._are_sent,
         )
         self.epoch = 0
@@ -131,7 +133,8 @@ class Executor:
         self._waits_on_purpose = isinstance(method.request, Synchronous)
         self._state: RobotState | None = None
         self._ticked_ns: int | None = None
-        self._limiter, self._period_ns = Limiter(limits, period_ns=control_period_ns), control_period_ns
+        self._limiter = Limiter(limits, period_ns=control_period_ns, rests=rests_of(action_spec))
+        self._period_ns = control_period_ns
         self._is_braking = False
         self._whole_bodies, self._limits = bodies, limits
         self._told_velocities = [
@@ -362,7 +365,10 @@ class Executor:
             self._on(Cause.PLAN_ENDED)
         if self._watch.jumps:
             for part, (expected, x_WB) in self._watch.jumps.items():
-                self._limiter.move_odometry(expected, x_WB, part=part)
+                told = self._limiter.sent.parts.get(part)
+                if isinstance(told, BasePoseCommand):
+                    led = told.x_WB if expected is None else expected
+                    self._limiter.move_odometry(led, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state

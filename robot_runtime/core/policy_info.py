@@ -241,10 +241,10 @@ def _refuse_outside(policy: str, name: str, value: object, low: int, high: int) 
 
 def aligned_info(info: PolicyInfo, alignment: Alignment, *, robot: Schema) -> PolicyInfo:
     """What a policy says of itself, with its columns in the robot's order."""
-    if alignment.is_plain:
+    if alignment.is_plain and alignment.spec == info.action_spec:
         return info
     parts = dict(info.schema.parts)
-    for name in alignment.joints:
+    for name in alignment.joints.keys() & parts.keys():
         parts[name] = robot.parts[name]
     return replace(
         info,

@@ -43,7 +43,8 @@ class GymnasiumSettings:
     max_steps: int | None = None
     task: str = ""
     is_held: bool = True
-    """See `EnvInfo.of_numbers`."""
+    """As the next, see `EnvInfo.of_numbers`."""
+    at_rest: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> "GymnasiumSettings":
@@ -104,7 +105,13 @@ class GymnasiumEnv:
             task=told.task,
             cameras={camera: boxes[key].shape[:2] for camera, key in self._cameras.items()},
             is_held=told.is_held,
+            at_rest=told.at_rest,
         )
+
+    @property
+    def unwrapped(self) -> Any:
+        """The environment itself, without Gymnasium's wrappers."""
+        return self._env.unwrapped
 
     def reset(self, seed: int) -> EnvStep:
         observation, info = self._env.reset(seed=seed)

@@ -91,7 +91,7 @@ def play(
         tick = step.act(now_ns)
         for request in link.asked():
             age.asked(request)
-        if env.advance(tick.command, age.t_obs_ns(tick, executor.last_splice)):
+        if env.advance(body.completed(tick.command), age.t_obs_ns(tick, executor.last_splice)):
             break
     result = EpisodeResult.of(seed, env.score(), record, clips=executor.clips, server=server)
     return Episode(result=result, record=record)

@@ -76,7 +76,7 @@ class Recording:
         if schema.bases:
             out[BASE_POSES] = pose_columns(schema)
         for name, size in schema.measured.items():
-            out[f"observation.{name}"] = quantity_columns(name, size)
+            out[f"observation.{name}"] = quantity_columns(name, size, schema)
         return out
 
     def features(

@@ -21,7 +21,8 @@ rest after each for REST times what it took: they get a fifth of the time, and w
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
@@ -43,45 +44,6 @@ _MAX_SAMPLERS = 64
 _MAX_RHYTHMS = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What a policy took for nothing while it warmed up; times in ns."""
-
-    by_size: Mapping[int, int]
-    """Of batches of its first sampler part, by their size; 1 among them."""
-    by_kind: Mapping[type[SamplerPart], int] = field(default_factory=dict)
-    """Of one request, by sampler part with its own options."""
-    num_steps: int | None = None
-    """Steps of a part that names none; None: the policy does not count its passes."""
-
-    def expected_ns(self, part: SamplerPart) -> int | None:
-        """What one request will take at least; None unless that is more than the part's own options take.
-
-        Steps follow each other; samples go through the network together, and what each of them adds is known
-        where a single one was measured as well.
-        """
-        usual = type(part)()
-        own_ns = self.by_kind.get(type(part))
-        if own_ns is None or self.num_steps is None:
-            return None
-        steps = (part.num_steps or self.num_steps) / (usual.num_steps or self.num_steps)
-        more = _num_drawn(part) - _num_drawn(usual)
-        if steps <= 1.0 and more <= 0:
-            return None
-        single_ns = min(own_ns, self.by_kind.get(ConstantSchedule, 0))
-        sample_ns = (own_ns - single_ns) / max(1, _num_drawn(usual) - 1)
-        return round(steps * (own_ns + more * sample_ns))
-
-    def is_heavy(self, part: SamplerPart) -> bool:
-        """Whether a part takes as long as many ordinary requests."""
-        expected_ns = self.expected_ns(part) or self.by_kind.get(type(part), 0)
-        return expected_ns > HEAVY * self.by_size[1]
-
-
-def _num_drawn(part: SamplerPart) -> int:
-    return num_samples(part) * (2 if contrasts(part) else 1)
-
-
 class _Pace(Struct, frozen=True, gc=False):
     """What batches of one sampler part have taken, over what was measured for their sizes."""
 
@@ -96,13 +58,47 @@ class BatchTimes:
     Mean and deviation are smoothed as TCP smooths round trips (RFC 6298).
     """
 
-    def __init__(self, measured: Measured) -> None:
-        """measured: batches larger than the largest of it are not to be made."""
-        self.measured = measured
-        sizes = sorted(measured.by_size)
-        every = np.interp(range(sizes[-1] + 1), sizes, [measured.by_size[size] for size in sizes])
+    def __init__(
+        self,
+        by_size: Mapping[int, int],
+        by_kind: Mapping[type[SamplerPart], int] = MappingProxyType({}),
+        num_steps: int | None = None,
+    ) -> None:
+        """What the policy took for nothing while it warmed up [ns].
+
+        by_size: of batches of its first sampler part; 1 among them, and none larger is to be made.
+        by_kind: of one request, by sampler part with its own options.
+        num_steps: of a part that names none; None: the policy does not count its passes.
+        """
+        self.by_size = by_size
+        self._by_kind, self._num_steps = by_kind, num_steps
+        sizes = sorted(by_size)
+        every = np.interp(range(sizes[-1] + 1), sizes, [by_size[size] for size in sizes])
         self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
         self._paces: dict[SamplerPart, _Pace] = {}
+
+    def unusual_ns(self, part: SamplerPart) -> int | None:
+        """What one request will take at least; None unless that is more than the part's own options take.
+
+        Steps follow each other; samples go through the network together, and what each of them adds is known
+        where a single one was measured as well.
+        """
+        usual = type(part)()
+        own_ns = self._by_kind.get(type(part))
+        if own_ns is None or self._num_steps is None:
+            return None
+        steps = (part.num_steps or self._num_steps) / (usual.num_steps or self._num_steps)
+        more = _num_drawn(part) - _num_drawn(usual)
+        if steps <= 1.0 and more <= 0:
+            return None
+        single_ns = min(own_ns, self._by_kind.get(ConstantSchedule, 0))
+        sample_ns = (own_ns - single_ns) / max(1, _num_drawn(usual) - 1)
+        return round(steps * (own_ns + more * sample_ns))
+
+    def is_heavy(self, part: SamplerPart) -> bool:
+        """Whether a part takes as long as many ordinary requests."""
+        expected_ns = self.unusual_ns(part) or self._by_kind.get(type(part), 0)
+        return expected_ns > HEAVY * self.by_size[1]
 
     @property
     def max_size(self) -> int:
@@ -134,11 +130,15 @@ class BatchTimes:
         known = self._paces.get(sampler)
         if known is not None:
             return known
-        expected_ns = self.measured.expected_ns(sampler)
+        expected_ns = self.unusual_ns(sampler)
         return _AS_MEASURED if expected_ns is None else _Pace(expected_ns / max(1.0, self._measured_ns(1)))
 
     def _measured_ns(self, size: int) -> float:
         return self._times[min(size, self.max_size)]
+
+
+def _num_drawn(part: SamplerPart) -> int:
+    return num_samples(part) * (2 if contrasts(part) else 1)
 
 
 _AS_MEASURED = _Pace(1.0)
@@ -185,7 +185,7 @@ class Batcher:
         """A batch has ended, or was given up; the policy is idle."""
         sampler = batch[0].request.sampler
         self._idle_ns = now_ns
-        if self.times.measured.is_heavy(sampler):
+        if self.times.is_heavy(sampler):
             self._rest_until_ns = now_ns + REST * took_ns
         else:
             self._light_until_ns = now_ns + _LIGHT_NS
@@ -235,7 +235,7 @@ class Batcher:
         """Those that give way to others, which wait or have only just been answered."""
         if now_ns >= self._rest_until_ns:
             return []
-        is_heavy = [self.times.measured.is_heavy(job.request.sampler) for job in waiting]
+        is_heavy = [self.times.is_heavy(job.request.sampler) for job in waiting]
         if all(is_heavy) and now_ns >= self._light_until_ns:
             return []
         return [job for job, heavy in zip(waiting, is_heavy, strict=True) if heavy]

@@ -60,7 +60,7 @@ class PolicyServer:
     ) -> None:
         """Warms the policies up, one after the other, and only then opens the address.
 
-        PortInUseError, OpenAddressError, InvalidValueError, or whatever a policy raises.
+        InvalidValueError, or whatever a policy raises.
 
         policies: one, or several of different names.
         heartbeat_ns: how often clients ask for a sign of life, at most; see `wire/client_session.py`.

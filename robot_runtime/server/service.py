@@ -1,7 +1,7 @@
 """`Service`: one policy and all its robots. Without sockets; called by the server's network thread.
 
     packets ─► ServerSession ─► Batcher ─► Engine (worker thread)
-    packets ◄─ DelayLine ◄───── ServerSession ◄──┘
+    packets ◄─ later, if asked ─ ServerSession ◄──┘
 
 A running batch is given up at its next step when the session wants none of its jobs any more; a newer request
 alone does not do that, since the worker takes it only when it is idle. Injected latency holds back what is
@@ -11,6 +11,8 @@ A policy can be replaced while robots run: the new one warms up on a worker of i
 batch after that. Requests that wait stay where they are.
 """
 
+import heapq
+import itertools
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -19,8 +21,8 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.errors import SchemaMismatchError
-from robot_runtime.server.batcher import Batcher, BatchTimes
-from robot_runtime.server.delay import Delay, DelayLine
+from robot_runtime.server.batcher import Batcher
+from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_welcome
 from robot_runtime.server.engine import CLOSE_S, Answer, Done, Engine
 from robot_runtime.server.server_metrics import ServerMetrics
@@ -56,16 +58,18 @@ class Service:
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
         self._welcome = checked_welcome(policy, heartbeat_ns)
         self._engine = self._new_engine(policy)
-        self._batcher = Batcher(BatchTimes(self._engine.warm_up()))
+        self._batcher = Batcher(self._engine.warm_up())
         self._next: tuple[Policy, Engine] | None = None
         self._choose_ns: int | None = None
-        self._delay_line: DelayLine[tuple[bytes, Packet]] = DelayLine(delay)
+        self._delays_ns = delay.drawn_ns()
         self._batch_delay_ns = 0
+        self._held_back: list[tuple[int, int, tuple[bytes, Packet]]] = []  # a heap: when due, which of those
+        self._count = itertools.count()
         self._outbox: list[tuple[bytes, Packet]] = []
         self._session = ServerSession(
             self._welcome,
             policies=policies,
-            expected_ns=lambda part: self._batcher.times.measured.expected_ns(part),
+            expected_ns=lambda part: self._batcher.times.unusual_ns(part),
         )
         metrics.ignored, metrics.requests = self._session.ignored, self._session.outcomes
 
@@ -100,7 +104,8 @@ class Service:
 
     def next_timer_ns(self) -> int | None:
         """When `turn` wants to be called, if nothing happens before."""
-        times = (self._session.next_timer_ns(), self._delay_line.next_timer_ns(), self._choose_ns)
+        due_ns = self._held_back[0][0] if self._held_back else None
+        times = (self._session.next_timer_ns(), due_ns, self._choose_ns)
         return min((t for t in times if t is not None), default=None)
 
     def take_results(self) -> None:
@@ -111,7 +116,8 @@ class Service:
 
     def turn(self, now_ns: int) -> None:
         """Do what is due, and keep the worker busy."""
-        self._outbox += self._delay_line.take_due(now_ns)
+        while self._held_back and self._held_back[0][0] <= now_ns:
+            self._outbox.append(heapq.heappop(self._held_back)[2])
         self._session.handle_timer(now_ns)
         self._take_over()
         self._feed_engine(now_ns)
@@ -141,7 +147,7 @@ class Service:
     @property
     def is_drained(self) -> bool:
         """Nothing more is to be done after `drain`."""
-        return self._session.is_drained and self._delay_line.next_timer_ns() is None
+        return self._session.is_drained and not self._held_back
 
     def say_goodbye(self) -> None:
         """To everybody; nothing more is to be done."""
@@ -182,19 +188,17 @@ class Service:
         if self._next is None or not self._engine.is_idle:
             return
         policy, engine = self._next
-        measured = engine.measured()
-        if measured is None:
+        times = engine.times()
+        if times is None:
             return
         self._next = None
-        if isinstance(measured, Exception):
-            logger.error(
-                "%s failed to warm up and takes over from nobody", policy.info.name, exc_info=measured
-            )
+        if isinstance(times, Exception):
+            logger.error("%s failed to warm up and takes over from nobody", policy.info.name, exc_info=times)
             engine.close()
             return
         self._engine.close()
         self._engine = engine
-        self._batcher = Batcher(BatchTimes(measured))
+        self._batcher = Batcher(times)
         logger.info("%s goes on in place of %s", policy.info.name, self.name)
 
     def _feed_engine(self, now_ns: int) -> None:
@@ -210,7 +214,7 @@ class Service:
         jobs = [shown for job in choice.batch if (shown := self._session.start(job)) is not None]
         if jobs:
             self.metrics.batch_started([now_ns - job.received_ns for job in jobs])
-            self._batch_delay_ns = self._delay_line.draw_ns()
+            self._batch_delay_ns = next(self._delays_ns)
             self._engine.start(jobs)
         elif choice.batch:
             self._choose_ns = now_ns  # none of them could be read: others may be waiting
@@ -220,6 +224,6 @@ class Service:
         due_ns = self._clock.now_ns() + delay_ns if delay_ns else 0
         for said in self._session.packets_to_send():
             if delay_ns:
-                self._delay_line.put(due_ns, said)
+                heapq.heappush(self._held_back, (due_ns, next(self._count), said))
             else:
                 self._outbox.append(said)

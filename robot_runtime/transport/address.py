@@ -6,38 +6,32 @@ import socket
 import stat
 from pathlib import Path
 
-from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.errors import InvalidValueError
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:5757"
 _KNOCK_S = 1.0
 _FILE = "ipc://"
 
 
-class PortInUseError(RobotRuntimeError):
-    """Another program listens on the address already."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"{address} is in use, probably by another policy server: stop that one, or choose another "
-            "address (port * picks a free one)"
-        )
+def port_in_use(address: str) -> InvalidValueError:
+    """Another program listens there already."""
+    return InvalidValueError(
+        f"{address} is in use, probably by another policy server: stop that one, or choose another "
+        "address (port * picks a free one)"
+    )
 
 
-class AddressError(RobotRuntimeError):
-    """Something that is not an address one can bind or connect to."""
-
-    def __init__(self, address: str, reason: str, *, example: str = DEFAULT_ADDRESS) -> None:
-        super().__init__(f"cannot use address {address!r}: {reason}; expected e.g. {example}")
+def no_address(address: str, reason: str, *, example: str = DEFAULT_ADDRESS) -> InvalidValueError:
+    """It is not one that can be bound or connected to."""
+    return InvalidValueError(f"cannot use address {address!r}: {reason}; expected e.g. {example}")
 
 
-class OpenAddressError(RobotRuntimeError):
-    """An address beyond this machine, and nobody to be kept out."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"{address} can be reached from other machines, and whoever reaches it could use the policy: "
-            "give the server keys (`robot-runtime keys`), or say that it is to be open (--open)"
-        )
+def open_to_all(address: str) -> InvalidValueError:
+    """It is reached from beyond this machine, and nobody is kept out."""
+    return InvalidValueError(
+        f"{address} can be reached from other machines, and whoever reaches it could use the policy: "
+        "give the server keys (`robot-runtime keys`), or say that it is to be open (--open)"
+    )
 
 
 def is_local(address: str) -> bool:
@@ -52,14 +46,14 @@ def is_local(address: str) -> bool:
 
 
 def address_to_listen(address: str) -> str:
-    """As libzmq has it: tcp if no scheme is named, port * for any that is free. AddressError."""
+    """As libzmq has it: tcp if no scheme is named, port * for any that is free. InvalidValueError."""
     if _with_scheme(address).startswith(_FILE):
         if not address.isprintable():
-            raise AddressError(address, "a file's name here is of characters that can be printed")
+            raise no_address(address, "a file's name here is of characters that can be printed")
         return address
     bare = _with_scheme(address).removeprefix("tcp://")
     if (problem := _problem(bare)) is not None:
-        raise AddressError(address, problem)
+        raise no_address(address, problem)
     host, port = host_and_port(bare)
     return f"tcp://{host}:{'*' if port == '0' else port}"
 
@@ -67,7 +61,7 @@ def address_to_listen(address: str) -> str:
 def check_file(address: str) -> None:
     """Of one that is to be listened on: libzmq would put its socket in place of whatever has that name.
 
-    PortInUseError: somebody listens there. AddressError: it is another file, which would be lost.
+    InvalidValueError: somebody listens there, or it is another file, which would be lost.
     """
     path = Path(address.removeprefix(_FILE))
     if not address.startswith(_FILE) or str(path).startswith(("*", "@")):
@@ -77,7 +71,7 @@ def check_file(address: str) -> None:
     except OSError:
         return  # there is none; what else may be wrong libzmq says
     if not is_socket:
-        raise AddressError(
+        raise no_address(
             address, "there is a file of that name, and it is no socket", example="ipc:///tmp/policy"
         )
     with socket.socket(socket.AF_UNIX) as knock:
@@ -88,21 +82,21 @@ def check_file(address: str) -> None:
             return  # a server that was killed has left it
         except OSError:
             pass  # it is somebody's
-    raise PortInUseError(address)
+    raise port_in_use(address)
 
 
 def address_to_connect(address: str) -> str:
-    """As `address_to_listen`, but of one host and one port. AddressError."""
+    """As `address_to_listen`, but of one host and one port. InvalidValueError."""
     out = address_to_listen(address)
     if out.startswith("tcp://") and "*" in out:
-        raise AddressError(address, "to connect takes one host and one port, and * is any")
+        raise no_address(address, "to connect takes one host and one port, and * is any")
     return out
 
 
 def server_and_name(address: str) -> tuple[str, str]:
     """A server's address, and the name of one of its policies behind a slash, empty if there is none.
 
-    tcp://HOST:PORT/NAME and HOST:PORT/NAME; a file's address (ipc) has no names. AddressError.
+    tcp://HOST:PORT/NAME and HOST:PORT/NAME; a file's address (ipc) has no names. InvalidValueError.
     """
     if _with_scheme(address).startswith(_FILE):
         return address_to_connect(address), ""
@@ -111,9 +105,9 @@ def server_and_name(address: str) -> tuple[str, str]:
 
 
 def host_and_port(text: str) -> tuple[str, str]:
-    """Of HOST:PORT; host and port may be *, a host of IPv6 stands in brackets. AddressError."""
+    """Of HOST:PORT; host and port may be *, a host of IPv6 stands in brackets. InvalidValueError."""
     if (problem := _problem(text)) is not None:
-        raise AddressError(text, problem, example=DEFAULT_ADDRESS.removeprefix("tcp://"))
+        raise no_address(text, problem, example=DEFAULT_ADDRESS.removeprefix("tcp://"))
     host, _, port = text.rpartition(":")
     return host, port
 
@@ -137,7 +131,7 @@ def _problem(text: str) -> str | None:
 def _with_scheme(address: str) -> str:
     scheme, separator, _ = address.partition("://")
     if separator and f"{scheme}://" not in ("tcp://", _FILE):
-        raise AddressError(address, f"the scheme {scheme!r} is not known, tcp and ipc are")
+        raise no_address(address, f"the scheme {scheme!r} is not known, tcp and ipc are")
     return address if separator else f"tcp://{address}"
 
 

@@ -9,7 +9,7 @@ import zmq
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell
-from robot_runtime.transport.address import DEFAULT_ADDRESS, AddressError, address_to_connect
+from robot_runtime.transport.address import DEFAULT_ADDRESS, address_to_connect, no_address
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.sockets import FAREWELL_MS, events_of, new_monitor, new_socket, wait
 from robot_runtime.wire.frames import LIMITS, Buffer
@@ -36,7 +36,7 @@ class ClientTransport:
     """A connection that loses, but never alters, messages. `reopen` makes sure that nothing old survives."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS, *, keys: RobotKeys | None = None) -> None:
-        """Connecting; it connects again by itself. AddressError if that is no address.
+        """Connecting; it connects again by itself. InvalidValueError if that is no address.
 
         keys: for a server that asks for them; to any other there is no connection with keys.
         """
@@ -145,7 +145,7 @@ class ClientTransport:
             socket.connect(self.address)
         except zmq.ZMQError as error:
             self.close()
-            raise AddressError(self.address, str(error)) from error
+            raise no_address(self.address, str(error)) from error
 
     def _close_socket(self, linger_ms: int) -> None:
         self._look_after()  # what the monitor knows goes with it

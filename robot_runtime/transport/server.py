@@ -9,12 +9,12 @@ from robot_runtime.keys import ServerKeys
 from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.transport.address import (
     DEFAULT_ADDRESS,
-    AddressError,
-    OpenAddressError,
-    PortInUseError,
     address_to_listen,
     check_file,
     is_local,
+    no_address,
+    open_to_all,
+    port_in_use,
 )
 from robot_runtime.transport.doorman import Doorman
 from robot_runtime.transport.sockets import FAREWELL_MS, new_socket, wait
@@ -38,16 +38,16 @@ class ServerTransport:
         is_known: Callable[[bytes], bool] = lambda peer: True,
         ring: Callable[[], None] = lambda: None,
     ) -> None:
-        """PortInUseError, AddressError.
+        """InvalidValueError: it is no address, or somebody listens there already.
 
         keys: let in only robots whose keys these name, and encrypt.
-        is_open: listen beyond this machine without keys; else that is an OpenAddressError.
+        is_open: listen beyond this machine without keys; else that is an InvalidValueError.
         is_known: whether a peer is somebody, which gives it more room and time; any thread calls it.
         ring: called by any thread when a peer has left: see `doorman.departed`.
         """
         address = address_to_listen(address)
         if keys is None and not is_open and not is_local(address):
-            raise OpenAddressError(address)
+            raise open_to_all(address)
         check_file(address)
         self._context = zmq.Context()
         self._socket = new_socket(self._context, zmq.ROUTER, address)
@@ -60,8 +60,8 @@ class ServerTransport:
         except zmq.ZMQError as error:
             self._close(0)
             if error.errno == zmq.EADDRINUSE:
-                raise PortInUseError(address) from error
-            raise AddressError(address, str(error)) from error
+                raise port_in_use(address) from error
+            raise no_address(address, str(error)) from error
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def wait(self, timeout_ns: int | None, doorbell: Doorbell) -> None:

@@ -315,8 +315,8 @@ class ClientSession:
         self._greet(now_ns)
 
     def _beat(self, now_ns: int) -> None:
-        self._send(Heartbeat(t_ns=now_ns))
-        self._heartbeats.sent(now_ns)
+        if self._heartbeats.beat(now_ns):
+            self._send(Heartbeat(t_ns=now_ns))
 
     def _send(self, message: Message, sent: SentImages | None = None) -> None:
         self._outbox.append(Packet(self._client_id, self.session_id, message, sent))

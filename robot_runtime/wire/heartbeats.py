@@ -8,6 +8,10 @@ which makes everything behind a lost packet late:
 A server that ends, or is killed, breaks its connection, which is noticed at once; patience is for those that
 hang and cables that are cut. Silence is counted in heartbeats that went out, not in time that passed: a
 client that slept, or had no processor, itself asks first and judges afterwards.
+
+Heartbeats that wait behind a picture arrive all at once, and so do their answers: there may not be more of
+them than a peer may have waiting, or rows are lost behind them. So the longer nothing comes back, the fewer
+go out: beyond FREELY under way, each comes when as much time has passed again as since the first of them.
 """
 
 from collections import deque
@@ -16,7 +20,9 @@ from robot_runtime.core.values.action import NS_PER_S
 
 MIN_PATIENCE_NS, MAX_PATIENCE_NS = 2 * NS_PER_S, 30 * NS_PER_S
 MAX_PACE_NS = NS_PER_S
-_KEPT = 1024  # of those whose answers tell the round trip
+FREELY = 6
+"""As many may be under way, whatever the time; four are when all is well."""
+_KEPT = 64  # of those whose answers tell the round trip; patience is over before there are as many
 
 
 class Heartbeats:
@@ -52,10 +58,14 @@ class Heartbeats:
         """There is a sign of life."""
         self.silent_ns, self._looked_ns = 0, now_ns
 
-    def sent(self, now_ns: int) -> None:
-        """One goes out."""
-        self._unanswered.append(now_ns)
+    def beat(self, now_ns: int) -> bool:
+        """Its time has come: whether one goes out, or enough are under way."""
         self.next_ns = now_ns + self._pace_ns()
+        under_way = self._unanswered
+        if len(under_way) >= FREELY and now_ns - under_way[-1] < under_way[-1] - under_way[0]:
+            return False
+        under_way.append(now_ns)
+        return True
 
     def answered(self, t_ns: int, now_ns: int) -> bool:
         """The one that went out then has come back; False if there was none."""

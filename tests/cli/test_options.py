@@ -54,7 +54,7 @@ def test_nothing_and_zero_are_refused_where_something_is_counted_or_divided_by(t
     assert takes_zero == {
         "--delay-ms", "--delays", "--delay-sigma", "--delay-seed", "--seed", "--seeds", "--first-seed",
         "--sampling-share", "--connect-timeout-s", "--max-delay", "--random-views", "--estimator-steps",
-        "--inference-delay",
+        "--inference-delay", "--noise",
     }  # fmt: skip
 
 

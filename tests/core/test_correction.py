@@ -67,8 +67,8 @@ def test_a_head_without_all_its_layers_is_refused() -> None:
         CorrectionHead(action_spec=SPEC, lead=1, max_age=4, arrays=arrays)
 
 
-def test_the_inputs_do_not_depend_on_the_order_in_which_a_robot_has_its_parts():
-    fields = (JointPosition(1, part="right"), JointPosition(1, part="left"))
+def test_the_inputs_do_not_depend_on_the_order_in_which_a_robot_has_its_parts_nor_on_more_of_them():
+    fields = (JointPosition(1, part="right"), GripperWidth("left_gripper"), JointPosition(1, part="left"))
     spec = ActionSpec(fields=fields, horizon=4, dt_ns=50_000_000)
     parts = {
         "left": ArmState(q=[1.0], dq=[10.0]),
@@ -79,5 +79,5 @@ def test_the_inputs_do_not_depend_on_the_order_in_which_a_robot_has_its_parts():
     }
     for names in (list(parts), list(reversed(parts))):
         state = RobotState(t_ns=0, parts={name: parts[name] for name in names})
-        x = correction_inputs(Observation(state=state), np.zeros((4, 2)), 0.0, spec=spec, lead=1)
-        assert x[:8].tolist() == [2.0, 1.0, 3.0, 0.01, 0.02, 20.0, 10.0, 30.0]
+        x = correction_inputs(Observation(state=state), np.zeros((4, 3)), 0.0, spec=spec, lead=1)
+        assert x[:5].tolist() == [2.0, 1.0, 0.01, 20.0, 10.0]

@@ -321,7 +321,7 @@ def test_shares_of_an_opening_stand_for_the_widths_that_the_robot_declares():
 
 
 def test_plain_numbers_are_held_and_kept_within_their_range():
-    spec = ActionSpec(fields=(Numbers(("x", "y"), at_rest=(10.0, 20.0)),), horizon=4, dt_ns=DT)
+    spec = ActionSpec(fields=(Numbers(("x", "y")),), horizon=4, dt_ns=DT)
     limits = Limits({"action": NumbersLimits(low=np.zeros(2), high=np.full(2, 512.0))})
     robot = Executor(
         action_spec=spec, method=method_named("time-aligned"), limits=limits, control_period_ns=TICK

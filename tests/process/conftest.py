@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from robot_runtime.clock import MonotonicClock
+from tests.process.patient import PatientTime
+
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 30.0
 
@@ -43,6 +46,14 @@ class ToyServerProcess:
         """As kill -9."""
         self.process.kill()
         self.process.wait(START_TIMEOUT_S)
+
+
+@pytest.fixture
+def patient_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clocks of this process go by the robot that is run in the test's thread."""
+    patient = PatientTime()
+    monkeypatch.setattr(MonotonicClock, "now_ns", lambda self: patient.now_ns())
+    monkeypatch.setattr(MonotonicClock, "sleep_until_ns", lambda self, t_ns: patient.sleep_until_ns(t_ns))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from sim.scene.world import World
 from sim.tasks import make_task
 
 
+@pytest.mark.usefixtures("patient_time")
 def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
     options = ["--tasks", "track", "--duration-s", "1.5", "--delay-ms", "100", "--output", str(tmp_path)]
     assert main(["demo", *options, "--json", str(tmp_path / "figures.json")]) == 0
@@ -34,6 +35,7 @@ def test_the_demo_leaves_a_table_videos_plots_and_a_page(tmp_path, capsys):
     assert (tmp_path / "track.mp4").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("patient_time")
 def test_the_mobile_demo_tells_how_far_the_base_is_driven_back(tmp_path):
     figures_path = tmp_path / "figures.json"
     options = ["--tasks", "wipe", "--duration-s", "2", "--json", str(figures_path)]

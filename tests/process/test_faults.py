@@ -25,7 +25,7 @@ from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.robot import Robot
 from robot_runtime.robot.runner import Runner
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 LONG_S = 60.0
 """Far longer than any of these runs may take: they end by themselves."""

@@ -33,8 +33,11 @@ class End(NamedTuple):
     """What is still running of what it started."""
 
 
-def ended_after(seconds: float, argv: tuple[str, ...], folder: Path, *, number: int = signal.SIGINT) -> End:
-    """Run in a terminal, and be interrupted so long after the command has taken over its signals."""
+def ended_after(
+    seconds: float, argv: tuple[str, ...], folder: Path, *, number: int = signal.SIGINT, words: str = ""
+) -> End:
+    """Run in a terminal, and be interrupted so long after the command has taken over its signals, or after
+    it has said these words."""
     mark = f"INTERRUPT_TEST={uuid4().hex}"
     pid, terminal = pty.fork()
     if pid == 0:
@@ -45,7 +48,7 @@ def ended_after(seconds: float, argv: tuple[str, ...], folder: Path, *, number: 
     while True:
         now_s = time.monotonic()
         assert now_s - started_s < 120.0, said
-        if due_s is None and _takes_sigterm(pid):
+        if due_s is None and _takes_sigterm(pid) and words.encode() in said:
             due_s = now_s + seconds
         if sent_s is None and due_s is not None and now_s >= due_s:
             sent_s = now_s
@@ -135,7 +138,7 @@ def test_ctrl_c_ends_a_script_likewise(tmp_path):
 
 def test_a_server_with_torch_in_it_is_gone_within_two_seconds_of_sigterm(tmp_path):
     serve = ("serve", "--policy", "track", "--address", "tcp://127.0.0.1:*")
-    end = ended_after(8.0, (*COMMAND, *serve), tmp_path, number=signal.SIGTERM)
+    end = ended_after(0.5, (*COMMAND, *serve), tmp_path, number=signal.SIGTERM, words="ready:")
     assert "ready:" in end.said
     assert (end.code, end.left) == (0, [])
     assert end.seconds < LONGEST_S

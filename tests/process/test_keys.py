@@ -9,11 +9,11 @@ import pytest
 from toy import ANY_PORT, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli import main
-from robot_runtime.errors import ServerUnavailableError
+from robot_runtime.errors import InvalidValueError, ServerUnavailableError
 from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
-from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.address import is_local
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.events import PartReceived
 
@@ -134,7 +134,7 @@ def test_only_addresses_of_this_machine_are_local(address: str, expected: bool):
 
 def test_an_address_beyond_this_machine_needs_keys_or_the_word_that_it_is_open(folder: Path):
     for address in ("tcp://*:*", "tcp://0.0.0.0:*"):
-        with pytest.raises(OpenAddressError, match="whoever reaches it could use the policy"):
+        with pytest.raises(InvalidValueError, match="whoever reaches it could use the policy"):
             PolicyServer(ToyPolicy(), address)
         PolicyServer(ToyPolicy(), address, is_open=True).close()
         PolicyServer(ToyPolicy(), address, keys=ServerKeys.load(folder / "server")).close()

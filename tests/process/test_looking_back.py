@@ -14,7 +14,7 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.values.state import Image, Observation
 from tests.process.toy import serving
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 N_OBS_STEPS, SIZE, PERIOD_NS = 3, (48, 64), 20_000_000
 

@@ -1,6 +1,7 @@
 """Several requests in flight between a real robot loop and a real server."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 METHOD = replace(
     METHODS["committed-prefix"], request=PreviousChunk(when=FixedExecutionHorizon(rows=1, max_in_flight=8))
@@ -62,6 +63,13 @@ class NotedClient(PolicyClient):
                 case Dropped() | RequestFailed():
                     out.append((event.request_id, event.epoch))
         return out
+
+
+def until(is_so: Callable[[], object], timeout_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
 
 
 def setting(clock: MonotonicClock, duration_s: float) -> RunConfig:
@@ -118,10 +126,11 @@ def test_a_server_killed_with_several_requests_in_flight_fails_each_once_and_the
     server = start_server(delay_ms=200, heartbeat_ms=25, policy="continuing")
 
     def interfere() -> None:
-        time.sleep(1.5)
+        until(lambda: len(client.asked) > 20 and client.asked[-1].in_flight)
         server.kill()
+        last_ns = client.asked[-1].observation.t_obs_ns
         start_server(server.address, policy="continuing")
-        time.sleep(1.5)
+        until(lambda: (source := runner.record.ticks[-1].source) and source.t_obs_ns > last_ns)
 
     with NotedClient(server.address, schema=FRANKA) as client:
         welcome = client.wait_until_ready(20.0)

@@ -20,12 +20,11 @@ from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits, MotionLimits
 from robot_runtime.core.safety import Cause
 from robot_runtime.core.values.action import ActionSpec, EndEffectorPose
-from robot_runtime.core.values.command import BaseTwistCommand, Command, JointCommand
+from robot_runtime.core.values.command import BaseTwistCommand, JointCommand
 from robot_runtime.core.values.mismatches import mismatches
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import DriverError, SchemaMismatchError
 from robot_runtime.robot.check import check_robot
-from robot_runtime.robot.held_still import HeldStill
 from tests.process.toy import serving
 
 pytestmark = pytest.mark.real_time
@@ -210,29 +209,6 @@ def test_parts_that_the_policy_does_not_move_are_held_still_said_once_and_stoppe
     said = [text for _, text in record.log if text.startswith("held still")]
     assert said == ["held still: lift, gripper, base; policy 'sine' does not move them"]
     assert list(record.ticks[-1].sent.parts) == ["arm"]
-
-
-class Odometer(NotedBase):
-    """Calls its place by other numbers from one reading to the next."""
-
-    def __init__(self) -> None:
-        self.x = np.zeros(3)
-
-    def read(self):
-        return rr.BaseState(t_ns=MonotonicClock().now_ns(), x_WB=self.x, V_WB_B=np.zeros(3))
-
-
-def test_a_base_that_is_held_by_poses_is_told_where_it_is_whatever_its_odometry_calls_that():
-    mine = robot(base=Odometer(), actions=(rr.JointPosition(2), rr.BasePose()))
-    held = HeldStill(mine, mine.schema(), SPEC)
-    for x in ([0.0, 0.0, 0.0], [5.0, -2.0, 1.0]):
-        mine.base.x = np.array(x)
-        held.read()
-        held.write(Command(arm=JointCommand(q=Q)))
-        assert mine.base.told[-1].x_WB.tolist() == x
-    mine.base.x = None
-    with pytest.raises(DriverError, match=r"cannot be held.*no x_WB"):
-        held.read()
 
 
 def test_a_state_that_the_policy_needs_and_the_robot_lacks_stays_refused():

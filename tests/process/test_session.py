@@ -19,7 +19,7 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
 from tests.process.toy import serving
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 PATIENT_NS = 2_000_000_000
 

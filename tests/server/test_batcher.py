@@ -20,11 +20,10 @@ from robot_runtime.server.batcher import (
     Batcher,
     BatchTimes,
     Choice,
-    Measured,
     batch_sizes,
     best_batch,
 )
-from robot_runtime.server.engine import zero_observation
+from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.request_queue import QueuedRequest
 
 MS = 1_000_000
@@ -51,12 +50,12 @@ def job(peer: int, *, received: int = 0, deadline: int = 1000, sampler: SamplerP
 
 def times(**by_size: int) -> BatchTimes:
     """times(b1=100, b2=120): ms by size."""
-    return BatchTimes(Measured(by_size={int(name[1:]): ms * MS for name, ms in by_size.items()}))
+    return BatchTimes({int(name[1:]): ms * MS for name, ms in by_size.items()})
 
 
 def test_more_samples_and_steps_take_as_much_longer_as_the_ones_that_were_measured():
     kinds = {ConstantSchedule: 20 * MS, AveragedSamples: 320 * MS, BestOfSamples: 335 * MS}
-    on_cpu = Measured(by_size={1: 20 * MS}, by_kind=kinds, num_steps=10)
+    on_cpu = BatchTimes(by_size={1: 20 * MS}, by_kind=kinds, num_steps=10)
     for part, ms in (
         (ConstantSchedule(), None),
         (AveragedSamples(), None),
@@ -67,15 +66,14 @@ def test_more_samples_and_steps_take_as_much_longer_as_the_ones_that_were_measur
         (AveragedSamples(num_samples=256, num_steps=256), 131_072),
         (BestOfSamples(num_contrast=1), 671),
     ):
-        assert on_cpu.expected_ns(part) == (None if ms is None else ms * MS)
-    on_gpu = Measured(by_size={1: MS}, by_kind={ConstantSchedule: MS, AveragedSamples: MS}, num_steps=10)
-    assert on_gpu.expected_ns(AveragedSamples(num_samples=256)) == MS  # samples cost nothing there
-    assert Measured(by_size={1: MS}, by_kind=kinds).expected_ns(ConstantSchedule(num_steps=256)) is None
+        assert on_cpu.unusual_ns(part) == (None if ms is None else ms * MS)
+    on_gpu = BatchTimes(by_size={1: MS}, by_kind={ConstantSchedule: MS, AveragedSamples: MS}, num_steps=10)
+    assert on_gpu.unusual_ns(AveragedSamples(num_samples=256)) == MS  # samples cost nothing there
+    assert BatchTimes(by_size={1: MS}, by_kind=kinds).unusual_ns(ConstantSchedule(num_steps=256)) is None
 
 
 def test_a_sampler_part_that_has_never_run_is_expected_to_take_what_its_work_says():
-    measured = Measured(by_size={1: MS}, by_kind={ConstantSchedule: MS}, num_steps=10)
-    known = BatchTimes(measured)
+    known = BatchTimes(by_size={1: MS}, by_kind={ConstantSchedule: MS}, num_steps=10)
     assert known.expected_ns(1, ConstantSchedule(num_steps=50)) == 5 * MS
     known.note(1, ConstantSchedule(num_steps=50), 3 * MS)
     assert known.expected_ns(1, ConstantSchedule(num_steps=50)) == 3 * MS
@@ -85,8 +83,8 @@ def test_who_asks_for_little_keeps_four_fifths_of_the_time_and_nobody_rests_with
     light, heavy = PLAIN, AveragedSamples()
     by_kind = {ConstantSchedule: 20 * MS, AveragedSamples: 300 * MS}
     for robots, shares in (({1: light, 2: heavy}, (0.7, 0.3)), ({1: heavy, 2: heavy}, (0.4, 0.6))):
-        measured = Measured(by_size={1: 20 * MS}, by_kind=by_kind, num_steps=10)
-        batcher, now_ns, used_ns = Batcher(BatchTimes(measured)), 0, dict.fromkeys(robots, 0)
+        times = BatchTimes(by_size={1: 20 * MS}, by_kind=by_kind, num_steps=10)
+        batcher, now_ns, used_ns = Batcher(times), 0, dict.fromkeys(robots, 0)
         while now_ns < 60_000 * MS:  # both ask as soon as they are answered
             for peer in robots:
                 batcher.asked(bytes([peer]), now_ns)
@@ -123,9 +121,7 @@ def test_sizes_double_up_to_the_largest():
 
 @given(n=st.integers(1, 12), alone=st.integers(1, 100), more=st.integers(0, 150), most=st.integers(1, 12))
 def test_without_hurry_the_size_makes_the_mean_wait_shortest(n: int, alone: int, more: int, most: int):
-    known = BatchTimes(
-        Measured(by_size={1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
-    )
+    known = BatchTimes({1: alone, most: alone + more * (most - 1)} if most > 1 else {1: alone})
 
     def mean_wait(size: int) -> float:
         waits, now = [], 0

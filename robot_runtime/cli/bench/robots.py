@@ -31,8 +31,8 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.engine import zero_observation
 from robot_runtime.server.server import MAX_BATCH, PolicyServer
+from robot_runtime.server.warm_up import zero_observation
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.messages import Dropped
 

@@ -35,8 +35,7 @@ def correction_inputs(
 
         q, gripper widths, dq, scene | row k + lead | row k minus it, last row minus it | sin, cos of pi k/H
 
-    of all arms and grippers that are measured: those that the rows move in the rows' order, then the others
-    by name, in whatever order a robot has them.
+    of the arms and grippers that the rows move, in their order, whatever else a robot has and in which order.
     k: rows from the chunk's observation to this one; may lie between rows, which are then interpolated.
     """
     state = observation.state
@@ -45,8 +44,7 @@ def correction_inputs(
         if isinstance(f, JointPosition) and f.reference is Reference.ABSOLUTE:
             origin[columns] = state.arm(f.part).q
     base, here = _row_at(chunk, k + lead), _row_at(chunk, k)
-    names = dict.fromkeys([f.part for f in spec.fields if f.part in state.parts] + sorted(state.parts))
-    parts = [state.parts[name] for name in names]
+    parts = [state.parts[f.part] for f in spec.fields if f.part in state.parts]
     arms = [part for part in parts if isinstance(part, ArmState)]
     widths = [part.width for part in parts if isinstance(part, GripperState)]
     angle = np.pi * k / len(chunk)

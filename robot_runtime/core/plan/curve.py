@@ -17,17 +17,19 @@ rest, `coast` later than it was due.
                    t_n-2        t_n-1  t_n-1 + coast
 
 Twists of a base and velocities of joints are not places: the last one is reached when it is due, then fades
-to zero within the coast.
+to zero within the coast, as plain numbers fade to what they declare to be at rest. Held numbers are told that
+when the coast is over.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pinocchio as pin
 
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, at_rest_or
 from robot_runtime.core.values.command import Command
 from robot_runtime.core.values.pose_rows import (
     quaternions_from_rotations,
@@ -40,6 +42,9 @@ from robot_runtime.core.values.waypoints import HELD, Quantity, Waypoints, comma
 Rates = Mapping[Quantity, np.ndarray]
 """How fast the numbers of a command change, by their names in `Waypoints` [1/s]; of `quat_BE` the angular
 velocity, expressed in B [rad/s]."""
+Rest = Sequence[float | None]
+"""`Numbers.at_rest`."""
+_NO_RESTS: Mapping[str, Rest] = MappingProxyType({})
 _FADING = ("V_WB_B", "dq")
 """Quantities that are speeds themselves."""
 
@@ -55,25 +60,30 @@ class Curve:
         coast_ns: int,
         known: Mapping[int, Rates],
         ends_on_time: bool = False,
+        rests: Mapping[str, Rest] = _NO_RESTS,
     ) -> None:
         """
         rows: n absolute targets. due_ns: when they are due, rising. One row alone is stood at.
         known: rates at rows where they do not follow from the neighbours.
         ends_on_time: the last place is come to when it is due, and not at the end of the coast.
+        rests: `Numbers.at_rest` by part.
         """
         self._due_ns = due_ns
-        rest_ns = due_ns[-1] + coast_ns
+        rest_ns = due_ns[-1] + coast_ns if len(due_ns) > 1 else due_ns[-1]
         arrival_ns = due_ns if ends_on_time else [*due_ns[:-1], rest_ns]
         self._held = {what: values for what, values in rows.rows_of.items() if what[1] in HELD}
+        self._rest_ns, self._rests = rest_ns, rests
         self._tracks: list[tuple[list[tuple[Quantity, slice]], _Track]] = []
-        places, speeds = {}, {}
+        places, speeds, ends = {}, {}, {}
         for what, values in rows.rows_of.items():
             if what[1] == "quat_BE":
                 rates = {i: each[what] for i, each in known.items() if what in each}
                 track = _RotationTrack(values, due_ns, arrival_ns, rates)
                 self._tracks.append(([(what, slice(0, 4))], track))
             elif what[1] in _FADING:
-                speeds[what] = values
+                speeds[what], ends[what] = values, np.zeros(values.shape[1])
+            elif what[1] == "numbers" and what[0] in rests:
+                speeds[what], ends[what] = values, at_rest_or(values[-1], rests[what[0]])
             elif what[1] == "x_WB":
                 places[what] = np.column_stack([values[:, :2], np.unwrap(values[:, 2])])
             elif what[1] not in HELD:
@@ -81,10 +91,10 @@ class Curve:
         if places:
             self._add(places, due_ns, arrival_ns, known)
         if speeds and len(due_ns) > 1:
-            ending = {what: np.vstack([values, np.zeros(values.shape[1])]) for what, values in speeds.items()}
+            ending = {what: np.vstack([values, ends[what]]) for what, values in speeds.items()}
             self._add(ending, [*due_ns, rest_ns], [*due_ns, rest_ns], known)
         elif speeds:
-            self._add({what: np.zeros_like(values) for what, values in speeds.items()}, due_ns, due_ns, known)
+            self._add({what: end[None] for what, end in ends.items()}, due_ns, due_ns, known)
 
     def _add(
         self,
@@ -124,6 +134,8 @@ class Curve:
             last_due = max(bisect_right(self._due_ns, t_ns) - 1, 0)
             for what, values in self._held.items():
                 at[what] = values[last_due]
+                if what[0] in self._rests and t_ns >= self._rest_ns:
+                    at[what] = at_rest_or(at[what], self._rests[what[0]])
         return command_of(at)
 
     def commands(self, times_ns: Sequence[int]) -> Waypoints:
@@ -138,6 +150,8 @@ class Curve:
         for what, values in self._held.items():
             last_due = np.searchsorted(self._due_ns, times_ns, side="right") - 1
             at[what] = values[np.maximum(last_due, 0)]
+            if what[0] in self._rests and (is_over := np.array(times_ns) >= self._rest_ns).any():
+                at[what][is_over] = at_rest_or(values[-1], self._rests[what[0]])
         return Waypoints(at)
 
     def rates(self, t_ns: int) -> Rates:

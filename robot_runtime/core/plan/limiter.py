@@ -6,7 +6,7 @@ where it was. What falls short is told with every command and summed up by part 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
@@ -24,7 +24,7 @@ from robot_runtime.core.plan.limits import (
     NumbersLimits,
     PartLimits,
 )
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.action import NS_PER_S, at_rest_or
 from robot_runtime.core.values.command import (
     BasePoseCommand,
     BaseTwistCommand,
@@ -170,11 +170,16 @@ class _Part(Protocol):
 class Limiter:
     """Applies `Limits` tick by tick; one thread owns it."""
 
-    def __init__(self, limits: Limits, *, period_ns: int) -> None:
-        """period_ns: of the control loop: `limit` or `brake` is called once in each [ns]."""
+    def __init__(
+        self, limits: Limits, *, period_ns: int, rests: Mapping[str, Sequence[float | None]] | None = None
+    ) -> None:
+        """
+        period_ns: of the control loop: `limit` or `brake` is called once in each [ns].
+        rests: of parts that are told plain numbers, where braking leads them, see `Numbers.at_rest`.
+        """
         if period_ns <= 0:
             raise InvalidValueError(f"the control period has to be positive, got {period_ns} ns")
-        self._limits, self._period_ns = limits, period_ns
+        self._limits, self._period_ns, self._rests = limits, period_ns, rests or {}
         self._leaders: dict[tuple[str, type], _Part] = {}
         self._sent = Command()
         self._sent_ns: int | None = None
@@ -261,6 +266,8 @@ class Limiter:
         part = self._leaders.get(key)
         if part is None:
             part = _make_part(name, command, self._limits.parts.get(name), self._period_ns / NS_PER_S)
+            if name in self._rests and isinstance(command, NumbersCommand):
+                part = _Resting(part, command, self._rests[name], self._period_ns / NS_PER_S)
             self._leaders[key] = part
             self.tally.units[name] = _UNIT_OF.get(type(command), "")
         return part
@@ -439,6 +446,34 @@ class _FreeNumbers:
     def _within(self, command: NumbersCommand) -> NumbersCommand:
         values = np.minimum(np.maximum(command.values, self._low), self._high)
         return command if np.array_equal(values, command.values) else replace(command, values=values)
+
+
+class _Resting:
+    """Plain numbers of which some are no places: braking leads those to where they are at rest."""
+
+    def __init__(
+        self, part: _Part, start: NumbersCommand, at_rest: Sequence[float | None], period_s: float
+    ) -> None:
+        self._part, self._at_rest, self._period_s = part, at_rest, period_s
+        self._sent = start
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._part.is_at_rest and np.array_equal(self._sent.values, self._rest.values)
+
+    @property
+    def _rest(self) -> NumbersCommand:
+        return replace(self._sent, values=at_rest_or(self._sent.values, self._at_rest))
+
+    def limit(self, command: NumbersCommand, elapsed_s: float) -> tuple[NumbersCommand, Shortfall | None]:
+        if not np.isfinite(command.values).all():
+            return self.brake(), Shortfall(distance=math.inf, not_finite=True)
+        self._sent, short = self._part.limit(command, elapsed_s)
+        return self._sent, short
+
+    def brake(self) -> NumbersCommand:
+        self._sent, _ = self._part.limit(self._rest, self._period_s)
+        return self._sent
 
 
 def _make_part(name: str, command: PartCommand, limits: PartLimits | None, period_s: float) -> _Part:

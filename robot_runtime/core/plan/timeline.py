@@ -38,12 +38,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from robot_runtime.core.plan.curve import Curve, Rates
+from robot_runtime.core.plan.curve import Curve, Rates, Rest
 from robot_runtime.core.values.command import Command, JointCommand, NumbersCommand, PoseCommand
 from robot_runtime.core.values.timed_waypoints import concatenated, pick_rows
 from robot_runtime.core.values.waypoints import Waypoints
 
 _NO_SCALES: Mapping[str, float] = MappingProxyType({})
+_NO_RESTS: Mapping[str, Rest] = MappingProxyType({})
 
 
 class Phase(Enum):
@@ -126,16 +127,22 @@ class ChunkTimeline:
     """Holds the plan. One thread owns it; every time argument is on the robot's clock and never goes back."""
 
     def __init__(
-        self, *, coast_ns: int, scales: Mapping[str, float] = _NO_SCALES, holds_last: bool = False
+        self,
+        *,
+        coast_ns: int,
+        scales: Mapping[str, float] = _NO_SCALES,
+        rests: Mapping[str, Rest] = _NO_RESTS,
+        holds_last: bool = False,
     ) -> None:
         """
         coast_ns: how long it takes to come to rest after the last row [ns].
         scales: of parts that are told plain numbers, what counts as a whole unit of them.
+        rests: of such parts, what they are told once the plan is over, see `Numbers.at_rest`.
         holds_last: the last row is sent when it is due and stands for `coast_ns`, and the plan ends then.
         """
         if coast_ns <= 0:
             raise ValueError(f"coast_ns must be positive, got {coast_ns}")
-        self._coast_ns, self._scales, self._holds_last = coast_ns, scales, holds_last
+        self._coast_ns, self._scales, self._rests, self._holds_last = coast_ns, scales, rests, holds_last
         self._knots: list[Knot] = []
         self._times: list[int] = []
         self._claimed_ns = 0
@@ -205,7 +212,9 @@ class ChunkTimeline:
 
     def frozen(self) -> "ChunkTimeline":
         """The plan as it is now, for looking up what it said once this one has been spliced."""
-        out = ChunkTimeline(coast_ns=self._coast_ns, scales=self._scales, holds_last=self._holds_last)
+        out = ChunkTimeline(
+            coast_ns=self._coast_ns, scales=self._scales, rests=self._rests, holds_last=self._holds_last
+        )
         out._knots, out._times = self._knots, self._times  # shared: a splice makes new lists
         out._claimed_ns, out._segment, out._curve = self._claimed_ns, self._segment, self._curve
         return out
@@ -321,6 +330,7 @@ class ChunkTimeline:
                 coast_ns=self._coast_ns,
                 known=known,
                 ends_on_time=self._holds_last,
+                rests=self._rests,
             )
         return self._curve
 

@@ -3,7 +3,7 @@
 The kinds of columns are in `fields`, what a robot is told in `command`; their names are here as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -80,9 +80,11 @@ __all__ = [
     "Reference",
     "RowTiming",
     "WorldEndEffectorPose",
+    "at_rest_or",
     "command_at_state",
     "fields_from_dicts",
     "fields_to_dicts",
+    "rests_of",
     "scales_of",
     "whole",
 ]
@@ -283,5 +285,17 @@ def _at_rest(f: ActionField, state: RobotState) -> PartCommand:
         case Numbers():
             values = state.measured.get(f.part)
             if values is None or values.shape != (f.dim,):
-                values = np.array(f.at_rest)
-            return NumbersCommand(values=values, is_held=f.is_held)
+                values = np.zeros(f.dim)
+            return NumbersCommand(values=at_rest_or(values, f.at_rest), is_held=f.is_held)
+
+
+def rests_of(spec: ActionSpec) -> dict[str, tuple[float | None, ...]]:
+    """`Numbers.at_rest` of the parts that declare it."""
+    return {f.part: f.at_rest for f in spec.fields if isinstance(f, Numbers) and f.at_rest}
+
+
+def at_rest_or(values: Float[np.ndarray, " K"], at_rest: Sequence[float | None]) -> Float[np.ndarray, " K"]:
+    """The numbers, those that have a rest at it."""
+    if not at_rest:
+        return values
+    return np.array([x if rest is None else rest for x, rest in zip(values, at_rest, strict=True)])

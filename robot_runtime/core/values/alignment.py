@@ -42,16 +42,17 @@ class Alignment:
         spec = replace(action_spec, fields=fields)
         rows = tuple(action_spec.names.index(name) for name in spec.names)
         joints = {}
-        for name, arm in policy.arms.items():
+        moved = {f.part: f.names for f in action_spec.fields if isinstance(f, JointPosition | JointVelocity)}
+        for name, names in (moved | {name: arm.names for name, arm in policy.arms.items()}).items():
             ours = robot.parts.get(name)
-            if isinstance(ours, ArmSchema) and ours.names != arm.names:
-                joints[name] = tuple(ours.names.index(joint) for joint in arm.names)
+            if isinstance(ours, ArmSchema) and ours.names != names:
+                joints[name] = tuple(ours.names.index(joint) for joint in names)
         numbers = {
-            f.part: tuple(names.index(name) for name in f.names)
+            f.part: tuple(theirs[f.part].names.index(name) for name in f.names)
             for f in action_spec.fields
             if isinstance(f, Numbers)
             and robot.measured.get(f.part) == f.dim
-            and (names := theirs[f.part].names) != f.names
+            and theirs[f.part].names != f.names
         }
         return cls(
             spec=spec,
@@ -103,7 +104,9 @@ class Alignment:
 def _in_order_of(robot: ActionField | None, policy: ActionField) -> ActionField:
     """The policy's field with its columns where the robot has them."""
     if isinstance(policy, Numbers) and isinstance(robot, Numbers):
-        rest = tuple(policy.at_rest[policy.names.index(name)] for name in robot.names)
+        rest = robot.at_rest or tuple(
+            policy.at_rest[policy.names.index(name)] for name in robot.names if policy.at_rest
+        )
         return replace(policy, names=robot.names, at_rest=rest)
     if isinstance(policy, JointPosition | JointVelocity) and isinstance(robot, JointPosition | JointVelocity):
         return replace(policy, names=robot.names)

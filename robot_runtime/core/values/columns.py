@@ -67,8 +67,11 @@ def pose_columns(schema: Schema) -> tuple[str, ...]:
     return tuple(f"{name}.{column}" for name in schema.bases for column in POSE)
 
 
-def quantity_columns(name: str, size: int) -> tuple[str, ...]:
-    """Numbers of one of `Schema.measured`."""
+def quantity_columns(name: str, size: int, schema: Schema | None = None) -> tuple[str, ...]:
+    """Numbers of one of `Schema.measured`; those that are led by plain numbers are called as they are."""
+    for f in () if schema is None else schema.action_fields:
+        if isinstance(f, Numbers) and f.part == name and f.dim == size:
+            return f.column_names
     return tuple(f"{name}.{i + 1}" for i in range(size))
 
 
@@ -103,7 +106,8 @@ def state_numbers(state: RobotState, schema: Schema) -> dict[str, float]:
                 _put(out, name, POSE, () if x_WB is None else x_WB)
                 _put(out, name, TWIST, () if V_WB_B is None else V_WB_B)
     for name, values in state.measured.items():
-        out |= zip(quantity_columns(name, values.size), map(float, values.ravel()), strict=True)
+        columns = quantity_columns(name, values.size, schema)
+        out |= zip(columns, map(float, values.ravel()), strict=True)
     return out
 
 

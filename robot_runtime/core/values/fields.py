@@ -196,19 +196,22 @@ class Numbers(_Field):
     """Each until the next row is due; or interpolated, as places are."""
     scale: float = 1.0
     """What counts as a whole unit of them: distances are told as shares of it."""
-    at_rest: tuple[float, ...] = ()
-    """What keeps everything as it is, where nothing is measured under the part's name; zeros if not said."""
+    at_rest: tuple[float | None, ...] = ()
+    """What keeps everything as it is, whatever the state: 0 for velocities and steps. It is told before the
+    first row and once a plan has ended. None, and all of them if nothing is said, for a place: it stays where
+    the last row has it, and is where it was measured or 0 before the first one."""
 
     def __post_init__(self) -> None:
         check_part(self.part)
         object.__setattr__(self, "names", _unique(tuple(self.names)))
-        rest = tuple(map(float, self.at_rest)) or (0.0,) * len(self.names)
-        if len(rest) != len(self.names) or not all(map(isfinite, rest)) or not 0.0 < self.scale < inf:
+        rest = tuple(None if x is None else float(x) for x in self.at_rest)
+        are_finite = all(x is None or isfinite(x) for x in rest)
+        if (rest and len(rest) != len(self.names)) or not are_finite or not 0.0 < self.scale < inf:
             raise InvalidValueError(
                 f"{len(self.names)} numbers rest at as many, finite, on a scale above 0, got {rest}, "
                 f"{self.scale}"
             )
-        object.__setattr__(self, "at_rest", rest)
+        object.__setattr__(self, "at_rest", () if set(rest) == {None} else rest)
 
 
 ActionField = (
@@ -286,20 +289,28 @@ def _value_from_dict(name: str, value: Any) -> Any:
     match name:
         case "reference":
             return Reference(value)
-        case "names" | "at_rest":
+        case "at_rest":
+            if not isinstance(value, list | tuple) or not all(x is None or _is_number(x) for x in value):
+                raise ValueError(f"at_rest is a list of numbers and nulls, got {value!r:.100}")
+            return tuple(value)
+        case "names":
             if not isinstance(value, list | tuple) or len(value) > MAX_JOINTS:
                 raise ValueError(f"{name} is a list of up to {MAX_JOINTS}, got {value!r:.100}")
             return tuple(value)
         case "part" | "base":
             return check_part(value)
         case "scale" | "low" | "high":
-            if not isinstance(value, int | float) or isinstance(value, bool):
+            if not _is_number(value):
                 raise ValueError(f"{name} is a number, got {value!r:.100}")
             return float(value)
         case _:
             if not isinstance(value, bool):
                 raise ValueError(f"{name} is true or false, got {value!r:.100}")
             return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def whole(value: object, name: str) -> int:

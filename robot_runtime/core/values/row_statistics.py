@@ -16,6 +16,7 @@ from robot_runtime.core.values.action import (
     BasePose,
     EndEffectorPose,
     JointPosition,
+    Numbers,
     Reference,
     WorldEndEffectorPose,
 )
@@ -60,7 +61,7 @@ class RowStatistics:
 
 def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
     """What the columns of our own policies' rows count from: the measured joints, base or hand under absolute
-    columns, zero elsewhere and under a hand's rotation.
+    columns or names of plain numbers; zero elsewhere and under a hand's rotation.
     """
     origin = np.zeros(spec.dim)
     for f, columns in spec.columns():
@@ -71,6 +72,8 @@ def row_origin(spec: ActionSpec, state: RobotState) -> Float[np.ndarray, " D"]:
                 origin[columns.start : columns.start + 3] = measured_hand(state, f.part).translation
             case BasePose(reference=Reference.ABSOLUTE):
                 origin[columns] = world_base(state, f.part)
+            case Numbers() if f.part in state.measured:
+                origin[columns] = state.measured[f.part]
             case WorldEndEffectorPose():
                 origin[columns.start : columns.start + 3] = p_WE(state, f.part, f.base)
     return origin

@@ -24,20 +24,13 @@ import numpy as np
 import zmq
 
 from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.values.action import (
-    ActionSpec,
-    BasePose,
-    BaseTwist,
-    EndEffectorPose,
-    GripperWidth,
-    JointPosition,
-)
-from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.mailbox import Doorbell
 from robot_runtime.server.gateways.arrays import ArrayCodec, check_msgpack
-from robot_runtime.server.gateways.key_map import Entry, KeyMap
+from robot_runtime.server.gateways.groot_names import key_of, names_of
+from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.plain_arrays import array_of_npy
 from robot_runtime.server.gateways.policy_session import (
     MAX_ASKING,
@@ -47,7 +40,7 @@ from robot_runtime.server.gateways.policy_session import (
     refuse_for_all,
 )
 from robot_runtime.server.gateways.values import listed
-from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.address import is_local, open_to_all
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
@@ -55,26 +48,6 @@ _QUEUED = 2
 """Messages of a peer that wait unread; more wait in its own machine."""
 _MOST_FRAMES, _LONGEST = 4, 256
 """Frames of a message, and bytes of one before the last."""
-_KEYS = {
-    JointPosition: "joint_position",
-    GripperWidth: "gripper_position",
-    EndEffectorPose: "hand_pose",
-    BasePose: "base_pose",
-    BaseTwist: "base_twist",
-}
-
-
-def names_of(schema: Schema) -> KeyMap:
-    """What a robot calls things that says no more than what they are."""
-    return KeyMap(
-        q=Entry(key="state/joint_position"),
-        dq=Entry(key="state/joint_velocity"),
-        gripper_width=Entry(key="state/gripper_position") if schema.has_gripper else None,
-        hand_pose=Entry(key="state/hand_pose"),
-        environment_state=Entry(key="state/environment_state") if schema.environment_state_dim else None,
-        cameras={name: f"video/{name}" for name in schema.cameras},
-        task="language/task",
-    )
 
 
 class GrootGateway:
@@ -102,7 +75,7 @@ class GrootGateway:
         """
         refuse_for_all(names, [policy])
         if token is None and not is_open and not is_local(f"tcp://{address}"):
-            raise OpenAddressError(address)
+            raise open_to_all(address)
         self._policy, self._token = policy, token
         self._names = (names or KeyMap()).over(names_of(policy.info.schema))
         self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=policy.info.name)
@@ -229,11 +202,14 @@ class GrootGateway:
 
     def _modalities(self) -> dict[str, Any]:
         spec, names = self._policy.info.action_spec, self._names
-        state = [e.key for e in (names.q, names.gripper_width, names.environment_state) if e is not None]
+        needed = ("q", "width", "pose", "twist")
+        state = [e.key for own in names.entries.values() for name, e in own.entries() if name in needed]
+        state += [e.key for e in (names.measured or {}).values()]
+        state += [names.environment_state.key] if names.environment_state is not None else []
         keys = {
             "video": [key.removeprefix("video/") for key in (names.cameras or {}).values()],
             "state": [key.removeprefix("state/") for key in state],
-            "action": [_KEYS[type(f)] for f, _ in spec.columns()],
+            "action": [key_of(f) for f in spec.fields],
             "language": [(names.task or "").removeprefix("language/")],
         }
         deltas = {name: [0] for name in keys} | {"action": list(range(spec.horizon))}
@@ -285,7 +261,7 @@ def _last(key: str, value: Any) -> Any:
 
 def _by_field(spec: ActionSpec, rows: np.ndarray) -> dict[str, np.ndarray]:
     batch = rows[None].astype(np.float32)
-    return {_KEYS[type(field)]: batch[:, :, columns] for field, columns in spec.columns()}
+    return {key_of(field): batch[:, :, columns] for field, columns in spec.columns()}
 
 
 def _form(value: Any) -> dict:

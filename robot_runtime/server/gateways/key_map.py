@@ -9,11 +9,18 @@ what it leaves out is as the gateway's protocol has it:
       "joint_unit":    "deg",         or rad, or percent of "joint_range" [rad]; without it, the convention's
       "rotation":      "rows",        of a hand's six numbers: columns, rows or interleaved
       "fit":           "pad",         pictures of another size: pad, crop or stretch
+      "channels":      "first",       pictures are (3, h, w), as ALOHA's on openpi; else (h, w, 3)
       "q":             {"key": "observation/joint_position"},
       "gripper_width": {"key": "observation/gripper_position"},
       "cameras":       {"wrist": "observation/wrist_image_left"},
       "task":          "prompt"
     }
+
+A robot with other parts than one arm and one gripper says where each is:
+
+    {"parts": {"left_arm":     {"q":     {"key": "state", "start": 0, "stop": 6}},
+               "left_gripper": {"width": {"key": "state", "start": 6, "stop": 7}}},
+     "measured": {"wrist_force": {"key": "force"}}}
 
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
 with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
@@ -23,27 +30,29 @@ are positions as they are to be (`Served.sent_spec`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
-import pinocchio as pin
+from msgspec import structs
 
 from robot_runtime.core.values.action import (
     ActionSpec,
     EndEffectorPose,
+    GripperFraction,
     GripperWidth,
     JointPosition,
+    JointVelocity,
     Reference,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.values.conventions import Linear, convention_of
+from robot_runtime.core.values.conventions import Linear
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Image, Observation, RobotState
-from robot_runtime.core.values.transforms import rotation_from_6d
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.entries import Entry
-from robot_runtime.server.gateways.units import HINT, WIDEST_M, Affine, Units
+from robot_runtime.server.gateways.part_entries import PartEntries, declared_order, gripper_of
+from robot_runtime.server.gateways.units import Affine, Units
 from robot_runtime.server.gateways.values import (
     fitted,
     listed,
@@ -51,11 +60,6 @@ from robot_runtime.server.gateways.values import (
     picture_at,
     text_at,
 )
-
-MOST_TURNED_RAD = 4 * np.pi
-"""No joint of an arm turns further."""
-_SLACK = 0.05
-"""By which share of its way a gripper may be measured beyond its ends."""
 
 
 class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +72,10 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gripper_width: Entry | None = None
     hand_pose: Entry | None = None
     """Of the hand in the base: x, y, z [m] and the quaternion w, x, y, z, or six numbers of its rotation."""
+    parts: dict[str, PartEntries] | None = None
+    """All this of a robot's named parts; what is said above is of the parts "arm" and "gripper"."""
+    measured: dict[str, Entry] | None = None
+    """Further quantities by name, SI units."""
     environment_state: Entry | None = None
     cameras: dict[str, str] | None = None
     """Camera of the policy -> key of the picture, (h, w, 3) uint8 RGB."""
@@ -78,6 +86,13 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        named = dict(self.parts or {})
+        for part, shorthand in _SHORTHAND.items():
+            for name, entry in named.pop(part, PartEntries()).entries():
+                if name not in shorthand or getattr(self, shorthand[name]) is not None:
+                    raise ValueError(f'"{name}" of {part} is said twice, or of another kind of part')
+                structs.force_setattr(self, shorthand[name], entry)
+        structs.force_setattr(self, "parts", named or None)
         for scale in self.action_scale or ():
             Linear(scale=scale)
         for offset in self.action_offset or ():
@@ -85,18 +100,27 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, schema: Schema) -> "KeyMap":
-        """What openpi's DROID robots call things, for a robot with everything that the schema asks for.
+        """What openpi's DROID robots call things, for a robot with everything that the schema asks for; what
+        ALOHA's do for one with named parts: "state" has joints and grippers in the order of the parts.
 
-        What its gripper's number means is not said: other robots use the same names.
+        What a gripper's number means is not said: other robots use the same names.
         """
+        scene = Entry(key="observation/environment_state") if schema.environment_state_dim else None
+        if has_named_parts(schema):
+            return cls(
+                parts=declared_order(schema),
+                measured={name: Entry(key=name) for name in schema.measured},
+                environment_state=scene,
+                cameras={name: f"images/{name}" for name in schema.cameras},
+                task="prompt",
+            )
         return cls(
             q=Entry(key="observation/joint_position"),
             dq=Entry(key="observation/joint_velocity"),
             gripper_width=Entry(key="observation/gripper_position") if schema.has_gripper else None,
             hand_pose=Entry(key="observation/hand_pose"),
-            environment_state=Entry(key="observation/environment_state")
-            if schema.environment_state_dim
-            else None,
+            measured={name: Entry(key=f"observation/{name}") for name in schema.measured},
+            environment_state=scene,
             cameras={name: f"observation/{name}" for name in schema.cameras},
             task="prompt",
         )
@@ -113,13 +137,30 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def over(self, defaults: "KeyMap") -> "KeyMap":
         """With what is not said here as it is there."""
         unsaid = [name for name in self.__struct_fields__ if getattr(self, name) is None]
-        return msgspec.structs.replace(self, **{name: getattr(defaults, name) for name in unsaid})
+        out = structs.replace(self, **{name: getattr(defaults, name) for name in unsaid})
+        mine, theirs = self.parts or {}, defaults.parts or {}
+        parts = {
+            name: mine.get(name, PartEntries()).over(theirs.get(name, PartEntries()))
+            for name in {**theirs, **mine}
+        }
+        measured = {**(defaults.measured or {}), **(self.measured or {})}
+        return structs.replace(out, parts=parts, measured=measured)
+
+    @property
+    def entries(self) -> dict[str, PartEntries]:
+        """Where all parts are."""
+        out = {}
+        for part, shorthand in _SHORTHAND.items():
+            own = PartEntries(**{name: getattr(self, key) for name, key in shorthand.items()})
+            if own != PartEntries():
+                out[part] = own
+        return out | (self.parts or {})
 
     def refuse_undeclared(self, schema: Schema, spec: ActionSpec, *, policy: str) -> None:
         """InvalidValueError: a number of this policy's can be read in two ways, and nothing says in which."""
         try:
-            if schema.has_gripper:
-                self._gripper_of(self.gripper_width, "state")
+            for name in schema.grippers:
+                gripper_of(self.entries.get(name, PartEntries()).width, self, "state")
             self._columns(spec)
             if _rotations(spec):
                 self.layout()
@@ -128,27 +169,29 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def refuse_misfit(self, schema: Schema, spec: ActionSpec) -> None:
         """InvalidValueError: what is said here cannot be for a policy with those; before anybody asks."""
-        pairs = [
-            (name, entry.size, sizes)
-            for name, entry, sizes in (
-                ("q", self.q, (schema.num_joints,)),
-                ("dq", self.dq, (schema.num_joints,)),
-                ("gripper_width", self.gripper_width, (1,)),
-                ("hand_pose", self.hand_pose, (7, 9)),
-                ("environment_state", self.environment_state, (schema.environment_state_dim,)),
-            )
-            if entry is not None and entry.size is not None
-        ]
-        for name, said, size in (
-            ("joint_range", self.joint_range, schema.num_joints),
-            ("action_scale", self.action_scale, spec.dim),
-            ("action_offset", self.action_offset, spec.dim),
-        ):
-            pairs += [(name, len(said), (size,))] if said is not None else []
-        for name, has, needed in pairs:
-            if has not in needed:
+        pairs: list[tuple[str, int, tuple[int, ...]]] = []
+        for part, own in self.entries.items():
+            if part not in schema.parts:
+                has = ", ".join(schema.parts) or "none"
+                raise InvalidValueError(f"it says where {part!r} is; the parts of the policy are {has}")
+            shorthand = _SHORTHAND.get(part, {})
+            for name, size, needed in own.misfits(schema.parts[part]):
+                pairs.append((shorthand.get(name, f"{part}.{name}"), size, needed))
+        for name, entry in (self.measured or {}).items():
+            if entry.size is not None and name in schema.measured:
+                pairs.append((name, entry.size, (schema.measured[name],)))
+        scene = self.environment_state
+        if scene is not None and scene.size is not None:
+            pairs.append(("environment_state", scene.size, (schema.environment_state_dim,)))
+        for part, arm in schema.arms.items():
+            ends = (self.joint_ranges or {}).get(part, self.joint_range)
+            pairs += [("joint_range", len(ends), (arm.num_joints,))] if ends is not None else []
+        for name, said in (("action_scale", self.action_scale), ("action_offset", self.action_offset)):
+            pairs += [(name, len(said), (spec.dim,))] if said is not None else []
+        for what, num, needed in pairs:
+            if num not in needed:
                 raise InvalidValueError(
-                    f'"{name}" has {has} numbers, the policy needs {" or ".join(map(str, needed))}'
+                    f'"{what}" has {num} numbers, the policy needs {" or ".join(map(str, needed))}'
                 )
         if self.cameras is not None and (missing := schema.cameras.keys() - self.cameras.keys()):
             raise InvalidValueError(
@@ -165,23 +208,15 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Velocities and the pose of the hand may be missing: the policy says if it needs them.
         sizes: of the policy's cameras, (height, width); pictures are made to fit if `fit` says how.
         """
-        if self.q is None:
+        if not self.entries:
             raise ValueError('nothing says where the joints are: say "q" in the file of --names')
-        q = self._joints(self.q, sent)
-        if np.abs(q).max(initial=0.0) > MOST_TURNED_RAD:
-            raise ValueError(
-                f"{self.q.where} is more than two turns in rad: if it is in degrees or per cent, say "
-                '"joint_unit" in the file of --names'
-            )
-        has_dq = self.dq is not None and self.dq.is_in(sent)
-        dq = self._joints(self.dq, sent, is_speed=True) if self.dq and has_dq else np.zeros(len(q))
-        hand, scene = self.hand_pose, self.environment_state
+        parts = {name: own.state(name, sent, self) for name, own in self.entries.items()}
+        measured = {name: _scaled(entry, sent) for name, entry in (self.measured or {}).items()}
+        scene = self.environment_state
         state = RobotState(
             t_ns=now_ns,
-            q=q,
-            dq=dq,
-            X_BE=self._pose(hand.numbers(sent)) if hand is not None and hand.is_in(sent) else None,
-            gripper_width=None if self.gripper_width is None else self._width(self.gripper_width, sent),
+            parts={name: part for name, part in parts.items() if part is not None},
+            measured=measured,
         )
         return Observation(
             state=state,
@@ -194,43 +229,8 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             task=text_at(sent, self.task or "task"),
         )
 
-    def _joints(self, entry: Entry, sent: Mapping[str, Any], *, is_speed: bool = False) -> np.ndarray:
-        numbers, said = entry.numbers(sent), entry.linear()
-        if said is not None:
-            return numbers * said.scale + said.offset
-        unit = self.joints(len(numbers))
-        return numbers * unit.scale if is_speed else unit.ours(numbers)
-
-    def _width(self, entry: Entry, sent: Mapping[str, Any]) -> float:
-        numbers = entry.numbers(sent)
-        if numbers.shape != (1,):
-            raise ValueError(f"{entry.where} is one number, got {numbers.size}")
-        linear = entry.linear() or self.gripper("state")
-        if linear is None:
-            known = convention_of(sent)
-            like = "" if known is None else f"; such keys are {known}'s"
-            raise ValueError(f"{entry.where} is a gripper's, and nothing says what is open: {HINT}{like}")
-        width, widest = linear.ours(float(numbers[0])), self.stroke_m or WIDEST_M
-        if not -_SLACK * widest <= width <= (1.0 + _SLACK) * widest:
-            raise ValueError(
-                f"{entry.where} is no gripper's width between 0 and {widest:g} m as it is declared "
-                f"({self.convention or 'scale and offset'}): {HINT}"
-            )
-        return max(0.0, width)
-
-    def _pose(self, numbers: np.ndarray) -> pin.SE3:
-        if numbers.shape == (9,):
-            return pin.SE3(rotation_from_6d(self.layout().to_columns(numbers[3:])), numbers[:3])
-        if numbers.shape != (7,) or not 0.5 < np.linalg.norm(numbers[3:]) < 2.0:
-            raise ValueError(
-                "a pose is x, y, z and a quaternion w, x, y, z, or six numbers of the rotation, got "
-                f"{numbers.size} numbers that are not"
-            )
-        w, x, y, z = numbers[3:] / np.linalg.norm(numbers[3:])
-        return pin.SE3(pin.Quaternion(w, x, y, z), numbers[:3])
-
     def _picture(self, sent: Mapping[str, Any], key: str, size: tuple[int, int] | None) -> np.ndarray:
-        pixels = picture_at(sent, key)
+        pixels = picture_at(sent, key, are_channels_first=self.channels == "first")
         return pixels if size is None or self.fit is None else fitted(pixels, size, self.fit)
 
     def rows(self, answer: Mapping[str, Any], spec: ActionSpec) -> np.ndarray:
@@ -258,20 +258,17 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def sent(self, observation: Observation) -> dict[str, Any]:
         """An observation as they expect it, keys as they are here; parts of one entry side by side."""
         state = observation.state
-        unit = self.joints(len(state.q))
-        width = None if state.gripper_width is None else np.array([state.gripper_width])
-        gripper = self._gripper_of(self.gripper_width, "state") if self.gripper_width else None
-        parts: list[tuple[Entry | None, np.ndarray | None, Affine | None]] = [
-            (self.q, state.q, unit),
-            (self.dq, state.dq, Affine(unit.scale, np.zeros_like(unit.offset))),
-            (self.gripper_width, width, None if gripper is None else Affine.of(gripper)),
-            (self.hand_pose, None if state.X_BE is None else _pose_numbers(state.X_BE), None),
-            (self.environment_state, observation.environment_state, None),
-        ]
+        placed: list[tuple[Entry, np.ndarray, Affine | None]] = []
+        for name, own in self.entries.items():
+            if name in state.parts:
+                placed += own.numbers(name, state.parts[name], self)
+        for name, entry in (self.measured or {}).items():
+            if name in state.measured:
+                placed.append((entry, state.measured[name], None))
+        if self.environment_state is not None:
+            placed.append((self.environment_state, observation.environment_state, None))
         out: dict[str, Any] = {self.task or "task": observation.task}
-        for entry, numbers, declared in parts:
-            if entry is None or numbers is None:
-                continue
+        for entry, numbers, declared in placed:
             said = entry.linear()
             affine = Affine.of(said) if said is not None else declared
             theirs = (numbers if affine is None else affine.theirs(numbers)).astype(np.float32)
@@ -292,12 +289,6 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         pictures = {key: name for name, key in (self.cameras or {}).items() if name in observation.images}
         return out | {key: observation.images[name].pixels for key, name in pictures.items()}
 
-    def _gripper_of(self, entry: Entry | None, which: Literal["state", "action"]) -> Linear:
-        linear = (None if entry is None else entry.linear()) or self.gripper(which)
-        if linear is None:
-            raise ValueError(f"nothing says what an open gripper is: {HINT}")
-        return linear
-
     def _columns(self, spec: ActionSpec) -> "Affine":
         """Of the columns of an action: said for all of them, or as the parts of the state are."""
         if self.action_scale is not None or self.action_offset is not None:
@@ -307,17 +298,29 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         scale, offset = np.ones(spec.dim), np.zeros(spec.dim)
         for field, columns in spec.columns():
+            own = self.entries.get(field.part, PartEntries())
             match field:
-                case JointPosition(num_joints=n, reference=reference):
-                    said = None if self.q is None else self.q.linear()
-                    unit = self.joints(n) if said is None else Affine.of(said)
+                case JointPosition() | JointVelocity():
+                    said = None if own.q is None else own.q.linear()
+                    unit = self.joints(field.dim, field.part) if said is None else Affine.of(said)
                     scale[columns] = unit.scale
-                    if reference is Reference.ABSOLUTE:
+                    if isinstance(field, JointPosition) and field.reference is Reference.ABSOLUTE:
                         offset[columns] = unit.offset
                 case GripperWidth():
-                    linear = self._gripper_of(self.gripper_width, "action")
+                    linear = gripper_of(own.width, self, "action")
                     scale[columns], offset[columns] = linear.scale, linear.offset
+                case GripperFraction():
+                    share = self._share(field, gripper_of(own.width, self, "action"))
+                    scale[columns], offset[columns] = share.scale, share.offset
         return Affine(scale, offset)
+
+    def _share(self, field: GripperFraction, linear: Linear) -> Linear:
+        """From their number to a share of an opening of `stroke_m`; ValueError: nobody says that."""
+        if self.stroke_m is None:
+            raise ValueError('a policy tells a gripper by how far it is open: say "stroke_m"')
+        turn = (1.0, 0.0) if field.one_is_open else (-1.0, 1.0)
+        to_share = Linear(scale=turn[0] / self.stroke_m, offset=turn[1])
+        return Linear(scale=linear.scale * to_share.scale, offset=to_share.ours(linear.offset))
 
 
 def _fields_instead(error: str) -> str:
@@ -342,6 +345,18 @@ def _rotations(spec: ActionSpec) -> list[slice]:
     return [slice(c.start + 3, c.stop) for field, c in spec.columns() if isinstance(field, hands)]
 
 
-def _pose_numbers(pose: pin.SE3) -> np.ndarray:
-    q = pin.Quaternion(pose.rotation)
-    return np.array([*pose.translation, q.w, q.x, q.y, q.z])
+def has_named_parts(schema: Schema) -> bool:
+    """Whether a robot has others than one arm, one gripper and one base."""
+    return not set(schema.parts) <= {ARM, GRIPPER, BASE}
+
+
+def _scaled(entry: Entry, sent: Mapping[str, Any]) -> np.ndarray:
+    numbers, said = entry.numbers(sent), entry.linear()
+    return numbers if said is None else numbers * said.scale + said.offset
+
+
+_SHORTHAND: Mapping[str, Mapping[str, str]] = {
+    ARM: {"q": "q", "dq": "dq", "hand_pose": "hand_pose"},
+    GRIPPER: {"width": "gripper_width"},
+}
+"""How the entries of the parts of a robot with one arm and one gripper are written."""

@@ -30,7 +30,6 @@ import numpy as np
 
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.history import ObservationHistory
-from robot_runtime.core.values.action import GripperWidth, JointPosition
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
@@ -46,6 +45,7 @@ from robot_runtime.server.gateways.lerobot_messages import (
     written_actions,
 )
 from robot_runtime.server.gateways.lerobot_names import (
+    MOVED,
     names_of,
     names_told,
     order_of_columns,
@@ -54,7 +54,7 @@ from robot_runtime.server.gateways.lerobot_names import (
 from robot_runtime.server.gateways.policy_session import MAX_MESSAGE, Asker, Served, refuse_for_all
 from robot_runtime.server.gateways.row_rate import RowRate
 from robot_runtime.server.gateways.values import listed
-from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.address import is_local, open_to_all
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 
 logger = logging.getLogger(__name__)
@@ -134,10 +134,10 @@ class LeRobotGateway:
         """
         refuse_for_all(names, policies.values())
         if tls is None and not is_local(f"tcp://{address}"):
-            raise OpenAddressError(address)
+            raise open_to_all(address)
         self._policies, self._names = policies, names or KeyMap()
         for name, policy in policies.items():
-            if all(isinstance(f, JointPosition | GripperWidth) for f in policy.info.action_spec.fields):
+            if all(isinstance(f, MOVED) for f in policy.info.action_spec.fields):
                 self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=name)
         self._asker = Asker(server, robot="LeRobot client", keys=keys)
         self._robots: dict[str, _Robot] = {}

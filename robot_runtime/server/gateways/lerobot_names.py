@@ -3,47 +3,78 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from robot_runtime.core.values.action import GripperWidth, JointPosition
-from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import ARM
+from robot_runtime.core.values.action import GripperFraction, GripperWidth, JointPosition, JointVelocity
+from robot_runtime.core.values.columns import POSE, TWIST, quantity_columns
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
+from robot_runtime.core.values.state import ARM, GRIPPER
 from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import Instructions
+from robot_runtime.server.gateways.part_entries import PartEntries
 from robot_runtime.server.gateways.policy_session import Served
 from robot_runtime.server.gateways.values import listed
 
 STATE, PICTURES = "observation.state", "observation.images."
+MOVED = (JointPosition, JointVelocity, GripperWidth, GripperFraction)
+"""Fields that LeRobot's robots have numbers for."""
 MOTOR = ".pos"
 """How the names of a robot's motors end, whose positions are its actions too."""
 
 
 def names_of(schema: Schema, state_names: Sequence[str], cameras: Mapping[str, str]) -> KeyMap:
-    """Where a robot has what the policy needs, as far as it calls it as our recordings do, or with `.pos`."""
+    """Where a robot has what the policy needs, as far as it calls it as our recordings do or as LeRobot's
+    robots: with `.pos`, by the joint alone, with left_ and right_ before the names of two arms."""
     known = set(state_names)
-
-    def found(*ours: str) -> str | None:
-        return next((n for name in ours for n in (name, f"{name}.pos") if n in known), None)
-
-    names = schema.arms[ARM].names if ARM in schema.arms else ()
-    joints = [found(f"{ARM}.{name}", name) for name in names]
-    if None in joints:
-        joints = [found(f"joint_{i}") for i in range(len(names))]  # of before parts had names
-    has_joints = joints and None not in joints
-    gripper = found("gripper.width", "gripper_width", "gripper") if schema.has_gripper else None
+    parts = {name: _entries(name, part, schema, known) for name, part in schema.parts.items()}
     return KeyMap(
-        q=Entry(names=tuple(filter(None, joints))) if has_joints else None,
-        gripper_width=None if gripper is None else Entry(names=(gripper,)),
+        parts={name: own for name, own in parts.items() if own != PartEntries()},
+        measured={
+            name: Entry(names=columns)
+            for name, size in schema.measured.items()
+            if known.issuperset(columns := quantity_columns(name, size))
+        },
         cameras={name: cameras[name] for name in schema.cameras if name in cameras},
         task="task",
         fit="pad",
     )
 
 
+def _entries(name: str, part: PartSchema, schema: Schema, known: set[str]) -> PartEntries:
+    """Of one part, if all of it is there."""
+
+    def found(*candidates: str) -> str | None:
+        return next((n for each in candidates for n in (each, each + MOTOR) if n in known), None)
+
+    match part:
+        case ArmSchema(names=joints):
+            side = name.removesuffix(f"_{ARM}")
+            alone = [name] * (len(schema.arms) == 1)
+            called = [
+                found(f"{name}.{joint}", f"{name}_{joint}", f"{side}_{joint}", *([joint] if alone else []))
+                for joint in joints
+            ]
+            if None in called and name == ARM:
+                called = [found(f"joint_{i}") for i in range(len(joints))]  # of before parts had names
+            all_called = tuple(filter(None, called))
+            return PartEntries(q=Entry(names=all_called)) if len(all_called) == len(joints) else PartEntries()
+        case GripperSchema():
+            older = ("gripper_width",) if name == GRIPPER else ()
+            one = found(f"{name}.{GripperSchema.names[0]}", *older, name)
+            return PartEntries() if one is None else PartEntries(width=Entry(names=(one,)))
+        case BaseSchema():
+            pose, twist = ([f"{name}.{column}" for column in columns] for columns in (POSE, TWIST))
+            return PartEntries(
+                pose=Entry(names=tuple(pose)) if known.issuperset(pose) else None,
+                twist=Entry(names=tuple(twist)) if known.issuperset(twist) else None,
+            )
+
+
 def refuse_unknown_unit(names: KeyMap) -> None:
     """ValueError: nobody says in which unit the joints are. LeRobot's robots have degrees, per cent or rad
     under the same names; those of our recordings are rad."""
-    called = () if names.q is None else names.q.names
-    is_said = names.joint_unit or names.convention or (names.q is not None and names.q.linear())
+    arms = [own.q for own in names.entries.values() if own.q is not None]
+    called = [name for entry in arms if entry.linear() is None for name in entry.names]
+    is_said = names.joint_unit or names.convention
     if not is_said and not all(map(_is_ours, called)):
         raise ValueError(
             f"nothing says in which unit {listed(called)} are: say "
@@ -74,22 +105,27 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
 def order_of_columns(policy: Served, names: KeyMap, state_names: Sequence[str]) -> list[int]:
     """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
     called: list[str] = []
+    entries, joints = names.entries, list[str]()
+    for own in entries.values():
+        joints += own.q.names if own.q else ()
     for f in policy.info.action_spec.fields:
+        own = entries.get(f.part, PartEntries())
         match f:
-            case JointPosition():
-                called += names.q.names if names.q else ()
-            case GripperWidth():
-                called += names.gripper_width.names if names.gripper_width else ()
+            case JointPosition() | JointVelocity():
+                called += own.q.names if own.q else ()
+            case GripperWidth() | GripperFraction():
+                called += own.width.names if own.width else ()
             case _:
-                raise ValueError(f"policy {policy.info.name!r} moves more than joints and a gripper")
-    wanted = [*called, *(names.q.names if names.q else ())]
+                raise ValueError(f"policy {policy.info.name!r} moves more than joints and grippers")
+    wanted = [*called, *joints]
     if len(called) != policy.info.action_spec.dim or (missing := set(wanted) - set(state_names)):
         dim = policy.info.action_spec.dim
         lacks = f", and lacks {listed(sorted(missing))}" if len(called) == dim else ""
         raise ValueError(
             f"policy {policy.info.name!r} moves {dim} numbers by name; the robot's are "
             f"{listed(state_names)}{lacks}: say which is which in the file of --names, "
-            '{"q": {"names": [...]}, "gripper_width": {"names": [...]}}'
+            '{"q": {"names": [...]}, "gripper_width": {"names": [...]}}, or '
+            '{"parts": {"left_arm": {"q": {"names": [...]}}, ...}}'
         )
     if unmoved := [name for name in state_names if name.endswith(MOTOR) and name not in called]:
         raise ValueError(

@@ -41,7 +41,7 @@ from robot_runtime.server.gateways.policy_session import (
     Served,
     refuse_for_all,
 )
-from robot_runtime.transport.address import OpenAddressError, is_local
+from robot_runtime.transport.address import is_local, open_to_all
 
 logger = logging.getLogger(__name__)
 MAX_GREETING = 64
@@ -86,7 +86,7 @@ class OpenpiGateway:
         self._greeting: dict[ServerConnection, None] = {}  # oldest first
         self._lock = Lock()
         if token is None and not is_open and not is_local(f"tcp://{address}"):
-            raise OpenAddressError(address)
+            raise open_to_all(address)
         for name, policy in policies.items():
             self._names[name].refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=name)
         host, _, port = address.rpartition(":")

@@ -15,6 +15,7 @@ from robot_runtime.core.values.conventions import (
     Rotation6d,
     convention_named,
 )
+from robot_runtime.core.values.state import ARM
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.values import Fit
 
@@ -48,15 +49,20 @@ class Units(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stroke_m: float | None = None
     joint_unit: Literal["rad", "deg", "percent"] | None = None
     joint_range: tuple[tuple[float, float], ...] | None = None
-    """Of each joint, where -100 % and 100 % are [rad]."""
+    """Of each joint, where -100 % and 100 % are [rad]; of all arms, unless `joint_ranges` says it of one."""
+    joint_ranges: dict[str, tuple[tuple[float, float], ...]] | None = None
+    """The same by part."""
     rotation: Literal["columns", "rows", "interleaved"] | None = None
     fit: Fit | None = None
     """None: pictures of another size are refused."""
+    channels: Literal["first", "last"] | None = None
+    """Where the three colours of a picture are; None: last."""
 
     def __post_init__(self) -> None:
-        if (self.joint_unit == "percent") != (self.joint_range is not None):
+        ranges = [*(self.joint_ranges or {}).values(), *([self.joint_range] if self.joint_range else ())]
+        if (self.joint_unit == "percent") != bool(ranges):
             raise InvalidValueError('"joint_unit": "percent" and "joint_range" go together')
-        for low, high in self.joint_range or ():
+        for low, high in (ends for each in ranges for ends in each):
             Linear(scale=high - low, offset=low)
         if self.stroke_m is not None:
             METRES.to_width(self.stroke_m)
@@ -75,13 +81,16 @@ class Units(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         return number.to_width(self.stroke_m or WIDEST_M)
 
-    def joints(self, num_joints: int) -> Affine:
-        """From their numbers to rad."""
-        if self.joint_range is not None:
-            if len(self.joint_range) != num_joints:
-                raise ValueError(f"joint_range is of {len(self.joint_range)} joints, here are {num_joints}")
-            low, high = np.array(self.joint_range).T
+    def joints(self, num_joints: int, part: str = ARM) -> Affine:
+        """From the numbers of an arm to rad."""
+        ends = (self.joint_ranges or {}).get(part, self.joint_range)
+        if ends is not None:
+            if len(ends) != num_joints:
+                raise ValueError(f"joint_range is of {len(ends)} joints, {part} has {num_joints}")
+            low, high = np.array(ends).T
             return Affine((high - low) / 200.0, (high + low) / 2.0)
+        if self.joint_unit == "percent":
+            raise ValueError(f'nothing says how far the joints of {part} turn: say it in "joint_ranges"')
         rad = 1.0 if self.convention is None else convention_named(self.convention).rad
         if self.joint_unit is not None:
             rad = RAD_PER_DEGREE if self.joint_unit == "deg" else 1.0

@@ -65,15 +65,21 @@ def text_at(sent: Mapping[str, Any], key: str) -> str:
     return value or ""
 
 
-def picture_at(sent: Mapping[str, Any], key: str) -> np.ndarray:
-    """One entry, (h, w, 3) uint8; ValueError."""
+def picture_at(sent: Mapping[str, Any], key: str, *, are_channels_first: bool = False) -> np.ndarray:
+    """One entry, (h, w, 3) uint8, or (3, h, w) if its channels come first; ValueError."""
     pixels = look_up(sent, key)
     if pixels is None:
         raise ValueError(f"the observation has no picture {key!r}; it has {listed(sent)}")
     if not isinstance(pixels, np.ndarray):
         raise ValueError(f"picture {key!r} is (h, w, 3) uint8, got {type(pixels).__name__}")
-    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-        raise ValueError(f"picture {key!r} is (h, w, 3) uint8, got {pixels.shape} {pixels.dtype}")
+    form, channels = ("(3, h, w)", 0) if are_channels_first else ("(h, w, 3)", 2)
+    if pixels.ndim != 3 or pixels.shape[channels] != 3 or pixels.dtype != np.uint8:
+        other = "last" if are_channels_first else "first"
+        is_other = pixels.ndim == 3 and pixels.shape[2 - channels] == 3
+        hint = f': say "channels": "{other}" in the file of --names' * is_other
+        raise ValueError(f"picture {key!r} is {form} uint8, got {pixels.shape} {pixels.dtype}{hint}")
+    if are_channels_first:
+        pixels = pixels.transpose(1, 2, 0)
     if not all(1 <= n <= MAX_SIDE for n in pixels.shape[:2]):
         raise ValueError(f"picture {key!r} has sides of 1 to {MAX_SIDE} pixels, got {pixels.shape}")
     return np.ascontiguousarray(pixels)

@@ -1,10 +1,12 @@
 """Runs in a process of its own, as each robot does: LeRobot's stock robot client, until it has acted enough.
 
 stock_lerobot.py ADDRESS JOINT NUM_ACTIONS [COUNT_FILE]; prints the actions as JSON, keeps their number in the
-file. LeRobot writes a log where it stands.
+file. LeRobot writes a log where it stands. NUMBERS in the environment are another robot's, with
+commas, and CAMERA its camera.
 """
 
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -16,7 +18,8 @@ from lerobot.async_inference import robot_client
 from lerobot.async_inference.configs import RobotClientConfig
 from lerobot.robots import RobotConfig
 
-NUMBERS = ("one.pos", "two.pos", "gripper.pos")
+NUMBERS = tuple(os.environ.get("NUMBERS", "one.pos,two.pos,gripper.pos").split(","))
+CAMERA = os.environ.get("CAMERA", "wrist")
 
 
 @RobotConfig.register_subclass("one_that_keeps_its_actions")
@@ -30,7 +33,7 @@ class KeepingRobot:
 
     def __init__(self, config: KeepingConfig) -> None:
         self.action_features = dict.fromkeys(NUMBERS, float)
-        self.observation_features = {**self.action_features, "wrist": (16, 24, 3)}
+        self.observation_features = {**self.action_features, CAMERA: (16, 24, 3)}
         self.joint = config.joint
         self.actions: list[dict[str, float]] = []
 
@@ -39,8 +42,9 @@ class KeepingRobot:
     def disconnect(self) -> None: ...
 
     def get_observation(self) -> dict:
-        numbers = dict(zip(NUMBERS, (self.joint, 0.0, 0.04), strict=True))
-        return numbers | {"wrist": np.full((16, 24, 3), 9, np.uint8)}
+        values = [self.joint, *(0.01 * i for i in range(len(NUMBERS) - 2)), 0.04]
+        numbers = dict(zip(NUMBERS, values, strict=True))
+        return numbers | {CAMERA: np.full((16, 24, 3), 9, np.uint8)}
 
     def send_action(self, action: dict[str, float]) -> dict[str, float]:
         self.actions.append(action)

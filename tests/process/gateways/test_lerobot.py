@@ -18,7 +18,6 @@ from echo import ECHO, SCHEMA, SPEC, EchoPolicy, echo_server
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.transport.address import OpenAddressError
 
 grpc = pytest.importorskip("grpc", reason="LeRobot's transport")
 pytest.importorskip("lerobot", reason="whose client it is")
@@ -334,7 +333,7 @@ def test_a_gripper_of_which_nothing_says_what_is_open_is_refused_before_a_client
 
 
 def test_beyond_this_machine_it_needs_tls_and_a_wrong_address_says_so(tmp_path):
-    with pytest.raises(OpenAddressError):
+    with pytest.raises(InvalidValueError):
         LeRobotGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
     with pytest.raises(InvalidValueError, match="cannot read certificate and key"):
         LeRobotGateway(

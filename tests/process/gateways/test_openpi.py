@@ -28,7 +28,6 @@ from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
 from robot_runtime.server.gateways.policy_session import MAX_ASKING, Served
-from robot_runtime.transport.address import OpenAddressError
 
 OPEN = 0.08
 JOINTS, PICTURE = "observation/joint_position", "observation/wrist_image_left"
@@ -227,7 +226,7 @@ def test_rows_that_count_from_what_is_seen_are_sent_as_positions():
 
 
 def test_an_address_beyond_this_machine_needs_a_token():
-    with pytest.raises(OpenAddressError):
+    with pytest.raises(InvalidValueError):
         OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="0.0.0.0:0")
     with pytest.raises(InvalidValueError, match="expected HOST:PORT"):
         OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:no", names=DROID)

@@ -1,0 +1,239 @@
+"""A robot with two arms, as ALOHA has them, through every gateway: what comes back is what was shown."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from echo import echo_server
+from test_groot import Client, as_npy
+from test_openpi import ask
+
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.schema import ArmSchema, GripperSchema, Schema
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.gateways.groot import GrootGateway
+from robot_runtime.server.gateways.key_map import Entry, KeyMap
+from robot_runtime.server.gateways.openpi import OpenpiGateway, pack
+from robot_runtime.server.gateways.part_entries import PartEntries
+from robot_runtime.server.gateways.policy_session import Served
+
+JOINTS = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate")
+SIDES, STROKE_M = ("left", "right"), 0.08
+FIELDS = tuple(
+    field
+    for side in SIDES
+    for field in (JointPosition(6, part=f"{side}_arm", names=JOINTS), GripperWidth(f"{side}_gripper"))
+)
+SPEC = ActionSpec(fields=FIELDS, horizon=4, dt_ns=NS_PER_S // 20)
+SCHEMA = Schema(
+    action_fields=FIELDS,
+    parts={
+        f"{side}_{kind}": ArmSchema(6, JOINTS, has_hand=False) if kind == "arm" else GripperSchema()
+        for side in SIDES
+        for kind in ("arm", "gripper")
+    },
+    cameras={"cam_high": (4, 6)},
+)
+ALOHA = KeyMap(convention="aloha", stroke_m=STROKE_M, joint_unit="rad", channels="first")
+STATE = np.array([*np.linspace(0.1, 0.6, 6), 0.25, *np.linspace(-0.6, -0.1, 6), 0.75])
+"""Joints [rad] and shares of an opening, the left arm first."""
+NAMES = [f"{side}_{name}.pos" for side in SIDES for name in (*JOINTS, "gripper")]
+TOKEN = "open sesame"
+
+
+class EchoPolicy:
+    """Every row is the state that was shown; what a picture has comes on top of the left waist."""
+
+    info = PolicyInfo(name="echo", action_spec=SPEC, schema=SCHEMA)
+
+    def infer(self, request) -> Iterator[np.ndarray]:
+        state = request.observation.state
+        row = []
+        for side in SIDES:
+            row += [*state.arm(f"{side}_arm").q, state.gripper(f"{side}_gripper").width]
+        row[0] += request.observation.images["cam_high"].pixels[0, 1, 2]
+        yield np.tile(row, (SPEC.horizon, 1))
+
+
+SERVED = Served(EchoPolicy.info)
+PICTURE = np.zeros((4, 6, 3), np.uint8)
+PICTURE[0, 1, 2] = 9
+EXPECTED = np.tile(STATE + 9.0 * np.eye(14)[0], (SPEC.horizon, 1))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with echo_server(policy=EchoPolicy()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def url(server: str) -> Iterator[str]:
+    with OpenpiGateway(
+        {"echo": SERVED}, server=server, address="127.0.0.1:0", names=ALOHA, token=TOKEN
+    ) as gateway:
+        yield f"ws://{gateway.address}"
+
+
+def test_openpis_stock_client_sends_an_alohas_fourteen_numbers_in_the_order_of_the_parts(
+    url: str, stock_python: Path, tmp_path: Path
+):
+    shown = {"state": STATE, "images/cam_high": PICTURE.transpose(2, 0, 1), "prompt": "fold it"}
+    np.savez(tmp_path / "shown.npz", **shown)
+    script = Path(__file__).with_name("stock_openpi.py")
+    run = [str(stock_python), str(script), url, TOKEN, str(tmp_path / "shown.npz")]
+    said = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
+    assert said["metadata"]["action_dim"] == 14
+    np.testing.assert_allclose(said["answers"][0], EXPECTED, atol=1e-6)
+    assert "no 'state'" in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"state": STATE[:13]}, "'state' has 13 numbers, 14 are needed"),
+        ({"state": np.where(np.arange(14) == 13, 60.0, STATE)}, "is no gripper's width"),
+        (
+            {"images": {"cam_high": PICTURE}},
+            'is (3, h, w) uint8, got (4, 6, 3) uint8: say "channels": "last"',
+        ),
+        ({"state": np.where(np.arange(14) == 9, np.nan, STATE)}, "NaN"),
+    ],
+)
+def test_an_aloha_that_shows_something_else_is_told_what_in_words(url: str, change, words: str):
+    shown = {"state": STATE, "images": {"cam_high": PICTURE.transpose(2, 0, 1)}, "prompt": ""}
+    answer = ask(url, pack(shown | change))
+    assert isinstance(answer, str)
+    assert words in answer
+    np.testing.assert_allclose(ask(url, pack(shown))["actions"], EXPECTED, atol=1e-6)
+
+
+def test_groots_client_names_each_part(server: str):
+    names = KeyMap(convention="aloha", stroke_m=STROKE_M)
+    with GrootGateway(SERVED, server=server, address="127.0.0.1:*", token=TOKEN, names=names) as gateway:
+        client = Client(gateway.address)
+        try:
+            parts = dict(zip(SCHEMA.parts, np.split(STATE, [6, 7, 13]), strict=True))
+            observation = {
+                "video": {"cam_high": as_npy(PICTURE[None, None])},
+                "state": {name: as_npy(x[None, None]) for name, x in reversed(parts.items())},
+                "language": {"task": [["fold it"]]},
+            }
+            action, _ = client.act(observation)
+            assert list(action) == list(SCHEMA.parts)
+            together = np.concatenate([action[name][0] for name in SCHEMA.parts], axis=1)
+            np.testing.assert_allclose(together, EXPECTED, atol=1e-6)
+            modalities = {k: v["as_json"] for k, v in client.call("get_modality_config").items()}
+            assert set(modalities["state"]["modality_keys"]) == set(SCHEMA.parts)
+            assert modalities["action"]["modality_keys"] == list(SCHEMA.parts)
+            del observation["state"]["right_arm"]
+            assert "no 'state/right_arm'" in client.act(observation)["error"]
+        finally:
+            client.close()
+
+
+@pytest.fixture(scope="module")
+def lerobot_address(server: str) -> Iterator[str]:
+    pytest.importorskip("grpc", reason="LeRobot's transport")
+    pytest.importorskip("lerobot", reason="whose client it is")
+    from robot_runtime.server.gateways.lerobot import LeRobotGateway
+
+    names = KeyMap(convention="aloha", stroke_m=STROKE_M, joint_unit="rad")
+    with LeRobotGateway({"echo": SERVED}, server=server, address="127.0.0.1:0", names=names) as gateway:
+        yield gateway.address
+
+
+@pytest.mark.parametrize(
+    "order", [range(14), [*range(7, 14), *range(7)], [13, 0, 7, *range(1, 7), *range(8, 13)]]
+)
+def test_lerobots_numbers_are_matched_by_name_in_whatever_order_the_robot_has_them(
+    lerobot_address: str, order
+):
+    import grpc
+    from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation
+    from lerobot.transport import services_pb2, services_pb2_grpc
+
+    names = [NAMES[i] for i in order]
+    features = {
+        "observation.state": {"dtype": "float32", "shape": (14,), "names": names},
+        "observation.images.cam_high": {"dtype": "image", "shape": (4, 6, 3), "names": []},
+    }
+    raw = {name: float(x) for name, x in zip(NAMES, STATE, strict=True)} | {"cam_high": PICTURE, "task": ""}
+    with grpc.insecure_channel(lerobot_address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        stub = services_pb2_grpc.AsyncInferenceStub(channel)
+
+        def instruct(**changes) -> None:
+            said = {"lerobot_features": features} | changes
+            setup = RemotePolicyConfig(
+                policy_type="act", pretrained_name_or_path="x", actions_per_chunk=4, **said
+            )
+            stub.SendPolicyInstructions(services_pb2.PolicySetup(data=pickle.dumps(setup)))
+
+        fewer = features | {"observation.state": features["observation.state"] | {"names": NAMES[:13]}}
+        with pytest.raises(grpc.RpcError, match="moves 14 numbers by name"):
+            instruct(lerobot_features=fewer)
+        instruct()
+        shown = pickle.dumps(TimedObservation(timestamp=1.0, timestep=7, observation=raw))
+        stub.SendObservations(
+            iter([services_pb2.Observation(transfer_state=services_pb2.TRANSFER_END, data=shown)])
+        )
+        answered = pickle.loads(stub.GetActions(services_pb2.Empty()).data)
+        rows = np.array([timed.action.numpy() for timed in answered])
+        np.testing.assert_allclose(rows, EXPECTED[:, list(order)], rtol=1e-6)
+
+
+def test_lerobots_stock_client_drives_a_robot_with_two_arms(lerobot_address: str, tmp_path: Path):
+    script = Path(__file__).with_name("stock_lerobot.py")
+    env = os.environ | {"NUMBERS": ",".join(NAMES), "CAMERA": "cam_high"}
+    command = [sys.executable, str(script), lerobot_address, "0.5", "10"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=env).stdout
+    actions = json.loads(said)
+    assert len(actions) >= 10
+    for action in actions:
+        assert [*action] == NAMES
+        assert action["right_waist.pos"] == pytest.approx(0.06)  # as it was shown
+        assert action["right_gripper.pos"] == pytest.approx(0.04)
+
+
+# ---- what a file of names says -----------------------------------------------------------------------------
+
+
+def refused(names: KeyMap) -> str:
+    with pytest.raises(InvalidValueError) as refusal:
+        names.refuse_misfit(SCHEMA, SPEC)
+    return str(refusal.value)
+
+
+def test_a_part_that_the_policy_does_not_have_or_of_another_size_is_refused_by_name():
+    said = KeyMap(parts={"middle_arm": PartEntries(q=Entry(key="state"))})
+    assert "where 'middle_arm' is; the parts of the policy are left_arm, left_gripper, right" in refused(said)
+    assert "where 'arm' is" in refused(KeyMap(q=Entry(key="state")))
+    said = KeyMap(parts={"left_arm": PartEntries(q=Entry(key="state", stop=7))})
+    assert '"left_arm.q" has 7 numbers, the policy needs 6' in refused(said)
+    said = KeyMap(parts={"left_gripper": PartEntries(q=Entry(key="state"))})
+    assert '"left_gripper.q" has 1 numbers, the policy needs 0' in refused(said)
+
+
+def test_one_part_said_twice_or_of_two_kinds_is_refused():
+    with pytest.raises(ValueError, match='"q" of arm is said twice'):
+        KeyMap(q=Entry(key="a"), parts={"arm": PartEntries(q=Entry(key="b"))})
+    with pytest.raises(ValueError, match="a part has entries of one kind"):
+        PartEntries(q=Entry(key="a"), width=Entry(key="b"))
+    assert KeyMap(parts={"arm": PartEntries(q=Entry(key="b"))}) == KeyMap(q=Entry(key="b"))
+
+
+def test_what_is_sent_of_two_arms_is_read_as_it_was():
+    from robot_runtime.core.values.state import Image, Observation
+
+    names = ALOHA.over(KeyMap.of(SCHEMA))
+    seen = names.observation({"state": STATE, "images": {"cam_high": PICTURE.transpose(2, 0, 1)}}, now_ns=1)
+    np.testing.assert_allclose(names.sent(seen)["state"], STATE, rtol=1e-6)
+    assert isinstance(seen, Observation)
+    assert isinstance(seen.images["cam_high"], Image)
