@@ -366,7 +366,10 @@ class Executor:
             self._on(Cause.PLAN_ENDED)
         if self._watch.jumps:
             for part, (expected, x_WB) in self._watch.jumps.items():
-                self._limiter.move_odometry(expected, x_WB, part=part)
+                told = self._limiter.sent.parts.get(part)
+                if isinstance(told, BasePoseCommand):
+                    led = told.x_WB if expected is None else expected
+                    self._limiter.move_odometry(led, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state
