@@ -13,9 +13,10 @@ from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
+from robot_runtime.core.plan.clip import Clip, ClipTally
 from robot_runtime.core.plan.correction import Corrector, ResidualHead
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.limiter import Clip, ClipTally, Limiter
+from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.request_planner import RequestPlanner
@@ -365,7 +366,10 @@ class Executor:
             self._on(Cause.PLAN_ENDED)
         if self._watch.jumps:
             for part, (expected, x_WB) in self._watch.jumps.items():
-                self._limiter.move_odometry(expected, x_WB, part=part)
+                told = self._limiter.sent.parts.get(part)
+                if isinstance(told, BasePoseCommand):
+                    led = told.x_WB if expected is None else expected
+                    self._limiter.move_odometry(led, x_WB, part=part)
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state

@@ -49,8 +49,10 @@ class StateLimits:
     under their part's name are watched only if they are named here."""
 
 
-Jump = tuple[np.ndarray, np.ndarray]
-"""Where a base was expected (x, y, yaw), and where its odometry has it [m, m, rad]."""
+Jump = tuple[np.ndarray | None, np.ndarray]
+"""Where a base was expected (x, y, yaw), and where its odometry has it [m, m, rad]; None: nobody knows, as
+nothing was measured for a while, so it is taken to be where it was led."""
+_ON_ITS_WAY = tuple(i / 16 for i in range(16))
 
 
 class StateWatch:
@@ -125,16 +127,29 @@ class StateWatch:
         return not float(np.linalg.norm(told.x_WB[:2] - x_WB[:2])) <= most
 
     def _jump(self, last: RobotState, state: RobotState, name: str) -> Jump | None:
-        """Where a base was expected, and where it is, if its odometry has jumped."""
+        """Where a base was expected, and where it is, if its odometry has jumped.
+
+        After a time of which nothing was measured it may have stopped anywhere on its way.
+        """
         before, now = last.base(name), state.base(name)
         if before.x_WB is None or now.x_WB is None or before.V_WB_B is None:
             return None
-        expected = integrate_twist(before.x_WB, before.V_WB_B, max(0, state.t_ns - last.t_ns) / NS_PER_S)
-        off = now.x_WB - expected
-        distance, turn = float(np.hypot(off[0], off[1])), abs(wrap_angle(off[2]))
-        if distance > self._limits.max_jump or turn > self._limits.max_turn:
+        passed_ns = max(0, state.t_ns - last.t_ns)
+        expected = integrate_twist(before.x_WB, before.V_WB_B, passed_ns / NS_PER_S)
+        if self._is_near_place(now.x_WB, expected):
+            return None
+        if passed_ns <= self._limits.timeout_ns:
             return expected, now.x_WB
-        return None
+        for share in _ON_ITS_WAY:
+            on_way = integrate_twist(before.x_WB, before.V_WB_B, share * passed_ns / NS_PER_S)
+            if self._is_near_place(now.x_WB, on_way):
+                return None
+        return None, now.x_WB
+
+    def _is_near_place(self, x_WB: Float[np.ndarray, "3"], expected: Float[np.ndarray, "3"]) -> bool:
+        off = x_WB - expected
+        distance, turn = float(np.hypot(off[0], off[1])), abs(wrap_angle(off[2]))
+        return distance <= self._limits.max_jump and bool(turn <= self._limits.max_turn)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -138,6 +138,19 @@ def test_odometry_that_jumps_while_nothing_was_measured_is_not_chased_either():
     assert np.linalg.norm(after.command.base.x_WB - moved) < 0.02
 
 
+def test_a_base_that_braked_while_nothing_was_measured_has_not_jumped():
+    robot = Driving()
+    robot.drive(100)
+    silent, sent = robot.measured(), []
+    for _ in range(60):  # it brakes, from 0.4 m/s; the newest state says that it drives on
+        sent.append(robot.tick(silent).command.base.x_WB)
+    robot.x = sent[-1]
+    sent.append(robot.tick(robot.measured(V_WB_B=np.zeros(3))).command.base.x_WB)
+    assert np.linalg.norm(robot.x - silent.x_WB) < 0.1 < 0.4 * 60 * TICK / 1e9 - 0.1
+    assert robot.executor.counts.odometry_jumps == 0
+    assert np.abs(np.diff(sent, axis=0)).max() <= 0.4 * TICK / 1e9 + 1e-9
+
+
 def test_a_base_whose_neighbour_s_odometry_jumps_brakes_within_its_limits_and_so_does_the_neighbour():
     motion = MotionLimits(speed=np.full(3, 2.0), acceleration=np.full(3, 10.0), jerk=np.full(3, 1e3))
     robot = Executor(
