@@ -328,6 +328,8 @@ def _fields_instead(error: str) -> str:
     if "unknown field" not in error:
         return ""
     known = Entry.__struct_fields__ if "at `$" in error else KeyMap.__struct_fields__
+    if error.endswith("at `$.parts[...]`"):
+        known = PartEntries.__struct_fields__
     return f"; there are {', '.join(known)}"
 
 
