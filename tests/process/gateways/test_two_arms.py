@@ -16,6 +16,9 @@ from msgspec.structs import replace as replace_names
 from test_groot import Client, as_npy
 from test_openpi import ask
 
+from policies.openpi import OpenpiPolicy
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
     NS_PER_S,
@@ -25,6 +28,7 @@ from robot_runtime.core.values.action import (
     JointPosition,
 )
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
+from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.groot import GrootGateway
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
@@ -120,6 +124,22 @@ def test_an_aloha_that_shows_something_else_is_told_what_in_words(url: str, chan
     assert isinstance(answer, str)
     assert words in answer
     np.testing.assert_allclose(ask(url, pack(shown))["actions"], EXPECTED, atol=1e-6)
+
+
+def test_our_robot_with_two_arms_asks_an_openpi_server_as_an_aloha_does(url: str):
+    names = replace_names(ALOHA, cameras={"cam_high": "images/cam_high"})
+    policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=names, api_key=TOKEN)
+    q = STATE * np.where(np.arange(14) % 7 == 6, STROKE_M, 1.0)
+    parts = {
+        "right_arm": ArmState(q=q[7:13], dq=np.zeros(6)),
+        "right_gripper": GripperState(width=q[13]),
+        "left_arm": ArmState(q=q[:6], dq=np.zeros(6)),
+        "left_gripper": GripperState(width=q[6]),
+    }
+    images = {"cam_high": Image(t_ns=1, pixels=PICTURE)}
+    seen = Observation(state=RobotState(t_ns=1, parts=parts), images=images)
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
+    np.testing.assert_allclose(rows, np.tile(q + 9.0 * np.eye(14)[0], (SPEC.horizon, 1)), atol=1e-6)
 
 
 def test_groots_client_names_each_part(server: str):
@@ -303,8 +323,6 @@ def test_a_base_and_a_force_come_through_by_their_names():
 
 
 def test_what_is_sent_of_two_arms_is_read_as_it_was():
-    from robot_runtime.core.values.state import Image, Observation
-
     names = ALOHA.over(KeyMap.of(SCHEMA))
     seen = names.observation({"state": STATE, "images": {"cam_high": PICTURE.transpose(2, 0, 1)}}, now_ns=1)
     np.testing.assert_allclose(names.sent(seen)["state"], STATE, rtol=1e-6)
