@@ -59,6 +59,8 @@ class OpenpiPolicy:
         names: which entry of an observation is what; what it leaves out is as `Names.of` the schema has it.
         ServerUnavailableError: nobody answers at the url, or not as openpi does.
         """
+        if names is None or names.hand_pose is None:  # is sent where there is one
+            schema = schema.without_hands()
         self.info = PolicyInfo(name=f"openpi {url}", action_spec=action_spec, schema=schema, tasks=tasks)
         self._url, self._names = url, (names or KeyMap()).over(KeyMap.of(schema))
         self._headers = {"Authorization": f"Api-Key {api_key}"} if api_key else None

@@ -13,9 +13,10 @@ from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
+from robot_runtime.core.plan.clip import Clip, ClipTally
 from robot_runtime.core.plan.correction import Corrector, ResidualHead
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.limiter import Clip, ClipTally, Limiter
+from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.request_planner import RequestPlanner

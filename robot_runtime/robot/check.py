@@ -79,6 +79,9 @@ def _wrong_parts(robot: Robot) -> Iterator[str]:
 
 def _wrong_nothing(name: str, part: object, kind: str) -> Iterator[str]:
     """Of what has nothing that a part has: it may be meant for a sensor."""
+    if hasattr(part, "size") and hasattr(part, "close"):
+        yield f"{name} ({type(part).__name__}) is a camera: Robot(cameras={{{name!r}: ...}})"
+        return
     needs = ", ".join(f"{member}{takes}" for member, (takes, _) in _MEMBERS[kind].items())
     yield (
         f"{name} ({type(part).__name__}) is neither a part, which has {needs}, nor a sensor, which has "

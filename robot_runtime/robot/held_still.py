@@ -22,6 +22,7 @@ from robot_runtime.core.values.mismatches import unmoved_fields
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
+from robot_runtime.errors import DriverError
 from robot_runtime.robot.control import Body
 
 
@@ -55,10 +56,13 @@ class HeldStill:
         self._watch = StateWatch(StateLimits())
 
     def read(self) -> RobotState:
-        """As the robot is. What is held stays where the first of these has it; ValueError: it is nowhere."""
+        """As the robot is; what is held stays where the first of these has it. DriverError: it is nowhere."""
         state = self._body.read()
         if self._spec is not None and not self._held:
-            self._held = dict(command_at_state(self._spec, state).parts)
+            try:
+                self._held = dict(command_at_state(self._spec, state).parts)
+            except ValueError as error:
+                raise DriverError(f"a part that the policy does not move cannot be held: {error}") from error
         self._watch.look(state, state.t_ns)
         for part, (expected, x_WB) in self._watch.jumps.items():
             told = self._held.get(part)

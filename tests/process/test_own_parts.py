@@ -27,7 +27,7 @@ from robot_runtime.errors import DriverError, SchemaMismatchError
 from robot_runtime.robot.check import check_robot
 from tests.process.toy import serving
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 PATIENT_NS = 2_000_000_000
 SPEC = ActionSpec(fields=(rr.JointPosition(2),), horizon=16, dt_ns=50_000_000)
@@ -126,6 +126,16 @@ def test_a_robot_without_the_sensor_that_a_policy_needs_is_refused_by_name():
     assert text == "measured: the policy needs 6 numbers wrench, the robot has load (1)"
 
 
+class IdealCamera:
+    size = (4, 4)
+
+    def read(self):
+        return rr.Image(t_ns=MonotonicClock().now_ns(), pixels=np.zeros((4, 4, 3), np.uint8))
+
+    def close(self):
+        pass
+
+
 class Unsized:
     def read(self):
         return 1.0
@@ -134,6 +144,7 @@ class Unsized:
 @pytest.mark.parametrize(
     ("sensor", "words"),
     [
+        (IdealCamera(), r"wrench \(IdealCamera\) is a camera: Robot\(cameras=\{'wrench': \.\.\.\}\)"),
         (Unsized(), r"wrench \(Unsized\) is neither a part, which has .*write\(command\).* nor a sensor"),
         (type("Few", (Wrench,), {"num_values": 5})(), r"of shape \(6,\), expected \(5,\), its num_values"),
         (type("None_", (Wrench,), {"num_values": 0})(), "wrench.num_values is 0, expected a whole number"),

@@ -25,7 +25,7 @@ A robot with other parts than one arm and one gripper says where each is:
 Robots that name every number (LeRobot's) have {"names": ["shoulder_pan.pos", ...]} in place of a key. A key
 with slashes also finds an entry of nested dicts. What no convention says can be said by "scale" and "offset"
 of an entry, and "action_scale" and "action_offset" of all columns: ours is theirs * scale + offset. Actions
-are positions as they are to be (`Served.sent_spec`).
+are positions as they are to be (`ActionSpec.absolute`).
 """
 
 from collections.abc import Mapping

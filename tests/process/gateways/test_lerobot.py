@@ -34,7 +34,7 @@ from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
     read_seen,
     written_actions,
 )
-from robot_runtime.server.gateways.policy_session import MAX_ASKING, Served  # noqa: E402
+from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
 
 NAMES = KeyMap(
     convention="si",
@@ -358,7 +358,7 @@ class LookingBack(EchoPolicy):
 
 
 def test_what_a_client_has_shown_before_is_kept_for_a_policy_that_looks_back():
-    served = {"looking back": Served(LookingBack.info)}
+    served = {"looking back": LookingBack.info}
     with (
         echo_server(policy=LookingBack()) as server,
         LeRobotGateway(served, server=server, address="127.0.0.1:0", names=NAMES) as gateway,

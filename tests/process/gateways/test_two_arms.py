@@ -22,7 +22,6 @@ from robot_runtime.server.gateways.groot import GrootGateway
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack
 from robot_runtime.server.gateways.part_entries import PartEntries
-from robot_runtime.server.gateways.policy_session import Served
 
 JOINTS = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate")
 SIDES, STROKE_M = ("left", "right"), 0.08
@@ -62,7 +61,7 @@ class EchoPolicy:
         yield np.tile(row, (SPEC.horizon, 1))
 
 
-SERVED = Served(EchoPolicy.info)
+SERVED = EchoPolicy.info
 PICTURE = np.zeros((4, 6, 3), np.uint8)
 PICTURE[0, 1, 2] = 9
 EXPECTED = np.tile(STATE + 9.0 * np.eye(14)[0], (SPEC.horizon, 1))
