@@ -1,7 +1,7 @@
 """Runs in a process of its own, as each robot does: LeRobot's stock robot client, until it has acted enough.
 
 stock_lerobot.py ADDRESS JOINT NUM_ACTIONS [COUNT_FILE]; prints the actions as JSON, keeps their number in the
-file. JOINT,JOINT are two robots, and a list for each: forked, as LeRobot takes seconds to import, and each in a
+file. JOINT,JOINT are two robots, and a list for each: forked, as importing takes seconds, each in a
 process of its own all the same. LeRobot writes a log where it stands. NUMBERS in the environment are another
 robot's, with commas, and CAMERA its camera.
 """
