@@ -18,13 +18,9 @@ from pathlib import Path
 
 from zmq.utils import z85
 
-from robot_runtime.errors import RobotRuntimeError
+from robot_runtime.errors import InvalidValueError
 
 SERVER, ALLOWED, SECRET = "server", "allowed", ".key_secret"
-
-
-class KeysError(RobotRuntimeError):
-    """Keys that are missing, damaged or in the way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +34,12 @@ class ServerKeys:
 
     @classmethod
     def load(cls, folder: Path) -> "ServerKeys":
-        """From what `make_keys` calls the server's folder; KeysError says what is wrong with it."""
+        """From what `make_keys` calls the server's folder; InvalidValueError says what is wrong with it."""
         public, secret = _pair(folder / f"{SERVER}{SECRET}")
         allowed = folder / ALLOWED
         names = {z85.decode(_certificate(path)[0]): path.stem for path in allowed.glob("*.key")}
         if not names:
-            raise KeysError(f"{allowed} holds no robot's key: nobody could connect; {_HINT}")
+            raise InvalidValueError(f"{allowed} holds no robot's key: nobody could connect; {_HINT}")
         return cls(public=public, secret=secret, allowed=names)
 
 
@@ -59,7 +55,7 @@ class RobotKeys:
 
     @classmethod
     def load(cls, folder: Path) -> "RobotKeys":
-        """From what `make_keys` calls the robot's folder; KeysError says what is wrong with it."""
+        """From what `make_keys` calls the robot's folder; InvalidValueError says what is wrong with it."""
         path = folder / f"robot{SECRET}"
         public, secret = _pair(path)
         server, _ = _certificate(folder / f"{SERVER}.key")
@@ -69,14 +65,17 @@ class RobotKeys:
 def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
     """Make folders for robots, and one for the server unless it is there; returns the new ones.
 
-    KeysError: one of the robots is named twice, has keys already, or is called "server"; nothing is made.
+    InvalidValueError: one of the robots is named twice, has keys already, or is called "server"; nothing is
+        made.
     """
     server = folder / SERVER
     for robot in robots:
         if robots.count(robot) > 1:
-            raise KeysError(f"robot {robot!r} is named {robots.count(robot)} times: each has one folder")
+            raise InvalidValueError(
+                f"robot {robot!r} is named {robots.count(robot)} times: each has one folder"
+            )
         if robot == SERVER or (folder / robot).exists() or not robot.isidentifier():
-            raise KeysError(
+            raise InvalidValueError(
                 f"cannot make keys for robot {robot!r}: a name of letters, digits and underscores is "
                 f"expected, other than {SERVER!r} and those that have a folder in {folder}"
             )
@@ -95,10 +94,10 @@ def make_keys(folder: Path, robots: Sequence[str]) -> list[Path]:
 
 
 def check_secret(path: Path) -> None:
-    """KeysError if others than its owner may use a file that holds a secret; OSError if it is not there."""
+    """InvalidValueError: others than its owner may use a file that holds a secret; OSError: there is none."""
     mode = path.stat().st_mode & 0o777
     if mode & _FOR_OTHERS:
-        raise KeysError(
+        raise InvalidValueError(
             f"{path} is a secret that others on this machine can use (mode {mode:03o}): "
             f"`chmod 600 {path}`, and make a new one if somebody may have read it"
         )
@@ -121,7 +120,7 @@ def _make_pair(folder: Path, file: str, **metadata: str) -> None:
 def _pair(path: Path) -> tuple[bytes, bytes]:
     public, secret = _certificate(path)
     if secret is None:
-        raise KeysError(f"{path} holds no secret key; {_HINT}")
+        raise InvalidValueError(f"{path} holds no secret key; {_HINT}")
     check_secret(path)
     return public, secret
 
@@ -130,7 +129,7 @@ def _name(path: Path) -> str:
     """The robot's name, which `make_keys` wrote beside its secret."""
     found = re.search(r"^\s*name = (\w+)\s*$", path.read_text(), re.MULTILINE)
     if found is None:
-        raise KeysError(f"{path} does not say which robot's it is; {_HINT}")
+        raise InvalidValueError(f"{path} does not say which robot's it is; {_HINT}")
     return found[1]
 
 
@@ -140,4 +139,4 @@ def _certificate(path: Path) -> tuple[bytes, bytes | None]:
     try:
         return certs.load_certificate(path)
     except (OSError, ValueError) as error:
-        raise KeysError(f"{path} is not a key: {error}; {_HINT}") from error
+        raise InvalidValueError(f"{path} is not a key: {error}; {_HINT}") from error

@@ -20,15 +20,11 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-class KeptElsewhereError(RobotRuntimeError):
-    """The result is not where it should be; says where it is."""
-
-
 def keep(path: Path, write: Callable[[Path], object]) -> None:
     """Have `write(path)` make a file or a folder, and `write` another path in a temporary folder if that
     fails.
 
-    KeptElsewhereError: that was needed. Whatever `write` raises: it fails there too.
+    RobotRuntimeError: that was needed, and says where it is. Whatever `write` raises: it fails there too.
     """
     try:
         write(path)
@@ -36,7 +32,7 @@ def keep(path: Path, write: Callable[[Path], object]) -> None:
         other = Path(tempfile.mkdtemp(prefix="robot-runtime-")) / path.name
         write(other)
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise KeptElsewhereError(f"{path} cannot be written ({why}): it is kept as {other}") from error
+        raise RobotRuntimeError(f"{path} cannot be written ({why}): it is kept as {other}") from error
 
 
 def keep_text(path: Path, text: str) -> None:

@@ -40,18 +40,15 @@ from robot_runtime.core.values.schema import Schema
 from robot_runtime.server.gateways import groot, lerobot, openpi
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import HELPERS, read_instructions, read_seen
-from robot_runtime.server.gateways.policy_session import Served
 
 MAX_S = 0.5
 MAX_DATA = 1024**3
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=4, dt_ns=50_000_000)
-POLICY = Served(
-    PolicyInfo(name="fuzzed", action_spec=SPEC, schema=Schema.of(SPEC, cameras={"wrist": (8, 8)}))
-)
+POLICY = PolicyInfo(name="fuzzed", action_spec=SPEC, schema=Schema.of(SPEC, cameras={"wrist": (8, 8)}))
 SI = KeyMap(convention="si")
 NAMES = ["joint_0.pos", "joint_1.pos", "gripper.pos"]
-LEROBOT = SI.over(lerobot.names_of(POLICY.info.schema, NAMES, {"wrist": "wrist"}))
-OPENPI, GROOT = SI.over(KeyMap.of(POLICY.info.schema)), SI.over(groot.names_of(POLICY.info.schema))
+LEROBOT = SI.over(lerobot.names_of(POLICY.schema, NAMES, {"wrist": "wrist"}))
+OPENPI, GROOT = SI.over(KeyMap.of(POLICY.schema)), SI.over(groot.names_of(POLICY.schema))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,20 +120,20 @@ def read_pickled(data: bytes) -> None:
     try:
         told = read_instructions(data)
     except ValueError:
-        LEROBOT.observation(read_seen(data).raw, now_ns=0, sizes=POLICY.info.schema.cameras)
+        LEROBOT.observation(read_seen(data).raw, now_ns=0, sizes=POLICY.schema.cameras)
     else:
         state_names, cameras = lerobot.names_told(told)
-        names = SI.over(lerobot.names_of(POLICY.info.schema, state_names, cameras))
+        names = SI.over(lerobot.names_of(POLICY.schema, state_names, cameras))
         lerobot.order_of_columns(POLICY, names, state_names)
 
 
 def read_openpi(data: bytes) -> None:
-    OPENPI.observation(openpi.unpack(data), now_ns=0, sizes=POLICY.info.schema.cameras)
+    OPENPI.observation(openpi.unpack(data), now_ns=0, sizes=POLICY.schema.cameras)
 
 
 def read_groot(data: bytes) -> None:
     seen = groot.observation_of(bytes(groot.request_of(data).data))
-    GROOT.observation(seen, now_ns=0, sizes=POLICY.info.schema.cameras)
+    GROOT.observation(seen, now_ns=0, sizes=POLICY.schema.cameras)
 
 
 # ---- damage ----------------------------------------------------------------------------------------------

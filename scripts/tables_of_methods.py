@@ -18,13 +18,15 @@ LEROBOT = (
     "lerobot-replace",
     "pipelined-faster",
 )
+SYNCHRONOUS = ("synchronous", "synchronous-4", "time-aligned", "pipelined-faster")
+"""Whole chunks, as few rows of each as the others, and two of those."""
 REFERENCE = "400ms"
 """Where `cost` looks closer."""
 
 
 @cache
-def _rows() -> dict[tuple[str, str, str], Row]:
-    return {row.place: row for row in read_json(RESULTS / "lab.json")}
+def _rows(name: str = "lab") -> dict[tuple[str, str, str], Row]:
+    return {row.place: row for row in read_json(RESULTS / f"{name}.json")}
 
 
 def _methods(task: str) -> list[str]:
@@ -49,9 +51,11 @@ def number(task: str, method: str, trace: str, figure: str = "success") -> str:
     return f"{1e3 * row.figures[figure].mean:.{1 if 'mean' in figure else 0}f}"
 
 
-def _compared(methods: Iterable[str], traces: Iterable[str], tasks: Iterable[str] = TASKS) -> str:
+def _compared(
+    methods: Iterable[str], traces: Iterable[str], tasks: Iterable[str] = TASKS, results: str = "lab"
+) -> str:
     """A line for each task and delay, a column for each method."""
-    methods, found = tuple(methods), _rows()
+    methods, found = tuple(methods), _rows(results)
     lines = [
         [task, trace, *(_success(found.get((task, method, trace))) for method in methods)]
         for task in tasks
@@ -116,6 +120,7 @@ def how() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "methods": partial(_compared, HEADLINE, ("0ms", "200ms", "400ms", "spikes")),
     "methods-lerobot": partial(_compared, LEROBOT, ("400ms", "spikes")),
+    "methods-synchronous": partial(_compared, SYNCHRONOUS, ("0ms", "400ms"), results="synchronous"),
     "methods-gain": gain,
     "methods-commands": how,
     "experts": partial(_compared, (EXPERT,), ("0ms", "200ms", "400ms")),

@@ -1,11 +1,10 @@
 """Demonstrations as tensors: what all recipes draw their batches from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import pinocchio as pin
 import torch
 from jaxtyping import Float
 from msgspec import structs
@@ -13,14 +12,21 @@ from torch import Tensor
 
 from policies.flow.features import FeatureConfig, Normaliser, state_features
 from policies.flow.recipes import Offset, Plain, Recipe, Residual
-from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition, Reference
+from robot_runtime.core.plan.predict import HandPose, hand_pose_of
+from robot_runtime.core.values.action import (
+    ActionSpec,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+    Reference,
+)
 from robot_runtime.core.values.row_statistics import row_origin
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.core.values.state import ArmState, GripperState, Observation, PartState, RobotState
 from robot_runtime.errors import InvalidValueError
 
-HandPose = Callable[[Float[np.ndarray, " N"]], pin.SE3]
-"""Forward kinematics: joints (N,) [rad] to X_BE."""
+HandPoses = HandPose | Mapping[str, HandPose]
+"""Forward kinematics, joints (N,) [rad] to X_BE: of the part "arm", or of each arm by name."""
 
 
 class Demonstration(Protocol):
@@ -81,7 +87,7 @@ def make_dataset(
     *,
     statistics: Statistics | None = None,
     recipe: Recipe | None = None,
-    hand_pose: HandPose | None = None,
+    hand_pose: HandPoses | None = None,
 ) -> Dataset:
     """The demonstrations a recipe can use, with robot states rolled forward if it is `Offset`.
 
@@ -164,7 +170,7 @@ def roll_forward(
     *,
     num_rows: int,
     tracking_lag_s: float,
-    hand_pose: HandPose | None,
+    hand_pose: HandPoses | None,
 ) -> list[RobotState]:
     """States 0, 1, ... `num_rows` rows later of a robot that follows the rows, the first one measured.
 
@@ -172,27 +178,43 @@ def roll_forward(
 
         q(dt) = r(dt) - m lag + (q(0) - r(0) + m lag) exp(-dt / lag)
 
-    Without lag q is r, and q' is m of the interval that has just ended. The gripper is where it is commanded.
-    ValueError: the spec has no absolute joint columns.
+    Without lag q is r, and q' is m of the interval that has just ended. Grippers are where they are
+    commanded, parts that the rows do not move stay as they are.
+    ValueError: the rows say of an arm something else than absolute joint positions.
     """
-    columns = {type(f): c for f, c in spec.columns()}
-    joint = next((f for f, _ in spec.columns() if isinstance(f, JointPosition)), None)
-    if joint is None or joint.reference is not Reference.ABSOLUTE:
+    joints = [(f, c) for f, c in spec.columns() if isinstance(f, JointPosition)]
+    others = [
+        f.part for f in spec.fields if not isinstance(f, JointPosition | GripperWidth | GripperFraction)
+    ]
+    if not joints or others or any(f.reference is not Reference.ABSOLUTE for f, _ in joints):
         raise InvalidValueError("rolling a state forward needs rows of absolute joint positions")
-    r, dt_s, q, out = np.asarray(rows[:, columns[JointPosition]], float), spec.dt_s, state.q, [state]
+    dt_s, out = spec.dt_s, [state]
     for k in range(1, num_rows + 1):
-        m = (r[k] - r[k - 1]) / dt_s
-        if tracking_lag_s > 0.0:
-            late = m * tracking_lag_s
-            q = r[k] - late + (q - r[k - 1] + late) * np.exp(-dt_s / tracking_lag_s)
-            dq = (r[k] - q) / tracking_lag_s
-        else:
-            q, dq = r[k], m
-        X_BE = None if hand_pose is None else hand_pose(q)
-        width = float(rows[k, columns[GripperWidth]][0]) if GripperWidth in columns else state.gripper_width
-        t_ns = state.t_ns + k * spec.dt_ns
-        out.append(state.replace(t_ns=t_ns, q=q, dq=dq, X_BE=X_BE, gripper_width=width))
+        parts: dict[str, PartState] = {}
+        for f, columns in joints:
+            r, before = np.asarray(rows[k - 1 : k + 1, columns], float), out[-1].arm(f.part)
+            q, dq = _followed(r, before.q, dt_s, tracking_lag_s)
+            pose = hand_pose_of(hand_pose, f.part)
+            parts[f.part] = ArmState(q=q, dq=dq, X_BE=None if pose is None else pose(q))
+        for moved, columns in spec.columns():
+            if isinstance(moved, GripperWidth | GripperFraction):
+                number = float(rows[k, columns][0])
+                width = moved.width(number) if isinstance(moved, GripperFraction) else number
+                parts[moved.part] = GripperState(width=float(width))
+        out.append(state.with_parts(parts, t_ns=state.t_ns + k * spec.dt_ns))
     return out
+
+
+def _followed(
+    r: Float[np.ndarray, "2 N"], q: Float[np.ndarray, " N"], dt_s: float, tracking_lag_s: float
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Joints and their velocities a row later, led from r[0] to r[1]."""
+    m = (r[1] - r[0]) / dt_s
+    if tracking_lag_s <= 0.0:
+        return r[1], m
+    late = m * tracking_lag_s
+    q = r[1] - late + (q - r[0] + late) * np.exp(-dt_s / tracking_lag_s)
+    return q, (r[1] - q) / tracking_lag_s
 
 
 def _futures(
@@ -201,15 +223,18 @@ def _futures(
     spec: ActionSpec,
     config: FeatureConfig,
     recipe: Offset,
-    hand_pose: HandPose | None,
+    hand_pose: HandPoses | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features (N, K + 1, F) of later robots in the old scene, and shifts (N, K + 1, D) of their origins."""
     if recipe.max_delay >= spec.horizon:
         raise InvalidValueError(
             f"an offset lies inside the {spec.horizon} rows of a chunk, got {recipe.max_delay}"
         )
-    if config.use_hand_pose and hand_pose is None:
-        raise InvalidValueError("the recipe Offset needs hand_pose, joints to X_BE, to roll the hand forward")
+    hands = [name for name, arm in schema.arms.items() if arm.has_hand and config.use_hand_pose]
+    if any(hand_pose_of(hand_pose, name) is None for name in hands):
+        raise InvalidValueError(
+            f"the recipe Offset needs hand_pose, joints to X_BE, to roll {' and '.join(hands)} forward"
+        )
     features, shifts = [], []
     for d in demonstrations:
         origin = row_origin(spec, d.observation.state)

@@ -18,7 +18,15 @@ from jaxtyping import Float
 
 from robot_runtime.core.values.row_statistics import measured_hand, p_WE, world_base
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.core.values.state import ARM, ArmState, GripperState, Observation, RobotState, readonly
+from robot_runtime.core.values.state import (
+    ARM,
+    BASE,
+    ArmState,
+    GripperState,
+    Observation,
+    RobotState,
+    readonly,
+)
 from robot_runtime.core.values.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
@@ -57,7 +65,7 @@ def state_features(
     several arms each of these is there for every arm, in the order of the schema.
 
     Where a mobile base is in the world is left out, for its rows count from there, unless it is asked for:
-    then x, y, cos yaw, sin yaw and the hand's position there come after the twist. Points seen from the hand
+    then x, y, cos yaw, sin yaw and the hands' positions there come after the twist. Points seen from the hand
     (`FeatureConfig.points`) come before the scene: they are different for a robot elsewhere.
 
     ValueError: the observation lacks a part or has another size than the schema says, or is not finite.
@@ -81,12 +89,14 @@ def state_features(
             parts += [X_BE.translation, rotation_to_6d(X_BE.rotation)]
     if config.use_joint_velocity:
         parts += [arm.dq for arm in arms.values()]
-    if schema.has_base:
-        if state.V_WB_B is None:
-            raise ValueError("the policy needs the base's twist V_WB_B, the state has none")
-        parts.append(state.V_WB_B)
+    for name in schema.bases:
+        V_WB_B = state.base(name).V_WB_B
+        if V_WB_B is None:
+            of = "" if name == BASE else f" of {name!r}"
+            raise ValueError(f"the policy needs the base's twist V_WB_B{of}, the state has none")
+        parts.append(V_WB_B)
         if config.use_world_pose:
-            parts.append(_world_pose(state))
+            parts.append(_world_pose(state, name, hands))
     parts += [_quantity(state, name, size) for name, size in schema.measured.items()]
     for name in hands:
         parts += points_from_hand(state, environment, config.points, arm=name)
@@ -139,9 +149,9 @@ def points_in_space(points: Sequence[int]) -> list[slice]:
     return [point for point in slices_of_points(points) if point.stop - point.start == 3]
 
 
-def _world_pose(state: RobotState) -> Float[np.ndarray, "7"]:
-    x, y, yaw = world_base(state)
-    return np.array([x, y, np.cos(yaw), np.sin(yaw), *p_WE(state)])
+def _world_pose(state: RobotState, base: str, hands: Sequence[str]) -> Float[np.ndarray, " n"]:
+    x, y, yaw = world_base(state, base)
+    return np.concatenate([[x, y, np.cos(yaw), np.sin(yaw)], *(p_WE(state, arm, base) for arm in hands)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.flow.checkpoint import Checkpoint, save
-from policies.flow.dataset import Dataset, Demonstration, HandPose, Statistics, make_dataset
+from policies.flow.dataset import Dataset, Demonstration, HandPoses, Statistics, make_dataset
 from policies.flow.features import FeatureConfig
 from policies.flow.lora import lora_parameters
 from policies.flow.losses import Network, recipe_loss
@@ -106,7 +106,7 @@ def train(
     action_spec: ActionSpec,
     folder: Path,
     init: Checkpoint | None = None,
-    hand_pose: HandPose | None = None,
+    hand_pose: HandPoses | None = None,
     execution_horizon: int | None = None,
     notes: dict[str, object] | None = None,
     on_step: Callable[[int, float], None] | None = None,
@@ -114,7 +114,7 @@ def train(
     """Train on demonstrations and write a checkpoint named after its folder; returns the folder.
 
     init: the policy to start from; sizes of the network and features are then its own.
-    hand_pose: forward kinematics, for the recipe Offset.
+    hand_pose: forward kinematics, of each arm if there are several, for the recipe Offset.
     execution_horizon: as the checkpoint is to say it.
     notes: what else the checkpoint should say about its training (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.

@@ -71,8 +71,10 @@ class Describe:
         )
         metadata = describe(folder, told)
         cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in metadata.info.schema.cameras.items())
-        fields = ", ".join(type(field).__name__ for field in metadata.info.action_spec.fields)
-        print(f"chunks of {metadata.info.action_spec.horizon} rows of {fields}; cameras: {cameras or 'none'}")
+        spec = metadata.info.action_spec
+        rows = "the command sent then" if spec.timing is RowTiming.SENT else "the place to be then"
+        print(f"chunks of {spec.horizon} rows, each {rows}: {', '.join(spec.names)}")
+        print(f"cameras: {cameras or 'none'}")
         print(f"its state: {', '.join(metadata.state_names)}")
         print(f"robot-runtime serve --policy {self.policy}")
         return 0

@@ -259,12 +259,14 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
     with ExitStack() as stack:
         if _has_gateway(args):
             from robot_runtime.server.gateways.key_map import KeyMap
-            from robot_runtime.server.gateways.policy_session import Served
+            from robot_runtime.server.gateways.policy_session import whole_sampler
             from robot_runtime.server.gateways.process import GatewayProcess, Settings
 
+            for policy in policies:
+                whole_sampler(policy.info)
             common: dict[str, Any] = {
                 "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
-                "policies": [Served(policy.info).info.to_dict() for policy in policies],
+                "policies": [policy.info.to_dict() for policy in policies],
                 "names": None if args.names is None else KeyMap.load(args.names),
                 "token": None if args.token is None else _token(args.token),
                 "keys": None if args.gateway_keys is None else str(args.gateway_keys),

@@ -219,7 +219,6 @@ class Train:
         from policies.flow.recipes import Residual
         from policies.flow.residual import ResidualConfig, train_residual
         from policies.flow.train import TrainConfig, fine_tuning, train
-        from robot_runtime.core.values.state import ARM
         from sim.tasks import hand_poses_of
 
         init = None if self.init is None else load(self.init)
@@ -253,7 +252,7 @@ class Train:
             action_spec=told.spec,
             folder=self.output,
             init=init if told.init is None else told.init,
-            hand_pose=hand_poses_of(self.task[0]).get(ARM),
+            hand_pose=hand_poses_of(self.task[0]),
             execution_horizon=self.execution_horizon,
             notes={"tasks": ", ".join(self.task), **told.notes},
             on_step=on_step,

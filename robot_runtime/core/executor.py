@@ -13,9 +13,10 @@ from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
 from robot_runtime.core.plan.blend import Blender
+from robot_runtime.core.plan.clip import Clip, ClipTally
 from robot_runtime.core.plan.correction import Corrector, ResidualHead
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.limiter import Clip, ClipTally, Limiter
+from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.plan.limits import Limits
 from robot_runtime.core.plan.predict import HandPose
 from robot_runtime.core.plan.request_planner import RequestPlanner
@@ -295,6 +296,11 @@ class Executor:
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        if self._watch.is_stale(state, now_ns):
+            raise ValueError(
+                f"cannot start from a state that is {(now_ns - state.t_ns) / NS_PER_S:.3g} s old: "
+                "the robot may be elsewhere by now"
+            )
         self._planner.check(state)
         self._start_anew(state, now_ns)
         for part, body in self._whole_bodies.items():

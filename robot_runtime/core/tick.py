@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from robot_runtime.core.plan.limiter import Clip
+from robot_runtime.core.plan.clip import Clip
 from robot_runtime.core.plan.timeline import Phase, Source
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.core.values.action import Command

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from robot_runtime.core.env import EpisodeScore
-from robot_runtime.core.plan.limiter import ClipTally
+from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.evaluation.delay import DelayedPolicy
 from robot_runtime.robot.telemetry import RunRecord

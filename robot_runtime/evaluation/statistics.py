@@ -5,8 +5,8 @@ from dataclasses import asdict, fields
 
 import numpy as np
 
+from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.limiter import ClipTally
 from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.results import result_json
 

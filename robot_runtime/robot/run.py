@@ -15,7 +15,7 @@ from typing import Self
 from robot_runtime.core.method.choose import Auto, Default, default_for
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.plan.limiter import ClipTally
+from robot_runtime.core.plan.clip import ClipTally
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import command_at_state
 from robot_runtime.core.values.mismatches import check_task

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.values.action import (
+    ActionSpec,
     BasePoseCommand,
     Command,
     GripperCommand,
@@ -24,7 +25,9 @@ from robot_runtime.core.values.action import (
     PoseCommand,
     command_at_state,
 )
-from robot_runtime.core.values.state import ARM, Image, Observation
+from robot_runtime.core.values.columns import command_numbers
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.core.values.state import ARM, Image, Observation, RobotState
 from robot_runtime.core.values.transforms import (
     compose_planar,
     interpolate_planar,
@@ -55,6 +58,10 @@ class RobotRollout(Protocol):
 
     def observe(self) -> tuple[Observation, Observation]:
         """What the robot observes now, and the same without its tracker's errors."""
+        ...
+
+    def at_rest(self) -> Numbers:
+        """The led row that keeps the robot where it is."""
         ...
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
@@ -111,6 +118,12 @@ def _rise(num: int, *, num_rows: int, first: int) -> Float[np.ndarray, " n"]:
     return np.sin(0.5 * np.pi * np.clip((np.arange(num) - first) / num_rows, 0.0, 1.0)) ** 2
 
 
+def row_at_rest(spec: ActionSpec, state: RobotState) -> Numbers:
+    """The row of absolute places that keeps a robot where it was measured."""
+    numbers = command_numbers(command_at_state(spec, state), Schema(action_fields=spec.fields))
+    return np.array([numbers[name] for name in spec.names])
+
+
 class ArmRollout:
     """The arm on its table; rows are joint positions (7) [rad] and gripper width [m]."""
 
@@ -122,6 +135,9 @@ class ArmRollout:
     def observe(self) -> tuple[Observation, Observation]:
         observation = _with_pictures(self.world.observe(), self.world, self._cameras)
         return observation, observation
+
+    def at_rest(self) -> Numbers:
+        return np.array([*self.world.q, self.world.gripper_width])
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
         return rows
@@ -171,6 +187,9 @@ class MobileRollout:
     def observe(self) -> tuple[Observation, Observation]:
         seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
         return seen, self.world.observe(self._state, exact=True)
+
+    def at_rest(self) -> Numbers:
+        return row_at_rest(MOBILE_SPEC, self._state)
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
         return self._moved(rows, np.asarray(observation.state.x_WB))
@@ -235,6 +254,9 @@ class HandsRollout:
     def observe(self) -> tuple[Observation, Observation]:
         seen = _with_pictures(self.world.observe(self._state), self.world, self._cameras)
         return seen, self.world.observe(self._state, exact=True)
+
+    def at_rest(self) -> Numbers:
+        return row_at_rest(TWO_HAND_SPEC, self._state)
 
     def to_world(self, rows: Rows, observation: Observation) -> Rows:
         return rows

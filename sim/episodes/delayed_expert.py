@@ -17,9 +17,10 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from robot_runtime.core.values.action import ActionSpec, BasePose, GripperWidth
 from robot_runtime.core.values.state import Observation
-from sim.demonstrations.rollout_robot import TICK_NS, TICKS_PER_ROW, ArmRollout
-from sim.experts import Expert, make_expert
+from sim.demonstrations.rollout_robot import TICK_NS, TICKS_PER_ROW, RobotRollout, robot_rollout
+from sim.experts import Expert, action_spec_of, make_expert
 from sim.experts.motion import HORIZON
 from sim.scene.task import EpisodeScore
 from sim.scene.world import World
@@ -48,47 +49,56 @@ def run_delayed_expert(
     """
     world.reset(seed)
     expert, scorer = make_expert(world.task.name, seed=seed), world.task.make_scorer(world)
+    robot, spec = robot_rollout(world), action_spec_of(world.task.name)
     seen: list[tuple[int, Observation]] = []
-    commanded: list[Float[np.ndarray, " 8"]] = []
-    path = np.tile([*world.q, world.gripper_width], (TICKS_PER_ROW, 1))
+    commanded: list[Float[np.ndarray, " D"]] = []
+    path = np.tile(robot.at_rest(), (TICKS_PER_ROW, 1))
     t_obs_ns: int | None = None
-    robot = ArmRollout(world)
     while world.t_ns < world.task.episode_s * 1e9 and not scorer.is_done:
         now = len(commanded)
         if trace is not None and now % TICKS_PER_ROW == 0:
             trace.append(world.snapshot())
-        seen.append((world.t_ns + delay(world.t_ns), world.observe()))
+        seen.append((world.t_ns + delay(world.t_ns), robot.observe()[0]))
         arrived = [observation for t_ns, observation in seen if t_ns <= world.t_ns]
         if now % TICKS_PER_ROW == 0 and arrived:
             t_obs_ns = arrived[-1].t_obs_ns
             seen = [entry for entry in seen if entry[1].t_obs_ns >= t_obs_ns]
-            path = _next_row(expert, arrived[-1], commanded, (world.t_ns - t_obs_ns) // TICK_NS)
+            num_ticks_ago = (world.t_ns - t_obs_ns) // TICK_NS
+            path = _next_row(expert, robot, spec, arrived[-1], commanded, num_ticks_ago)
         commanded.append(robot.send(scorer, path[now % TICKS_PER_ROW], t_obs_ns))
     return scorer.score()
 
 
 def _next_row(
     expert: Expert,
+    robot: RobotRollout,
+    spec: ActionSpec,
     observation: Observation,
-    commanded: list[Float[np.ndarray, " 8"]],
+    commanded: list[Float[np.ndarray, " D"]],
     num_ticks_ago: int,
-) -> Float[np.ndarray, "n 8"]:
+) -> Float[np.ndarray, "n D"]:
     """Commands of the ticks of a row, n = `TICKS_PER_ROW`, by a plan from that observation.
 
-    commanded: what was sent at every tick of the episode. Rows that were due before now are committed; the
-    way leads from the last command straight to the first row after them, and on from row to row. Past the
-    last row the robot stands.
+    commanded: what was sent at every tick of the episode, as the robot is led. Rows that were due before now
+    are committed; the way leads from the last command straight to the first row after them, and on from row
+    to row. Past the last row the robot stands.
     """
     d = -(-num_ticks_ago // TICKS_PER_ROW)
     now = len(commanded)
     seen = now - num_ticks_ago
     if d >= HORIZON:
         return np.tile(commanded[-1], (TICKS_PER_ROW, 1))
-    plan = expert.plan(observation, np.array(commanded[seen::TICKS_PER_ROW]) if d else None)
+    committed = robot.from_world(np.array(commanded[seen::TICKS_PER_ROW]), observation) if d else None
+    plan = robot.to_world(expert.plan(observation, committed), observation)
     ticks, rows = seen + TICKS_PER_ROW * np.arange(d, HORIZON), plan[d:]
     if commanded:
         ticks, rows = np.insert(ticks, 0, now - 1), np.insert(rows, 0, commanded[-1], axis=0)
     due = now + np.arange(TICKS_PER_ROW)
+    for field, columns in spec.columns():
+        if isinstance(field, BasePose):
+            rows[:, columns.stop - 1] = np.unwrap(rows[:, columns.stop - 1])
     out = np.array([np.interp(due, ticks, column) for column in rows.T]).T
-    out[:, 7] = rows[np.searchsorted(ticks, due, side="right") - 1, 7]
+    for field, columns in spec.columns():
+        if isinstance(field, GripperWidth):
+            out[:, columns] = rows[np.searchsorted(ticks, due, side="right") - 1, columns]
     return out

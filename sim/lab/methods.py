@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from robot_runtime.core.method.request_parts import FixedExecutionHorizon
 from robot_runtime.core.method.sampler_parts import AveragedSamples, BestOfSamples
-from robot_runtime.core.method.table import METHODS, Method
+from robot_runtime.core.method.table import METHODS, Method, method_named
 from robot_runtime.errors import UnknownNameError
 from sim.episodes.evaluation import Contestant, DelayedExpert, LeRobotEngine
 from sim.lab.baselines.lerobot_import import lerobot_problem
@@ -15,6 +16,8 @@ EXPERT = "delayed-expert"
 """The physical limit."""
 NUM_SAMPLES = 4
 """Of the methods that draw several chunks: their own 16 cost four times as much again."""
+OFTEN = FixedExecutionHorizon().rows
+"""Rows to run before asking again, as all that go on while they ask have it."""
 PEER_VARIANTS = (Variant.DEFAULTS, Variant.BEST_WIDE, Variant.BEST_NARROW, Variant.REPLACE)
 
 
@@ -31,11 +34,13 @@ PEERS: Mapping[str, LeRobotEngine] = MappingProxyType(
 CONTESTANTS: Mapping[str, Contestant] = MappingProxyType(
     {
         EXPERT: DelayedExpert(),
+        f"synchronous-{OFTEN}": method_named("synchronous", execution_horizon=OFTEN),
         **dict(_with_fewer_samples(name, method) for name, method in METHODS.items()),
         **PEERS,
     }
 )
-"""All of the comparison; a method that draws several chunks has their number in its name."""
+"""All of the comparison; a method that draws several chunks has their number in its name, and `synchronous`
+runs whole chunks, and as few rows of each as the others."""
 
 
 def contestant_names() -> tuple[str, ...]:

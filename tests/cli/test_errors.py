@@ -8,8 +8,8 @@ import pytest
 
 from robot_runtime.cli.errors import EXTRA_OF, sentence
 from robot_runtime.cli.options import need
-from robot_runtime.errors import InvalidValueError
-from robot_runtime.results import KeptElsewhereError, keep, keep_text
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.results import keep, keep_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def test_a_module_that_is_needed_late_is_missed_at_once():
 
 
 def test_what_cannot_be_written_is_kept_elsewhere(tmp_path):
-    with pytest.raises(KeptElsewhereError, match=r"No such file or directory.*it is kept as ") as caught:
+    with pytest.raises(RobotRuntimeError, match=r"No such file or directory.*it is kept as ") as caught:
         keep_text(tmp_path / "missing" / "results.json", "[1]")
     assert Path(str(caught.value).split()[-1]).read_text() == "[1]"
 
@@ -58,6 +58,6 @@ def test_results_that_were_there_are_replaced_by_whole_ones_only(tmp_path):
     path = tmp_path / "x.json"
     keep_text(path, "old")
     (tmp_path / "x.json.part").mkdir()  # so that the new one cannot be written
-    with pytest.raises(KeptElsewhereError):
+    with pytest.raises(RobotRuntimeError):
         keep_text(path, "new")
     assert path.read_text() == "old"

@@ -1,6 +1,9 @@
 """Each recipe's batch against its paper: which rows are clean, at which times, what bears loss."""
 
+from dataclasses import replace
+
 import numpy as np
+import pinocchio as pin
 import pytest
 import torch
 
@@ -16,6 +19,15 @@ from policies.flow.dataset import roll_forward
 from policies.flow.recipes import MixedSchedule, Offset, Plain, Prefix
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.method.schedule import flow_times
+from robot_runtime.core.values.action import (
+    ActionSpec,
+    EndEffectorPose,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+)
+from robot_runtime.core.values.state import ArmState, GripperState, RobotState
+from robot_runtime.errors import InvalidValueError
 from tests.policies.draws import H, hand_pose, make_data, make_draw, make_samples
 from tests.policies.toy import SPEC
 
@@ -125,6 +137,34 @@ def test_a_rolled_forward_robot_follows_its_rows_like_a_servo_with_lag() -> None
     assert states[3].t_ns == state.t_ns + 3 * SPEC.dt_ns
     assert states[3].gripper_width == rows[3, 7]
     assert states[0] is state
+
+
+def test_two_arms_are_rolled_forward_each_by_its_own_rows() -> None:
+    fields = (
+        JointPosition(2, part="left_arm"), GripperWidth("left_gripper"),
+        JointPosition(1, part="right_arm"), GripperFraction("right_gripper", low=0.0, high=0.1),
+    )  # fmt: skip
+    spec = ActionSpec(fields=fields, horizon=3, dt_ns=SPEC.dt_ns)
+    here = RobotState(
+        t_ns=5,
+        parts={
+            "left_arm": ArmState(q=np.zeros(2), dq=np.zeros(2)),
+            "left_gripper": GripperState(width=0.0),
+            "right_arm": ArmState(q=np.ones(1), dq=np.zeros(1)),
+            "right_gripper": GripperState(width=0.0),
+        },
+    )
+    rows = np.array([[0.0, 0.0, 0.01, 1.0, 0.0], [0.1, 0.2, 0.02, 0.9, 0.5], [0.2, 0.4, 0.03, 0.8, 1.0]])
+    poses = {"left_arm": lambda q: pin.SE3(np.eye(3), np.array([*q, 0.0]))}
+    _, _, there = roll_forward(here, rows, spec, num_rows=2, tracking_lag_s=0.0, hand_pose=poses)
+    np.testing.assert_allclose(there.arm("left_arm").q, [0.2, 0.4])
+    np.testing.assert_allclose(there.arm("right_arm").dq, [-0.1 / spec.dt_s])
+    np.testing.assert_allclose(there.hand("left_arm").translation, [0.2, 0.4, 0.0])
+    assert there.hand("right_arm") is None
+    assert (there.gripper("left_gripper").width, there.gripper("right_gripper").width) == (0.03, 0.1)
+    moved = replace(spec, fields=(*fields[:3], EndEffectorPose(part="third_arm")))
+    with pytest.raises(InvalidValueError, match="needs rows of absolute joint positions"):
+        roll_forward(here, np.zeros((3, 13)), moved, num_rows=1, tracking_lag_s=0.0, hand_pose=None)
 
 
 def test_shared_branches_that_would_begin_with_a_given_row_bear_no_loss() -> None:

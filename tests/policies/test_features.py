@@ -26,7 +26,8 @@ from robot_runtime.core.values.action import (
     WorldEndEffectorPose,
 )
 from robot_runtime.core.values.row_statistics import row_origin
-from robot_runtime.core.values.state import Observation
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Observation, RobotState
 from tests.policies.toy import SCHEMA, SPEC, make_observation
 
 TOLERANCE = 1e-9  # rad or m: float64 rounding of numbers up to 10, divided by deviations down to 1e-3
@@ -139,3 +140,30 @@ def test_a_state_without_hand_pose_is_refused() -> None:
     blind = structs.replace(observation, state=replace(observation.state, X_BE=None))
     with pytest.raises(ValueError, match="hand pose X_BE"):
         state_features(blind, SCHEMA, FeatureConfig())
+
+
+def test_two_arms_two_grippers_and_two_bases_are_all_seen_each_in_its_turn() -> None:
+    parts = {
+        "left_arm": ArmState(q=np.array([1.0, 2.0]), dq=np.array([3.0, 4.0])),
+        "left_gripper": GripperState(width=0.01),
+        "right_arm": ArmState(q=np.array([5.0]), dq=np.array([6.0])),
+        "right_gripper": GripperState(width=0.02),
+        "front": BaseState(V_WB_B=np.array([7.0, 8.0, 9.0])),
+        "rear": BaseState(V_WB_B=np.array([10.0, 11.0, 12.0])),
+    }
+    schema = Schema(
+        parts={
+            "left_arm": ArmSchema(2, has_hand=False),
+            "left_gripper": GripperSchema(),
+            "right_arm": ArmSchema(1, has_hand=False),
+            "right_gripper": GripperSchema(),
+            "front": BaseSchema(),
+            "rear": BaseSchema(),
+        }
+    )
+    seen = Observation(state=RobotState(t_ns=0, parts=parts))
+    features = state_features(seen, schema, FeatureConfig())
+    assert features.tolist() == [1, 2, 5, 0.01, 0.02, 3, 4, 6, 7, 8, 9, 10, 11, 12]
+    lost = structs.replace(seen, state=seen.state.with_parts({"rear": BaseState(x_WB=np.zeros(3))}))
+    with pytest.raises(ValueError, match="the base's twist V_WB_B of 'rear', the state has none"):
+        state_features(lost, schema, FeatureConfig())

@@ -13,6 +13,7 @@ from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.method.splice_parts import TemporalEnsembling
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies import test_lerobot_types as types
 from tests.policies.test_lerobot_types import described, observation
@@ -216,3 +217,69 @@ def test_a_file_that_says_another_number_of_observations_is_refused(tmp_path: Pa
     replace(metadata, info=replace(metadata.info, n_obs_steps=3)).save(folder)
     with pytest.raises(CheckpointError, match="observations that it looks at: 3; the policy has 2"):
         load_policy(folder)
+
+
+# ---- two arms ----------------------------------------------------------------------------------------------
+
+ALOHA = [
+    f"{side}_{name}"
+    for side in ("left", "right")
+    for name in ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate", "gripper")
+]
+
+
+@pytest.fixture(scope="module")
+def aloha(tmp_path_factory) -> Path:
+    """An ACT of fourteen numbers, as LeRobot's for ALOHA have."""
+    return types.save("act", tmp_path_factory.mktemp("aloha") / "act", state_dim=14, action_dim=14)
+
+
+def test_an_alohas_checkpoint_is_described_by_the_names_of_its_dataset(aloha: Path, tmp_path: Path):
+    data = dataset(tmp_path, ALOHA, {"motors": ALOHA}, fps=50)
+    with pytest.raises(InvalidValueError, match="nobody says in which unit left_waist is"):
+        told(aloha, data, stroke_m=0.1)
+    info = told(aloha, data, stroke_m=0.1, joint_unit_rad=1.0).info
+    parts = ("left_arm", "left_gripper", "right_arm", "right_gripper")
+    assert (tuple(info.schema.parts), info.action_spec.dt_ns) == (parts, 20_000_000)
+    assert info.action_spec.names[5:9] == (
+        "left_arm.wrist_rotate", "left_gripper.width", "right_arm.waist", "right_arm.shoulder",
+    )  # fmt: skip
+    assert not any(info.schema.needs_hand(part) for part in parts)
+    policy = load_policy(aloha)
+    q = np.linspace(-1.0, 1.0, 12)
+    state = RobotState(
+        t_ns=1,
+        parts={
+            "right_gripper": GripperState(width=0.05),
+            "right_arm": ArmState(q=q[6:], dq=np.zeros(6)),
+            "left_gripper": GripperState(width=0.1),
+            "left_arm": ArmState(q=q[:6], dq=np.zeros(6)),
+        },
+    )
+    pixels = np.zeros((96, 96, 3), np.uint8)
+    seen = Observation(state=state, images={"wrist": Image(t_ns=1, pixels=pixels)})
+    (row,) = policy._metadata.seen([seen])["observation.state"].tolist()
+    assert row == pytest.approx([*q[:6], 1.0, *q[6:], 0.5])
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
+    theirs = policy.predict([seen], [0])[0]
+    np.testing.assert_allclose(rows[:, [6, 13]], 0.1 * theirs[:, [6, 13]], atol=1e-6)
+    lost = replace(state, parts={name: part for name, part in state.parts.items() if name != "right_arm"})
+    with pytest.raises(ValueError, match=r"the policy needs right_arm\.waist, right_arm\.shoulder"):
+        policy._metadata.seen([structs.replace(seen, state=lost)])
+
+
+def test_joints_of_two_arms_are_told_in_the_robots_order(aloha: Path, tmp_path: Path):
+    joints = [name for name in ALOHA if not name.endswith("gripper")]
+    turned = (*joints[6:], *joints[5::-1])
+    told_of = {"joints": turned, "grippers": ("left_gripper", "right_gripper")}
+    info = told(aloha, dataset(tmp_path, ALOHA, ALOHA), stroke_m=0.1, joint_unit_rad=1.0, **told_of).info
+    assert info.action_spec.names[:7] == (
+        *(f"left_arm.joint_{i}" for i in (6, 5, 4, 3, 2, 1)), "left_gripper.width",
+    )  # fmt: skip
+    assert info.action_spec.names[7:9] == ("right_arm.joint_1", "right_arm.joint_2")
+
+
+def test_two_grippers_may_not_stand_between_the_joints_of_one_arm(aloha: Path, tmp_path: Path):
+    mixed = [*ALOHA[:3], *ALOHA[6:7], *ALOHA[3:6], *ALOHA[7:]]
+    with pytest.raises(InvalidValueError, match="the actions of left_arm do not stand together"):
+        told(aloha, dataset(tmp_path, ALOHA, mixed), stroke_m=0.1, joint_unit_rad=1.0)

@@ -79,8 +79,8 @@ def florence() -> dict:
     return {"vision_config": vision, "text_config": text}
 
 
-def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
-    """As LeRobot saves a policy of three numbers and a camera, or a scene of two."""
+def save(kind: str, folder: Path, *, state_dim: int = 3, action_dim: int = 3) -> Path:
+    """As LeRobot saves a policy of three numbers, or more, and a camera, or a scene of two."""
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
 
@@ -101,7 +101,7 @@ def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
             if is_blind
             else {"observation.images.wrist": PolicyFeature(FeatureType.VISUAL, (3, 96, 96))}
         ),
-        output_features={"action": PolicyFeature(FeatureType.ACTION, (3,))},
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (action_dim,))},
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -111,8 +111,13 @@ def save(kind: str, folder: Path, *, state_dim: int = 3) -> Path:
                 torch.nn.init.normal_(block.adaLN_modulation[-1].weight, std=0.5)
     ends = {"min": torch.tensor([-90.0, -90.0, 0.0]), "max": torch.tensor([90.0, 90.0, 1.0])}
     stats = ends | {"mean": torch.zeros(3), "std": torch.tensor([50.0, 50.0, 0.5])}
-    state = {"mean": torch.zeros(state_dim), "std": torch.ones(state_dim)} if state_dim != 3 else stats
-    processors = make_pre_post_processors(config, dataset_stats={"observation.state": state, "action": stats})
+    state, action = (
+        stats if dim == 3 else {"mean": torch.zeros(dim), "std": torch.ones(dim)}
+        for dim in (state_dim, action_dim)
+    )
+    processors = make_pre_post_processors(
+        config, dataset_stats={"observation.state": state, "action": action}
+    )
     for part in (policy, *processors):
         part.save_pretrained(folder)
     return folder

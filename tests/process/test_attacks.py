@@ -28,8 +28,6 @@ from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped, ErrorCode, ErrorReply, Heartbeat, Hello, Packet, Welcome
 
-pytestmark = pytest.mark.real_time
-
 TIMEOUT_S = 20.0
 
 

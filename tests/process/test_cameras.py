@@ -30,7 +30,7 @@ from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World
 from sim.tasks import make_task
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 SIZE = (96, 128)
 PATIENT_NS = NS_PER_S

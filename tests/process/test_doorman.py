@@ -21,8 +21,6 @@ from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.connection import Connection
 from robot_runtime.transport.server import ServerTransport
 
-pytestmark = pytest.mark.real_time
-
 ANY_PORT = "tcp://127.0.0.1:*"
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"

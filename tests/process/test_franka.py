@@ -25,8 +25,6 @@ from robot_runtime.errors import DriverError, InvalidValueError
 from tests.process.franka_robot import FrankaRobot
 from tests.source_tree import ROOT
 
-pytestmark = pytest.mark.real_time
-
 PATIENT_S = 2.0
 """A simulated robot on a busy machine is silent for longer than a real one."""
 DEADLINE_S = 60.0
@@ -76,6 +74,7 @@ def wait_for(condition):
         time.sleep(0.005)
 
 
+@pytest.mark.real_time
 def test_an_arm_follows_a_sine_of_20_hz_targets_within_a_hundredth_of_a_radian_and_stops(arm):
     assert isinstance(arm, Arm)
     start, due_s, worst = arm.read().q, 0.0, 0.0
@@ -119,6 +118,7 @@ def test_a_hand_pose_is_reached(arm):
     np.testing.assert_allclose(arm.read().X_BE.translation, p, atol=0.004)
 
 
+@pytest.mark.real_time
 def test_a_robot_that_was_silent_is_a_fault_until_the_operator_recovers_it_and_goes_on_where_it_is(
     robots, tmp_path
 ):
@@ -149,7 +149,7 @@ def test_a_hand_opens_and_closes_while_nobody_waits_for_it(robots):
     for width in (0.07, 0.01, 0.05):
         hand.write(GripperCommand(width=width))
         hand.read()
-    assert time.monotonic() - start_s < 0.1
+    assert time.monotonic() - start_s < 0.5  # a move takes one and more
     wait_for(lambda: abs(hand.read().width - 0.05) < 0.004)
     hand.write(GripperCommand(width=0.0))
     wait_for(lambda: hand.read().width < 0.04)
@@ -186,6 +186,7 @@ def test_two_arms_at_two_addresses_are_one_robot(robots):
         each.close()
 
 
+@pytest.mark.real_time
 def test_an_address_where_nobody_answers_is_told_within_two_seconds_with_what_was_tried():
     start_s = time.monotonic()
     for make, port in ((FrankaArm, 1337), (FrankaGripper, 1338)):
@@ -250,6 +251,7 @@ def is_alive(pid):
         return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.real_time
 def test_the_death_of_the_robots_side_is_noticed_soon_and_told_by_its_address(robots):
     arm = connect(robots[1], state_timeout_s=0.3)  # of a real robot 0.08
     hold(arm, arm.read().q, 0.05)

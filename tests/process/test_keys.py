@@ -10,7 +10,7 @@ from toy import ANY_PORT, ToyPolicy, serving, toy_request, toy_schema
 
 from robot_runtime.cli import main
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError
-from robot_runtime.keys import KeysError, RobotKeys, ServerKeys, make_keys
+from robot_runtime.keys import RobotKeys, ServerKeys, make_keys
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.transport.address import is_local
@@ -82,7 +82,7 @@ def test_a_secret_that_others_can_use_is_refused_with_what_to_do(tmp_path: Path,
         (RobotKeys.load, tmp_path / "one" / "robot.key_secret"),
     ):
         path.chmod(mode)
-        with pytest.raises(KeysError, match=f"chmod 600 {path}"):
+        with pytest.raises(InvalidValueError, match=f"chmod 600 {path}"):
             load(path.parent)
         path.chmod(0o600)
         load(path.parent)
@@ -154,26 +154,26 @@ def test_secret_keys_are_for_their_owner_alone_and_robots_are_added_without_new_
 @pytest.mark.parametrize("name", ["server", "one", "../up", ""])
 def test_a_name_that_is_taken_or_no_name_is_refused(tmp_path: Path, name: str):
     make_keys(tmp_path, ["one"])
-    with pytest.raises(KeysError, match="a name of letters, digits and underscores"):
+    with pytest.raises(InvalidValueError, match="a name of letters, digits and underscores"):
         make_keys(tmp_path, ["fresh", name])
     assert not (tmp_path / "fresh").exists()
 
 
 def test_a_robot_that_is_named_twice_gets_no_folder_and_neither_does_the_server(tmp_path: Path):
-    with pytest.raises(KeysError, match="'left' is named 2 times"):
+    with pytest.raises(InvalidValueError, match="'left' is named 2 times"):
         make_keys(tmp_path / "keys", ["left", "right", "left"])
     assert not (tmp_path / "keys").exists()
 
 
 def test_keys_that_are_missing_damaged_or_of_the_wrong_machine_say_so(folder: Path, tmp_path: Path):
-    with pytest.raises(KeysError, match=r"server\.key_secret is not a key"):
+    with pytest.raises(InvalidValueError, match=r"server\.key_secret is not a key"):
         ServerKeys.load(folder / "left")
-    with pytest.raises(KeysError, match="is not a key"):
+    with pytest.raises(InvalidValueError, match="is not a key"):
         RobotKeys.load(tmp_path)
     make_keys(tmp_path, ["one"])
     (tmp_path / "one" / "server.key").write_text("nonsense")
-    with pytest.raises(KeysError, match=r"server\.key is not a key"):
+    with pytest.raises(InvalidValueError, match=r"server\.key is not a key"):
         RobotKeys.load(tmp_path / "one")
     (tmp_path / "server" / "allowed" / "one.key").unlink()
-    with pytest.raises(KeysError, match="nobody could connect"):
+    with pytest.raises(InvalidValueError, match="nobody could connect"):
         ServerKeys.load(tmp_path / "server")

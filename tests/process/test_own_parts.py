@@ -27,7 +27,7 @@ from robot_runtime.errors import DriverError, SchemaMismatchError
 from robot_runtime.robot.check import check_robot
 from tests.process.toy import serving
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("patient_time")
 
 PATIENT_NS = 2_000_000_000
 SPEC = ActionSpec(fields=(rr.JointPosition(2),), horizon=16, dt_ns=50_000_000)

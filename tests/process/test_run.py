@@ -34,8 +34,6 @@ from robot_runtime.server.process import ServerProcess
 from sim.episodes.run_episode import run_real_time
 from tests.process.toy import serving
 
-pytestmark = pytest.mark.real_time
-
 START_TIMEOUT_S = 60.0
 
 
@@ -63,6 +61,7 @@ def command(*args: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.real_time
 def test_a_killed_server_is_noticed_and_the_robot_holds_until_a_fresh_chunk():
     figures = kill_and_restart()
     assert figures["noticed (ms)"] < 1000  # measured: 130; a loaded machine may be slower
@@ -92,6 +91,7 @@ def test_ctrl_c_and_sigterm_bring_the_robot_to_rest_and_exit_as_a_shell_says(num
         assert "stalled_s" in out  # what was measured until then is not lost
 
 
+@pytest.mark.usefixtures("patient_time")
 def test_the_control_loop_shows_a_correction_head_every_row_a_fresh_observation(sine):
     with PolicyClient(sine, robot="test", schema=FRANKA) as client:
         welcome, clock = client.wait_until_ready(10.0), MonotonicClock()
@@ -120,6 +120,7 @@ def test_a_policy_that_wants_pictures_of_another_size_is_told_how_to_get_them(st
     assert "--picture-size HEIGHT WIDTH" in error
 
 
+@pytest.mark.usefixtures("patient_time")
 def test_a_policy_that_does_without_the_scene_runs_on_a_robot_that_knows_it(sine, capsys):
     assert main(["run", "--task", "track", "--server", sine, "--duration-s", "1"]) == 0
     assert "connected: policy 'sine'" in capsys.readouterr().out

@@ -18,8 +18,6 @@ from robot_runtime.robot.client import PolicyClient
 from robot_runtime.transport.sockets import HANDSHAKE_MS
 from robot_runtime.wire.messages import Welcome
 
-pytestmark = pytest.mark.real_time
-
 NUM_SILENT, NUM_BEFORE, WAIT_S = 1000, 1024, 60.0
 
 

@@ -64,7 +64,6 @@ class LookingPolicy(ToyPolicy):
     info = replace(ToyPolicy.info, schema=toy_schema((480, 640)))
 
 
-@pytest.mark.real_time
 def test_a_link_that_takes_four_seconds_for_a_picture_loses_no_server_meanwhile():
     pixels = np.zeros((480, 640, 3), np.uint8)
     with (

@@ -16,8 +16,6 @@ from robot_runtime.transport.client import ClientTransport
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.transport.sockets import HIGH_WATER_MARK
 
-pytestmark = pytest.mark.real_time
-
 ANY_PORT = "tcp://127.0.0.1:*"
 TURN_NS, MAX_TURNS = 20_000_000, 1000
 TIMEOUT_S = 20.0

@@ -26,7 +26,7 @@ from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways import groot, lerobot
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
-from robot_runtime.server.gateways.policy_session import Served, refuse_for_all
+from robot_runtime.server.gateways.policy_session import refuse_for_all, sent_rows
 from robot_runtime.server.gateways.values import fitted
 
 STROKE_M = 0.08
@@ -218,14 +218,12 @@ def test_a_scale_that_cannot_be_undone_is_refused(changes):
     ],
 )
 def test_names_that_no_policy_of_the_server_can_be_meant_by_are_refused_before_anybody_asks(said, words: str):
-    seeing = Served(
-        PolicyInfo(name="seeing", action_spec=SPEC, schema=replace(SCHEMA, cameras={"wrist": (4, 6)}))
-    )
+    seeing = PolicyInfo(name="seeing", action_spec=SPEC, schema=replace(SCHEMA, cameras={"wrist": (4, 6)}))
     names = msgspec.convert(said, KeyMap)
     with pytest.raises(InvalidValueError, match=f"does not fit policy 'seeing': {words}"):
         refuse_for_all(names, [seeing])
     fields = (JointPosition(2), GripperWidth())
-    other = Served(PolicyInfo(name="other", action_spec=replace(SPEC, fields=fields)))
+    other = PolicyInfo(name="other", action_spec=replace(SPEC, fields=fields))
     refuse_for_all(KeyMap(q=Entry(key="state", stop=2)), [seeing, other])
 
 
@@ -313,8 +311,6 @@ def test_clients_are_told_where_to_be_whatever_a_policys_rows_count_from(hand, r
     counting = tuple(f if isinstance(f, GripperWidth) else replace(f, reference=reference) for f in fields)
     spec = ActionSpec(fields=counting, horizon=4, dt_ns=1)
     seen = RobotState(t_ns=1, q=np.array(hand[:3]), dq=np.zeros(3), X_BE=pin.exp6(np.array(hand)))
-    schema = replace(SCHEMA, action_fields=counting)
-    served = Served(PolicyInfo(name="counting", action_spec=spec, schema=schema))
     steps = pin.exp6(np.array([0.1, 0.0, -0.1, 0.0, 0.2, 0.1]))
     poses = [seen.X_BE * steps, seen.X_BE * steps * steps]
     targets = Waypoints(
@@ -323,6 +319,6 @@ def test_clients_are_told_where_to_be_whatever_a_policys_rows_count_from(hand, r
         quat_BE=np.array([np.roll(pin.Quaternion(pose.rotation).coeffs(), 1) for pose in poses]),
         gripper=np.array([0.01, 0.02]),
     )
-    sent = served.sent_rows(targets.encode(spec, seen), seen)
-    np.testing.assert_allclose(sent, targets.encode(served.sent_spec, seen), atol=1e-9)
-    assert served.sent_spec.fields == fields
+    sent = sent_rows(targets.encode(spec, seen), spec, seen)
+    np.testing.assert_allclose(sent, targets.encode(spec.absolute(), seen), atol=1e-9)
+    assert spec.absolute().fields == fields

@@ -3,6 +3,8 @@ import pytest
 
 from sim.demonstrations.demonstrations import run_expert
 from sim.episodes.delayed_expert import constant_delay, run_delayed_expert
+from sim.scene.world import World
+from sim.tasks import make_task
 
 MS = 1_000_000
 
@@ -16,6 +18,16 @@ def test_without_delay_it_is_the_expert(name, request):
         assert delayed.success == plain.success
         if plain.completion_s is not None:
             assert delayed.completion_s == pytest.approx(plain.completion_s, abs=0.15)
+
+
+def test_two_arms_are_led_late_as_one_arm_is():
+    world = World(make_task("handover"))
+    assert run_expert(world, seed=10_000).success
+    late: list[np.ndarray] = []
+    score = run_delayed_expert(world, seed=10_000, delay=constant_delay(200 * MS), trace=late)
+    assert score.success
+    assert score.completion_s > 0.2
+    np.testing.assert_allclose(late[2][:7], late[0][:7], atol=5e-3)  # stands until the first answer
 
 
 def test_success_falls_with_the_delay(strike_world):

@@ -80,3 +80,10 @@ def test_the_peer_is_counted_as_we_are():
     (episode,) = run_group(one, range(10_000, 10_001))
     assert episode.summary["requests_per_s"] == pytest.approx(2.5, abs=0.2)
     assert episode.summary["evaluations_per_s"] == pytest.approx(12.5, abs=1.0)
+
+
+def test_synchronous_also_takes_part_with_as_few_rows_of_a_chunk_as_the_others():
+    often, asked_often = contestant_named("synchronous-4"), contestant_named("time-aligned")
+    assert isinstance(often, Method)
+    assert isinstance(asked_often, Method)
+    assert often.request.execution_horizon == asked_often.request.when.rows == 4

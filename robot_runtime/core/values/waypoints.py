@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
-import pinocchio as pin
 
 from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.command import (
@@ -38,20 +37,20 @@ from robot_runtime.core.values.fields import (
     Reference,
     WorldEndEffectorPose,
 )
-from robot_runtime.core.values.pose_rows import (
-    quaternions_from_rotations,
-    rotations_from_quaternions,
-    turns_about_vertical,
+from robot_runtime.core.values.pose_rows import quaternions_from_rotations, rotations_from_quaternions
+from robot_runtime.core.values.references import (
+    bases_when_due,
+    encode_planar,
+    encode_poses,
+    encode_vectors,
+    resolve_planar,
+    resolve_poses,
+    resolve_vectors,
+    turned,
 )
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, RobotState
-from robot_runtime.core.values.transforms import (
-    compose_planar,
-    inverse_planar,
-    rotation_from_6d,
-    rotation_to_6d,
-    wrap_angle,
-)
+from robot_runtime.core.values.transforms import rotation_from_6d, rotation_to_6d
 
 Quantity = tuple[str, str]
 """(part, what is told it): the part's name and a name of the table below.
@@ -148,9 +147,9 @@ class Waypoints:
             else:
                 out |= {(f.part, name): values for name, values in _resolved(f, rows, chunk).items()}
         for f, rows in in_world:
-            p_WB, R_WB = _bases(out.get((f.base, "x_WB")), chunk.anchor, f.base, len(rows))
+            p_WB, R_WB = bases_when_due(out.get((f.base, "x_WB")), chunk.anchor, f.base, len(rows))
             R_BW = R_WB.transpose(0, 2, 1)
-            out[f.part, "p_BE"] = _turned(R_BW, rows[:, :3] - p_WB)
+            out[f.part, "p_BE"] = turned(R_BW, rows[:, :3] - p_WB)
             out[f.part, "quat_BE"] = quaternions_from_rotations(R_BW @ rotation_from_6d(rows[:, 3:]))
         return cls(out)
 
@@ -168,25 +167,25 @@ class Waypoints:
         match f:
             case JointPosition():
                 q = self._need(f.part, "q")
-                return [_encode_vectors(q, f.reference, _joints(f, anchor))]
+                return [encode_vectors(q, f.reference, _joints(f, anchor))]
             case JointVelocity(is_integrated=True):
-                moved = _encode_vectors(self._need(f.part, "q"), Reference.DELTA, _joints(f, anchor))
+                moved = encode_vectors(self._need(f.part, "q"), Reference.DELTA, _joints(f, anchor))
                 return [moved / spec.dt_s]
             case JointVelocity():
                 return [self._need(f.part, "dq")]
             case EndEffectorPose():
-                return _encode_poses(*self._hands(f.part), f.reference, anchor, f.part)
+                return encode_poses(*self._hands(f.part), f.reference, anchor, f.part)
             case WorldEndEffectorPose():
                 x_WB = self.rows_of.get((f.base, "x_WB"))
-                p_WB, R_WB = _bases(x_WB, anchor, f.base, self.num_rows)
+                p_WB, R_WB = bases_when_due(x_WB, anchor, f.base, self.num_rows)
                 p_BE, R_BE = self._hands(f.part)
-                return [p_WB + _turned(R_WB, p_BE), rotation_to_6d(R_WB @ R_BE)]
+                return [p_WB + turned(R_WB, p_BE), rotation_to_6d(R_WB @ R_BE)]
             case GripperWidth():
                 return [self._need(f.part, "width")[:, None]]
             case GripperFraction():
                 return [f.share(self._need(f.part, "width"))[:, None]]
             case BasePose():
-                return [_encode_planar(self._need(f.part, "x_WB"), f.reference, anchor, f.part)]
+                return [encode_planar(self._need(f.part, "x_WB"), f.reference, anchor, f.part)]
             case BaseTwist():
                 return [self._need(f.part, "V_WB_B")]
             case Numbers():
@@ -268,20 +267,20 @@ def _resolved(f: ActionField, rows: np.ndarray, chunk: ActionChunk) -> dict[str,
     anchor = chunk.anchor
     match f:
         case JointPosition():
-            return {"q": _resolve_vectors(rows, f.reference, _joints(f, anchor))}
+            return {"q": resolve_vectors(rows, f.reference, _joints(f, anchor))}
         case JointVelocity(is_integrated=True):
-            return {"q": _resolve_vectors(rows * chunk.spec.dt_s, Reference.DELTA, _joints(f, anchor))}
+            return {"q": resolve_vectors(rows * chunk.spec.dt_s, Reference.DELTA, _joints(f, anchor))}
         case JointVelocity():
             return {"dq": rows}
         case EndEffectorPose():
-            p_BE, quat_BE = _resolve_poses(rows, f.reference, anchor, f.part)
+            p_BE, quat_BE = resolve_poses(rows, f.reference, anchor, f.part)
             return {"p_BE": p_BE, "quat_BE": quat_BE}
         case GripperWidth():
             return {"width": rows[:, 0]}
         case GripperFraction():
             return {"width": f.width(rows[:, 0])}
         case BasePose():
-            return {"x_WB": _resolve_planar(rows, f.reference, anchor, f.part)}
+            return {"x_WB": resolve_planar(rows, f.reference, anchor, f.part)}
         case BaseTwist():
             return {"V_WB_B": rows}
         case Numbers():
@@ -298,105 +297,3 @@ def _joints(f: JointPosition | JointVelocity, anchor: RobotState) -> np.ndarray:
 
 
 _NO_NUMBERS = np.zeros(0)
-
-
-def _resolve_vectors(rows: np.ndarray, reference: Reference, origin: np.ndarray) -> np.ndarray:
-    if reference is Reference.ABSOLUTE:
-        return rows
-    if origin.shape != rows.shape[1:]:
-        raise ValueError(f"relative rows of {rows.shape[1]} columns on an anchor of shape {origin.shape}")
-    return origin + (rows if reference is Reference.RELATIVE else np.cumsum(rows, axis=0))
-
-
-def _encode_vectors(targets: np.ndarray, reference: Reference, origin: np.ndarray) -> np.ndarray:
-    if reference is Reference.ABSOLUTE:
-        return targets
-    if reference is Reference.RELATIVE:
-        return targets - origin
-    return np.diff(targets, axis=0, prepend=origin[None])
-
-
-def _anchor_hand(anchor: RobotState, part: str) -> pin.SE3:
-    X_BE = anchor.hand(part)
-    if X_BE is None:
-        raise ValueError("hand rows relative to the observation need X_BE in the robot state")
-    return X_BE
-
-
-def _resolve_poses(
-    rows: np.ndarray, reference: Reference, anchor: RobotState, part: str
-) -> tuple[np.ndarray, np.ndarray]:
-    p, R = rows[:, :3], rotation_from_6d(rows[:, 3:])
-    if reference is Reference.RELATIVE:
-        origin = _anchor_hand(anchor, part)
-        p, R = origin.translation + p @ origin.rotation.T, origin.rotation @ R
-    elif reference is Reference.DELTA:
-        origin, p = _anchor_hand(anchor, part), p.copy()
-        p_BE, R_BE = origin.translation, origin.rotation
-        for i in range(len(rows)):
-            p[i], R[i] = p_BE, R_BE = p_BE + R_BE @ p[i], R_BE @ R[i]
-    return p, quaternions_from_rotations(R)
-
-
-def _encode_poses(
-    p: np.ndarray, R: np.ndarray, reference: Reference, anchor: RobotState, part: str
-) -> list[np.ndarray]:
-    """Columns of positions and of rotations."""
-    if reference is not Reference.ABSOLUTE:
-        origin = _anchor_hand(anchor, part)
-        p_0, R_0 = origin.translation, origin.rotation
-        if reference is Reference.DELTA:
-            p_0, R_0 = np.vstack([p_0, p[:-1]]), np.concatenate([R_0[None], R[:-1]])
-        R_0 = np.broadcast_to(R_0, R.shape).transpose(0, 2, 1)
-        p, R = _turned(R_0, p - p_0), R_0 @ R
-    return [p, rotation_to_6d(R)]
-
-
-def _turned(rotations: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Every vector (n, 3) by its rotation (n, 3, 3)."""
-    return (rotations @ vectors[:, :, None])[:, :, 0]
-
-
-def _bases(
-    x_WB: np.ndarray | None, anchor: RobotState, part: str, num_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Position and rotation of the base when a row is due: of the row itself, or at the observation."""
-    if x_WB is None:
-        x_WB = np.tile(_anchor_base(anchor, part), (num_rows, 1))
-    p_WB = np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
-    return p_WB, turns_about_vertical(x_WB[:, 2])
-
-
-def _anchor_base(anchor: RobotState, part: str) -> np.ndarray:
-    x_WB = anchor.base(part).x_WB
-    if x_WB is None:
-        raise ValueError("base rows relative to the observation, and hands in the world, need x_WB")
-    return x_WB
-
-
-def _resolve_planar(rows: np.ndarray, reference: Reference, anchor: RobotState, part: str) -> np.ndarray:
-    if reference is Reference.ABSOLUTE:
-        return rows
-    origin = _anchor_base(anchor, part)
-    if reference is Reference.RELATIVE:
-        return compose_planar(origin, rows)
-    out = []
-    for row in rows:
-        origin = compose_planar(origin, row)
-        out.append(origin)
-    return np.array(out)
-
-
-def _encode_planar(targets: np.ndarray, reference: Reference, anchor: RobotState, part: str) -> np.ndarray:
-    if reference is Reference.ABSOLUTE:
-        x_WB = anchor.base(part).x_WB
-        near = 0.0 if x_WB is None else x_WB[2]
-        return np.column_stack([targets[:, :2], near + wrap_angle(targets[:, 2] - near)])
-    inverse = inverse_planar(_anchor_base(anchor, part))
-    if reference is Reference.RELATIVE:
-        return compose_planar(inverse, targets)
-    out = []
-    for target in targets:
-        out.append(compose_planar(inverse, target))
-        inverse = inverse_planar(target)
-    return np.array(out)

@@ -24,6 +24,7 @@ import numpy as np
 import zmq
 
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
@@ -36,7 +37,6 @@ from robot_runtime.server.gateways.policy_session import (
     MAX_ASKING,
     MAX_MESSAGE,
     Asker,
-    Served,
     refuse_for_all,
 )
 from robot_runtime.server.gateways.values import listed
@@ -55,7 +55,7 @@ class GrootGateway:
 
     def __init__(
         self,
-        policy: Served,
+        policy: PolicyInfo,
         *,
         server: str,
         address: str,
@@ -77,8 +77,8 @@ class GrootGateway:
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise open_to_all(address)
         self._policy, self._token = policy, token
-        self._names = (names or KeyMap()).over(names_of(policy.info.schema))
-        self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=policy.info.name)
+        self._names = (names or KeyMap()).over(names_of(policy.schema))
+        self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=policy.name)
         self._asker = Asker(server, robot="GR00T client", keys=keys)
         self._asking: set[bytes] = set()
         self._answers: SimpleQueue[tuple[list[bytes], bytes]] = SimpleQueue()
@@ -177,7 +177,7 @@ class GrootGateway:
             raise ValueError("this server asks for an api_token")
         match request.endpoint:
             case "ping":
-                return {"status": "ok", "message": f"policy {self._policy.info.name}"}
+                return {"status": "ok", "message": f"policy {self._policy.name}"}
             case "reset":
                 return {}  # the server keeps nothing of a robot that asks for whole chunks
             case "get_modality_config":
@@ -190,18 +190,18 @@ class GrootGateway:
 
     def _action(self, data: bytes) -> list[dict[str, Any]]:
         spec, now_ns, sizes = (
-            self._policy.sent_spec,
+            self._policy.action_spec.absolute(),
             MonotonicClock().now_ns(),
-            self._policy.info.schema.cameras,
+            self._policy.schema.cameras,
         )
         sent = observation_of(data)
         refuse_unchosen(sent.get("language", {}), self._names.task or "")
         seen = self._names.observation(sent, now_ns=now_ns, sizes=sizes)
-        chunk = self._asker.ask(self._policy, seen)
-        return [_by_field(spec, self._names.sent_actions(chunk.rows, spec)), chunk.timing]
+        rows, timing = self._asker.ask(self._policy, seen)
+        return [_by_field(spec, self._names.sent_actions(rows, spec)), timing]
 
     def _modalities(self) -> dict[str, Any]:
-        spec, names = self._policy.info.action_spec, self._names
+        spec, names = self._policy.action_spec, self._names
         needed = ("q", "width", "pose", "twist")
         state = [e.key for own in names.entries.values() for name, e in own.entries() if name in needed]
         state += [e.key for e in (names.measured or {}).values()]
@@ -279,7 +279,7 @@ def _array(form: dict) -> np.ndarray:
 _NOTHING = b"\xc0"  # as msgpack has it
 
 
-class Request(msgspec.Struct):
+class _Request(msgspec.Struct):
     """What is read of a request first; its data stay bytes."""
 
     endpoint: str = "get_action"
@@ -287,10 +287,10 @@ class Request(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(_NOTHING)
 
 
-_REQUEST = msgspec.msgpack.Decoder(Request)
+_REQUEST = msgspec.msgpack.Decoder(_Request)
 
 
-def request_of(data: bytes) -> Request:
+def request_of(data: bytes) -> _Request:
     """ValueError says what is wrong with it."""
     try:
         check_msgpack(data)

@@ -30,6 +30,7 @@ import numpy as np
 
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.history import ObservationHistory
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.state import Observation
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
@@ -51,7 +52,7 @@ from robot_runtime.server.gateways.lerobot_names import (
     order_of_columns,
     refuse_unknown_unit,
 )
-from robot_runtime.server.gateways.policy_session import MAX_MESSAGE, Asker, Served, refuse_for_all
+from robot_runtime.server.gateways.policy_session import MAX_MESSAGE, Asker, refuse_for_all
 from robot_runtime.server.gateways.row_rate import RowRate
 from robot_runtime.server.gateways.values import listed
 from robot_runtime.transport.address import is_local, open_to_all
@@ -77,7 +78,7 @@ SHARED = (
 )
 
 
-class NoPlaceError(Exception):
+class _NoPlaceError(Exception):
     """Says for a client what there is too much of."""
 
 
@@ -93,7 +94,7 @@ class _Turn:
 class _Robot:
     """What is known of one of LeRobot's, and what it has seen."""
 
-    policy: Served | None = None
+    policy: PolicyInfo | None = None
     names: KeyMap = field(default_factory=KeyMap)
     columns: Sequence[int] = ()
     """Of our rows, in the order in which the robot names them."""
@@ -116,7 +117,7 @@ class LeRobotGateway:
 
     def __init__(
         self,
-        policies: Mapping[str, Served],
+        policies: Mapping[str, PolicyInfo],
         *,
         server: str,
         address: str,
@@ -137,8 +138,8 @@ class LeRobotGateway:
             raise open_to_all(address)
         self._policies, self._names = policies, names or KeyMap()
         for name, policy in policies.items():
-            if all(isinstance(f, MOVED) for f in policy.info.action_spec.fields):
-                self._names.refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=name)
+            if all(isinstance(f, MOVED) for f in policy.action_spec.fields):
+                self._names.refuse_undeclared(policy.schema, policy.action_spec, policy=name)
         self._asker = Asker(server, robot="LeRobot client", keys=keys)
         self._robots: dict[str, _Robot] = {}
         self._lock = Lock()
@@ -202,7 +203,7 @@ class LeRobotGateway:
                 return work(request, context)
             except ValueError as error:
                 status, words = grpc.StatusCode.INVALID_ARGUMENT, str(error)
-            except NoPlaceError as error:
+            except _NoPlaceError as error:
                 status, words = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
             except RobotRuntimeError as error:
                 logger.error("a LeRobot client could not be served: %s", error)
@@ -253,7 +254,7 @@ class LeRobotGateway:
             if robot.policy is None:
                 self._infer(robot, seen.raw)
             assert robot.policy is not None
-            sizes, now_ns = robot.policy.info.schema.cameras, MonotonicClock().now_ns()
+            sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
             observation = robot.names.observation(seen.raw, now_ns=now_ns, sizes=sizes)
         self._look_at_rate(robot, seen)
         with robot.came:
@@ -271,8 +272,8 @@ class LeRobotGateway:
                 return b""  # as LeRobot's server: ask again
             assert robot.policy is not None
             timestamp, timestep, observation = newest
-            rows = self._asker.ask(robot.policy, observation).rows
-        spec = robot.policy.sent_spec
+            rows, _ = self._asker.ask(robot.policy, observation)
+        spec = robot.policy.action_spec.absolute()
         theirs = robot.names.sent_actions(rows, spec)[: robot.num_actions, robot.columns]
         pickled = written_actions(theirs, timestamp=timestamp, timestep=timestep, dt_s=spec.dt_s)
         return actions_message(pickled)
@@ -284,7 +285,7 @@ class LeRobotGateway:
         assert robot.rate is not None
         rate = robot.rate.take(seen.timestamp, seen.timestep)
         if rate is not None:
-            meant, name = 1.0 / robot.policy.info.action_spec.dt_s, robot.policy.info.name
+            meant, name = 1.0 / robot.policy.action_spec.dt_s, robot.policy.name
             self._notices.note(
                 f"a LeRobot client runs {rate:.0f} rows a second of policy {name!r}",
                 f"a LeRobot client runs {rate:.1f} rows a second, those of policy {name!r} are "
@@ -325,7 +326,7 @@ class LeRobotGateway:
                 if len(self._robots) >= MAX_ROBOTS:
                     self._robots = {p: r for p, r in self._robots.items() if r.heard_s > long_ago_s}
                 if len(self._robots) >= MAX_ROBOTS:
-                    raise NoPlaceError(f"there are {MAX_ROBOTS} LeRobot clients already")
+                    raise _NoPlaceError(f"there are {MAX_ROBOTS} LeRobot clients already")
                 robot = self._robots[peer] = _Robot()
             robot.heard_s = monotonic()
             return robot
@@ -340,46 +341,46 @@ class LeRobotGateway:
         cameras = {name: name for name, value in raw.items() if isinstance(value, np.ndarray)}
         policy = next(iter(self._policies.values()))
         self._match(robot, policy, numbers, cameras)
-        logger.info("a LeRobot client that sent no instructions is answered by %s", policy.info.name)
+        logger.info("a LeRobot client that sent no instructions is answered by %s", policy.name)
 
     def _match(
-        self, robot: _Robot, policy: Served, state_names: tuple[str, ...], cameras: Mapping[str, str]
+        self, robot: _Robot, policy: PolicyInfo, state_names: tuple[str, ...], cameras: Mapping[str, str]
     ) -> None:
         """Find what the policy needs among the names of a robot; ValueError says what is not there.
 
         cameras: the policy's name -> the robot's.
         """
-        names = self._names.over(names_of(policy.info.schema, state_names, cameras))
+        names = self._names.over(names_of(policy.schema, state_names, cameras))
         columns = order_of_columns(policy, names, state_names)
         refuse_unknown_unit(names)
         seen = names.cameras or {}
         known = set(cameras.values())
-        if missing := [name for name in policy.info.schema.cameras if seen.get(name) not in known]:
+        if missing := [name for name in policy.schema.cameras if seen.get(name) not in known]:
             raise ValueError(
-                f"policy {policy.info.name!r} needs the cameras {missing}; the robot has {listed(cameras)}"
+                f"policy {policy.name!r} needs the cameras {missing}; the robot has {listed(cameras)}"
             )
         robot.names, robot.policy, robot.columns = names, policy, columns
-        robot.rate, robot.history = RowRate(policy.info.action_spec.dt_s), ObservationHistory.of(policy.info)
+        robot.rate, robot.history = RowRate(policy.action_spec.dt_s), ObservationHistory.of(policy)
 
 
 @contextmanager
 def _place(
     robot: _Robot, own: _Turn, shared: BoundedSemaphore, what: str, context: grpc.ServicerContext
 ) -> Iterator[None]:
-    """One of the places that all share, at most one for each client; NoPlaceError.
+    """One of the places that all share, at most one for each client; _NoPlaceError.
 
     A client does one thing of a kind after the other: two at a time are two clients, told apart by nothing.
     """
     if not own.lock.acquire(blocking=False):
         if not _is_held(own):
-            raise NoPlaceError(f"what this client asked for before is still worked on: {what} again")
+            raise _NoPlaceError(f"what this client asked for before is still worked on: {what} again")
         robot.is_shared = True
         _wake(robot)
-        raise NoPlaceError(SHARED)
+        raise _NoPlaceError(SHARED)
     own.holder = context
     try:
         if not shared.acquire(blocking=False):
-            raise NoPlaceError(f"too many clients {what} at a time: try again")
+            raise _NoPlaceError(f"too many clients {what} at a time: try again")
         try:
             _refuse_shared(robot)
             yield
@@ -397,7 +398,7 @@ def _is_held(turn: _Turn) -> bool:
 
 def _refuse_shared(robot: _Robot) -> None:
     if robot.is_shared:
-        raise NoPlaceError(SHARED)
+        raise _NoPlaceError(SHARED)
 
 
 def _wake(robot: _Robot) -> None:

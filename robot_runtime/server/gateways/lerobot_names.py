@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import GripperFraction, GripperWidth, JointPosition, JointVelocity
 from robot_runtime.core.values.columns import POSE, TWIST, quantity_columns
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, PartSchema, Schema
@@ -11,7 +12,6 @@ from robot_runtime.server.gateways.entries import Entry
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import Instructions
 from robot_runtime.server.gateways.part_entries import PartEntries
-from robot_runtime.server.gateways.policy_session import Served
 from robot_runtime.server.gateways.values import listed
 
 STATE, PICTURES = "observation.state", "observation.images."
@@ -94,6 +94,8 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
     told = state.get("names") if isinstance(state, dict) else None
     if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
         raise ValueError(f"lerobot_features has no {STATE!r} with names, but {listed(features)}")
+    if twice := sorted({name for name in told if list(told).count(name) > 1}):
+        raise ValueError(f"{STATE!r} has two numbers of one name, {listed(twice)}")
     if other := [key for it in renamed.items() for key in it if not key.startswith(PICTURES)]:
         raise ValueError(f"rename_map is followed for pictures only, here are {listed(other)}")
     keys = [str(key) for key in features if str(key).startswith(PICTURES)]
@@ -102,13 +104,13 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
     }
 
 
-def order_of_columns(policy: Served, names: KeyMap, state_names: Sequence[str]) -> list[int]:
+def order_of_columns(policy: PolicyInfo, names: KeyMap, state_names: Sequence[str]) -> list[int]:
     """Ours in the robot's order, which is that of its state: LeRobot has actions by it. ValueError."""
     called: list[str] = []
     entries, joints = names.entries, list[str]()
     for own in entries.values():
         joints += own.q.names if own.q else ()
-    for f in policy.info.action_spec.fields:
+    for f in policy.action_spec.fields:
         own = entries.get(f.part, PartEntries())
         match f:
             case JointPosition() | JointVelocity():
@@ -116,20 +118,20 @@ def order_of_columns(policy: Served, names: KeyMap, state_names: Sequence[str]) 
             case GripperWidth() | GripperFraction():
                 called += own.width.names if own.width else ()
             case _:
-                raise ValueError(f"policy {policy.info.name!r} moves more than joints and grippers")
+                raise ValueError(f"policy {policy.name!r} moves more than joints and grippers")
     wanted = [*called, *joints]
-    if len(called) != policy.info.action_spec.dim or (missing := set(wanted) - set(state_names)):
-        dim = policy.info.action_spec.dim
+    if len(called) != policy.action_spec.dim or (missing := set(wanted) - set(state_names)):
+        dim = policy.action_spec.dim
         lacks = f", and lacks {listed(sorted(missing))}" if len(called) == dim else ""
         raise ValueError(
-            f"policy {policy.info.name!r} moves {dim} numbers by name; the robot's are "
+            f"policy {policy.name!r} moves {dim} numbers by name; the robot's are "
             f"{listed(state_names)}{lacks}: say which is which in the file of --names, "
             '{"q": {"names": [...]}, "gripper_width": {"names": [...]}}, or '
             '{"parts": {"left_arm": {"q": {"names": [...]}}, ...}}'
         )
     if unmoved := [name for name in state_names if name.endswith(MOTOR) and name not in called]:
         raise ValueError(
-            f"policy {policy.info.name!r} does not move {listed(unmoved)}: a LeRobot robot takes actions by "
+            f"policy {policy.name!r} does not move {listed(unmoved)}: a LeRobot robot takes actions by "
             "their places, one for each of its motors"
         )
     if len(set(called)) != len(called):

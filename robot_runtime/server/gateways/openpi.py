@@ -29,6 +29,7 @@ from websockets.server import ServerProtocol
 from websockets.sync.server import Server, ServerConnection, serve
 
 from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.arrays import ArrayCodec
@@ -38,7 +39,6 @@ from robot_runtime.server.gateways.policy_session import (
     MAX_ASKING,
     MAX_MESSAGE,
     Asker,
-    Served,
     refuse_for_all,
 )
 from robot_runtime.transport.address import is_local, open_to_all
@@ -58,7 +58,7 @@ class OpenpiGateway:
 
     def __init__(
         self,
-        policies: Mapping[str, Served],
+        policies: Mapping[str, PolicyInfo],
         *,
         server: str,
         address: str,
@@ -79,7 +79,7 @@ class OpenpiGateway:
         refuse_for_all(names, policies.values())
         self._policies, self._token = policies, token
         self._names = {
-            name: (names or KeyMap()).over(KeyMap.of(policy.info.schema)) for name, policy in policies.items()
+            name: (names or KeyMap()).over(KeyMap.of(policy.schema)) for name, policy in policies.items()
         }
         self._asker = Asker(server, robot="openpi client", keys=keys)
         self._heard_s: dict[ServerConnection, float] = {}
@@ -88,7 +88,7 @@ class OpenpiGateway:
         if token is None and not is_open and not is_local(f"tcp://{address}"):
             raise open_to_all(address)
         for name, policy in policies.items():
-            self._names[name].refuse_undeclared(policy.info.schema, policy.info.action_spec, policy=name)
+            self._names[name].refuse_undeclared(policy.schema, policy.action_spec, policy=name)
         host, _, port = address.rpartition(":")
         try:
             self._listener: Server = serve(
@@ -155,7 +155,7 @@ class OpenpiGateway:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"this server has the policies {valid}\n")
         return None
 
-    def _policy_of(self, request: Request) -> Served | None:
+    def _policy_of(self, request: Request) -> PolicyInfo | None:
         name = unquote(request.path.partition("?")[0].strip("/"))
         return self._policies.get(name) if name else next(iter(self._policies.values()))
 
@@ -191,23 +191,23 @@ class OpenpiGateway:
             leaving.close(1001, "others are waiting for this place")
         return True
 
-    def _answer(self, connection: ServerConnection, policy: Served) -> None:
+    def _answer(self, connection: ServerConnection, policy: PolicyInfo) -> None:
         message = connection.recv()
         with self._lock:
             if connection in self._heard_s:
                 self._heard_s[connection] = monotonic()
         connection.send(self._answered(message, policy))
 
-    def _answered(self, message: bytes | str, policy: Served) -> bytes | str:
-        names = self._names[policy.info.name]
+    def _answered(self, message: bytes | str, policy: PolicyInfo) -> bytes | str:
+        names = self._names[policy.name]
         try:
             if isinstance(message, str):
                 raise ValueError("an observation is a binary message, this is text")
             now_ns = MonotonicClock().now_ns()
-            seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.info.schema.cameras)
-            chunk = self._asker.ask(policy, seen)
-            actions = names.sent_actions(chunk.rows, policy.sent_spec)
-            return pack({"actions": actions, "server_timing": chunk.timing})
+            seen = names.observation(unpack(message), now_ns=now_ns, sizes=policy.schema.cameras)
+            rows, timing = self._asker.ask(policy, seen)
+            actions = names.sent_actions(rows, policy.action_spec.absolute())
+            return pack({"actions": actions, "server_timing": timing})
         except ValueError as error:
             return str(error)
         except RobotRuntimeError as error:
@@ -225,14 +225,14 @@ def _quiet_logger() -> logging.Logger:
     return quiet
 
 
-def _metadata(policy: Served) -> dict[str, Any]:
-    spec = policy.info.action_spec
+def _metadata(policy: PolicyInfo) -> dict[str, Any]:
+    spec = policy.action_spec
     return {
-        "policy": policy.info.name,
+        "policy": policy.name,
         "action_horizon": spec.horizon,
         "action_dim": spec.dim,
         "dt_s": spec.dt_s,
-        "cameras": {name: list(size) for name, size in policy.info.schema.cameras.items()},
+        "cameras": {name: list(size) for name, size in policy.schema.cameras.items()},
     }
 
 

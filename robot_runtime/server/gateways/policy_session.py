@@ -7,7 +7,7 @@ keep, and one that comes anew takes none.
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Condition
 
 import numpy as np
@@ -32,62 +32,40 @@ _CONNECT_S = 5.0
 _IDLE_S = 60.0
 
 
-@dataclass(frozen=True)
-class Served:
-    """A policy as a gateway's clients see it; InvalidValueError: it only answers who tells it of chunks."""
+def whole_sampler(policy: PolicyInfo) -> SamplerPart:
+    """With which it answers whole chunks to who knows nothing of them.
 
-    info: PolicyInfo
-
-    def __post_init__(self) -> None:
-        if self._whole() is None:
-            raise InvalidValueError(f"policy {self.info.name!r} cannot answer other projects' clients")
-
-    @property
-    def sampler(self) -> SamplerPart:
-        """With which it answers whole chunks to who knows nothing of them."""
-        kind = self._whole()
-        assert kind is not None
-        return kind()
-
-    def _whole(self) -> type[SamplerPart] | None:
-        return next((kind for kind in self.info.capabilities.samplers if kind in PREFIXLESS), None)
-
-    @property
-    def sent_spec(self) -> ActionSpec:
-        """Of the rows that clients get: these projects' robots are told positions as they are to be,
-        whatever the policy's own count from."""
-        return self.info.action_spec.absolute()
-
-    def sent_rows(self, rows: np.ndarray, seen: RobotState) -> np.ndarray:
-        """A policy's rows (n, D), of what was seen, as `sent_spec` has them; ValueError if it lacks what they
-        count from."""
-        if self.sent_spec == self.info.action_spec:
-            return rows
-        chunk = ActionChunk(spec=self.info.action_spec, rows=rows, anchor=seen, request_id=0, epoch=0)
-        return Waypoints.from_chunk(chunk).encode(self.sent_spec, seen)
+    InvalidValueError: it only answers who tells it of chunks.
+    """
+    kind = next((kind for kind in policy.capabilities.samplers if kind in PREFIXLESS), None)
+    if kind is None:
+        raise InvalidValueError(f"policy {policy.name!r} cannot answer other projects' clients")
+    return kind()
 
 
-def refuse_for_all(names: KeyMap | None, policies: Iterable[Served]) -> None:
+def sent_rows(rows: np.ndarray, spec: ActionSpec, seen: RobotState) -> np.ndarray:
+    """A policy's rows (n, D), of what was seen, as clients get them: `spec.absolute()`.
+
+    These projects' robots are told positions as they are to be, whatever the policy's own count from.
+    ValueError: what was seen lacks that.
+    """
+    if (sent := spec.absolute()) == spec:
+        return rows
+    chunk = ActionChunk(spec=spec, rows=rows, anchor=seen, request_id=0, epoch=0)
+    return Waypoints.from_chunk(chunk).encode(sent, seen)
+
+
+def refuse_for_all(names: KeyMap | None, policies: Iterable[PolicyInfo]) -> None:
     """InvalidValueError: what a file of --names says is for none of the policies; says why of each."""
     why = []
     for policy in policies:
         try:
-            (names or KeyMap()).refuse_misfit(policy.info.schema, policy.info.action_spec)
+            (names or KeyMap()).refuse_misfit(policy.schema, policy.action_spec)
         except InvalidValueError as error:
-            why.append(f"policy {policy.info.name!r}: {error}")
+            why.append(f"policy {policy.name!r}: {error}")
         else:
             return
     raise InvalidValueError("the file of --names does not fit " + "; ".join(why))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Chunk:
-    """A whole answer."""
-
-    rows: np.ndarray
-    """(H, D), of the policy's `Served.sent_spec`."""
-    timing: dict[str, float]
-    """How long the request waited and inference took [ms]."""
 
 
 @dataclass(eq=False)
@@ -112,16 +90,18 @@ class Asker:
         self._changed = Condition()
         self._is_closing = False
 
-    def ask(self, policy: Served, observation: Observation) -> Chunk:
-        """Wait for the whole chunk.
+    def ask(self, policy: PolicyInfo, observation: Observation) -> tuple[np.ndarray, dict[str, float]]:
+        """Wait for the whole chunk: its rows (H, D) as clients get them, and how long it waited and inference
+        took [ms].
 
         ValueError says in words for the client why there is none. RobotRuntimeError: nobody answers.
         """
         with self._connection(policy) as connection:
             for _ in range(2):  # a server that was lost meanwhile is asked once more
-                chunk = self._asked(connection, policy, observation)
-                if chunk is not None:
-                    return replace(chunk, rows=policy.sent_rows(chunk.rows, observation.state))
+                answer = self._asked(connection, policy, observation)
+                if answer is not None:
+                    rows, timing = answer
+                    return sent_rows(rows, policy.action_spec, observation.state), timing
                 connection.client.wait_until_ready(_CONNECT_S)
         raise ServerUnavailableError("the policy server is gone")
 
@@ -138,14 +118,16 @@ class Asker:
 
     # ---- one question ----------------------------------------------------------------------------
 
-    def _asked(self, connection: _Connection, policy: Served, observation: Observation) -> Chunk | None:
+    def _asked(
+        self, connection: _Connection, policy: PolicyInfo, observation: Observation
+    ) -> tuple[np.ndarray, dict[str, float]] | None:
         """None: the server was lost."""
         connection.num_asked += 1
         client, number = connection.client, connection.num_asked
         request = ChunkRequest(
             request_id=number,
             observation=observation,
-            sampler=policy.sampler,
+            sampler=whole_sampler(policy),
             seed=number,
             deadline_ns=DEADLINE_NS,
         )
@@ -158,12 +140,12 @@ class Asker:
             raise ValueError(why) from error
         last = events[-1].part
         timing = {"infer_ms": last.infer_ns / NS_PER_MS, "queue_ms": last.queue_ns / NS_PER_MS}
-        return Chunk(rows=np.concatenate([event.part.rows for event in events]), timing=timing)
+        return np.concatenate([event.part.rows for event in events]), timing
 
     # ---- connections -----------------------------------------------------------------------------
 
     @contextmanager
-    def _connection(self, policy: Served) -> Iterator[_Connection]:
+    def _connection(self, policy: PolicyInfo) -> Iterator[_Connection]:
         """One that nobody else uses meanwhile; ValueError if too many ask."""
         connection = self._taken(policy) or self._opened(policy)
         try:
@@ -177,12 +159,12 @@ class Asker:
         else:
             self._give_back(connection)
 
-    def _taken(self, policy: Served) -> _Connection | None:
+    def _taken(self, policy: PolicyInfo) -> _Connection | None:
         """A free one of that policy; None: there is room for a new one."""
         with self._changed:
             if self._is_closing:
                 raise ValueError("the gateway ends")
-            mine = next((c for c in reversed(self._free) if c.policy == policy.info.name), None)
+            mine = next((c for c in reversed(self._free) if c.policy == policy.name), None)
             if mine is not None:
                 self._free.remove(mine)
                 return mine
@@ -194,18 +176,18 @@ class Asker:
             other.client.close()
         return None
 
-    def _opened(self, policy: Served) -> _Connection:
+    def _opened(self, policy: PolicyInfo) -> _Connection:
         client = None
         try:
             client = PolicyClient(
                 self._server,
-                schema=policy.info.schema,
+                schema=policy.schema,
                 robot=self._robot,
-                policy=policy.info.name,
+                policy=policy.name,
                 keys=self._keys,
             )
             client.wait_until_ready(_CONNECT_S)
-            return _Connection(policy.info.name, client, time.monotonic())
+            return _Connection(policy.name, client, time.monotonic())
         except (RobotRuntimeError, OSError, RuntimeError):
             if client is not None:
                 client.close()

@@ -32,7 +32,7 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, ServerUnavailableError
 from robot_runtime.keys import RobotKeys
 from robot_runtime.server.gateways.key_map import KeyMap
-from robot_runtime.server.gateways.policy_session import Served
+from robot_runtime.server.gateways.policy_session import whole_sampler
 
 logger = logging.getLogger(__name__)
 MAX_MEMORY = 2 * 1024**3
@@ -172,10 +172,9 @@ def _end(process: subprocess.Popen) -> None:
 
 def gateway_of(settings: Settings) -> Any:
     """The gateway, listening; RobotRuntimeError says why it cannot."""
-    served = {
-        policy.info.name: policy
-        for policy in (Served(PolicyInfo.from_dict(info)) for info in settings.policies)
-    }
+    served = {policy.name: policy for policy in map(PolicyInfo.from_dict, settings.policies)}
+    for policy in served.values():
+        whole_sampler(policy)
     keys = None if settings.keys is None else RobotKeys.load(Path(settings.keys))
     common: dict[str, Any] = {
         "server": settings.server,

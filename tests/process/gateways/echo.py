@@ -10,7 +10,6 @@ from robot_runtime.core.policy import Policy
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition, Reference
 from robot_runtime.core.values.schema import Schema
-from robot_runtime.server.gateways.policy_session import Served
 from robot_runtime.server.server import PolicyServer
 
 SPEC = ActionSpec(fields=(JointPosition(2), GripperWidth()), horizon=12, dt_ns=NS_PER_S // 20)
@@ -45,7 +44,7 @@ class StepPolicy(EchoPolicy):
         yield np.tile([0.01, -0.01, 0.05], (3, 1))
 
 
-ECHO = Served(EchoPolicy.info)
+ECHO = EchoPolicy.info
 
 
 @contextmanager

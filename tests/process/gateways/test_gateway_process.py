@@ -23,7 +23,7 @@ TOKEN = "open sesame"
 
 def settings(server: str, **changes) -> Settings:
     common = {"kind": "openpi", "address": "127.0.0.1:0", "names": DROID, "token": TOKEN}
-    return Settings(server=server, policies=[ECHO.info.to_dict()], **(common | changes))
+    return Settings(server=server, policies=[ECHO.to_dict()], **(common | changes))
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError, PolicyError, ServerUnavailableError
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack, unpack
-from robot_runtime.server.gateways.policy_session import MAX_ASKING, Served
+from robot_runtime.server.gateways.policy_session import MAX_ASKING
 
 OPEN = 0.08
 JOINTS, PICTURE = "observation/joint_position", "observation/wrist_image_left"
@@ -134,7 +134,7 @@ def test_a_policy_that_is_not_there_is_not_found(url: str):
 @pytest.mark.parametrize("path", ["act%20pretrained_model", "act%20pretrained_model/?robot=7"])
 def test_a_policy_whose_name_has_a_space_is_found_as_clients_write_it(path: str):
     """LeRobot calls every folder of a checkpoint pretrained_model, and we a policy after type and folder."""
-    policies = {"echo": ECHO, "act pretrained_model": Served(replace(ECHO.info, name="act pretrained_model"))}
+    policies = {"echo": ECHO, "act pretrained_model": replace(ECHO, name="act pretrained_model")}
     names = KeyMap(convention="si")
     with (
         OpenpiGateway(policies, server="tcp://127.0.0.1:1", address="127.0.0.1:0", names=names) as gateway,
@@ -213,9 +213,7 @@ def test_rows_that_count_from_what_is_seen_are_sent_as_positions():
     policy, names = StepPolicy(), KeyMap(convention="si")
     with (
         echo_server(policy=policy) as server,
-        OpenpiGateway(
-            {"steps": Served(policy.info)}, server=server, address="127.0.0.1:0", names=names
-        ) as gateway,
+        OpenpiGateway({"steps": policy.info}, server=server, address="127.0.0.1:0", names=names) as gateway,
         connect(f"ws://{gateway.address}") as client,
     ):
         client.recv()
@@ -236,9 +234,7 @@ def test_a_gripper_of_which_nothing_says_what_is_open_is_refused_before_a_client
     with pytest.raises(InvalidValueError, match="of policy 'echo' nothing says what an open gripper is"):
         OpenpiGateway({"echo": ECHO}, server="tcp://127.0.0.1:1", address="127.0.0.1:0")
     scaled = KeyMap(gripper_width=Entry(key="observation/gripper_position", scale=-0.085, offset=0.085))
-    scaled.over(KeyMap.of(ECHO.info.schema)).refuse_undeclared(
-        ECHO.info.schema, ECHO.info.action_spec, policy="echo"
-    )
+    scaled.over(KeyMap.of(ECHO.schema)).refuse_undeclared(ECHO.schema, ECHO.action_spec, policy="echo")
 
 
 def observation(q: float = 0.5) -> Observation:
