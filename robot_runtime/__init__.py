@@ -7,15 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from robot_runtime.core.env import Env, EnvInfo, EnvStep
+    from robot_runtime.core.camera_watch import CameraLimits
+    from robot_runtime.core.env import Env, EnvInfo, EnvStep, RobotEnv
     from robot_runtime.core.executor import Executor
     from robot_runtime.core.method.capabilities import Capabilities
     from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, HorizonAwareSchedule
     from robot_runtime.core.method.table import METHODS, Method, method_named
-    from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits, MotionLimits
+    from robot_runtime.core.plan.limits import (
+        BaseLimits,
+        GripperLimits,
+        JointLimits,
+        Limits,
+        MotionLimits,
+        NumbersLimits,
+    )
     from robot_runtime.core.policy import ChunkRequest, Policy, policy
     from robot_runtime.core.policy_info import PolicyInfo
     from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase, Sensor
+    from robot_runtime.core.state_watch import StateLimits
     from robot_runtime.core.tick import Tick
     from robot_runtime.core.values.action import ActionChunk, ActionSpec, RowTiming
     from robot_runtime.core.values.command import (
@@ -42,6 +51,8 @@ if TYPE_CHECKING:
     from robot_runtime.core.values.schema import Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
     from robot_runtime.evaluation.evaluate import evaluate
+    from robot_runtime.evaluation.traces import LatencyTrace
+    from robot_runtime.keys import RobotKeys
     from robot_runtime.robot.client import PolicyClient
     from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
@@ -61,6 +72,7 @@ _MODULE_OF = {
     "BaseTwist": "core.values.fields",
     "BaseTwistCommand": "core.values.command",
     "Camera": "core.robot",
+    "CameraLimits": "core.camera_watch",
     "Capabilities": "core.method.capabilities",
     "ChunkRequest": "core.policy",
     "ClampedPrefix": "core.method.sampler_parts",
@@ -83,11 +95,13 @@ _MODULE_OF = {
     "JointPosition": "core.values.fields",
     "JointVelocity": "core.values.fields",
     "JointVelocityCommand": "core.values.command",
+    "LatencyTrace": "evaluation.traces",
     "Limits": "core.plan.limits",
     "Method": "core.method.table",
     "MobileBase": "core.robot",
     "MotionLimits": "core.plan.limits",
     "Numbers": "core.values.fields",
+    "NumbersLimits": "core.plan.limits",
     "Observation": "core.values.state",
     "Policy": "core.policy",
     "PolicyClient": "robot.client",
@@ -96,12 +110,15 @@ _MODULE_OF = {
     "PoseCommand": "core.values.command",
     "Reference": "core.values.fields",
     "Robot": "robot.robot",
+    "RobotEnv": "core.env",
+    "RobotKeys": "keys",
     "RobotState": "core.values.state",
     "RowTiming": "core.values.action",
     "RunConfig": "robot.config",
     "Schema": "core.values.schema",
     "Sensor": "core.robot",
     "Session": "robot.run",
+    "StateLimits": "core.state_watch",
     "Tick": "core.tick",
     "WorldEndEffectorPose": "core.values.fields",
     "evaluate": "evaluation.evaluate",
@@ -124,6 +141,7 @@ __all__ = [
     "BaseTwist",
     "BaseTwistCommand",
     "Camera",
+    "CameraLimits",
     "Capabilities",
     "ChunkRequest",
     "ClampedPrefix",
@@ -146,11 +164,13 @@ __all__ = [
     "JointPosition",
     "JointVelocity",
     "JointVelocityCommand",
+    "LatencyTrace",
     "Limits",
     "Method",
     "MobileBase",
     "MotionLimits",
     "Numbers",
+    "NumbersLimits",
     "Observation",
     "Policy",
     "PolicyClient",
@@ -159,12 +179,15 @@ __all__ = [
     "PoseCommand",
     "Reference",
     "Robot",
+    "RobotEnv",
+    "RobotKeys",
     "RobotState",
     "RowTiming",
     "RunConfig",
     "Schema",
     "Sensor",
     "Session",
+    "StateLimits",
     "Tick",
     "WorldEndEffectorPose",
     "evaluate",

@@ -145,6 +145,8 @@ class _Numbers:
     ) -> "_Numbers":
         """InvalidValueError: it lacks numbers of the robot."""
         names = names_in(features, STATE)
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidValueError(f"{folder} has two numbers of one name: {', '.join(twice)}")
         if robot is None:
             robot = Schema(parts=_parts_of(names), measured=_quantities_of(features))
         own = [STATE, *([BASE_POSES] * bool(robot.bases)), *(f"observation.{q}" for q in robot.measured)]

@@ -90,7 +90,6 @@ class Numbers:
         try:
             features = info["features"]
             state, action = (_names_of(features[key]["names"]) for key in (STATE, ACTION))
-            timing = timing_of(features)
             fps = float(info["fps"])
             cameras = {
                 key.removeprefix(f"{PICTURES}."): _picture_size(feature)
@@ -99,6 +98,7 @@ class Numbers:
             }
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
+        timing = timing_of(features)
         return cls.named(state, action, told, path, fps=fps, timing=timing, cameras=cameras)
 
     @classmethod

@@ -296,6 +296,11 @@ class Executor:
         """
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
+        if self._watch.is_stale(state, now_ns):
+            raise ValueError(
+                f"cannot start from a state that is {(now_ns - state.t_ns) / NS_PER_S:.3g} s old: "
+                "the robot may be elsewhere by now"
+            )
         self._planner.check(state)
         self._start_anew(state, now_ns)
         for part, body in self._whole_bodies.items():

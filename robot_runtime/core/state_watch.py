@@ -79,12 +79,16 @@ class StateWatch:
             bases = [name for name, part in state.parts.items() if isinstance(part, BaseState)]
             found = {name: self._jump(last, state, name) for name in bases}
             self.jumps = {name: jump for name, jump in found.items() if jump is not None}
-        if now_ns - state.t_ns > limits.timeout_ns:
+        if self.is_stale(state, now_ns):
             return Cause.STATE_STALE
         newest_ns = state.t_ns if state.t_newest_ns is None else state.t_newest_ns
         if max(newest_ns - state.t_ns, newest_ns - now_ns) > limits.max_gap_ns:
             return Cause.CLOCKS_DISAGREE
         return Cause.ODOMETRY_JUMPED if self.jumps else None
+
+    def is_stale(self, state: RobotState, now_ns: int) -> bool:
+        """Whether it is older than a state may be."""
+        return now_ns - state.t_ns > self._limits.timeout_ns
 
     def follows(self, command: Command, state: RobotState, now_ns: int) -> Cause | None:
         """What is wrong with how the robot follows its setpoint; None if nothing is."""

@@ -19,6 +19,7 @@ from robot_runtime.core.values.action import (
     Command,
     EndEffectorPose,
     GripperCommand,
+    GripperWidth,
     JointCommand,
     JointPosition,
     PoseCommand,
@@ -320,5 +321,12 @@ def test_a_part_without_declared_limits_cannot_be_commanded():
         bare.check(spec, resolves_hand=False)
     with pytest.raises(InvalidValueError, match=r"Limits\(base=...\)"):
         bare.check(spec, resolves_hand=True)
+    fields = (JointPosition(2, part="left_arm"), GripperWidth("left_gripper"), GripperWidth())
+    with pytest.raises(InvalidValueError) as refused:
+        bare.check(ActionSpec(fields=fields, horizon=4, dt_ns=STEP))
+    assert (
+        "Limits({'left_arm': JointLimits(q_min=..., q_max=..., dq_max=..., ddq_max=..., dddq_max=...), "
+        "'left_gripper': GripperLimits(motion=...)}, gripper=...) is needed"
+    ) in str(refused.value)
     with pytest.raises(InvalidValueError, match=r"7 joints.*2"):
         LIMITS.check(ActionSpec(fields=(JointPosition(7),), horizon=4, dt_ns=STEP), resolves_hand=False)

@@ -138,6 +138,13 @@ def test_odometry_that_jumps_while_nothing_was_measured_is_not_chased_either():
     assert np.linalg.norm(after.command.base.x_WB - moved) < 0.02
 
 
+def test_a_robot_does_not_start_from_where_it_was_long_ago():
+    robot = Driving()
+    with pytest.raises(ValueError, match="cannot start from a state that is"):
+        robot.executor.reset(state(0, np.zeros(3)), 150 * MS)
+    robot.executor.reset(state(60 * MS, np.zeros(3)), 150 * MS)
+
+
 def test_a_base_that_braked_while_nothing_was_measured_has_not_jumped():
     robot = Driving()
     robot.drive(100)

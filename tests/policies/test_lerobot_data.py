@@ -73,6 +73,16 @@ def test_a_robots_numbers_are_taken_in_the_order_of_its_joints_and_what_is_missi
         load_dataset(folder, two)
 
 
+def test_two_numbers_of_one_name_are_refused(tmp_path: Path):
+    folder = dataset(tmp_path)
+    path = folder / "meta" / "info.json"
+    data = json.loads(path.read_text())
+    data["features"]["observation.state"]["names"] = ["arm.joint_1", "joint_0", *NAMES[2:]]
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidValueError, match=r"has two numbers of one name: arm\.joint_1"):
+        load_dataset(folder)
+
+
 def info(**changes) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "meta" / "info.json"

@@ -280,43 +280,63 @@ class Limits:
         """
         hands = [f.part for f in spec.fields if isinstance(f, EndEffectorPose | WorldEndEffectorPose)]
         resolved = hands if resolves_hand is True else resolves_hand or ()
-        missing: list[str] = []
+        missing: dict[str, str] = {}
         for f in spec.fields:
             limits = self.parts.get(f.part)
             match f:
                 case JointPosition() | JointVelocity():
                     if not isinstance(limits, JointLimits):
-                        missing.append(f.part)
+                        missing[f.part] = _JOINTS
                     elif f.dim != len(limits.q_min):
                         raise InvalidValueError(
-                            f"the policy moves {f.dim} joints{_of(f.part)}, limits are declared for "
+                            f"the policy moves {f.dim} joints of {f.part}, limits are declared for "
                             f"{len(limits.q_min)}"
                         )
                 case GripperWidth() | GripperFraction():
                     if not isinstance(limits, GripperLimits) or limits.motion is None:
-                        missing.append(f.part)
+                        missing[f.part] = "GripperLimits(motion=...)"
                 case EndEffectorPose() | WorldEndEffectorPose() if f.part not in resolved:
                     names = ("hand_translation", "hand_rotation")
-                    missing += [n + _of(f.part) for n in names if getattr(limits, n, None) is None]
+                    absent = [f"{name}=..." for name in names if getattr(limits, name, None) is None]
+                    if absent:
+                        missing[f.part] = f"JointLimits({', '.join(absent)})"
                 case BasePose() | BaseTwist() if not isinstance(limits, BaseLimits):
-                    missing.append(f.part)
+                    missing[f.part] = "BaseLimits(motion=...)"
                 case Numbers():
                     if not isinstance(limits, NumbersLimits):
-                        missing.append(f.part)
+                        missing[f.part] = "NumbersLimits(low=..., high=...)"
                     elif f.dim != len(limits.low):
                         raise InvalidValueError(
-                            f"the policy says {f.dim} numbers{_of(f.part)}, limits are declared for "
+                            f"the policy says {f.dim} numbers of {f.part}, limits are declared for "
                             f"{len(limits.low)}"
                         )
         if missing:
             raise InvalidValueError(
                 "the policy commands parts for which no limits are declared: "
-                f"Limits({'=..., '.join(missing)}=...) is needed"
+                f"{_as_written(missing)} is needed"
             )
 
 
-def _of(part: str) -> str:
-    return "" if part == ARM else f" of {part}"
+_JOINTS = "JointLimits(q_min=..., q_max=..., dq_max=..., ddq_max=..., dddq_max=...)"
+
+
+def _as_written(missing: Mapping[str, str]) -> str:
+    """Limits of these parts, as a person writes them down."""
+    short = {name: told for name, limits in missing.items() if (told := _short(name, limits))}
+    others = ", ".join(f"{name!r}: {limits}" for name, limits in missing.items() if name not in short)
+    return f"Limits({', '.join([*([f'{{{others}}}'] if others else []), *short.values()])})"
+
+
+def _short(part: str, limits: str) -> str:
+    """How those of a default part are written; empty if it is none."""
+    match part, limits.partition("(")[0]:
+        case "arm", "JointLimits":
+            return limits.removeprefix("JointLimits(").removesuffix(")")
+        case "gripper", "GripperLimits":
+            return "gripper=..."
+        case "base", "BaseLimits":
+            return "base=..."
+    return ""
 
 
 _JOINT_LIMITS = tuple(each.name for each in fields(JointLimits))

@@ -287,7 +287,10 @@ class KeyMap(Units, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if gaps := [key for key, row in out.items() if isinstance(row, np.ndarray) and np.isnan(row).any()]:
             raise ValueError(f"nothing is said to be in some places of {listed(gaps)}")
         pictures = {key: name for name, key in (self.cameras or {}).items() if name in observation.images}
-        return out | {key: observation.images[name].pixels for key, name in pictures.items()}
+        for key, name in pictures.items():
+            pixels = observation.images[name].pixels
+            out[key] = pixels.transpose(2, 0, 1) if self.channels == "first" else pixels
+        return out
 
     def _columns(self, spec: ActionSpec) -> "Affine":
         """Of the columns of an action: said for all of them, or as the parts of the state are."""
@@ -328,6 +331,8 @@ def _fields_instead(error: str) -> str:
     if "unknown field" not in error:
         return ""
     known = Entry.__struct_fields__ if "at `$" in error else KeyMap.__struct_fields__
+    if error.endswith("at `$.parts[...]`"):
+        known = PartEntries.__struct_fields__
     return f"; there are {', '.join(known)}"
 
 

@@ -94,6 +94,8 @@ def names_told(told_by: Instructions) -> tuple[tuple[str, ...], dict[str, str]]:
     told = state.get("names") if isinstance(state, dict) else None
     if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
         raise ValueError(f"lerobot_features has no {STATE!r} with names, but {listed(features)}")
+    if twice := sorted({name for name in told if list(told).count(name) > 1}):
+        raise ValueError(f"{STATE!r} has two numbers of one name, {listed(twice)}")
     if other := [key for it in renamed.items() for key in it if not key.startswith(PICTURES)]:
         raise ValueError(f"rename_map is followed for pictures only, here are {listed(other)}")
     keys = [str(key) for key in features if str(key).startswith(PICTURES)]

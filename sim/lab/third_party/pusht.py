@@ -140,7 +140,11 @@ def best_push(
             break
     found = tried(best, ANGLES, LENGTHS, DT)
     copy.place(block, agent)
-    return (ways[tuple(found[0][1].start)], found[0][1]) if found else None
+    if not found:
+        return None
+    push = found[0][1]
+    way = ways[tuple(push.start)]
+    return None if way is None else (way, push)
 
 
 def is_inside(place: np.ndarray) -> bool:

@@ -1,8 +1,9 @@
 """Runs in a process of its own, as each robot does: LeRobot's stock robot client, until it has acted enough.
 
 stock_lerobot.py ADDRESS JOINT NUM_ACTIONS [COUNT_FILE]; prints the actions as JSON, keeps their number in the
-file. LeRobot writes a log where it stands. NUMBERS in the environment are another robot's, with
-commas, and CAMERA its camera.
+file. JOINT,JOINT are two robots, and a list for each: forked, as importing takes seconds, each in a
+process of its own all the same. LeRobot writes a log where it stands. NUMBERS in the environment are another
+robot's, with commas, and CAMERA its camera.
 """
 
 import json
@@ -10,6 +11,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
 
@@ -52,7 +54,7 @@ class KeepingRobot:
         return action
 
 
-def main(address: str, joint: float, num_actions: int, count: Path | None = None) -> None:
+def act(address: str, joint: float, num_actions: int, count: Path | None = None) -> list[dict[str, float]]:
     robot_client.make_robot_from_config = KeepingRobot
     config = RobotClientConfig(
         policy_type="act",
@@ -67,7 +69,7 @@ def main(address: str, joint: float, num_actions: int, count: Path | None = None
     assert client.start()
     for target, arguments in ((client.receive_actions, ()), (client.control_loop, ("task",))):
         Thread(target=target, args=arguments, daemon=True).start()
-    deadline = time.monotonic() + (20.0 if count is None else 120.0)
+    deadline = time.monotonic() + 120.0
     while len(client.robot.actions) < num_actions and time.monotonic() < deadline:
         time.sleep(0.01)
         if count is not None:
@@ -75,8 +77,18 @@ def main(address: str, joint: float, num_actions: int, count: Path | None = None
             part.write_text(str(len(client.robot.actions)))
             part.replace(count)
     client.stop()
-    sys.stdout.write(json.dumps(client.robot.actions))
+    return client.robot.actions
+
+
+def main(address: str, joints: str, num_actions: str, *count: str) -> None:
+    orders = [(address, float(joint), int(num_actions), *map(Path, count)) for joint in joints.split(",")]
+    if len(orders) == 1:
+        acted = act(*orders[0])
+    else:
+        with get_context("fork").Pool(len(orders)) as pool:
+            acted = pool.starmap(act, orders, chunksize=1)
+    sys.stdout.write(json.dumps(acted))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))
+    main(*sys.argv[1:])

@@ -6,65 +6,34 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from aloha import ALOHA, EXPECTED, NAMES, PICTURE, SCHEMA, SERVED, SPEC, STATE, STROKE_M, EchoPolicy
 from echo import echo_server
+from msgspec.structs import replace as replace_names
 from test_groot import Client, as_npy
 from test_openpi import ask
 
-from robot_runtime.core.policy_info import PolicyInfo
-from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
-from robot_runtime.core.values.schema import ArmSchema, GripperSchema, Schema
+from policies.openpi import OpenpiPolicy
+from robot_runtime.core.method.sampler_parts import ConstantSchedule
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.action import (
+    ActionSpec,
+    GripperFraction,
+    JointPosition,
+)
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, Schema
+from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.groot import GrootGateway
 from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack
 from robot_runtime.server.gateways.part_entries import PartEntries
 
-JOINTS = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate")
-SIDES, STROKE_M = ("left", "right"), 0.08
-FIELDS = tuple(
-    field
-    for side in SIDES
-    for field in (JointPosition(6, part=f"{side}_arm", names=JOINTS), GripperWidth(f"{side}_gripper"))
-)
-SPEC = ActionSpec(fields=FIELDS, horizon=4, dt_ns=NS_PER_S // 20)
-SCHEMA = Schema(
-    action_fields=FIELDS,
-    parts={
-        f"{side}_{kind}": ArmSchema(6, JOINTS, has_hand=False) if kind == "arm" else GripperSchema()
-        for side in SIDES
-        for kind in ("arm", "gripper")
-    },
-    cameras={"cam_high": (4, 6)},
-)
-ALOHA = KeyMap(convention="aloha", stroke_m=STROKE_M, joint_unit="rad", channels="first")
-STATE = np.array([*np.linspace(0.1, 0.6, 6), 0.25, *np.linspace(-0.6, -0.1, 6), 0.75])
-"""Joints [rad] and shares of an opening, the left arm first."""
-NAMES = [f"{side}_{name}.pos" for side in SIDES for name in (*JOINTS, "gripper")]
 TOKEN = "open sesame"
-
-
-class EchoPolicy:
-    """Every row is the state that was shown; what a picture has comes on top of the left waist."""
-
-    info = PolicyInfo(name="echo", action_spec=SPEC, schema=SCHEMA)
-
-    def infer(self, request) -> Iterator[np.ndarray]:
-        state = request.observation.state
-        row = []
-        for side in SIDES:
-            row += [*state.arm(f"{side}_arm").q, state.gripper(f"{side}_gripper").width]
-        row[0] += request.observation.images["cam_high"].pixels[0, 1, 2]
-        yield np.tile(row, (SPEC.horizon, 1))
-
-
-SERVED = EchoPolicy.info
-PICTURE = np.zeros((4, 6, 3), np.uint8)
-PICTURE[0, 1, 2] = 9
-EXPECTED = np.tile(STATE + 9.0 * np.eye(14)[0], (SPEC.horizon, 1))
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +48,6 @@ def url(server: str) -> Iterator[str]:
         {"echo": SERVED}, server=server, address="127.0.0.1:0", names=ALOHA, token=TOKEN
     ) as gateway:
         yield f"ws://{gateway.address}"
-
-
-def test_openpis_stock_client_sends_an_alohas_fourteen_numbers_in_the_order_of_the_parts(
-    url: str, stock_python: Path, tmp_path: Path
-):
-    shown = {"state": STATE, "images/cam_high": PICTURE.transpose(2, 0, 1), "prompt": "fold it"}
-    np.savez(tmp_path / "shown.npz", **shown)
-    script = Path(__file__).with_name("stock_openpi.py")
-    run = [str(stock_python), str(script), url, TOKEN, str(tmp_path / "shown.npz")]
-    said = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
-    assert said["metadata"]["action_dim"] == 14
-    np.testing.assert_allclose(said["answers"][0], EXPECTED, atol=1e-6)
-    assert "no 'state'" in said["error"]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +68,22 @@ def test_an_aloha_that_shows_something_else_is_told_what_in_words(url: str, chan
     assert isinstance(answer, str)
     assert words in answer
     np.testing.assert_allclose(ask(url, pack(shown))["actions"], EXPECTED, atol=1e-6)
+
+
+def test_our_robot_with_two_arms_asks_an_openpi_server_as_an_aloha_does(url: str):
+    names = replace_names(ALOHA, cameras={"cam_high": "images/cam_high"})
+    policy = OpenpiPolicy(url, schema=SCHEMA, action_spec=SPEC, names=names, api_key=TOKEN)
+    q = STATE * np.where(np.arange(14) % 7 == 6, STROKE_M, 1.0)
+    parts = {
+        "right_arm": ArmState(q=q[7:13], dq=np.zeros(6)),
+        "right_gripper": GripperState(width=q[13]),
+        "left_arm": ArmState(q=q[:6], dq=np.zeros(6)),
+        "left_gripper": GripperState(width=q[6]),
+    }
+    images = {"cam_high": Image(t_ns=1, pixels=PICTURE)}
+    seen = Observation(state=RobotState(t_ns=1, parts=parts), images=images)
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
+    np.testing.assert_allclose(rows, np.tile(q + 9.0 * np.eye(14)[0], (SPEC.horizon, 1)), atol=1e-6)
 
 
 def test_groots_client_names_each_part(server: str):
@@ -178,6 +150,9 @@ def test_lerobots_numbers_are_matched_by_name_in_whatever_order_the_robot_has_th
         fewer = features | {"observation.state": features["observation.state"] | {"names": NAMES[:13]}}
         with pytest.raises(grpc.RpcError, match="moves 14 numbers by name"):
             instruct(lerobot_features=fewer)
+        doubled = features["observation.state"] | {"names": [*NAMES[:13], NAMES[0]]}
+        with pytest.raises(grpc.RpcError, match=r"two numbers of one name, left_waist\.pos"):
+            instruct(lerobot_features=features | {"observation.state": doubled})
         instruct()
         shown = pickle.dumps(TimedObservation(timestamp=1.0, timestep=7, observation=raw))
         stub.SendObservations(
@@ -228,9 +203,70 @@ def test_one_part_said_twice_or_of_two_kinds_is_refused():
     assert KeyMap(parts={"arm": PartEntries(q=Entry(key="b"))}) == KeyMap(q=Entry(key="b"))
 
 
-def test_what_is_sent_of_two_arms_is_read_as_it_was():
-    from robot_runtime.core.values.state import Image, Observation
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '{"parts": {"left_arm": {"joints": {"key": "s"}}}}',
+            "there are q, dq, hand_pose, width, pose, twist",
+        ),
+        ('{"parts": {"left_arm": {"q": {"kay": "s"}}}}', "there are key, names, start"),
+        ('{"joint_unit": "percent", "joint_ranges": {"left_arm": [[0, 0]]}}', "finite and not 0"),
+    ],
+)
+def test_a_file_that_says_a_part_wrongly_is_told_what_there_is(tmp_path: Path, text: str, words: str):
+    path = tmp_path / "names.json"
+    path.write_text(text)
+    with pytest.raises(InvalidValueError, match=words):
+        KeyMap.load(path)
 
+
+def test_per_cent_are_of_the_range_of_each_arm():
+    ranges = {"left_arm": ((-1.0, 1.0),) * 6, "right_arm": ((0.0, 4.0),) * 6}
+    said = KeyMap(convention="aloha", stroke_m=STROKE_M, joint_unit="percent", joint_ranges=ranges)
+    names = said.over(KeyMap.of(replace(SCHEMA, cameras={})))
+    shown = np.array([*np.full(6, 50.0), 1.0, *np.full(6, 50.0), 0.0])
+    state = names.observation({"state": shown}, now_ns=1).state
+    np.testing.assert_allclose(state.arm("left_arm").q, 0.5)
+    np.testing.assert_allclose(state.arm("right_arm").q, 3.0)
+    row = np.concatenate([np.full(6, 0.5), [STROKE_M], np.full(6, 3.0), [0.0]])[None]
+    np.testing.assert_allclose(names.sent_actions(row, SPEC)[0], shown)
+    half = replace_names(names, joint_ranges={"left_arm": ranges["left_arm"]})
+    with pytest.raises(ValueError, match="nothing says how far the joints of right_arm turn"):
+        half.observation({"state": shown}, now_ns=1)
+
+
+def test_a_policy_that_tells_shares_of_an_opening_is_heard_in_the_robots_own_numbers():
+    for one_is_open, convention, theirs in (
+        (True, "aloha", 0.25),
+        (False, "aloha", 0.75),
+        (False, "droid", 0.25),
+    ):
+        fields = (JointPosition(1, part="left_arm"), GripperFraction("left_gripper", one_is_open=one_is_open))
+        spec = ActionSpec(fields=fields, horizon=1, dt_ns=1)
+        names = KeyMap(convention=convention, stroke_m=STROKE_M, joint_unit="rad")
+        np.testing.assert_allclose(names.sent_actions(np.array([[0.3, 0.25]]), spec), [[0.3, theirs]])
+        with pytest.raises(ValueError, match='say "stroke_m"'):
+            KeyMap(convention="si").sent_actions(np.array([[0.3, 0.25]]), spec)
+
+
+def test_a_base_and_a_force_come_through_by_their_names():
+    schema = Schema(parts={"left_arm": ArmSchema(1), "front": BaseSchema()}, measured={"force": 2})
+    names = KeyMap.of(schema)
+    sent = {
+        "state": np.array([0.5]), "front_pose": np.array([1.0, 2.0, 3.0]), "front_twist": np.zeros(3),
+        "force": np.array([4.0, 5.0]),
+    }  # fmt: skip
+    state = names.observation(sent, now_ns=1).state
+    np.testing.assert_allclose(state.base("front").x_WB, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(state.measured["force"], [4.0, 5.0])
+    back = names.sent(names.observation(sent, now_ns=1))
+    assert {key: back[key].tolist() for key in sent} == {key: x.tolist() for key, x in sent.items()}
+    with pytest.raises(ValueError, match="'front_pose' are three numbers of a mobile base, got 2"):
+        names.observation(sent | {"front_pose": np.zeros(2)}, now_ns=1)
+
+
+def test_what_is_sent_of_two_arms_is_read_as_it_was():
     names = ALOHA.over(KeyMap.of(SCHEMA))
     seen = names.observation({"state": STATE, "images": {"cam_high": PICTURE.transpose(2, 0, 1)}}, now_ns=1)
     np.testing.assert_allclose(names.sent(seen)["state"], STATE, rtol=1e-6)
