@@ -1,6 +1,6 @@
 """Demonstrations as a LeRobot v3 dataset: `DatasetRecorder` takes what was seen and what was commanded.
 
-    frame k         observation at start + k / fps          action: what was commanded from it on
+    frame k      observation at start + k / fps       action: what was commanded then, see `Recording.timing`
 
 LeRobot stamps frame k with k / fps, whatever the clock said; when things were really captured stands beside
 it, as integers in nanoseconds (`capture.time_ns.*`).

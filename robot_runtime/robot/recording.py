@@ -157,9 +157,12 @@ def timing_of(features: Mapping[str, Any]) -> RowTiming | None:
     """What an action of a dataset means in time; None: it does not say.
 
     Those of before it was said are REACHED, and known by when things were captured.
+    InvalidValueError: it says something else.
     """
     said = (features[ACTION].get("info") or {}).get("timing")
     if said is not None:
+        if said not in (valid := [timing.value for timing in RowTiming]):
+            raise InvalidValueError(f"an action is {' or '.join(valid)}, the dataset says {said!r:.100}")
         return RowTiming(said)
     return RowTiming.REACHED if f"{CAPTURE}.state" in features else None
 

@@ -15,6 +15,7 @@ from robot_runtime import evaluate
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosition, Numbers, RowTiming
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.errors import InvalidValueError
 from tests.evaluation.points import HORIZON, Point, point_info
 from tests.policies import test_lerobot_types as types
 from tests.policies.test_lerobot_describe import OURS, dataset, told
@@ -103,6 +104,10 @@ def test_a_row_is_the_command_sent_unless_the_dataset_or_a_person_says_otherwise
     path.write_text(json.dumps(info))
     assert told(act, data).info.action_spec.timing is RowTiming.REACHED
     assert told(act, data, timing=RowTiming.SENT).info.action_spec.timing is RowTiming.SENT
+    info["features"]["action"]["info"] = {"timing": "soon"}
+    path.write_text(json.dumps(info))
+    with pytest.raises(InvalidValueError, match="an action is reached or sent, the dataset says 'soon'"):
+        told(act, data)
 
 
 def test_a_file_that_does_not_say_means_the_command_sent_if_lerobot_has_trained_the_policy(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Semaphore, Thread
 
+import aloha
 import numpy as np
 import pytest
 from echo import ECHO, SCHEMA, SPEC, StepPolicy, echo_server
@@ -82,6 +83,24 @@ def test_stock_openpi_client_talks_to_our_server_unchanged(url: str, stock_pytho
         np.testing.assert_allclose(answer, expected, atol=1e-6)
     np.testing.assert_allclose(said["rows"], expected, atol=1e-6)
     assert "no 'observation/joint_position'; it has prompt" in said["error"]
+
+
+def test_the_stock_client_sends_an_alohas_fourteen_numbers_in_the_order_of_the_parts(
+    stock_python: Path, tmp_path: Path
+):
+    shown = {"state": aloha.STATE, "images/cam_high": aloha.PICTURE.transpose(2, 0, 1), "prompt": "fold it"}
+    np.savez(tmp_path / "shown.npz", **shown)
+    script, policies = Path(__file__).with_name("stock_openpi.py"), {"echo": aloha.SERVED}
+    with (
+        echo_server(policy=aloha.EchoPolicy()) as server,
+        OpenpiGateway(policies, server=server, address="127.0.0.1:0", names=aloha.ALOHA) as gateway,
+    ):
+        run = [str(stock_python), str(script), f"ws://{gateway.address}", "", str(tmp_path / "shown.npz")]
+        done = subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert said["metadata"]["action_dim"] == 14
+    np.testing.assert_allclose(said["answers"][0], aloha.EXPECTED, atol=1e-6)
+    assert "no 'state'" in said["error"]
 
 
 @pytest.mark.parametrize(

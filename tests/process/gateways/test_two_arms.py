@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from aloha import ALOHA, EXPECTED, NAMES, PICTURE, SCHEMA, SERVED, SPEC, STATE, STROKE_M, EchoPolicy
 from echo import echo_server
 from msgspec.structs import replace as replace_names
 from test_groot import Client, as_npy
@@ -19,15 +20,12 @@ from test_openpi import ask
 from policies.openpi import OpenpiPolicy
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
-    NS_PER_S,
     ActionSpec,
     GripperFraction,
-    GripperWidth,
     JointPosition,
 )
-from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
+from robot_runtime.core.values.schema import ArmSchema, BaseSchema, Schema
 from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.server.gateways.groot import GrootGateway
@@ -35,48 +33,7 @@ from robot_runtime.server.gateways.key_map import Entry, KeyMap
 from robot_runtime.server.gateways.openpi import OpenpiGateway, pack
 from robot_runtime.server.gateways.part_entries import PartEntries
 
-JOINTS = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate")
-SIDES, STROKE_M = ("left", "right"), 0.08
-FIELDS = tuple(
-    field
-    for side in SIDES
-    for field in (JointPosition(6, part=f"{side}_arm", names=JOINTS), GripperWidth(f"{side}_gripper"))
-)
-SPEC = ActionSpec(fields=FIELDS, horizon=4, dt_ns=NS_PER_S // 20)
-SCHEMA = Schema(
-    action_fields=FIELDS,
-    parts={
-        f"{side}_{kind}": ArmSchema(6, JOINTS, has_hand=False) if kind == "arm" else GripperSchema()
-        for side in SIDES
-        for kind in ("arm", "gripper")
-    },
-    cameras={"cam_high": (4, 6)},
-)
-ALOHA = KeyMap(convention="aloha", stroke_m=STROKE_M, joint_unit="rad", channels="first")
-STATE = np.array([*np.linspace(0.1, 0.6, 6), 0.25, *np.linspace(-0.6, -0.1, 6), 0.75])
-"""Joints [rad] and shares of an opening, the left arm first."""
-NAMES = [f"{side}_{name}.pos" for side in SIDES for name in (*JOINTS, "gripper")]
 TOKEN = "open sesame"
-
-
-class EchoPolicy:
-    """Every row is the state that was shown; what a picture has comes on top of the left waist."""
-
-    info = PolicyInfo(name="echo", action_spec=SPEC, schema=SCHEMA)
-
-    def infer(self, request) -> Iterator[np.ndarray]:
-        state = request.observation.state
-        row = []
-        for side in SIDES:
-            row += [*state.arm(f"{side}_arm").q, state.gripper(f"{side}_gripper").width]
-        row[0] += request.observation.images["cam_high"].pixels[0, 1, 2]
-        yield np.tile(row, (SPEC.horizon, 1))
-
-
-SERVED = EchoPolicy.info
-PICTURE = np.zeros((4, 6, 3), np.uint8)
-PICTURE[0, 1, 2] = 9
-EXPECTED = np.tile(STATE + 9.0 * np.eye(14)[0], (SPEC.horizon, 1))
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +48,6 @@ def url(server: str) -> Iterator[str]:
         {"echo": SERVED}, server=server, address="127.0.0.1:0", names=ALOHA, token=TOKEN
     ) as gateway:
         yield f"ws://{gateway.address}"
-
-
-def test_openpis_stock_client_sends_an_alohas_fourteen_numbers_in_the_order_of_the_parts(
-    url: str, stock_python: Path, tmp_path: Path
-):
-    shown = {"state": STATE, "images/cam_high": PICTURE.transpose(2, 0, 1), "prompt": "fold it"}
-    np.savez(tmp_path / "shown.npz", **shown)
-    script = Path(__file__).with_name("stock_openpi.py")
-    run = [str(stock_python), str(script), url, TOKEN, str(tmp_path / "shown.npz")]
-    said = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
-    assert said["metadata"]["action_dim"] == 14
-    np.testing.assert_allclose(said["answers"][0], EXPECTED, atol=1e-6)
-    assert "no 'state'" in said["error"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,230 @@
+"""A Franka arm: `FrankaArm`. What stops it is written in `drivers.franka`."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+
+from drivers.fr3 import FR3_LIMITS
+from drivers.franka.link import Child, check_somebody_answers
+from drivers.franka.messages import HOST_PORT, ArmConfig, ArmOrder, ArmReport, limits_to_plain
+from robot_runtime.core.plan.limits import JointLimits
+from robot_runtime.core.robot import ArmState
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import ArmCommand, JointCommand, PoseCommand
+from robot_runtime.core.values.transforms import quaternion_from_rotation
+from robot_runtime.errors import DriverError, InvalidValueError
+
+HOME = (0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785)
+"""[rad]"""
+_NUM_JOINTS = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload:
+    """What the arm carries beyond the hand that Desk knows."""
+
+    mass: float
+    """[kg]"""
+    center: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of mass, in the flange [m]."""
+    inertia: tuple[float, ...] = (1e-4, 0.0, 0.0, 0.0, 1e-4, 0.0, 0.0, 0.0, 1e-4)
+    """3 x 3 about the centre of mass, by columns [kg m²]."""
+
+
+class FrankaArm:
+    """An FR3 over FCI, in a process of its own; joint positions and hand poses, through an impedance."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        stiffness: Sequence[float] = (600.0, 600.0, 600.0, 600.0, 250.0, 150.0, 50.0),
+        damping: Sequence[float] | None = None,
+        translational_stiffness: float = 800.0,
+        rotational_stiffness: float = 50.0,
+        limits: JointLimits | None = None,
+        torque_thresholds: Sequence[float] = (20.0,) * 7,
+        force_thresholds: Sequence[float] = (30.0,) * 6,
+        payload: Payload | None = None,
+        X_BA: pin.SE3 | None = None,
+        period_s: float = 0.004,
+        silence_s: float = 0.1,
+        state_timeout_s: float = 0.08,
+        needs_real_time: bool = True,
+        log_folder: str | Path | None = None,
+    ) -> None:
+        """Connects, which takes a second or two; moves nothing.
+
+        host: address of the control box's network port.
+        stiffness, damping: of the joints (7,) [Nm/rad, Nms/rad]; no damping: critical.
+        translational_stiffness, rotational_stiffness: of the hand, for pose commands [N/m, Nm/rad].
+        limits: what setpoints keep; by default those of the FR3's data sheet.
+        torque_thresholds, force_thresholds: beyond them the robot stops itself [Nm], [N and Nm].
+        X_BA: the arm's mount A in the mobile base, or in what several arms share; by default they are one.
+        period_s: of setpoints to the robot. silence_s: after so long without a command the arm is braked.
+        state_timeout_s: a state older than this ends it.
+        needs_real_time: refuse a kernel without PREEMPT_RT.
+        log_folder: where the last second before a fault is written; by default where temporary files go.
+
+        InvalidValueError: a number makes no sense. DriverError: nobody answers there, or it cannot be
+            set up; says why.
+        """
+        limits = limits or FR3_LIMITS.arm()
+        self.limits = limits
+        self._X_BA = X_BA or pin.SE3.Identity()
+        self._timeout_ns, self._order = round(state_timeout_s * NS_PER_S), ArmOrder()
+        what = f"a Franka arm at {host}"
+        config = ArmConfig(
+            host=host,
+            stiffness=_numbers("stiffness", stiffness, _NUM_JOINTS),
+            damping=None if damping is None else _numbers("damping", damping, _NUM_JOINTS),
+            translational_stiffness=translational_stiffness,
+            rotational_stiffness=rotational_stiffness,
+            torque_thresholds=_numbers("torque_thresholds", torque_thresholds, _NUM_JOINTS),
+            force_thresholds=_numbers("force_thresholds", force_thresholds, 6),
+            load=None if payload is None else _load(payload),
+            limits=limits_to_plain(limits),
+            period_s=period_s,
+            silence_s=silence_s,
+            state_timeout_s=state_timeout_s,
+            needs_real_time=needs_real_time,
+            log_folder=str(log_folder or tempfile.gettempdir()),
+        )
+        check_somebody_answers(host, HOST_PORT, what)
+        self._child = Child("drivers.franka.arm_process", config, ArmOrder, ArmReport, what=what)
+
+    @property
+    def num_joints(self) -> int:
+        return _NUM_JOINTS
+
+    @property
+    def fault(self) -> str:
+        """Why it takes no commands until `recover`; empty: it does."""
+        return self._fault_of(self._child.report())
+
+    @property
+    def robot_time_ns(self) -> int:
+        """The robot's own clock at its newest state [ns]."""
+        return self._child.report().robot_time_ns
+
+    @property
+    def success_rate(self) -> float:
+        """Share of commands that reached the robot in time, of late; below 0.9 something is wrong."""
+        return self._child.report().success_rate
+
+    @property
+    def pid(self) -> int:
+        """Of the process that speaks to the robot."""
+        return self._child.pid
+
+    def read(self) -> ArmState:
+        """DriverError: the arm has stopped for a fault, or is silent."""
+        report = self._healthy()
+        return ArmState(
+            t_ns=report.t_ns,
+            q=np.array(report.q),
+            dq=np.array(report.dq),
+            X_BE=self._X_BA * _pose(report.pose),
+        )
+
+    def write(self, command: ArmCommand) -> ArmCommand:
+        """What is sent is inside the arm's range; how fast it gets there is the driver's affair.
+
+        DriverError: as in `read`, or it is no command for this arm; nothing moves then.
+        """
+        recoveries, number = self._order.recoveries, self._order.number + 1
+        match command:
+            case JointCommand(q=q):
+                if np.shape(q) != (_NUM_JOINTS,) or not np.isfinite(q).all():
+                    raise DriverError(f"{self._child.what} is told 7 finite positions, got {np.asarray(q)}")
+                q = np.clip(q, self.limits.q_min, self.limits.q_max)
+                order = ArmOrder(number=number, recoveries=recoveries, q=q.tolist())
+                command = JointCommand(q=q)
+            case PoseCommand(p_BE=p, quat_BE=quat):
+                if not (np.isfinite(p).all() and np.isfinite(quat).all()):
+                    raise DriverError(f"{self._child.what} is told finite poses, got {p} and {quat}")
+                X_AE = self._X_BA.inverse() * command.X_BE
+                pose = X_AE.translation.tolist(), quaternion_from_rotation(X_AE.rotation).tolist()
+                order = ArmOrder(number=number, recoveries=recoveries, pose=pose)
+            case _:
+                raise DriverError(
+                    f"{self._child.what} is told joint positions or hand poses, got {type(command).__name__}"
+                )
+        self._healthy()
+        self._put(order)
+        return command
+
+    def stop(self) -> None:
+        """Bring the arm to rest at once, by damping alone, and end control; the next `write` starts anew."""
+        self._put(ArmOrder(number=self._order.number, recoveries=self._order.recoveries))
+
+    def recover(self, timeout_s: float = 10.0) -> None:
+        """Have the robot forget its errors, if whoever asks has looked at why they came. Waits for it.
+
+        The next command starts from where the arm is measured. DriverError: it does not recover.
+        """
+        count = self._order.recoveries + 1
+        self._put(ArmOrder(number=self._order.number, recoveries=count))
+        deadline_s = time.monotonic() + timeout_s
+        while self._child.report().recoveries < count:
+            if time.monotonic() > deadline_s:
+                raise DriverError(f"{self._child.what} did not recover within {timeout_s:g} s: {self.fault}")
+            time.sleep(0.005)
+        self._healthy()
+
+    def go_home(self, q: Sequence[float] = HOME, *, speed: float = 0.3, timeout_s: float = 60.0) -> None:
+        """Go straight in joint space, and wait until it is there; for before a run.
+
+        speed: of the joint that has the longest way [rad/s]. DriverError: it does not get there.
+        """
+        aim = np.array(_numbers("q", q, _NUM_JOINTS))
+        start, began_ns = self.read().q, self.robot_time_ns
+        duration_s = float(np.abs(aim - start).max()) / speed
+        deadline_s = time.monotonic() + timeout_s
+        while np.abs(self.read().q - aim).max() > 0.02:
+            if time.monotonic() > deadline_s:
+                raise DriverError(f"{self._child.what} is not at {aim.tolist()} within {timeout_s:g} s")
+            share = min((self.robot_time_ns - began_ns) / NS_PER_S / max(duration_s, 1e-3), 1.0)
+            self.write(JointCommand(q=start + share * (aim - start)))
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Stop the arm and end its process; may be called twice."""
+        self._child.close()
+
+    def _fault_of(self, report: ArmReport) -> str:
+        age_ns = time.monotonic_ns() - report.t_ns
+        if report.fault or age_ns <= self._timeout_ns:
+            return report.fault
+        return f"no state for {age_ns / NS_PER_S:.2f} s: {self._child.trouble}"
+
+    def _healthy(self) -> ArmReport:
+        report = self._child.report()
+        if fault := self._fault_of(report):
+            raise DriverError(f"{self._child.what}: {fault}")
+        return report
+
+    def _put(self, order: ArmOrder) -> None:
+        self._order = order
+        self._child.orders.put(order)
+
+
+def _numbers(name: str, values: Sequence[float], size: int) -> list[float]:
+    array = np.asarray(values, dtype=float)
+    if array.shape != (size,) or not np.isfinite(array).all():
+        raise InvalidValueError(f"{name} takes {size} finite numbers, got {values!r:.200}")
+    return array.tolist()
+
+
+def _load(payload: Payload) -> tuple[float, list[float], list[float]]:
+    return payload.mass, _numbers("center", payload.center, 3), _numbers("inertia", payload.inertia, 9)
+
+
+def _pose(numbers: list[float]) -> pin.SE3:
+    matrix = np.array(numbers).reshape(4, 4)
+    return pin.SE3(matrix[:3, :3], matrix[:3, 3])

@@ -1,0 +1,298 @@
+"""The process that speaks to a Franka arm: states out at 1 kHz, setpoints in through `SetpointLead`.
+
+    idle ── first order ──► tracking ── order to stand, end, life line cut ──► stopping ──► idle
+      ▲                        │ control ended, reflex, robot silent
+      └───── recover ─────── fault
+
+Time here is the robot's own: a step is due when its clock says so, and a command's age is counted by it. Only
+silence of the robot itself is told by this machine's clock.
+"""
+
+import csv
+import logging
+import re
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from drivers.franka.lead import SetpointLead
+from drivers.franka.link import SLOT, LifeLine, Newest
+from drivers.franka.messages import ArmConfig, ArmOrder, ArmReport, limits_from_plain
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import JointCommand, PoseCommand
+from robot_runtime.core.values.transforms import quaternion_from_rotation
+from robot_runtime.robot.scheduling import real_time_thread
+
+logger = logging.getLogger(__name__)
+
+WHEELS = "https://timschneider42.github.io/franky/whl/by-robot-server-version"
+_LOOK_S = 0.0005
+"""Between two looks at the state [s]."""
+_STOP_S = 5.0
+"""How long coming to rest may take before the end is not waited for [s]."""
+_LOGGED = 1000
+"""States kept for a fault: a second."""
+
+
+class ArmLoop:
+    """What the process does again and again; `franky` is the library, imported by the caller."""
+
+    def __init__(self, franky: Any, config: ArmConfig, descriptor: int) -> None:
+        """Connects and sets the robot up; franky's errors come out as they are."""
+        self._franky, self._config = franky, config
+        self._orders = Newest(ArmOrder, descriptor)
+        self._reports: Newest[ArmReport] = Newest(ArmReport, descriptor, 2 * SLOT)
+        self._robot = franky.Robot(
+            config.host,
+            realtime_config=franky.RealtimeConfig.Enforce
+            if config.needs_real_time
+            else franky.RealtimeConfig.Ignore,
+        )
+        self._robot.set_collision_behavior(config.torque_thresholds, config.force_thresholds)
+        if config.load is not None:
+            self._robot.set_load(*config.load)
+        self._lead = SetpointLead(
+            limits_from_plain(config.limits), period_s=config.period_s, silence_s=config.silence_s
+        )
+        self._period_ns = round(config.period_s * NS_PER_S)
+        self._tracker: Any = None
+        self._kind: type | None = None
+        self._is_stopping, self._fault, self._recoveries = False, "", 0
+        self._sent: list[float] = []
+        self._number, self._due_ns = 0, 0
+        self._state: Any = None
+        self._robot_ns, self._seen_ns = -1, time.monotonic_ns()
+        self._log: deque[ArmReport] = deque(maxlen=_LOGGED)
+
+    def run(self, life: LifeLine) -> None:
+        """Until the life line is cut."""
+        while not life.is_cut():
+            self.look()
+            time.sleep(_LOOK_S)
+
+    def look(self) -> None:
+        """One look at the state and at the orders."""
+        try:
+            is_new = self._see()
+            newest = self._orders.get()
+            order = newest[1] if newest is not None else ArmOrder()
+            if order.recoveries > self._recoveries:
+                self._recover(order)
+            elif not self._fault:
+                self._check()
+                self._obey(order)
+            if is_new or self._fault:
+                self._tell()
+        except self._franky.Exception as error:
+            self._fail(f"{type(error).__name__}: {error}")
+            self._tell()
+
+    def end(self) -> None:
+        """Bring the arm to rest; waits for it."""
+        try:
+            if self._tracker is not None and self._robot.is_in_control:
+                self._robot.move(self._franky.TorqueStopMotion(), asynchronous=True)
+                self._robot.join_motion(timeout=_STOP_S)
+        except self._franky.Exception as error:
+            logger.warning("%s: stopping: %s", self._config.host, error)
+
+    # ---- states ----------------------------------------------------------------------------------------
+
+    def _see(self) -> bool:
+        """Whether there is a new state."""
+        state = self._robot.state
+        robot_ns = state.time.to_msec() * 1_000_000
+        if robot_ns == self._robot_ns:
+            return False
+        self._state, self._robot_ns, self._seen_ns = state, robot_ns, time.monotonic_ns()
+        return True
+
+    def _tell(self) -> None:
+        state = self._state
+        if state is None:
+            return
+        report = ArmReport(
+            t_ns=self._seen_ns,
+            robot_time_ns=self._robot_ns,
+            q=state.q.tolist(),
+            dq=state.dq.tolist(),
+            pose=np.asarray(state.O_T_EE.matrix).ravel().tolist(),
+            tau_ext=np.asarray(state.tau_ext_hat_filtered).tolist(),
+            mode=state.robot_mode.name,
+            success_rate=state.control_command_success_rate,
+            sent=self._sent,
+            fault=self._fault,
+            recoveries=self._recoveries,
+        )
+        self._log.append(report)
+        self._reports.put(report)
+
+    def _check(self) -> None:
+        """Latch what is wrong with the robot."""
+        mode, modes = self._state.robot_mode, self._franky.RobotMode
+        silent_s = (time.monotonic_ns() - self._seen_ns) / NS_PER_S
+        if mode == modes.Reflex:
+            self._fail(f"it stopped itself (reflex): {self._errors()}")
+        elif mode == modes.UserStopped:
+            self._fail("it is stopped by its enabling switch or emergency stop")
+        elif silent_s > self._config.state_timeout_s:
+            self._fail(f"no state for {silent_s:.2f} s")
+        elif self._tracker is not None and not self._robot.is_in_control:
+            is_stopping, self._is_stopping, self._tracker = self._is_stopping, False, None
+            self._sent = []
+            self._robot.join_motion()
+            if not is_stopping:
+                self._fail(f"control ended: {self._errors()}")
+
+    def _errors(self) -> str:
+        state = self._state
+        found = [str(each) for each in (state.current_errors, state.last_motion_errors) if str(each) != "[]"]
+        return "; ".join(found) or "it names no error"
+
+    def _fail(self, why: str) -> None:
+        """Stop, and take nothing more until the operator recovers it."""
+        if self._fault:
+            return
+        self._fault = f"{why}; call recover() when that has been seen to"
+        self._stop()
+        if self._log:
+            self._fault += f" (the last second: {self._write_log()})"
+        logger.error("a Franka arm at %s: %s", self._config.host, self._fault)
+
+    def _write_log(self) -> Path:
+        name = f"franka-{self._config.host}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
+        path = Path(self._config.log_folder) / name
+        vectors = {"q": 7, "dq": 7, "tau_ext": 7, "sent": 7}
+        try:
+            with path.open("w", newline="") as file:
+                writer = csv.writer(file)
+                heads = [f"{vector}_{i + 1}" for vector, n in vectors.items() for i in range(n)]
+                writer.writerow(["t_ns", "robot_time_ns", "mode", "success_rate", *heads])
+                for r in self._log:
+                    numbers = [*r.q, *r.dq, *r.tau_ext, *(r.sent or [float("nan")] * 7)]
+                    writer.writerow([r.t_ns, r.robot_time_ns, r.mode, r.success_rate, *numbers])
+        except OSError as error:
+            logger.error("the last second was not written to %s: %s", path, error)
+        return path
+
+    # ---- orders ----------------------------------------------------------------------------------------
+
+    def _obey(self, order: ArmOrder) -> None:
+        if self._fault:
+            return
+        command = _command(order)
+        if command is None or self._is_stopping:
+            self._stop()
+            return
+        if order.number == self._number and self._tracker is None:
+            return  # obeyed, and stopped since
+        if self._kind is not type(command) or self._tracker is None:
+            self._start(command)
+        if order.number != self._number:
+            self._number = order.number
+            self._lead.tell(command, self._robot_ns)
+        self._step()
+
+    def _step(self) -> None:
+        """Send the next setpoint, if one is due; what is missed is skipped."""
+        if self._robot_ns < self._due_ns:
+            return
+        self._due_ns += self._period_ns
+        if self._due_ns <= self._robot_ns:
+            self._due_ns = self._robot_ns + self._period_ns
+        setpoint = self._lead.step(self._robot_ns)
+        match setpoint.command:
+            case JointCommand(q=q):
+                self._tracker.set_target(q, dq=setpoint.speed)
+                self._sent = q.tolist()
+            case PoseCommand(p_BE=p, quat_BE=quat):
+                pose = self._franky.Affine(p, np.roll(quat, -1))  # franky's are xyzw
+                twist = self._franky.Twist(setpoint.speed[:3], setpoint.speed[3:])
+                self._tracker.set_target(pose, twist=twist)
+                self._sent = [*p.tolist(), *quat.tolist()]
+
+    def _start(self, command: JointCommand | PoseCommand) -> None:
+        """Take control, where the arm is."""
+        config, franky = self._config, self._franky
+        if isinstance(command, JointCommand):
+            self._tracker = franky.JointImpedanceTracker(
+                self._robot, stiffness=config.stiffness, damping=config.damping
+            )
+            self._lead.stand_at(JointCommand(q=np.array(self._state.q)))
+        else:
+            self._tracker = franky.CartesianImpedanceTracker(
+                self._robot,
+                translational_stiffness=config.translational_stiffness,
+                rotational_stiffness=config.rotational_stiffness,
+            )
+            X_AE = np.asarray(self._state.O_T_EE.matrix)
+            quat = quaternion_from_rotation(X_AE[:3, :3])
+            self._lead.stand_at(PoseCommand(p_BE=X_AE[:3, 3].copy(), quat_BE=quat))
+        self._kind, self._due_ns = type(command), self._robot_ns
+
+    def _stop(self) -> None:
+        """Damping alone, until the arm stands."""
+        if self._tracker is None or self._is_stopping or not self._robot.is_in_control:
+            return
+        self._robot.move(self._franky.TorqueStopMotion(), asynchronous=True)
+        self._is_stopping = True
+
+    def _recover(self, order: ArmOrder) -> None:
+        """Forget errors; what was ordered before counts as obeyed."""
+        self._recoveries, self._number = order.recoveries, order.number
+        try:
+            self._robot.join_motion(timeout=_STOP_S)
+        except self._franky.Exception as error:  # what ended the motion: it is known by now
+            logger.info("%s: %s", self._config.host, error)
+        self._tracker, self._is_stopping, self._sent = None, False, []
+        self._fault = "" if self._robot.recover_from_errors() else "it does not recover"
+
+
+def _command(order: ArmOrder) -> JointCommand | PoseCommand | None:
+    if order.q is not None:
+        return JointCommand(q=np.array(order.q))
+    if order.pose is not None:
+        return PoseCommand(p_BE=np.array(order.pose[0]), quat_BE=np.array(order.pose[1]))
+    return None
+
+
+def explained(error: Exception, config: ArmConfig, franky: Any) -> str:
+    """Why a robot could not be set up, and what mends it."""
+    if isinstance(error, franky.IncompatibleVersionException):
+        found = re.search(r"server version:? (\d+)", str(error), re.IGNORECASE)
+        return (
+            f"{error}. The wheel of PyPI does not fit the robot's system; this one does (docs/franka.md): "
+            "pip install --force-reinstall --no-deps franky-control "
+            f"--extra-index-url {WHEELS}/{found[1] if found else 'SERVER_VERSION'}/"
+        )
+    if isinstance(error, franky.RealtimeException):
+        return (
+            f"{error} FCI wants a kernel with PREEMPT_RT: without, packets come late and the robot stops. "
+            "To go on all the same, as in simulation: FrankaArm(..., needs_real_time=False)"
+        )
+    return f"{type(error).__name__}: {error}"
+
+
+def main(text: str, descriptor: str) -> None:
+    """config: an `ArmConfig` as JSON; descriptor: of the memory shared with the parent."""
+    life = LifeLine()
+    signal.signal(signal.SIGTERM, lambda *_: life.cut())
+    config = msgspec.json.decode(text, type=ArmConfig)
+    import franky
+
+    try:
+        loop = ArmLoop(franky, config, int(descriptor))
+    except (franky.Exception, ValueError) as error:
+        sys.stdout.write(explained(error, config, franky))
+        sys.exit(1)
+    try:
+        with real_time_thread(priority=40):
+            loop.run(life)
+    finally:
+        loop.end()

@@ -1,0 +1,110 @@
+"""The process that speaks to a Franka hand: widths out, and moves in threads of their own, as they block."""
+
+import logging
+import signal
+import sys
+import time
+from threading import Thread
+from typing import Any
+
+import msgspec
+
+from drivers.franka.link import SLOT, LifeLine, Newest
+from drivers.franka.messages import GripperConfig, GripperOrder, GripperReport
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 0.005
+_SAME = 0.001
+"""Widths that differ by less are one [m]."""
+_ANY = 1.0
+"""Tolerance with which any width at which the fingers meet something is a grasp [m]."""
+
+
+class GripperLoop:
+    """What the process does again and again; `franky` is the library."""
+
+    def __init__(self, franky: Any, config: GripperConfig, descriptor: int) -> None:
+        self._franky, self._config = franky, config
+        self._orders = Newest(GripperOrder, descriptor)
+        self._reports: Newest[GripperReport] = Newest(GripperReport, descriptor, 2 * SLOT)
+        self._hand = franky.Gripper(config.host)
+        self._going: float | None = None
+        """Where the move under way goes, or the last one went; None: stopped."""
+        self._width = self._max_width = 0.0
+        self._number, self._is_moving = 0, False
+        """Of the last move; whether it is under way."""
+
+    def run(self, life: LifeLine) -> None:
+        """Until the life line is cut."""
+        while not life.is_cut():
+            state, t_ns = self._hand.state, time.monotonic_ns()
+            self._width, self._max_width = state.width, state.max_width
+            report = GripperReport(
+                t_ns=t_ns, width=state.width, max_width=state.max_width, is_moving=self._is_moving
+            )
+            self._reports.put(report)
+            self._obey()
+            time.sleep(_LOOK_S)
+
+    def end(self) -> None:
+        """Stop a move under way; what is held is held on to."""
+        if self._is_moving:
+            self._is_moving, self._going = False, None
+            self._hand.stop()
+
+    def _obey(self) -> None:
+        newest = self._orders.get()
+        aim = newest[1].width if newest is not None else None
+        if aim is None:
+            self.end()
+            self._going = None
+            return
+        aim = min(max(aim, 0.0), self._max_width)
+        if self._is_moving:
+            if self._is_elsewhere(aim):
+                self.end()
+            return
+        if self._going is None or abs(aim - self._going) > _SAME:
+            self._going, self._is_moving, self._number = aim, True, self._number + 1
+            move = Thread(target=self._go, args=(aim, aim < self._width, self._number), daemon=True)
+            move.start()
+
+    def _is_elsewhere(self, aim: float) -> bool:
+        """Whether a move under way leads the wrong way."""
+        going, width = self._going, self._width
+        return going is not None and (aim - width) * (going - width) < 0.0 and abs(aim - width) > 5 * _SAME
+
+    def _go(self, width: float, is_closing: bool, number: int) -> None:
+        """Open to a width, or close to it with force on what is between the fingers; waits for the hand.
+
+        One that was stopped may come back late, or never: it does not count any more.
+        """
+        speed = self._config.speed
+        try:
+            if is_closing:
+                self._hand.grasp(width, speed, self._config.force, _ANY, _ANY)
+            else:
+                self._hand.move(width, speed)
+        except self._franky.Exception as error:
+            logger.info("%s: hand: %s", self._config.host, error)  # stopped, or nothing to hold
+        if number == self._number:
+            self._is_moving = False
+
+
+def main(text: str, descriptor: str) -> None:
+    """config: a `GripperConfig` as JSON; descriptor: of the memory shared with the parent."""
+    life = LifeLine()
+    signal.signal(signal.SIGTERM, lambda *_: life.cut())
+    config = msgspec.json.decode(text, type=GripperConfig)
+    import franky
+
+    try:
+        loop = GripperLoop(franky, config, int(descriptor))
+    except franky.Exception as error:
+        sys.stdout.write(f"{type(error).__name__}: {error}")
+        sys.exit(1)
+    try:
+        loop.run(life)
+    finally:
+        loop.end()

@@ -1,0 +1,175 @@
+"""Two processes that never wait for each other: `Newest` messages in shared memory, `Child` at its other end.
+
+control loop's process                        driver's own process (the only one that imports franky)
+write ─► Newest of orders ═══════════════════► its loop ─► robot
+read  ◄─ Newest of reports ◄══════════════════ its loop ◄─ robot
+         pipe, open as long as we live ──────► its end: stop the robot and exit
+"""
+
+import atexit
+import mmap
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+import msgspec
+
+from robot_runtime.errors import DriverError
+
+SLOT = 4096
+"""Bytes for one message."""
+_HEADER = struct.Struct("<QII")
+START_S = 30.0
+"""How long a process may take to import what it needs, on a busy machine [s]."""
+END_S = 5.0
+"""How long it may take to bring the robot to rest and end [s]."""
+
+
+class Newest[T]:
+    """The newest message of one writer. Two slots by turns, each with a checksum: what is read is whole."""
+
+    def __init__(self, kind: type[T], descriptor: int, offset: int = 0) -> None:
+        """descriptor: of memory that both processes map; offset: of 2 slots in it [bytes]."""
+        self._memory = mmap.mmap(descriptor, 4 * SLOT)
+        self._offset, self._number = offset, 0
+        self._last: tuple[int, T] | None = None
+        self._encoder, self._decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(kind)
+
+    def put(self, message: T) -> None:
+        body = self._encoder.encode(message)
+        if len(body) > SLOT - _HEADER.size:
+            raise ValueError(f"a message of {len(body)} bytes does not fit")
+        self._number += 1
+        at = self._offset + SLOT * (self._number % 2)
+        head = _HEADER.pack(self._number, len(body), zlib.crc32(body, self._number & 0xFFFFFFFF))
+        self._memory[at : at + len(head) + len(body)] = head + body
+
+    def get(self) -> tuple[int, T] | None:
+        """The newest message and its number; None: there has been none."""
+        for _ in range(8):
+            whole = [each for each in (self._slot(0), self._slot(1)) if each is not None]
+            if whole:
+                number, body = max(whole)
+                if self._last is None or number > self._last[0]:
+                    self._last = number, self._decoder.decode(body)
+                break
+        return self._last
+
+    def _slot(self, i: int) -> tuple[int, bytes] | None:
+        """What is in it, unless it is being written."""
+        at = self._offset + SLOT * i
+        copy = self._memory[at : at + SLOT]
+        number, length, checksum = _HEADER.unpack_from(copy)
+        body = copy[_HEADER.size : _HEADER.size + length]
+        if number == 0 or zlib.crc32(body, number & 0xFFFFFFFF) != checksum:
+            return None
+        return number, body
+
+
+class Child[Order, Report]:
+    """A driver's own process. It stops the robot and ends when this one closes it, ends or dies."""
+
+    def __init__(
+        self, module: str, config: msgspec.Struct, order: type[Order], report: type[Report], *, what: str
+    ) -> None:
+        """
+        module: whose `main(config, descriptor)` it runs.
+        what: it drives, for messages: "a Franka arm at 172.16.0.2".
+
+        DriverError: it cannot be set up.
+        """
+        self.what = what
+        descriptor = os.memfd_create(module)
+        os.ftruncate(descriptor, 4 * SLOT)
+        self.orders, self._reports = Newest(order, descriptor), Newest(report, descriptor, 2 * SLOT)
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main(*sys.argv[1:])"
+        text = msgspec.json.encode(config).decode()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, text, str(descriptor)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[descriptor],
+            start_new_session=True,  # Ctrl-C is this process's affair
+        )
+        os.close(descriptor)
+        atexit.register(self.close)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def report(self) -> Report:
+        """The newest; never waits."""
+        newest = self._reports.get()
+        assert newest is not None, "it was ready"
+        return newest[1]
+
+    @property
+    def trouble(self) -> str:
+        """Why reports have ended, as far as it is known."""
+        status = self._process.poll()
+        return "the robot is silent" if status is None else f"its process has ended ({status})"
+
+    def close(self) -> None:
+        """Stop the robot and end the process; may be called twice."""
+        atexit.unregister(self.close)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(END_S)
+
+    def _wait_until_ready(self) -> None:
+        """Until the first report; DriverError: it cannot be set up, with what it says."""
+        deadline_s = time.monotonic() + START_S
+        while self._reports.get() is None:
+            if self._process.poll() is not None:
+                assert self._process.stdout is not None
+                said = self._process.stdout.read().decode(errors="replace").strip()
+                raise DriverError(f"{self.what}: {said or self.trouble}")
+            if time.monotonic() > deadline_s:
+                raise DriverError(f"{self.what}: it answers, but gave no state within {START_S:g} s")
+            time.sleep(0.005)
+
+
+def check_somebody_answers(host: str, port: int, what: str, timeout_s: float = 1.5) -> None:
+    """DriverError: nobody listens there; before anything is started that takes longer to find out."""
+    try:
+        socket.create_connection((host, port), timeout_s).close()
+    except OSError as error:
+        raise DriverError(
+            f"{what}: nobody answers at {host}, TCP port {port}, within {timeout_s:g} s ({error}). Is the "
+            "address right (ping it), is the robot on, and is FCI activated in Desk?"
+        ) from None
+
+
+class LifeLine:
+    """In the driver's process: whether the one that started it still wants it."""
+
+    def __init__(self) -> None:
+        self._parent, self._was_cut = os.getppid(), False
+        os.set_blocking(0, False)
+
+    def cut(self) -> None:
+        """End at the next look, as on SIGTERM."""
+        self._was_cut = True
+
+    def is_cut(self) -> bool:
+        if self._was_cut:
+            return True
+        try:
+            return os.getppid() != self._parent or os.read(0, 1) == b""
+        except BlockingIOError:
+            return False

@@ -1,0 +1,63 @@
+"""A simulated FR3 behind the real FCI protocol: `franky-sim` in a process of its own, at its own address."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_TIMEOUT_S = 60.0
+_numbers = itertools.count(1)
+
+SERVE = """
+import sys
+from types import SimpleNamespace
+from franky_sim import SimulationServer, franka_server
+from franky_sim.mujoco_simulator import MujocoSimulator
+address, version = sys.argv[1], int(sys.argv[2])
+if version:
+    # libfranka reads the status in one byte and the version in the next two
+    refused = franka_server.ConnectStatus.kIncompatibleLibraryVersion.value | version << 8
+    franka_server.ConnectStatus = SimpleNamespace(kSuccess=SimpleNamespace(value=refused))
+    franka_server.FrankaServer.library_version = property(lambda self: 0)
+with MujocoSimulator() as sim:
+    sim.add_robot()
+    with SimulationServer(sim, hostname_candidates=[address]) as server:
+        print("ready", flush=True)
+        server.run_forever()
+"""
+
+
+class FrankaRobot:
+    """Its process; answers once `wait` has returned. Its time runs as fast as the machine lets it."""
+
+    def __init__(self, folder: Path, *, wrong_version: int = 0) -> None:
+        """wrong_version: says that it is of that server version and refuses ours; 0: it is ours."""
+        number = os.getpid() * 8 + next(_numbers)
+        self.host = f"127.{number >> 16 & 127}.{number >> 8 & 255}.{number % 250 + 2}"
+        self._log = folder / f"{self.host}.log"
+        command = [sys.executable, "-c", SERVE, self.host, str(wrong_version)]
+        with self._log.open("w") as log:
+            env = os.environ | {"OMP_NUM_THREADS": "1"}
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+
+    def wait(self) -> "FrankaRobot":
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while "ready" not in self._log.read_text():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        return self
+
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """As kill -9."""
+        self._process.kill()
+        self._process.wait(START_TIMEOUT_S)
