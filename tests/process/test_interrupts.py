@@ -66,7 +66,7 @@ def ended_after(
 
 
 def _takes_sigterm(pid: int, argv: tuple[str, ...]) -> bool:
-    """Python has a handler of its own for SIGINT from its start, and none for SIGTERM, unlike who forks it."""
+    """Python handles SIGINT from its start, but not SIGTERM; who has forked it may."""
     if "\0".join(argv) not in Path(f"/proc/{pid}/cmdline").read_text():
         return False
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
