@@ -200,14 +200,23 @@ def test_a_dataset_is_gone_on_with_and_is_then_the_same_as_one_that_was_never_le
         assert recorder.leftovers == []
 
 
+@pytest.fixture(scope="module")
+def two_and_three_episodes(tmp_path_factory):
+    """Recordings that nothing interrupted."""
+    folders = [tmp_path_factory.mktemp("whole") / name for name in ("two", "three")]
+    for num_episodes, folder in enumerate(folders, start=2):
+        recorded(folder, num_episodes=num_episodes)
+    return folders
+
+
 @pytest.mark.parametrize("task", ["", "another one"])
 @pytest.mark.parametrize("published", range(6))
 def test_a_recording_that_ends_while_an_episode_gets_its_names_leaves_those_before_it(
-    tmp_path, monkeypatch, published, task
+    tmp_path, monkeypatch, two_and_three_episodes, published, task
 ):
     """However many of its files have names: stock LeRobot reads two episodes, the next run clears up."""
-    folder = tmp_path / "dataset"
-    recorded(folder, num_episodes=2)
+    two, three = two_and_three_episodes
+    folder = shutil.copytree(two, tmp_path / "dataset")
     real, count = os.replace, 0
 
     def replace_some(source, target):
@@ -236,8 +245,7 @@ def test_a_recording_that_ends_while_an_episode_gets_its_names_leaves_those_befo
         # What is replaced has no leftovers: tasks; then video, numbers, episode; then what is replaced.
         assert len(recorder.leftovers) == 1 + min(max(published - 1, 0), 3)
     assert recorded(folder, resume=True) == 3
-    recorded(tmp_path / "whole", num_episodes=3)
-    assert contents(folder) == contents(tmp_path / "whole")
+    assert contents(folder) == contents(three)
 
 
 def test_two_processes_do_not_write_into_one_dataset(tmp_path):

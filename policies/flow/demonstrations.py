@@ -41,13 +41,17 @@ class StoredDemonstration:
 def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> None:
     """Write state, environment state, task and rows; images are left out. The file is there when it is whole.
 
-    All demonstrations need the parts of the first, the hand of every arm, and environment states of one size.
+    All demonstrations need what was measured in the first, of each part, and environment states of one size.
     """
     observations = [d.observation for d in demonstrations]
     states = [observation.state for observation in observations]
     arrays: dict[str, Any] = {}
     for name in states[0].parts if states else ():
         arrays |= _arrays_of(name, [state.parts[name] for state in states])
+    for name in states[0].measured if states else ():
+        if any(name not in state.measured for state in states):
+            raise ValueError(f"stored demonstrations need {name} in every state")
+        arrays[_QUANTITY + name] = np.array([state.measured[name] for state in states])
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as file:  # a path would get .npz added to it
@@ -69,22 +73,27 @@ _ENTRIES: dict[type[PartState], dict[str, str]] = {
     BaseState: {"x_WB": "pose_world_base", "V_WB_B": "twist_world_base"},
 }
 """What the arrays of each kind of part are called; those of a part with a name of its own begin with that."""
-_DEFAULT_NAMES = (ARM, GRIPPER, BASE)
+_DEFAULT_NAMES: dict[type[PartState], str] = {ArmState: ARM, GripperState: GRIPPER, BaseState: BASE}
+_KIND_OF = {entry: kind for kind, entries in _ENTRIES.items() for entry in entries.values()}
+_QUANTITY = "measured:"
+"""What the arrays of further quantities begin with."""
 
 
-def _prefix(part: str) -> str:
-    return "" if part in _DEFAULT_NAMES else f"{part}."
+def _prefix(part: str, kind: type[PartState]) -> str:
+    return "" if part == _DEFAULT_NAMES[kind] else f"{part}."
 
 
 def _arrays_of(name: str, measured: Sequence[PartState]) -> dict[str, Any]:
-    out = {}
-    for attribute, entry in _ENTRIES[type(measured[0])].items():
+    out, kind = {}, type(measured[0])
+    for attribute, entry in _ENTRIES[kind].items():
         values = [getattr(part, attribute) for part in measured]
+        if all(value is None for value in values):
+            continue
         if any(value is None for value in values):
             raise ValueError(f"stored demonstrations need {attribute} of {name} in every state")
         if attribute == "X_BE":
             values = [X_BE.homogeneous for X_BE in values]
-        out[_prefix(name) + entry] = np.array(values)
+        out[_prefix(name, kind) + entry] = np.array(values)
     return out
 
 
@@ -93,14 +102,16 @@ def _parts_in(arrays: Mapping[str, np.ndarray]) -> dict[str, type[PartState]]:
     out: dict[str, type[PartState]] = {}
     for key in arrays:
         name, _, entry = key.rpartition(".")
-        for default, (kind, entries) in zip(_DEFAULT_NAMES, _ENTRIES.items(), strict=True):
-            if entry == next(iter(entries.values())):
-                out[name or default] = kind
+        if (kind := _KIND_OF.get(entry)) is not None:
+            out[name or _DEFAULT_NAMES[kind]] = kind
     return out
 
 
 def _part(name: str, kind: type[PartState], arrays: Mapping[str, np.ndarray], i: int) -> PartState:
-    own = {attribute: arrays[_prefix(name) + entry][i] for attribute, entry in _ENTRIES[kind].items()}
+    entries = {attribute: _prefix(name, kind) + entry for attribute, entry in _ENTRIES[kind].items()}
+    own: dict[str, Any] = {
+        attribute: arrays[entry][i] for attribute, entry in entries.items() if entry in arrays
+    }
     if "X_BE" in own:
         own["X_BE"] = pin.SE3(own["X_BE"])
     return kind(**own)
@@ -118,6 +129,11 @@ def load_demonstrations(path: Path) -> list[StoredDemonstration]:
                     state=RobotState(
                         t_ns=int(arrays["t_ns"][i]),
                         parts={name: _part(name, kind, arrays, i) for name, kind in parts.items()},
+                        measured={
+                            key.removeprefix(_QUANTITY): values[i]
+                            for key, values in arrays.items()
+                            if key.startswith(_QUANTITY)
+                        },
                     ),
                     environment_state=arrays["environment_state"][i],
                     task=str(arrays["task"][i]),

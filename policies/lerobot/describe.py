@@ -12,7 +12,7 @@ from typing import Any
 from policies.files import read_json
 from policies.lerobot.files import CONFIG
 from policies.lerobot.load import cameras_of, chunk_rows, lerobot_config, refuse_misfit, size_of
-from policies.lerobot.metadata import ACTION, PICTURES, STATE, PolicyMetadata, policy_name
+from policies.lerobot.metadata import ACTION, PICTURES, SCENE_NUMBER, STATE, PolicyMetadata, policy_name
 from policies.lerobot.names import HINT, WIDTH, explained, fields_of, is_ours, parts_of, told_names
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import (
@@ -24,6 +24,7 @@ from robot_runtime.core.values.action import (
     JointPosition,
     RowTiming,
 )
+from robot_runtime.core.values.action import Numbers as PlainNumbers
 from robot_runtime.core.values.columns import VELOCITY, command_columns
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear, convention_named, convention_of
 from robot_runtime.core.values.schema import Schema
@@ -58,6 +59,8 @@ class Told:
     """How wide the gripper opens [m]; alone: its number is a share of that."""
     tasks: tuple[str, ...] = ()
     """Texts it was trained on; none: any."""
+    are_numbers: bool = False
+    """Whether all are plain numbers of a simulator, in its own units: no joints, no grippers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,8 @@ class Numbers:
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InvalidValueError(f"{path} does not say what its numbers are: {error!r}") from error
         timing = timing_of(features)
+        if told.are_numbers:
+            return cls.plain(state, action, fps=fps, timing=timing, cameras=cameras)
         return cls.named(state, action, told, path, fps=fps, timing=timing, cameras=cameras)
 
     @classmethod
@@ -121,6 +126,15 @@ class Numbers:
             theirs={name: ours[name] for name in names if not is_ours(name)},
             **more,
         )
+
+    @classmethod
+    def plain(cls, state: Sequence[str], action: Sequence[str], **more: Any) -> "Numbers":
+        """Of a simulator whose state and action have these names: what actions lead is measured under their
+        names if all are in the state, else the state is all that the simulator shows, in its order."""
+        moved = PlainNumbers(names=tuple(action))
+        is_measured = set(state) == set(action)
+        names = [f"{moved.part}.{n}" if is_measured else f"{SCENE_NUMBER}{i}" for i, n in enumerate(state)]
+        return cls(state_names=tuple(names), action_fields=(moved,), **more)
 
     @classmethod
     def of_joints(cls, told: Told, num_joints: int, fps: float, state_dim: int) -> "Numbers":
@@ -184,13 +198,15 @@ def describe(folder: Path, told: Told) -> PolicyMetadata:
 
 def _numbers(folder: Path, config: Any, told: Told) -> Numbers:
     """Of the dataset if one is known; joints by their places only where nobody knows names."""
+    if told.are_numbers and (told.joints or told.grippers or told.convention or told.num_joints):
+        raise InvalidValueError("plain numbers of a simulator are no joints and no grippers: leave those out")
     if (known := told.dataset or _noted_dataset(folder)) is not None:
         numbers = Numbers.of_dataset(known, told)
         _refuse_contradictions(numbers, told, known)
         return numbers
     if told.joints or told.grippers:
         raise InvalidValueError("names of joints are those of a dataset: give --dataset too")
-    if told.num_joints is None or told.fps is None:
+    if told.are_numbers or told.num_joints is None or told.fps is None:
         raise InvalidValueError(
             f"{folder} does not say what its numbers are: give --joints and --fps, or --dataset"
         )
@@ -272,10 +288,18 @@ def _schema(config: Any, numbers: Numbers, folder: Path) -> Schema:
             raise CheckpointError(
                 f"it looks at {name}, {size}; the dataset has {dict(numbers.cameras) or 'no pictures'}"
             )
+    fields, names = numbers.action_fields, numbers.state_names
+    scene = size_of(config.env_state_feature)
+    measured = {}
+    if isinstance(fields[0], PlainNumbers):
+        is_scene = names[0].startswith(SCENE_NUMBER)
+        scene = len(names) if is_scene else scene
+        measured = {} if is_scene else {fields[0].part: fields[0].dim}
     return Schema(
-        action_fields=numbers.action_fields,
-        parts=parts_of(numbers.action_fields, numbers.state_names),
-        environment_state_dim=size_of(config.env_state_feature),
+        action_fields=fields,
+        parts={} if isinstance(fields[0], PlainNumbers) else parts_of(fields, names),
+        measured=measured,
+        environment_state_dim=scene,
         cameras=cameras,
     )
 

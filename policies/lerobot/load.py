@@ -179,7 +179,11 @@ def refuse_misfit(metadata: PolicyMetadata, config: Any, folder: Path) -> None:
         ("rows of a chunk", spec.horizon, chunk_rows(config)),
         ("observations that it looks at", metadata.info.n_obs_steps, config.n_obs_steps),
         ("columns of a row", spec.dim, size_of(config.action_feature)),
-        ("numbers of the scene", schema.environment_state_dim, size_of(scene)),
+        (
+            "numbers of the scene",
+            0 if metadata.shows_scene_as_state else schema.environment_state_dim,
+            size_of(scene),
+        ),
     ]
     pairs.append(("numbers of the state", _state_size(metadata, folder), size_of(config.robot_state_feature)))
     for what, said, found in pairs:

@@ -46,6 +46,8 @@ from robot_runtime.errors import CheckpointError
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 PICTURES, TASK = "observation.images", "task"
+SCENE_NUMBER = "scene_"
+"""What numbers of the scene are called, by their places."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +126,21 @@ class PolicyMetadata:
         batch: dict[str, Any] = {TASK: [o.task for o in observations]}
         if self.features is not None:
             return batch | tensors_of(theirs, self.info.schema, self.features)
-        if self.info.schema.environment_state_dim:
+        if self.info.schema.environment_state_dim and not self.shows_scene_as_state:
             batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
-        rows = np.array([self._state(o.state) for o in theirs], np.float32)
+        rows = np.array([self._state(o) for o in theirs], np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("the state holds NaN or infinite numbers")
         return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.info.schema)
 
-    def _state(self, state: RobotState) -> list[float]:
-        numbers = state_numbers(state, self.info.schema)
+    @property
+    def shows_scene_as_state(self) -> bool:
+        """Whether a simulator's plain numbers are its state, and no scene beside it."""
+        return any(name.startswith(SCENE_NUMBER) for name in self.state_names)
+
+    def _state(self, observation: Observation) -> list[float]:
+        numbers = state_numbers(observation.state, self.info.schema)
+        numbers |= {f"{SCENE_NUMBER}{i}": float(x) for i, x in enumerate(observation.environment_state)}
         if missing := [name for name in self.state_names if name not in numbers]:
             raise ValueError(f"the policy needs {', '.join(missing)}; the state has {', '.join(numbers)}")
         return [numbers[name] for name in self.state_names]

@@ -44,6 +44,9 @@ class Describe:
     """What the gripper's number is open and closed, as these robots have it; a distance [m] if not given."""
     gripper_stroke_m: Maybe[Annotated[float, Within(0, 1, is_above=True)]] = None
     """How wide the gripper opens [m]; without --convention its number is a share of that, 1 open."""
+    numbers: bool = False
+    """All numbers are a simulator's, in its own units, for eval --env: no joints and no gripper. The dataset
+    calls them as the env does."""
     tasks: Several[str] = ()
     """Instructions that the policy was trained on; any if not given."""
 
@@ -68,6 +71,7 @@ class Describe:
             convention=self.convention,
             stroke_m=self.gripper_stroke_m,
             tasks=self.tasks,
+            are_numbers=self.numbers,
         )
         metadata = describe(folder, told)
         cameras = ", ".join(f"{name} {h} x {w}" for name, (h, w) in metadata.info.schema.cameras.items())

@@ -13,6 +13,7 @@ from robot_runtime.core.method.choose import Default, default_for
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.method.splice_parts import TemporalEnsembling
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.values.action import Numbers, RowTiming
 from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from tests.policies import test_lerobot_types as types
@@ -283,3 +284,45 @@ def test_two_grippers_may_not_stand_between_the_joints_of_one_arm(aloha: Path, t
     mixed = [*ALOHA[:3], *ALOHA[6:7], *ALOHA[3:6], *ALOHA[7:]]
     with pytest.raises(InvalidValueError, match="the actions of left_arm do not stand together"):
         told(aloha, dataset(tmp_path, ALOHA, mixed), stroke_m=0.1, joint_unit_rad=1.0)
+
+
+# ---- plain numbers of a simulator --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "shown", "needs"),
+    [
+        (["x", "y", "grip"], ["action.x", "action.y", "action.grip"], ({"action": 3}, 0)),
+        (["grip", "x", "y"], ["action.grip", "action.x", "action.y"], ({"action": 3}, 0)),
+        (["a", "b", "c"], ["scene_0", "scene_1", "scene_2"], ({}, 3)),
+    ],
+)
+def test_a_simulators_numbers_are_what_the_env_calls_so(act: Path, tmp_path: Path, state, shown, needs):
+    data = dataset(tmp_path, state, ["x", "y", "grip"])
+    metadata = told(act, data, are_numbers=True)
+    info = metadata.info
+    assert info.action_spec.fields == (Numbers(names=("x", "y", "grip")),)
+    assert info.action_spec.timing is RowTiming.SENT
+    assert [*metadata.state_names] == shown
+    assert (dict(info.schema.measured), info.schema.environment_state_dim) == needs
+    policy = load_policy(act)
+    pixels = np.zeros((96, 96, 3), np.uint8)
+    seen = Observation(
+        state=RobotState(t_ns=1, measured={"action": np.array([1.0, 2.0, 3.0])}),
+        environment_state=np.array([4.0, 5.0, 6.0]),
+        images={"wrist": Image(t_ns=1, pixels=pixels)},
+    )
+    batch = policy._metadata.seen([seen])
+    expected = {"x": 1.0, "y": 2.0, "grip": 3.0, "a": 4.0, "b": 5.0, "c": 6.0}
+    assert batch["observation.state"][0].tolist() == [expected[name] for name in state]
+    assert "observation.environment_state" not in batch
+    (rows,) = policy.infer(ChunkRequest(observation=seen, sampler=ConstantSchedule(), seed=0))
+    assert np.array_equal(rows, policy.predict([seen], [0])[0])
+
+
+def test_plain_numbers_have_no_joints_and_need_names(act: Path, tmp_path: Path):
+    data = dataset(tmp_path, ["x", "y", "z"], ["x", "y", "z"])
+    with pytest.raises(InvalidValueError, match="are no joints and no grippers"):
+        told(act, data, are_numbers=True, grippers=("z",))
+    with pytest.raises(InvalidValueError, match="does not say what its numbers are"):
+        described(act, are_numbers=True, num_joints=None)

@@ -17,6 +17,7 @@ from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, learning_rate
 from policies.lerobot.train import LeRobotTrainConfig
 from policies.vision.train import EstimatorTrainConfig
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
 
 
@@ -124,6 +125,32 @@ def test_a_mobile_base_survives_the_file_too(tmp_path: Path) -> None:
     for kept in load_demonstrations(tmp_path / "demonstrations.npz"):
         assert np.array_equal(kept.observation.state.x_WB, base["x_WB"])
         assert np.array_equal(kept.observation.state.V_WB_B, base["V_WB_B"])
+
+
+def test_parts_of_any_name_survive_the_file_with_what_is_measured_of_them(tmp_path: Path) -> None:
+    parts = {
+        "gripper": ArmState(q=np.array([1.0, 2.0]), dq=np.array([3.0, 4.0])),  # a hand of two joints
+        "left_gripper": GripperState(width=0.02),
+        "rear": BaseState(V_WB_B=np.array([5.0, 6.0, 7.0])),
+    }
+    state = RobotState(t_ns=1, parts=parts, measured={"q": np.array([8.0]), "force": np.array([9.0, 10.0])})
+    sample = make_samples(1)[0]
+    sample = replace(sample, observation=structs.replace(sample.observation, state=state))
+    path = tmp_path / "demonstrations.npz"
+    save_demonstrations(path, [sample, sample])
+    kept = load_demonstrations(path)[1].observation.state
+    assert list(kept.parts) == list(parts)
+    assert kept.arm("gripper").q.tolist() == [1.0, 2.0]
+    assert kept.hand("gripper") is None
+    assert kept.gripper("left_gripper").width == 0.02
+    assert kept.base("rear").x_WB is None
+    assert kept.base("rear").V_WB_B.tolist() == [5.0, 6.0, 7.0]
+    assert {name: x.tolist() for name, x in kept.measured.items()} == {"q": [8.0], "force": [9.0, 10.0]}
+    less = replace(
+        sample, observation=structs.replace(sample.observation, state=RobotState(t_ns=1, parts=parts))
+    )
+    with pytest.raises(ValueError, match="stored demonstrations need q in every state"):
+        save_demonstrations(path, [sample, less])
 
 
 def test_a_file_of_something_else_holds_no_demonstrations(tmp_path: Path) -> None:
