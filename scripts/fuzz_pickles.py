@@ -39,7 +39,7 @@ from robot_runtime.core.values.action import ActionSpec, GripperWidth, JointPosi
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.server.gateways import groot, lerobot, openpi
 from robot_runtime.server.gateways.key_map import KeyMap
-from robot_runtime.server.gateways.lerobot_messages import HELPERS, read_instructions, read_seen
+from robot_runtime.server.gateways.lerobot_messages import HELPERS, read_instructions, read_observation
 
 MAX_S = 0.5
 MAX_DATA = 1024**3
@@ -120,7 +120,7 @@ def read_pickled(data: bytes) -> None:
     try:
         told = read_instructions(data)
     except ValueError:
-        LEROBOT.observation(read_seen(data).raw, now_ns=0, sizes=POLICY.schema.cameras)
+        LEROBOT.observation(read_observation(data)[2], now_ns=0, sizes=POLICY.schema.cameras)
     else:
         state_names, cameras = lerobot.names_told(told)
         names = SI.over(lerobot.names_of(POLICY.schema, state_names, cameras))

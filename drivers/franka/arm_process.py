@@ -8,19 +8,17 @@ Time here is the robot's own: a step is due when its clock says so, and a comman
 silence of the robot itself is told by this machine's clock.
 """
 
-import csv
 import logging
-import re
 import signal
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from drivers.franka.faults import explained, write_log
 from drivers.franka.lead import SetpointLead
 from drivers.franka.link import SLOT, LifeLine, Newest
 from drivers.franka.messages import ArmConfig, ArmOrder, ArmReport, limits_from_plain
@@ -31,9 +29,10 @@ from robot_runtime.robot.scheduling import real_time_thread
 
 logger = logging.getLogger(__name__)
 
-WHEELS = "https://timschneider42.github.io/franky/whl/by-robot-server-version"
 _LOOK_S = 0.0005
 """Between two looks at the state [s]."""
+_STANDS = 0.05
+"""Joints that are slower than this stand [rad/s]."""
 _STOP_S = 5.0
 """How long coming to rest may take before the end is not waited for [s]."""
 _LOGGED = 1000
@@ -54,9 +53,9 @@ class ArmLoop:
             if config.needs_real_time
             else franky.RealtimeConfig.Ignore,
         )
-        self._robot.set_collision_behavior(config.torque_thresholds, config.force_thresholds)
-        if config.load is not None:
-            self._robot.set_load(*config.load)
+        self._is_set_up = False
+        if self._robot.state.robot_mode not in self._stopped_modes:  # which takes no settings
+            self._set_up()
         self._lead = SetpointLead(
             limits_from_plain(config.limits), period_s=config.period_s, silence_s=config.silence_s
         )
@@ -89,7 +88,9 @@ class ArmLoop:
                 self._obey(order)
             if is_new or self._fault:
                 self._tell()
-        except self._franky.Exception as error:
+        except (
+            Exception
+        ) as error:  # franky's, or of the network beneath it: whatever it is, the arm is stopped
             self._fail(f"{type(error).__name__}: {error}")
             self._tell()
 
@@ -99,8 +100,19 @@ class ArmLoop:
             if self._tracker is not None and self._robot.is_in_control:
                 self._robot.move(self._franky.TorqueStopMotion(), asynchronous=True)
                 self._robot.join_motion(timeout=_STOP_S)
-        except self._franky.Exception as error:
+        except (self._franky.Exception, RuntimeError) as error:
             logger.warning("%s: stopping: %s", self._config.host, error)
+
+    @property
+    def _stopped_modes(self) -> tuple[Any, Any]:
+        return self._franky.RobotMode.Reflex, self._franky.RobotMode.UserStopped
+
+    def _set_up(self) -> None:
+        config = self._config
+        self._robot.set_collision_behavior(config.torque_thresholds, config.force_thresholds)
+        if config.load is not None:
+            self._robot.set_load(*config.load)
+        self._is_set_up = True
 
     # ---- states ----------------------------------------------------------------------------------------
 
@@ -135,11 +147,11 @@ class ArmLoop:
 
     def _check(self) -> None:
         """Latch what is wrong with the robot."""
-        mode, modes = self._state.robot_mode, self._franky.RobotMode
+        mode, (reflex, user_stopped) = self._state.robot_mode, self._stopped_modes
         silent_s = (time.monotonic_ns() - self._seen_ns) / NS_PER_S
-        if mode == modes.Reflex:
+        if mode == reflex:
             self._fail(f"it stopped itself (reflex): {self._errors()}")
-        elif mode == modes.UserStopped:
+        elif mode == user_stopped:
             self._fail("it is stopped by its enabling switch or emergency stop")
         elif silent_s > self._config.state_timeout_s:
             self._fail(f"no state for {silent_s:.2f} s")
@@ -152,34 +164,26 @@ class ArmLoop:
 
     def _errors(self) -> str:
         state = self._state
-        found = [str(each) for each in (state.current_errors, state.last_motion_errors) if str(each) != "[]"]
-        return "; ".join(found) or "it names no error"
+        found = {
+            name
+            for errors in (state.current_errors, state.last_motion_errors)
+            for name in dir(errors)
+            if getattr(errors, name) is True
+        }
+        return ", ".join(sorted(found)) or "it names no error"
 
     def _fail(self, why: str) -> None:
         """Stop, and take nothing more until the operator recovers it."""
         if self._fault:
             return
         self._fault = f"{why}; call recover() when that has been seen to"
-        self._stop()
-        if self._log:
-            self._fault += f" (the last second: {self._write_log()})"
-        logger.error("a Franka arm at %s: %s", self._config.host, self._fault)
-
-    def _write_log(self) -> Path:
-        name = f"franka-{self._config.host}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
-        path = Path(self._config.log_folder) / name
-        vectors = {"q": 7, "dq": 7, "tau_ext": 7, "sent": 7}
         try:
-            with path.open("w", newline="") as file:
-                writer = csv.writer(file)
-                heads = [f"{vector}_{i + 1}" for vector, n in vectors.items() for i in range(n)]
-                writer.writerow(["t_ns", "robot_time_ns", "mode", "success_rate", *heads])
-                for r in self._log:
-                    numbers = [*r.q, *r.dq, *r.tau_ext, *(r.sent or [float("nan")] * 7)]
-                    writer.writerow([r.t_ns, r.robot_time_ns, r.mode, r.success_rate, *numbers])
-        except OSError as error:
-            logger.error("the last second was not written to %s: %s", path, error)
-        return path
+            self._stop()
+        except (self._franky.Exception, RuntimeError) as error:  # as where nobody answers any more
+            logger.warning("%s: stopping: %s", self._config.host, error)
+        if self._log:
+            self._fault += f" (the last second: {write_log(self._config, self._log)})"
+        logger.error("a Franka arm at %s: %s", self._config.host, self._fault)
 
     # ---- orders ----------------------------------------------------------------------------------------
 
@@ -251,7 +255,14 @@ class ArmLoop:
         except self._franky.Exception as error:  # what ended the motion: it is known by now
             logger.info("%s: %s", self._config.host, error)
         self._tracker, self._is_stopping, self._sent = None, False, []
+        self._see()
+        fastest = float(np.abs(self._state.dq).max())
+        if fastest > _STANDS:
+            self._fault = f"it still moves, at {fastest:.2f} rad/s; call recover() when it stands"
+            return
         self._fault = "" if self._robot.recover_from_errors() else "it does not recover"
+        if not (self._fault or self._is_set_up):
+            self._set_up()
 
 
 def _command(order: ArmOrder) -> JointCommand | PoseCommand | None:
@@ -260,23 +271,6 @@ def _command(order: ArmOrder) -> JointCommand | PoseCommand | None:
     if order.pose is not None:
         return PoseCommand(p_BE=np.array(order.pose[0]), quat_BE=np.array(order.pose[1]))
     return None
-
-
-def explained(error: Exception, config: ArmConfig, franky: Any) -> str:
-    """Why a robot could not be set up, and what mends it."""
-    if isinstance(error, franky.IncompatibleVersionException):
-        found = re.search(r"server version:? (\d+)", str(error), re.IGNORECASE)
-        return (
-            f"{error}. The wheel of PyPI does not fit the robot's system; this one does (docs/franka.md): "
-            "pip install --force-reinstall --no-deps franky-control "
-            f"--extra-index-url {WHEELS}/{found[1] if found else 'SERVER_VERSION'}/"
-        )
-    if isinstance(error, franky.RealtimeException):
-        return (
-            f"{error} FCI wants a kernel with PREEMPT_RT: without, packets come late and the robot stops. "
-            "To go on all the same, as in simulation: FrankaArm(..., needs_real_time=False)"
-        )
-    return f"{type(error).__name__}: {error}"
 
 
 def main(text: str, descriptor: str) -> None:

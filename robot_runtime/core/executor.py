@@ -234,12 +234,9 @@ class Executor:
 
     # ---- answers -------------------------------------------------------------------------------
 
-    def on_part(self, part: ChunkPart, now_ns: int, *, server_ns: int = 0) -> PartOutcome:
-        """Take rows of an answer under way into the plan; the one place where others are refused.
-
-        server_ns: how long the request has waited for the server and been worked on until these rows [ns].
-        """
-        outcome = self._took(part, self._after_sent(now_ns), server_ns)
+    def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
+        """Take rows of an answer under way into the plan; the one place where others are refused."""
+        outcome = self._took(part, self._after_sent(now_ns))
         self._standstill.ended(part.request_id, outcome)
         if outcome is PartOutcome.INVALID:
             self.on_request_failed(part.request_id)
@@ -247,7 +244,7 @@ class Executor:
             self._planner.succeeded()
         return outcome
 
-    def _took(self, part: ChunkPart, now_ns: int, server_ns: int) -> PartOutcome:
+    def _took(self, part: ChunkPart, now_ns: int) -> PartOutcome:
         taken = self._answers.take(part, self.epoch)
         if isinstance(taken, PartOutcome):
             return taken
@@ -256,7 +253,7 @@ class Executor:
         if self._trouble is not None:
             return PartOutcome.DISTRUSTED
         if part.is_last:
-            self._planner.answered(server_ns, whole_ns=max(now_ns - taken.t_obs_ns, 0))
+            self._planner.answered(part.queue_ns + part.infer_ns, whole_ns=max(now_ns - taken.t_obs_ns, 0))
         if part.first_row == 0:
             self.latency.add(max(now_ns - taken.t_obs_ns, 0))
         if taken.is_void:

@@ -110,7 +110,7 @@ class ServerLink:
     def _take(self, event: Event, now_ns: int) -> None:
         match event:
             case PartReceived(part=part):
-                outcome = self.executor.on_part(part, now_ns, server_ns=part.queue_ns + part.infer_ns)
+                outcome = self.executor.on_part(part, now_ns)
                 self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
                 self._say_if_unused(part.request_id, outcome)
             case Dropped() | RequestFailed():

@@ -144,17 +144,6 @@ def _num_drawn(part: SamplerPart) -> int:
 _AS_MEASURED = _Pace(1.0)
 
 
-class Choice(Struct, frozen=True, kw_only=True, gc=False):
-    """What to do now."""
-
-    batch: tuple[QueuedRequest, ...] = ()
-    """To be run together."""
-    too_late: tuple[QueuedRequest, ...] = ()
-    """To be shed."""
-    look_again_ns: int | None = None
-    """When to choose again if nothing happens before; None: when something does."""
-
-
 class _Rhythm(Struct, frozen=True, gc=False):
     """When a robot asked last, and how long that was after the time before."""
 
@@ -199,34 +188,41 @@ class Batcher:
         if len(self._alone_until_ns) > _MAX_RHYTHMS:
             del self._alone_until_ns[next(iter(self._alone_until_ns))]
 
-    def choose(self, waiting: Sequence[QueuedRequest], now_ns: int) -> Choice:
-        """What an idle policy is to do. waiting: one request of each robot, most urgent first."""
+    def too_late(self, waiting: Sequence[QueuedRequest], now_ns: int) -> tuple[QueuedRequest, ...]:
+        """Those to be shed, so that others are in time. With nobody else to serve they may as well be tried.
+
+        waiting: one request of each robot.
+        """
+        late = tuple(job for job in waiting if now_ns > self._latest_start_ns([job], 1))
+        return late if len(late) < len(waiting) else ()
+
+    def choose(
+        self, waiting: Sequence[QueuedRequest], now_ns: int
+    ) -> tuple[tuple[QueuedRequest, ...], int | None]:
+        """What an idle policy is to run now, together; if that is none, when to choose again.
+
+        None for the time: when something happens. waiting: one request of each robot, most urgent first.
+        """
         if len(waiting) == len(self._rhythms) == 1:  # a robot alone: nobody to wait for, nothing to weigh
-            return Choice(batch=tuple(waiting))
-        too_late = self._too_late(waiting, now_ns)
-        waiting = [job for job in waiting if job not in too_late]
+            return tuple(waiting), None
         resting = self._resting(waiting, now_ns)
         if len(resting) == len(waiting):
-            return Choice(too_late=too_late, look_again_ns=self._rest_until_ns if resting else None)
+            return (), self._rest_until_ns if resting else None
         waiting = [job for job in waiting if job not in resting]
         first = waiting[0]
         if self._is_alone(first, now_ns):
-            return Choice(batch=(first,), too_late=too_late)
+            return (first,), None
         sampler = first.request.sampler
         alike = [job for job in waiting if job.request.sampler == sampler and not self._is_alone(job, now_ns)]
         until_ns = self._wait_until_ns(alike, now_ns)
         if until_ns is not None:
-            return Choice(too_late=too_late, look_again_ns=until_ns)
-        return Choice(batch=best_batch(alike, now_ns, self.times), too_late=too_late)
+            return (), until_ns
+        return best_batch(alike, now_ns, self.times), None
 
     def _latest_start_ns(self, jobs: Sequence[QueuedRequest], size: int) -> int:
         """When a batch of `size` has to start for all of the jobs to be in time."""
         took_ns = self.times.longest_ns(size, jobs[0].request.sampler)
         return min(job.expires_ns for job in jobs) - took_ns
-
-    def _too_late(self, waiting: Sequence[QueuedRequest], now_ns: int) -> tuple[QueuedRequest, ...]:
-        late = tuple(job for job in waiting if now_ns > self._latest_start_ns([job], 1))
-        return late if len(late) < len(waiting) else ()  # with nobody else to serve it may as well be tried
 
     def _is_alone(self, job: QueuedRequest, now_ns: int) -> bool:
         return now_ns < self._alone_until_ns.get(job.peer, now_ns)

@@ -207,16 +207,18 @@ class Service:
             if not any(self._session.is_wanted(job) for job in self._engine.running):
                 self._engine.stop()
             return
-        choice = self._batcher.choose(self._session.startable(), now_ns)
-        for job in choice.too_late:
+        waiting = self._session.startable()
+        late = self._batcher.too_late(waiting, now_ns)
+        for job in late:
             self._session.shed(job)
-        self._choose_ns = choice.look_again_ns
-        jobs = [shown for job in choice.batch if (shown := self._session.start(job)) is not None]
+        waiting = [job for job in waiting if job not in late]
+        batch, self._choose_ns = self._batcher.choose(waiting, now_ns)
+        jobs = [shown for job in batch if (shown := self._session.start(job)) is not None]
         if jobs:
             self.metrics.batch_started([now_ns - job.received_ns for job in jobs])
             self._batch_delay_ns = next(self._delays_ns)
             self._engine.start(jobs)
-        elif choice.batch:
+        elif batch:
             self._choose_ns = now_ns  # none of them could be read: others may be waiting
 
     def _say(self, delay_ns: int = 0) -> None:

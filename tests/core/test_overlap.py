@@ -129,7 +129,8 @@ def test_a_request_names_those_under_way_and_no_more_than_allowed_are():
 
 def test_overlapping_requests_come_no_faster_than_the_server_works():
     robot, first, second = two_under_way(delay=3)
-    robot.on_part(answer(first, continuing(first, 0.1)), 3 * DT, server_ns=2 * DT)
+    worked = structs.replace(answer(first, continuing(first, 0.1)), queue_ns=DT, infer_ns=DT)
+    robot.on_part(worked, 3 * DT)
     assert second.in_flight == (first.request_id,)
     assert not robot.wants_request(3 * DT - TICK)
     assert robot.wants_request(3 * DT)

@@ -12,9 +12,9 @@ START_TIMEOUT_S = 60.0
 _numbers = itertools.count(1)
 
 SERVE = """
-import sys
+import signal, sys
 from types import SimpleNamespace
-from franky_sim import SimulationServer, franka_server
+from franky_sim import SimulationServer, franka_robot_protocol, franka_robot_server, franka_server
 from franky_sim.mujoco_simulator import MujocoSimulator
 address, version = sys.argv[1], int(sys.argv[2])
 if version:
@@ -22,6 +22,28 @@ if version:
     refused = franka_server.ConnectStatus.kIncompatibleLibraryVersion.value | version << 8
     franka_server.ConnectStatus = SimpleNamespace(kSuccess=SimpleNamespace(value=refused))
     franka_server.FrankaServer.library_version = property(lambda self: 0)
+
+is_in_reflex = False
+
+def set_reflex(value):
+    global is_in_reflex
+    is_in_reflex = value
+
+def with_reflex(self, read=franka_robot_server.FrankaRobotServer.robot_state.fget):
+    state = read(self)
+    if not is_in_reflex:
+        return state
+    errors = tuple(i == 6 for i in range(41))  # libfranka: joint_reflex
+    return state.replace(robot_mode=franka_robot_protocol.RobotMode.kReflex, errors=errors)
+
+def recover(self, *args, handle=franka_robot_protocol.AutomaticErrorRecoveryCommand.handle, **kwargs):
+    set_reflex(False)
+    return handle(self, *args, **kwargs)
+
+signal.signal(signal.SIGUSR1, lambda *_: set_reflex(True))
+franka_robot_server.FrankaRobotServer.robot_state = property(with_reflex)
+franka_robot_protocol.AutomaticErrorRecoveryCommand.handle = recover
+
 with MujocoSimulator() as sim:
     sim.add_robot()
     with SimulationServer(sim, hostname_candidates=[address]) as server:
@@ -56,6 +78,10 @@ class FrankaRobot:
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
+
+    def fall_into_reflex(self) -> None:
+        """As after a contact, not in motion: mode and errors say so until it is told to recover."""
+        self._process.send_signal(signal.SIGUSR1)
 
     def kill(self) -> None:
         """As kill -9."""

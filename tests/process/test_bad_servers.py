@@ -106,7 +106,7 @@ def test_whatever_a_server_says_after_its_welcome_its_robot_hears_of_its_request
             client.submit(toy_request(request_id))
             client.cancel(request_id=request_id - 1, epoch=0)
             client.wait_for_events(0.2)
-        client.submit(toy_request(9, task="\udc80"))  # cannot be packed
+        client.submit(toy_request(9, task="\udc80", deadline_ns=20 * 10**9))  # cannot be packed
         events = []
         while not any(isinstance(e, RequestFailed) and e.request_id == 9 for e in events):
             assert client.wait_for_events(20.0)

@@ -123,7 +123,7 @@ def test_a_robot_that_was_silent_is_a_fault_until_the_operator_recovers_it_and_g
     robots, tmp_path
 ):
     arm = connect(robots[0], log_folder=tmp_path, state_timeout_s=0.4)
-    hold(arm, arm.read().q + 0.05, 0.1)
+    hold(arm, arm.read().q, 0.1)
     robots[0].freeze()
     began_s = time.monotonic()
     with pytest.raises(DriverError, match=f"{robots[0].host}: no state for 0.4"):
@@ -139,6 +139,21 @@ def test_a_robot_that_was_silent_is_a_fault_until_the_operator_recovers_it_and_g
     measured = arm.read().q
     assert hold(arm, measured, 0.2) < 0.05
     np.testing.assert_allclose(arm.read().q, measured, atol=0.005)
+    arm.close()
+
+
+def test_a_reflex_is_a_fault_with_its_name_until_the_operator_recovers_even_in_a_new_program(robots, arm):
+    robots[0].fall_into_reflex()
+    wait_for(lambda: arm.fault)
+    with pytest.raises(DriverError, match=r"joint_reflex.*recover"):
+        arm.read()
+    arm.close()
+    arm = connect(robots[0])
+    wait_for(lambda: "joint_reflex" in arm.fault)
+    with pytest.raises(DriverError, match="reflex"):
+        arm.write(JointCommand(q=np.zeros(7)))
+    arm.recover()
+    assert hold(arm, arm.read().q, 0.1) < 0.05
     arm.close()
 
 

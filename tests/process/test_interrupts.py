@@ -48,7 +48,7 @@ def ended_after(
     while True:
         now_s = time.monotonic()
         assert now_s - started_s < 120.0, said
-        if due_s is None and _takes_sigterm(pid) and words.encode() in said:
+        if due_s is None and _takes_sigterm(pid, argv) and words.encode() in said:
             due_s = now_s + seconds
         if sent_s is None and due_s is not None and now_s >= due_s:
             sent_s = now_s
@@ -65,8 +65,10 @@ def ended_after(
     return End(os.waitstatus_to_exitcode(status), seconds, said.decode(errors="replace"), _marked(mark))
 
 
-def _takes_sigterm(pid: int) -> bool:
-    """Python has a handler of its own for SIGINT from its start, but none for SIGTERM."""
+def _takes_sigterm(pid: int, argv: tuple[str, ...]) -> bool:
+    """Python handles SIGINT from its start, but not SIGTERM; who has forked it may."""
+    if "\0".join(argv) not in Path(f"/proc/{pid}/cmdline").read_text():
+        return False
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)

@@ -84,19 +84,29 @@ def rest_state(clock: MonotonicClock) -> RobotState:
     return setting(clock, 1.0).robot.read()
 
 
+def answered_in_time(client: NotedClient) -> set[int]:
+    """Requests whose answers came before the first row that they had not committed was due."""
+    due_ns = {r.request_id: r.observation.t_obs_ns + r.inference_delay * DT_NS for r in client.asked}
+    answers = [event for event in client.came if isinstance(event, PartReceived)]
+    return {e.part.request_id for e in answers if e.arrived_ns <= due_ns.get(e.part.request_id, 0)}
+
+
 def errors_against_commands(client: NotedClient, record: RunRecord) -> tuple[np.ndarray, np.ndarray]:
     """How far the committed rows were from what the robot did, (n,) [rad]: as shown, and as asked.
 
-    An answer repeats the committed rows that its policy was shown.
+    An answer repeats the committed rows that its policy was shown. Left out are those that were asked while
+    another was under way that came later than its committed rows allow: then the robot does something else.
     """
     commands = record.commands()
     times, joint = commands[:, 0], commands[:, 1]
     rows = {e.part.request_id: e.part.rows for e in client.came if isinstance(e, PartReceived)}
-    shown, asked = [], []
+    shown, asked, in_time = [], [], answered_in_time(client)
     for request in client.asked:
         d, plan = request.inference_delay, request.prev_action_chunk
         due = request.observation.t_obs_ns + np.arange(d) * DT_NS
         if not request.in_flight or request.request_id not in rows or due[-1] > times[-1]:
+            continue
+        if not in_time.issuperset(request.in_flight):
             continue
         assert plan is not None
         commanded = np.interp(due.astype(float), times, joint)
@@ -108,13 +118,17 @@ def errors_against_commands(client: NotedClient, record: RunRecord) -> tuple[np.
 def test_a_slow_server_answers_every_row_and_its_policy_is_shown_what_the_robot_will_do(start_server):
     clock = MonotonicClock()
     server = start_server(delay_ms=200, policy="continuing")
+
+    def has_enough() -> bool:
+        in_time = answered_in_time(client)
+        return sum(bool(r.in_flight) and in_time.issuperset(r.in_flight) for r in client.asked) > 60
+
     with NotedClient(server.address, schema=FRANKA) as client:
         welcome = client.wait_until_ready(20.0)
         latency = latency_for(METHOD, client, welcome, Observation(state=rest_state(clock)), clock)
-        runner = Runner(setting(clock, 4.0), client, welcome, method=METHOD, latency=latency)
-        record = runner.run()
+        runner = Runner(setting(clock, 40.0), client, welcome, method=METHOD, latency=latency)
+        record = runner.run(should_stop=has_enough)
     assert max(len(request.in_flight) for request in client.asked) >= 2
-    assert len(record.splices) > 30  # one at a time it could not be more than 20; measured: 112
     shown, asked = errors_against_commands(client, record)
     assert len(shown) > 20
     assert np.median(shown) < 0.3 * STEP  # measured: 0.03 at the 0.9 quantile; a late answer is a step off

@@ -102,6 +102,7 @@ def test_ctrl_c_ends_the_server_with_130(start_server):
     assert server.process.returncode == 130
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_server_ends_within_two_seconds_whatever_is_being_computed_and_queued(
     start_server, number: signal.Signals, code: int

@@ -19,7 +19,6 @@ from robot_runtime.server.batcher import (
     WAIT_SHARE,
     Batcher,
     BatchTimes,
-    Choice,
     batch_sizes,
     best_batch,
 )
@@ -90,15 +89,15 @@ def test_who_asks_for_little_keeps_four_fifths_of_the_time_and_nobody_rests_with
                 batcher.asked(bytes([peer]), now_ns)
             waiting = [job(peer, received=now_ns // MS, sampler=part) for peer, part in robots.items()]
             waiting.sort(key=lambda j: used_ns[j.peer[0]])
-            choice = batcher.choose(waiting, now_ns)
-            if not choice.batch:
-                now_ns = choice.look_again_ns
+            batch, look_again_ns = batcher.choose(waiting, now_ns)
+            if not batch:
+                now_ns = look_again_ns
                 continue
-            (peer,) = choice.batch[0].peer
+            (peer,) = batch[0].peer
             took_ns = by_kind[type(robots[peer])]
             now_ns += took_ns
             used_ns[peer] += took_ns
-            batcher.ended(choice.batch[:1], took_ns, now_ns)
+            batcher.ended(batch[:1], took_ns, now_ns)
         assert shares[0] <= used_ns[1] / now_ns <= 0.85
         assert sum(used_ns.values()) > 0.98 * now_ns
 
@@ -107,10 +106,10 @@ def test_a_robot_whose_request_failed_is_served_alone_for_a_while():
     batcher = Batcher(times(b1=10, b4=11))
     waiting = [job(1), job(2), job(3)]
     batcher.failed(waiting[1].peer, 0)
-    assert batcher.choose(waiting, 0).batch == (waiting[0], waiting[2])
-    assert batcher.choose(waiting[1:], 0).batch == (waiting[1],)
+    assert batcher.choose(waiting, 0)[0] == (waiting[0], waiting[2])
+    assert batcher.choose(waiting[1:], 0)[0] == (waiting[1],)
     waiting = [job(peer, received=11_000) for peer in (1, 2, 3)]
-    assert batcher.choose(waiting, 11_000 * MS).batch == tuple(waiting)
+    assert batcher.choose(waiting, 11_000 * MS)[0] == tuple(waiting)
 
 
 def test_sizes_double_up_to_the_largest():
@@ -147,25 +146,26 @@ def test_in_the_squeeze_a_large_batch_goes_before_a_few_that_are_about_to_be_too
 
 def test_robots_that_wait_are_answered_together_where_it_pays_and_alone_where_it_does_not():
     waiting = [job(peer) for peer in range(4)]
-    assert Batcher(times(b1=10, b4=15)).choose(waiting, 0) == Choice(batch=tuple(waiting))
-    assert Batcher(times(b1=10, b4=60)).choose(waiting, 0) == Choice(batch=(waiting[0],))
+    assert Batcher(times(b1=10, b4=15)).choose(waiting, 0) == (tuple(waiting), None)
+    assert Batcher(times(b1=10, b4=60)).choose(waiting, 0) == ((waiting[0],), None)
 
 
 def test_a_batch_has_one_sampler_part_that_of_the_most_urgent():
     waiting = [job(0), job(1, sampler=ClampedPrefix()), job(2)]
-    assert Batcher(times(b1=10, b4=11)).choose(waiting, 0).batch == (waiting[0], waiting[2])
+    assert Batcher(times(b1=10, b4=11)).choose(waiting, 0)[0] == (waiting[0], waiting[2])
 
 
 def test_a_batch_is_smaller_where_a_larger_one_would_be_too_late():
     waiting = [job(0, deadline=125), job(1), job(2), job(3)]
-    assert len(Batcher(times(b1=100, b2=120, b4=160)).choose(waiting, 0).batch) == 2
+    assert len(Batcher(times(b1=100, b2=120, b4=160)).choose(waiting, 0)[0]) == 2
 
 
 def test_a_request_that_would_be_too_late_is_shed_if_others_wait_and_tried_if_not():
     batcher = Batcher(times(b1=100, b2=120))
     late, other = job(0, deadline=90), job(1)
-    assert batcher.choose([late, other], 0) == Choice(batch=(other,), too_late=(late,))
-    assert batcher.choose([late], 0) == Choice(batch=(late,))
+    assert batcher.too_late([late, other], 0) == (late,)
+    assert batcher.too_late([late], 0) == ()
+    assert batcher.choose([late], 0) == ((late,), None)
 
 
 def test_what_batches_have_taken_corrects_what_was_measured():
@@ -180,7 +180,7 @@ def test_a_robot_alone_never_waits():
     batcher = Batcher(times(b1=100, b2=100))
     for t in range(0, 3000, 250):
         batcher.asked(b"\0", t * MS)
-        assert batcher.choose([job(0, received=t)], t * MS).batch
+        assert batcher.choose([job(0, received=t)], t * MS)[0]
 
 
 class Loop:
@@ -207,9 +207,10 @@ class Loop:
                 self.batcher.asked(bytes([peer]), now * MS)
             if not running and self.waiting:
                 urgent = sorted(self.waiting.values(), key=lambda j: j.expires_ns)
-                choice = self.batcher.choose(urgent, now * MS)
-                assert choice.batch or choice.look_again_ns > now * MS
-                running = choice.batch
+                late = self.batcher.too_late(urgent, now * MS)
+                urgent = [j for j in urgent if j not in late]
+                running, look_again_ns = self.batcher.choose(urgent, now * MS)
+                assert running or look_again_ns > now * MS
                 for j in running:
                     del self.waiting[j.peer[0]]
                 started = now

@@ -37,12 +37,11 @@ from robot_runtime.keys import RobotKeys
 from robot_runtime.robot.notices import Notices
 from robot_runtime.server.gateways.key_map import KeyMap
 from robot_runtime.server.gateways.lerobot_messages import (
-    Seen,
     actions_message,
     data_of_setup,
     joined,
     read_instructions,
-    read_seen,
+    read_observation,
     written_actions,
 )
 from robot_runtime.server.gateways.lerobot_names import (
@@ -250,15 +249,15 @@ class LeRobotGateway:
             _place(robot, robot.sending, self._sending, "send", context),
             _at_most(SENDING_S, context),
         ):
-            seen = read_seen(joined(pieces, MAX_MESSAGE))
+            timestamp, timestep, raw = read_observation(joined(pieces, MAX_MESSAGE))
             if robot.policy is None:
-                self._infer(robot, seen.raw)
+                self._infer(robot, raw)
             assert robot.policy is not None
             sizes, now_ns = robot.policy.schema.cameras, MonotonicClock().now_ns()
-            observation = robot.names.observation(seen.raw, now_ns=now_ns, sizes=sizes)
-        self._look_at_rate(robot, seen)
+            observation = robot.names.observation(raw, now_ns=now_ns, sizes=sizes)
+        self._look_at_rate(robot, timestamp, timestep)
         with robot.came:
-            robot.newest = seen.timestamp, seen.timestep, observation
+            robot.newest = timestamp, timestep, observation
             if robot.history is not None and robot.history.is_due(observation.t_obs_ns):
                 robot.history.note(observation)
             robot.came.notify()
@@ -278,12 +277,12 @@ class LeRobotGateway:
         pickled = written_actions(theirs, timestamp=timestamp, timestep=timestep, dt_s=spec.dt_s)
         return actions_message(pickled)
 
-    def _look_at_rate(self, robot: _Robot, seen: Seen) -> None:
+    def _look_at_rate(self, robot: _Robot, timestamp: float, timestep: int) -> None:
         """Say if the client runs rows faster or slower than they are meant: nothing but its own option is at
         fault, and it is told nothing of the policy's."""
         assert robot.policy is not None
         assert robot.rate is not None
-        rate = robot.rate.take(seen.timestamp, seen.timestep)
+        rate = robot.rate.take(timestamp, timestep)
         if rate is not None:
             meant, name = 1.0 / robot.policy.action_spec.dt_s, robot.policy.name
             self._notices.note(

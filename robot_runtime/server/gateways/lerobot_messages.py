@@ -1,4 +1,4 @@
-"""What LeRobot's robot client and server say to each other, without LeRobot: `Instructions`, `Seen`.
+"""What LeRobot's robot client and server say to each other, without LeRobot.
 
 Inside gRPC travel protobuf messages of at most two fields, and in those pickles of dataclasses of
 `lerobot.async_inference.helpers`. They are read as plain data; what is sent is written as pickle has it.
@@ -41,15 +41,6 @@ class Instructions:
     """Features of the robot -> what the policy calls them, where that differs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """An observation, when it was made in the client's time [s], and the number of its step."""
-
-    timestamp: float
-    timestep: int
-    raw: Mapping[str, Any]
-
-
 def read_instructions(data: bytes) -> Instructions:
     """A pickled RemotePolicyConfig; ValueError says what came instead."""
     fields = _fields(data, "RemotePolicyConfig")
@@ -65,8 +56,9 @@ def read_instructions(data: bytes) -> Instructions:
     return Instructions(policy=policy, features=features, num_actions=num_actions, renamed=renamed)
 
 
-def read_seen(data: bytes) -> Seen:
-    """A pickled TimedObservation; ValueError says what came instead."""
+def read_observation(data: bytes) -> tuple[float, int, dict[str, Any]]:
+    """A pickled TimedObservation: when it was made in the client's time [s], the number of its step, and what
+    was seen. ValueError says what came instead."""
     fields = _fields(data, "TimedObservation")
     timestamp, timestep, raw = (fields.get(name) for name in ("timestamp", "timestep", "observation"))
     if type(timestamp) is not float or not np.isfinite(timestamp):
@@ -75,7 +67,7 @@ def read_seen(data: bytes) -> Seen:
         raise ValueError("the timestep of an observation is a whole number")
     if not isinstance(raw, dict):
         raise ValueError(f"an observation is a dict, got {type(raw).__name__}")
-    return Seen(timestamp=timestamp, timestep=timestep, raw={str(key): value for key, value in raw.items()})
+    return timestamp, timestep, {str(key): value for key, value in raw.items()}
 
 
 def _fields(data: bytes, name: str) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from robot_runtime.server.gateways.key_map import Entry, KeyMap  # noqa: E402
 from robot_runtime.server.gateways.lerobot import LeRobotGateway  # noqa: E402
 from robot_runtime.server.gateways.lerobot_messages import (  # noqa: E402
     read_instructions,
-    read_seen,
+    read_observation,
     written_actions,
 )
 from robot_runtime.server.gateways.policy_session import MAX_ASKING  # noqa: E402
@@ -290,7 +290,7 @@ class Runs:
 @pytest.mark.parametrize("payload", [Runs(), {"a": Runs()}, helpers.FPSTracker(target_fps=1.0)])
 def test_a_pickle_of_anything_else_is_not_loaded(stub, payload):
     with pytest.raises(ValueError, match="is not allowed here"):
-        read_seen(pickle.dumps(payload))
+        read_observation(pickle.dumps(payload))
     with pytest.raises(grpc.RpcError, match="is not allowed here"):
         stub.SendPolicyInstructions(services_pb2.PolicySetup(data=pickle.dumps(payload)))
 
@@ -299,16 +299,16 @@ def test_a_pickle_of_anything_else_is_not_loaded(stub, payload):
 def test_what_the_stock_client_pickles_is_read(protocol: int):
     raw = RAW | {"one.pos": np.float32(0.25), "wrist": np.arange(24, dtype=np.uint8).reshape(2, 4, 3)}
     timed = TimedObservation(timestamp=0.5, timestep=1, observation=raw, must_go=True)
-    seen = read_seen(pickle.dumps(timed, protocol))
-    assert (seen.timestamp, seen.timestep) == (0.5, 1)
-    assert seen.raw["one.pos"] == 0.25
-    assert np.array_equal(seen.raw["wrist"], raw["wrist"])
+    timestamp, timestep, seen = read_observation(pickle.dumps(timed, protocol))
+    assert (timestamp, timestep) == (0.5, 1)
+    assert seen["one.pos"] == 0.25
+    assert np.array_equal(seen["wrist"], raw["wrist"])
     robot = SimpleNamespace(observation_features={"a.pos": float, "wrist": (4, 6, 3), "hand": (4, 6, 3)})
     features = helpers.map_robot_keys_to_lerobot_features(robot)
     told = read_instructions(pickle.dumps(RemotePolicyConfig("act", "x", features, 50), protocol))
     assert told.features == features
     with pytest.raises(ValueError, match="expected a TimedObservation, got list"):
-        read_seen(pickle.dumps([1], protocol))
+        read_observation(pickle.dumps([1], protocol))
 
 
 def test_actions_are_written_as_a_client_without_us_unpickles_them():
