@@ -159,7 +159,8 @@ def timing_of(features: Mapping[str, Any]) -> RowTiming | None:
     Those of before it was said are REACHED, and known by when things were captured.
     InvalidValueError: it says something else.
     """
-    said = (features[ACTION].get("info") or {}).get("timing")
+    info = features[ACTION].get("info")
+    said = info.get("timing") if isinstance(info, dict) else None
     if said is not None:
         if said not in (valid := [timing.value for timing in RowTiming]):
             raise InvalidValueError(f"an action is {' or '.join(valid)}, the dataset says {said!r:.100}")

@@ -335,5 +335,7 @@ def _info(form: _Welcome, arrays: ArrayReader) -> PolicyInfo:
 def _from_dict[T](build: Callable[[dict], T], value: dict, name: str) -> T:
     try:
         return build(value)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except KeyError as error:
+        raise ProtocolError(f"{name} is malformed: it has no {error}") from error
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ProtocolError(f"{name} is malformed: {error}") from error

@@ -334,6 +334,7 @@ def robot(**values: object) -> dict:
         (robot(cameras={"a\n": [4, 6]}), "a camera's name"),
         (robot(parts={"arm": {"kind": "arm", "num_joints": -7, "has_hand": True}}), "1 to 128 joints"),
         (robot(parts={"arm": {"kind": "leg"}}), "unknown part 'leg'; valid: arm, gripper, base"),
+        (robot(parts={"arm": {"kind": "arm", "num_joints": 7}}), "it has no 'has_hand'"),
         ({"row_statistics": [ONE_COLUMN, ONE_COLUMN, True]}, "have shape"),
     ],
 )
