@@ -17,7 +17,6 @@ def robot():
     limits = FR3_LIMITS.replace(dq_max=0.2 * FR3_LIMITS.dq_max, ddq_max=0.2 * FR3_LIMITS.ddq_max)
     arm = FrankaArm(
         host,
-        limits=limits.arm(),
         payload=Payload(mass=0.1, center=(0.0, 0.0, 0.05)),  # a camera on the wrist
         needs_real_time=not is_simulated,
         state_timeout_s=2.0 if is_simulated else 0.08,

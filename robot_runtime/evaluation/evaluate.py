@@ -1,5 +1,6 @@
 """Many episodes of any env: `evaluate`."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,9 @@ class Evaluation:
 
     @property
     def success(self) -> float:
-        """Share of the episodes that succeeded."""
-        return sum(result.score.success for result in self.episodes) / max(len(self.episodes), 1)
+        """Share of the episodes that succeeded; NaN if the env does not say."""
+        share = self.summary()["success"]
+        return share if isinstance(share, float) else math.nan
 
     @property
     def control_period_ns(self) -> int:

@@ -36,6 +36,7 @@ class SteppedEnv:
         self._step = EnvStep()
         self._numbers: Float[np.ndarray, " K"] = np.zeros(0)
         self._done_ns: int | None = None
+        self._has_success = False
 
     def reset(self, seed: int) -> None:
         self._begin()
@@ -58,6 +59,7 @@ class SteppedEnv:
         numbers = [self._values(command, f.part) for f in self.info.schema.action_fields]
         self._num_steps += 1
         self._take(self._env.step(np.concatenate(numbers)))
+        self._has_success |= self._step.is_success is not None
         if self._step.is_success and self._done_ns is None:
             self._done_ns = self._now_ns
         return self._step.is_done
@@ -67,6 +69,7 @@ class SteppedEnv:
             success=self._done_ns is not None,
             completion_s=None if self._done_ns is None else self._done_ns / NS_PER_S,
             metrics={name: float(value) for name, value in self._step.metrics.items()},
+            has_success=self._has_success,
         )
 
     @property

@@ -19,6 +19,22 @@ def run(tmp_path, *options: str, policy: str = f"{POLICY}:policy") -> subprocess
     )
 
 
+def test_the_table_shows_what_is_not_zero_and_says_so_of_an_env_without_success(tmp_path):
+    (tmp_path / "silent.py").write_text(
+        "import robot_runtime as rr\nfrom tests.evaluation.points import Point\n"
+        "class Silent(Point):\n    def shown(self):\n"
+        "        return rr.EnvStep(state=super().shown().state, metrics={'bumps': 0})\n"
+    )
+    out = run(tmp_path, "--env", "silent.py:Silent", "--workers", "1", "--plot", "out.png")
+    assert out.returncode == 0, out.stderr
+    rows = [line.split("│")[1:3] for line in out.stdout.splitlines() if line.startswith("│")]
+    figures = {name.strip(): value.strip() for name, value in rows}
+    assert figures["success"] == "not said: no step gave is_success"
+    assert [name for name, value in figures.items() if value == "0"] == ["bumps"]
+    assert "more figures are 0 or have no value" in out.stdout
+    assert (tmp_path / "out.png").stat().st_size > 0
+
+
 def test_the_example_is_short_and_is_evaluated_under_latency(tmp_path):
     assert len(EXAMPLE.read_text().splitlines()) <= 30
     late = ["--delay-ms", "200", "--workers", "1"]

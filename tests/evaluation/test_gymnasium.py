@@ -141,8 +141,31 @@ def test_an_observation_that_is_no_box_is_named():
 
 
 def test_an_environment_that_never_says_whether_it_succeeded_has_to_be_told():
-    with pytest.raises(EnvError, match="tell success"):
+    with pytest.raises(
+        EnvError, match=r'Pendulum-v1 does not say whether .* success with --env-file .* "none"'
+    ):
         evaluate(pendulum_policy(), make_gymnasium("Pendulum-v1"), seeds=[1])
+
+
+def test_the_rewards_are_summed_up_and_an_environment_may_have_no_success():
+    done = evaluate(
+        pendulum_policy(), make_gymnasium("Pendulum-v1", GymnasiumSettings(success="none")),
+        method="synchronous", seeds=[7, 8],
+    )  # fmt: skip
+    returns = []
+    for seed in (7, 8):
+        env, left, total = gymnasium.make("Pendulum-v1"), [], 0.0
+        observation, _ = env.reset(seed=seed)
+        for _ in range(200):
+            left = left or list(np.clip(pendulum_policy().rows(observation.astype(float)), -2.0, 2.0))
+            observation, reward, *_ = env.step(left.pop(0).astype(np.float32))
+            total += float(reward)
+        returns.append(total)
+    assert [result.score.metrics["return"] for result in done.episodes] == returns
+    summary = done.summary()
+    assert (summary["success"], summary["success_interval_95"]) == (None, None)
+    assert np.isnan(done.success)
+    assert json.loads(done.to_json())["failed_seeds"] == []
 
 
 def test_of_lerobots_environments_those_with_an_id_are_made_and_others_said_to_be_none():
