@@ -94,7 +94,7 @@ def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema, *, ne
         out.append(
             f"{name} joints: the robot has {robot.num_joints}, the policy needs {policy.num_joints}"
             + _differences(ours, theirs)
-            + (_OWN_NAMES if robot.num_joints == policy.num_joints else "")
+            + (_OWN_NAMES if robot.names == ArmSchema(policy.num_joints).names else "")
         )
     if needs_hand and not robot.has_hand:
         out.append(
