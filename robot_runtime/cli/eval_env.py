@@ -10,8 +10,7 @@ from robot_runtime.cli.load_object import load_made, load_object
 from robot_runtime.core.env import RobotEnv
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import Policy
-from robot_runtime.errors import InvalidValueError
-from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, evaluate, is_env
+from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, evaluate, is_env, told_env
 from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
 from robot_runtime.evaluation.loop import play
 from robot_runtime.evaluation.remote_policy import RemotePolicy, is_address
@@ -121,9 +120,6 @@ def _is_policy(found: object) -> bool:
 @cache
 def env_or_maker(text: str, settings_file: Path | None) -> object:
     """An env, or a function without arguments that makes one. InvalidValueError: there is no such thing."""
-    is_told = text.startswith((GYMNASIUM, LEROBOT))
-    if settings_file is not None and not is_told:
-        raise InvalidValueError(f"--env-file is for Gymnasium's and LeRobot's environments, not for {text}")
     settings = None if settings_file is None else GymnasiumSettings.load(settings_file)
     if text.startswith(GYMNASIUM):
         return partial(make_gymnasium, text.removeprefix(GYMNASIUM), settings)
@@ -132,4 +128,4 @@ def env_or_maker(text: str, settings_file: Path | None) -> object:
     found = load_object(text, group="robot_runtime.envs", what="env")
     if not is_env(found) and not callable(found):
         as_robot_env(found)  # says what it lacks
-    return found
+    return found if settings is None else told_env(found, settings)
