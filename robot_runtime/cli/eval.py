@@ -1,7 +1,7 @@
 """`robot-runtime eval`: many episodes under the virtual clock."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
-    "With --env also your own, as path/to/file.py:object, or a server's address, asked in lock-step. "
+    "With --env also your own, as path/to/file.py:object, or a server's HOST:PORT, asked in lock-step. "
     "If not given, the one shipped for the task, or its expert where there is none."
 )
 
@@ -102,7 +102,7 @@ class Eval:
         results, period_ns = done.episodes, done.control_period_ns
         robot_s, wall_s = sum(r.summary["duration_s"] for r in results), time.monotonic() - start_s
         print(f"{robot_s:.0f} s of robot time in {wall_s:.0f} s, start of {self.workers} workers included")
-        self._report(summarise(results))
+        self._report(summarise(results), {name for result in results for name in result.score.metrics})
         for sentence in what_was_otherwise(results, control_period_ns=period_ns):
             print(sentence)
         if self.json is not None:
@@ -189,17 +189,26 @@ class Eval:
             def on_episode(result: "EpisodeResult") -> None:
                 nonlocal successes
                 successes += result.score.success
-                progress.update(bar, advance=1, description=f"{self._title()}: {successes} succeeded")
+                said = f": {successes} succeeded" if result.score.has_success else ""
+                progress.update(bar, advance=1, description=f"{self._title()}{said}")
 
             return run(on_episode)
 
-    def _report(self, summary: dict) -> None:
+    def _report(self, summary: dict, own: Collection[str]) -> None:
+        """own: the env's own figures, which are shown if they are 0, too."""
         from rich.console import Console
         from rich.table import Table
 
-        low, high = summary.pop("success_interval_95")
         table = Table("figure", "value", title=self._title())
-        table.add_row("success", f"{summary.pop('success'):.1%}  (95 % interval {low:.1%} to {high:.1%})")
-        for name, value in summary.items():
-            table.add_row(name, "-" if value is None else f"{value:.4g}")
+        rate, interval = summary.pop("success"), summary.pop("success_interval_95")
+        if rate is None:
+            table.add_row("success", "not said: no step gave is_success")
+        else:
+            low, high = interval
+            table.add_row("success", f"{rate:.1%}  (95 % interval {low:.1%} to {high:.1%})")
+        shown = {name: value for name, value in summary.items() if value or name in own}
+        for name, value in shown.items():
+            table.add_row(name, f"{value:.4g}")
         Console().print(table)
+        if left := len(summary) - len(shown):
+            print(f"{left} more figures are 0 or have no value; --json writes them too")

@@ -35,6 +35,8 @@ class EpisodeScore:
     """Task-specific figures; each name carries its unit."""
     reactions_s: tuple[float, ...] = ()
     """Time from each unforeseen change to the first command that had seen it [s]."""
+    has_success: bool = True
+    """Whether the env says at all if the task is done; False: `success` means nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,8 +145,9 @@ class EnvStep:
     """Camera name -> picture (h, w, 3) uint8."""
     is_done: bool = False
     """Whether the episode is over before its time limit."""
-    is_success: bool = False
-    """Whether the task is done now; an episode succeeds if it ever was."""
+    is_success: bool | None = None
+    """Whether the task is done now; an episode succeeds if it ever was. None in all steps: the env does not
+    say, and the episodes have no success."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Figures of the episode so far, each with its unit in its name; those of the last step count."""
 

@@ -24,6 +24,9 @@ MADE_BY_ID = ("aloha", "pusht")
 """Of LeRobot's environments those that are Gymnasium's."""
 TERMINATED = "terminated"
 """In place of such a key: the task is done when the episode ends before its time."""
+NONE = "none"
+"""In place of such a key: there is no success, only figures, as the return."""
+_WHERE = "with --env-file, in Python with env_settings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +34,13 @@ class GymnasiumSettings:
     """What an environment may be told, or does not say itself; None or empty: as it says."""
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Of `gymnasium.make`."""
+    """Of `gymnasium.make`, or of your own class or function that makes one."""
     action_names: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     """Keys of a dict observation whose numbers are the state, in order; nested ones with a slash."""
     state_names: tuple[str, ...] = ()
     success: str = ""
-    """Key of `info`; or "terminated"."""
+    """Key of `info`; or "terminated", or "none"."""
     control_hz: float | None = None
     """Steps per simulated second; `metadata["render_fps"]` if it is not told."""
     max_steps: int | None = None
@@ -54,14 +57,21 @@ class GymnasiumSettings:
             data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
         except (OSError, ValueError) as error:
             raise InvalidValueError(f"{path} does not say how to use an environment: {error}") from error
+        return cls.of(data, where=str(path))
+
+    @classmethod
+    def of(cls, data: object, *, where: str) -> "GymnasiumSettings":
+        """From a dict of them; InvalidValueError says what is wrong with it, and `where`."""
         names = {f.name for f in fields(cls)}
-        if not isinstance(data, dict) or data.keys() - names:
-            unknown = ", ".join(sorted(data.keys() - names)) if isinstance(data, dict) else repr(data)[:100]
-            raise InvalidValueError(f"{path} has {unknown}; valid: {', '.join(sorted(names))}")
+        if not isinstance(data, Mapping) or data.keys() - names:
+            unknown = (
+                ", ".join(sorted(data.keys() - names)) if isinstance(data, Mapping) else repr(data)[:100]
+            )
+            raise InvalidValueError(f"{where} has {unknown}; valid: {', '.join(sorted(names))}")
         try:
-            return convert(data, cls)
+            return convert(dict(data), cls)
         except ValidationError as error:
-            raise InvalidValueError(f"{path}: {error}") from error
+            raise InvalidValueError(f"{where}: {error}") from error
 
 
 class GymnasiumEnv:
@@ -87,12 +97,12 @@ class GymnasiumEnv:
         hz = told.control_hz or (getattr(env, "metadata", None) or {}).get("render_fps")
         if not hz:
             raise InvalidValueError(
-                f"{name} does not say how long a step takes (metadata['render_fps']): tell control_hz"
+                f"{name} does not say its time step (metadata['render_fps']): tell control_hz {_WHERE}"
             )
         max_steps = told.max_steps or getattr(spec, "max_episode_steps", None)
         if not max_steps:
-            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): tell max_steps")
-        self._dtype = space.dtype
+            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): tell max_steps {_WHERE}")
+        self._dtype, self._return = space.dtype, 0.0
         columns = [name for key, size in sizes.items() for name in _columns(key, size)]
         self.info = EnvInfo.of_numbers(
             name,
@@ -115,41 +125,45 @@ class GymnasiumEnv:
 
     def reset(self, seed: int) -> EnvStep:
         observation, info = self._env.reset(seed=seed)
-        return self._shown(observation, info, is_terminated=False, is_done=False)
+        self._return = 0.0
+        return self._shown(observation, info, is_done=False, is_success=None)
 
     def step(self, action: Float[np.ndarray, " D"]) -> EnvStep:
         observation, reward, is_terminated, is_truncated, info = self._env.step(action.astype(self._dtype))
-        info = {"reward": reward, **info}
-        return self._shown(
-            observation, info, is_terminated=bool(is_terminated), is_done=bool(is_terminated or is_truncated)
-        )
+        self._return += float(reward)
+        is_success = self._is_success(info, is_terminated=bool(is_terminated))
+        is_done = bool(is_terminated or is_truncated)
+        return self._shown(observation, info, is_done=is_done, is_success=is_success)
 
     def _shown(
-        self, observation: Any, info: Mapping[str, Any], *, is_terminated: bool, is_done: bool
+        self, observation: Any, info: Mapping[str, Any], *, is_done: bool, is_success: bool | None
     ) -> EnvStep:
+        figures = {
+            key: float(x) for key, x in info.items() if isinstance(x, int | float | np.number | np.bool_)
+        }
         numbers = [np.asarray(_at(observation, key), dtype=float).ravel() for key in self._state]
         return EnvStep(
             state=np.concatenate(numbers) if numbers else np.zeros(0),
             images={name: np.asarray(_at(observation, key)) for name, key in self._cameras.items()},
             is_done=is_done,
-            is_success=self._is_success(info, is_terminated),
-            metrics={
-                key: float(x) for key, x in info.items() if isinstance(x, int | float | np.number | np.bool_)
-            },
+            is_success=is_success,
+            metrics={"return": self._return, **figures},
         )
 
-    def _is_success(self, info: Mapping[str, Any], is_terminated: bool) -> bool:
+    def _is_success(self, info: Mapping[str, Any], *, is_terminated: bool) -> bool | None:
+        if self._told.success == NONE:
+            return None
         if self._told.success == TERMINATED:
             return is_terminated
         keys = (self._told.success,) if self._told.success else SUCCESS_KEYS
         for key in keys:
             if key in info:
                 return bool(np.all(info[key]))
-        if "reward" not in info:  # of a reset
-            return False
+        has = f"has only {', '.join(sorted(info))}" if info else "is empty"
         raise EnvError(
-            f"{self._name}: its info has no {' or '.join(keys)} but {', '.join(sorted(info))}: "
-            f'tell success, a key of it or "{TERMINATED}"'
+            f"{self._name} does not say whether it succeeded: its info {has}, not {' or '.join(keys)}. Tell "
+            f'success with --env-file or env_settings: a key of info, "{TERMINATED}" (done when the episode '
+            f'ends before its time) or "{NONE}" (there is none; the return is reported)'
         )
 
 

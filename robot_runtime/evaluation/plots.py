@@ -8,6 +8,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.evaluation.statistics import wilson_interval
@@ -28,21 +29,30 @@ def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> 
         num_rows, num_columns, figsize=(3.4 * num_columns, 2.6 * num_rows), squeeze=False
     )
     fig.suptitle(title)
-    won = sum(result.score.success for result in results)
-    low, high = wilson_interval(won, len(results))
-    rate = won / len(results)
-    first = axes.flat[0]
-    first.bar([0], [rate], color=RUNS, width=0.5)
-    first.errorbar([0], [rate], yerr=[[rate - low], [high - rate]], color="black", capsize=6)
-    first.set(ylim=(0, 1.05), xticks=[], title=f"success {won} of {len(results)}")
-    succeeded = np.array([result.score.success for result in results])
+    _draw_success(axes.flat[0], results)
+    has_success = any(result.score.has_success for result in results)
+    succeeded = np.array([result.score.success or not has_success for result in results])
     for ax, (key, values) in zip(axes.flat[1:], figures.items(), strict=False):
         bins = np.linspace(np.nanmin(values), np.nanmax(values), 16)
         ax.hist([values[succeeded], values[~succeeded]], bins=bins, stacked=True, color=[RUNS, HELD])
         ax.set_title(key, fontsize=9)
     for ax in axes.flat[1 + len(figures) :]:
         ax.axis("off")
-    fig.text(0.99, 0.01, "blue: episodes that succeeded, red: that did not", ha="right", fontsize=8)
+    if has_success:
+        fig.text(0.99, 0.01, "blue: episodes that succeeded, red: that did not", ha="right", fontsize=8)
     fig.tight_layout()
     fig.savefig(path, dpi=110)
     plt.close(fig)
+
+
+def _draw_success(ax: Axes, results: list[EpisodeResult]) -> None:
+    if not any(result.score.has_success for result in results):
+        ax.set_title("success: not said", fontsize=9)
+        ax.axis("off")
+        return
+    won = sum(result.score.success for result in results)
+    low, high = wilson_interval(won, len(results))
+    rate = won / len(results)
+    ax.bar([0], [rate], color=RUNS, width=0.5)
+    ax.errorbar([0], [rate], yerr=[[rate - low], [high - rate]], color="black", capsize=6)
+    ax.set(ylim=(0, 1.05), xticks=[], title=f"success {won} of {len(results)}")

@@ -32,14 +32,15 @@ def difference_interval(successes_a: int, n_a: int, successes_b: int, n_b: int) 
 
 
 def summarise(results: list[EpisodeResult]) -> dict[str, float | list[float] | None]:
-    """One method's figures over its episodes."""
+    """One method's figures over its episodes; None for what nothing is known of."""
     n, successes = len(results), sum(result.score.success for result in results)
+    has_success = not results or any(result.score.has_success for result in results)
     times = [r.score.completion_s for r in results if r.score.completion_s is not None]
     reactions = [reaction_s for result in results for reaction_s in result.score.reactions_s]
     out: dict[str, float | list[float] | None] = {
         "episodes": n,
-        "success": successes / max(n, 1),
-        "success_interval_95": list(wilson_interval(successes, n)),
+        "success": successes / max(n, 1) if has_success else None,
+        "success_interval_95": list(wilson_interval(successes, n)) if has_success else None,
         "completion_s_median": float(np.median(times)) if times else None,
         "reaction_p50_s": float(np.quantile(reactions, 0.5)) if reactions else None,
         "reaction_p95_s": float(np.quantile(reactions, 0.95)) if reactions else None,
@@ -71,7 +72,7 @@ def to_json(config: Mapping[str, object], results: list[EpisodeResult], *, with_
     data: dict[str, object] = {
         "config": dict(config),
         "summary": summarise(results),
-        "failed_seeds": [result.seed for result in results if not result.score.success],
+        "failed_seeds": [r.seed for r in results if r.score.has_success and not r.score.success],
     }
     if with_episodes:
         data["episodes"] = [asdict(result) for result in results]

@@ -10,6 +10,17 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.plan.limits import JointLimits
 from robot_runtime.core.robot import ArmState, BaseState, GripperState
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.fields import (
+    BasePose,
+    BaseTwist,
+    EndEffectorPose,
+    GripperFraction,
+    GripperWidth,
+    JointPosition,
+    JointVelocity,
+    Numbers,
+    WorldEndEffectorPose,
+)
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import DriverError
 from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
@@ -54,7 +65,7 @@ def check_robot(robot: object, clock: Clock) -> RobotState:
     """
     if not isinstance(robot, Robot):
         raise DriverError(f"expected a robot_runtime.Robot, got a {type(robot).__name__}")
-    wrong = [*_wrong_parts(robot), *_wrong_limits(robot)]
+    wrong = [*_wrong_parts(robot), *_wrong_limits(robot), *_wrong_actions(robot)]
     if not wrong:
         wrong = list(_wrong_reads(robot, clock))
     if wrong:
@@ -78,14 +89,11 @@ def _wrong_parts(robot: Robot) -> Iterator[str]:
 
 
 def _wrong_nothing(name: str, part: object, kind: str) -> Iterator[str]:
-    """Of what has nothing that a part has: it may be meant for a sensor."""
-    if hasattr(part, "size") and hasattr(part, "close"):
-        yield f"{name} ({type(part).__name__}) is a camera: Robot(cameras={{{name!r}: ...}})"
-        return
+    """Of what has nothing that a part has: it may be meant for a sensor or a camera."""
     needs = ", ".join(f"{member}{takes}" for member, (takes, _) in _MEMBERS[kind].items())
     yield (
         f"{name} ({type(part).__name__}) is neither a part, which has {needs}, nor a sensor, which has "
-        "num_values, read()"
+        "num_values, read(), nor a camera, which has size, read(), close()"
     )
 
 
@@ -129,6 +137,31 @@ def _wrong_limits(robot: Robot) -> Iterator[str]:
             elif not isinstance(limits, JointLimits) or len(limits.q_min) != n:
                 has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
                 yield f"limits are for {has} joints, its {name} has {n}"
+
+
+def _wrong_actions(robot: Robot) -> Iterator[str]:
+    """What `Robot(actions=...)` names and the robot has not."""
+    for f in robot.actions:
+        part = robot.parts.get(f.part)
+        if part is None:
+            has = ", ".join(robot.parts) or "none"
+            yield f"actions name {f.part}, which is none of its parts: {has}"
+            continue
+        kind, what = robot.kind(f.part), type(f).__name__
+        if isinstance(f, Numbers):
+            continue  # any driver may take some
+        if not isinstance(f, _TAKES[kind]):
+            takes = ", ".join(each.__name__ for each in _TAKES[kind])
+            yield f"actions have {what} for {f.part}, which takes {takes}"
+        elif isinstance(f, JointPosition | JointVelocity) and f.dim != getattr(part, "num_joints", f.dim):
+            yield f"actions have {f.dim} joints for {f.part}, it has {part.num_joints}"  # type: ignore[union-attr]
+
+
+_TAKES: Mapping[str, tuple[type, ...]] = {
+    "arm": (JointPosition, JointVelocity, EndEffectorPose, WorldEndEffectorPose),
+    "gripper": (GripperWidth, GripperFraction),
+    "base": (BasePose, BaseTwist),
+}
 
 
 def _wrong_reads(robot: Robot, clock: Clock) -> Iterator[str]:

@@ -43,7 +43,7 @@ class Robot:
     """Named parts, each with its driver, sensors and cameras, and what they may be told; owned by the control
     thread, all but the cameras.
 
-        Robot(arm=MyArm(), gripper=MyGripper(), wrist_force=MySensor(), limits=limits)
+        Robot(arm=MyArm(), gripper=MyGripper(), front=MyCamera(), wrist_force=MySensor(), limits=limits)
         Robot(left_arm=MyArm("left"), right_arm=MyArm("right"), head=MyHead(), base=MyBase(), limits=limits)
     """
 
@@ -56,7 +56,8 @@ class Robot:
     limits: Limits | None
     """What its parts may be told; nothing moves without."""
     actions: tuple[ActionField, ...]
-    """What commands it takes; empty: positions of its joints, grippers' widths, bases' twists."""
+    """What commands it takes; parts that are not named in them take the usual: positions of joints, grippers'
+    widths, bases' twists."""
     hand_pose: HandPose | Mapping[str, HandPose] | None
     """Forward kinematics of "arm", or by part: the hand's pose where the driver does not read it, and where
     it will be, for methods that roll a plan of joints forward."""
@@ -75,8 +76,8 @@ class Robot:
         whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
         **named: Any,
     ) -> None:
-        """named: further parts and sensors; None: it has no such part. A sensor has `num_values` and is not
-        written to.
+        """named: further parts, sensors and cameras; None: it has no such part. A sensor has `num_values`, a
+        camera `size` and `close`; neither is written to.
 
         InvalidValueError: a part's name is none.
         """
@@ -85,9 +86,10 @@ class Robot:
         for name in (*mine, *(sensors or {})):
             check_part(name)
         found = {name: driver for name, driver in mine.items() if is_sensor(driver)}
-        mine = {name: driver for name, driver in mine.items() if name not in found}
+        seeing = {name: driver for name, driver in mine.items() if is_camera(driver)}
+        mine = {name: driver for name, driver in mine.items() if name not in found and name not in seeing}
         own = self.__dict__
-        own["parts"], own["cameras"] = MappingProxyType(mine), {} if cameras is None else cameras
+        own["parts"], own["cameras"] = MappingProxyType(mine), seeing | dict(cameras or {})
         own["sensors"] = MappingProxyType(found | dict(sensors or {}))
         own["limits"], own["actions"], own["hand_pose"] = limits, actions, hand_pose
         own["whole_body"] = whole_body
@@ -151,8 +153,9 @@ class Robot:
                 case "base":
                     parts[name] = BaseSchema()
                     fields.append(BaseTwist(name))
+        named = {f.part for f in self.actions}
         return Schema(
-            action_fields=self.actions or tuple(fields),
+            action_fields=(*self.actions, *(f for f in fields if f.part not in named)),
             parts=parts,
             measured=self.measured,
             environment_state_dim=environment_state_dim,
@@ -217,6 +220,16 @@ class Robot:
 def is_sensor(driver: object) -> bool:
     """Whether it is one: it says how many numbers it reads, and is neither moved nor made of joints."""
     return hasattr(driver, "num_values") and not (hasattr(driver, "write") or hasattr(driver, "num_joints"))
+
+
+def is_camera(driver: object) -> bool:
+    """Whether it is one: it says how large its pictures are, can be closed, and is no part and no sensor."""
+    others = ("num_values", "num_joints", "write", "stop")
+    return (
+        hasattr(driver, "size")
+        and hasattr(driver, "close")
+        and not any(hasattr(driver, name) for name in others)
+    )
 
 
 def sensor_fault(values: object, sensor: Sensor) -> str | None:

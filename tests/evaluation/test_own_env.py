@@ -111,6 +111,16 @@ def test_what_an_env_did_not_declare_is_named(shown, words):
         evaluate(goal_policy(), env, method="synchronous", seeds=[1])
 
 
+def test_an_env_that_never_says_is_success_has_none_instead_of_failures():
+    class Silent(Point):
+        def shown(self) -> EnvStep:
+            return EnvStep(state=super().shown().state)
+
+    done = evaluate(goal_policy(), Silent, seeds=range(2))
+    assert done.summary()["success"] is None
+    assert not any(result.score.has_success for result in done.episodes)
+
+
 def test_what_is_no_env_is_told_what_it_lacks():
     with pytest.raises(InvalidValueError, match="int lacks info, reset, step"):
         evaluate(goal_policy(), 3, seeds=[1])

@@ -136,6 +136,42 @@ class IdealCamera:
         pass
 
 
+def test_a_camera_is_given_by_name_as_parts_and_sensors_are():
+    seeing = robot(front=IdealCamera(), cameras={"wrist": IdealCamera()}, wrench=Wrench())
+    assert check_robot(seeing, MonotonicClock()).measured.keys() == {"wrench"}
+    assert seeing.schema().cameras == {"front": (4, 4), "wrist": (4, 4)}
+    assert [*replace(seeing, actions=()).cameras] == ["front", "wrist"]
+
+
+def test_actions_say_of_the_parts_that_they_name_what_is_not_the_usual():
+    actions = (rr.JointPosition(1, names=("up",), part="lift"),)
+    named = robot(lift=arm([0.0]), gripper=NotedGripper(), base=NotedBase(), actions=actions)
+    assert check_robot(named, MonotonicClock())
+    told = named.schema().action_fields
+    assert told == (*actions, rr.JointPosition(2), rr.GripperWidth(), rr.BaseTwist())
+    assert named.schema().arms["lift"].names == ("up",)
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ((rr.JointPosition(2, part="amr"),), "actions name amr, which is none of its parts: arm, gripper"),
+        ((rr.GripperWidth(part="arm"),), "actions have GripperWidth for arm, which takes JointPosition, "),
+        ((rr.JointPosition(3),), "actions have 3 joints for arm, it has 2"),
+        ((rr.JointVelocity(2), rr.BaseTwist()), "actions name base, which is none of its parts"),
+    ],
+)
+def test_actions_of_parts_that_the_robot_lacks_are_refused_at_the_door(actions, words):
+    with pytest.raises(DriverError, match=f"(?s)this robot cannot be run:.*{words}"):
+        check_robot(robot(gripper=NotedGripper(), actions=actions), MonotonicClock())
+
+
+def test_joints_of_other_names_are_refused_with_what_gives_them_names():
+    ours, theirs = robot().schema(), Schema.of(replace(SPEC, fields=(rr.JointPosition(2, names=("a", "b")),)))
+    (text,) = mismatches(robot=ours, policy=theirs)
+    assert text.endswith("what a Robot calls its joints: actions=(JointPosition(N, names=(...), part=...),)")
+
+
 class Unsized:
     def read(self):
         return 1.0
@@ -144,8 +180,8 @@ class Unsized:
 @pytest.mark.parametrize(
     ("sensor", "words"),
     [
-        (IdealCamera(), r"wrench \(IdealCamera\) is a camera: Robot\(cameras=\{'wrench': \.\.\.\}\)"),
         (Unsized(), r"wrench \(Unsized\) is neither a part, which has .*write\(command\).* nor a sensor"),
+        (type("Blind", (), {"size": (4, 4), "close": len})(), r"camera 'wrench' \(Blind\) has no read\(\)"),
         (type("Few", (Wrench,), {"num_values": 5})(), r"of shape \(6,\), expected \(5,\), its num_values"),
         (type("None_", (Wrench,), {"num_values": 0})(), "wrench.num_values is 0, expected a whole number"),
         (type("Word", (Wrench,), {"read": lambda self: "six"})(), "read.. returned str, expected 6 numbers"),

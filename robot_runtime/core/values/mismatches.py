@@ -94,6 +94,7 @@ def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema, *, ne
         out.append(
             f"{name} joints: the robot has {robot.num_joints}, the policy needs {policy.num_joints}"
             + _differences(ours, theirs)
+            + (_OWN_NAMES if robot.names == ArmSchema(policy.num_joints).names else "")
         )
     if needs_hand and not robot.has_hand:
         out.append(
@@ -105,6 +106,7 @@ def _part_differs(name: str, robot: PartSchema | None, policy: PartSchema, *, ne
 
 _WORDS = {ArmSchema: "joints", GripperSchema: "a gripper", BaseSchema: "a mobile base"}
 _MOST_LISTED = 40
+_OWN_NAMES = "; what a Robot calls its joints: actions=(JointPosition(N, names=(...), part=...),)"
 
 
 def _differences(robot: list[str], policy: list[str]) -> str:
