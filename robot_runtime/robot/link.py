@@ -94,14 +94,16 @@ class ServerLink:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
         images, blind = self._cameras.newest(now_ns)
         for name, fault, count in self._cameras.newly_refused():
-            text = f"camera {name} {fault.value}"
-            self._log.notices.counted(text, count, text)
+            kind, text = f"camera {name} {fault.value}", self._cameras.said(name, fault)
+            self._log.notices.counted(kind, count, text)
         self.record.refused_pictures = self._cameras.num_refused
         if blind != self._blind:
             for name in blind.keys() - self._blind.keys():
                 hint = FROZEN_HINT if blind[name] is CameraFault.FROZEN else ""
-                text = f"camera {name} {blind[name].value}: nothing is asked"
-                self._log.notices.note(text, text + hint)
+                kind = f"camera {name} {blind[name].value}: nothing is asked"
+                self._log.notices.note(
+                    kind, f"{self._cameras.said(name, blind[name])}: nothing is asked{hint}"
+                )
             if not blind:
                 self._log.notices.note(CAMERAS_BACK, CAMERAS_BACK, is_routine=True)
             self._blind = blind
