@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
-    "With --env also your own, as path/to/file.py:object, or a server's address, asked in lock-step. "
+    "With --env also your own, as path/to/file.py:object, or a server's HOST:PORT, asked in lock-step. "
     "If not given, the one shipped for the task, or its expert where there is none."
 )
 

@@ -11,7 +11,7 @@ from robot_runtime.core.env import RobotEnv
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import Policy
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, evaluate, is_env
+from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, evaluate, is_env, told_env
 from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
 from robot_runtime.evaluation.loop import play
 from robot_runtime.evaluation.remote_policy import RemotePolicy, is_address
@@ -19,6 +19,7 @@ from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.evaluation.stepped_env import as_robot_env
 from robot_runtime.evaluation.traces import LatencyTrace
 from robot_runtime.evaluation.workers import worker_pool
+from robot_runtime.transport.address import server_and_name
 
 GYMNASIUM, LEROBOT = "gymnasium:", "lerobot:"
 GROUP_SIZE = 5
@@ -44,7 +45,7 @@ class EnvEvaluation:
     def run(self) -> Evaluation:
         """All of it, in this process."""
         return evaluate(
-            self.policy if is_address(self.policy) else named_policy(self.policy),
+            self.policy if is_server(self.policy) else named_policy(self.policy),
             env_or_maker(self.env, self.env_file),
             method=self.method or "default",
             trace=self.trace,
@@ -75,7 +76,7 @@ def choose(config: EnvEvaluation, name: str, *, execution_horizon: int | None) -
 
 @contextmanager
 def _policy_for(text: str, env: RobotEnv) -> Iterator[Policy]:
-    if not is_address(text):
+    if not is_server(text):
         yield named_policy(text)
         return
     with RemotePolicy(text, schema=env.info.schema) as policy:
@@ -102,6 +103,20 @@ def run_env(
     return Evaluation(config=described, episodes=[result for done in out for result in done.episodes])
 
 
+def is_server(text: str) -> bool:
+    """Whether it is tcp://HOST:PORT, HOST:PORT/NAME or the like; what has no port is no server."""
+    if is_address(text):
+        return True
+    port = text.partition("/")[0].rpartition(":")[2]
+    if "://" in text or not port.isdecimal():
+        return False
+    try:
+        server_and_name(text)
+    except InvalidValueError:
+        return False
+    return True
+
+
 @cache
 def named_policy(text: str) -> Policy:
     """The user's own, or what `load_policy` knows."""
@@ -121,9 +136,6 @@ def _is_policy(found: object) -> bool:
 @cache
 def env_or_maker(text: str, settings_file: Path | None) -> object:
     """An env, or a function without arguments that makes one. InvalidValueError: there is no such thing."""
-    is_told = text.startswith((GYMNASIUM, LEROBOT))
-    if settings_file is not None and not is_told:
-        raise InvalidValueError(f"--env-file is for Gymnasium's and LeRobot's environments, not for {text}")
     settings = None if settings_file is None else GymnasiumSettings.load(settings_file)
     if text.startswith(GYMNASIUM):
         return partial(make_gymnasium, text.removeprefix(GYMNASIUM), settings)
@@ -132,4 +144,4 @@ def env_or_maker(text: str, settings_file: Path | None) -> object:
     found = load_object(text, group="robot_runtime.envs", what="env")
     if not is_env(found) and not callable(found):
         as_robot_env(found)  # says what it lacks
-    return found
+    return found if settings is None else told_env(found, settings)

@@ -145,6 +145,12 @@ def policy(info: PolicyInfo) -> Callable[[Callable[[Observation], np.ndarray]], 
     return lambda function: _FunctionPolicy(info, function)
 
 
+_BLIND = (
+    "environment_state is empty: a policy that looks at it declares how many numbers there are, "
+    "PolicyInfo(..., schema=Schema.of(action_spec, environment_state_dim=4))"
+)
+
+
 class _FunctionPolicy:
     """A function's rows, whole."""
 
@@ -154,10 +160,17 @@ class _FunctionPolicy:
         self.info, self._function = info, function
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
-        spec, rows = self.info.action_spec, self._function(request.observation)
+        spec, is_blind = self.info.action_spec, not len(request.observation.environment_state)
+        try:
+            rows = self._function(request.observation)
+        except IndexError as error:
+            if is_blind:
+                error.add_note(_BLIND)
+            raise
         shape = np.shape(rows) if isinstance(rows, np.ndarray | list | tuple) else type(rows).__name__
         if shape != (spec.horizon, spec.dim):
+            said = f"; {_BLIND}" if is_blind and np.size(rows) == 0 else ""
             raise PolicyError(
-                f"its function returned {shape}; expected an array of shape {(spec.horizon, spec.dim)}"
+                f"its function returned {shape}; expected an array of shape {(spec.horizon, spec.dim)}{said}"
             )
         yield np.asarray(rows)

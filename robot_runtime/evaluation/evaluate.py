@@ -1,11 +1,12 @@
 """Many episodes of any env: `evaluate`."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from robot_runtime.core.env import RobotEnv
+from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.method.choose import Auto, Default, choose_method, default_for, method_or_choice
 from robot_runtime.core.method.latency import LATENCY_QUANTILE
 from robot_runtime.core.method.table import Method
@@ -18,6 +19,9 @@ from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.statistics import summarise, to_json
 from robot_runtime.evaluation.stepped_env import as_robot_env, is_gymnasium
 from robot_runtime.evaluation.traces import LatencyTrace, constant, find_trace
+
+if TYPE_CHECKING:
+    from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings
 
 GROUP_SIZE = 25
 """Episodes that are answered together, where there is an env for each."""
@@ -68,6 +72,7 @@ def evaluate(
     trace: LatencyTrace | str | float = 0.0,
     seeds: Sequence[int] = range(FIRST_SEED, FIRST_SEED + 100),
     sampling_share: float = SAMPLING_SHARE,
+    env_settings: Mapping[str, object] | None = None,
     on_episode: Callable[[EpisodeResult], None] = lambda result: None,
 ) -> Evaluation:
     """Run one episode for each seed under the virtual clock.
@@ -80,9 +85,13 @@ def evaluate(
     execution_horizon: rows of a chunk to run before the next is asked for; as the method has it if not given.
     trace: a constant delay [ms], a trace, or what `find_trace` knows by name: from the capture of an
         observation to its answer, in simulated time.
+    env_settings: what an env with Gymnasium's interface does not say itself, by the keys of `--env-file`, as
+        {"max_steps": 200, "success": "none"}.
     InvalidValueError, SchemaMismatchError: env and policy, or policy and method, do not fit. EnvError: the
         env gave something that it did not declare.
     """
+    if env_settings is not None:
+        env = told_env(env, _settings(env_settings))
     if isinstance(policy, str):
         shown = as_robot_env(env() if not is_env(env) and callable(env) else env)
         with RemotePolicy(policy, schema=shown.info.schema) as there:
@@ -135,6 +144,35 @@ def is_env(found: object) -> bool:
     if isinstance(found, type):
         return False
     return is_gymnasium(found) or all(hasattr(found, name) for name in ("info", "reset"))
+
+
+def told_env(env: object, settings: "GymnasiumSettings") -> object:
+    """An env, or what makes one, with Gymnasium's interface, and what it does not say itself.
+
+    InvalidValueError: it declares all itself, in its `info`.
+    """
+    from robot_runtime.evaluation.gymnasium_env import GymnasiumEnv
+
+    def told(one: object) -> GymnasiumEnv:
+        if isinstance(getattr(one, "info", None), EnvInfo) or not is_gymnasium(one):
+            raise InvalidValueError(
+                f"--env-file and env_settings are for envs with Gymnasium's interface; {type(one).__name__} "
+                "declares what it is in its info"
+            )
+        return GymnasiumEnv(one, settings)
+
+    if callable(env) and not is_env(env):
+        make: Callable[..., object] = env
+        return lambda: told(make(**settings.kwargs))
+    if settings.kwargs:
+        raise InvalidValueError("kwargs are of a class or function that makes an env, and this is an env")
+    return told(env)
+
+
+def _settings(told: Mapping[str, object]) -> "GymnasiumSettings":
+    from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings
+
+    return GymnasiumSettings.of(told, where="env_settings")
 
 
 def chosen_method(

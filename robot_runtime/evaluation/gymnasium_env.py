@@ -26,6 +26,7 @@ TERMINATED = "terminated"
 """In place of such a key: the task is done when the episode ends before its time."""
 NONE = "none"
 """In place of such a key: there is no success, only figures, as the return."""
+_WHERE = "with --env-file, in Python with env_settings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class GymnasiumSettings:
     """What an environment may be told, or does not say itself; None or empty: as it says."""
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Of `gymnasium.make`."""
+    """Of `gymnasium.make`, or of your own class or function that makes one."""
     action_names: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     """Keys of a dict observation whose numbers are the state, in order; nested ones with a slash."""
@@ -56,14 +57,21 @@ class GymnasiumSettings:
             data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
         except (OSError, ValueError) as error:
             raise InvalidValueError(f"{path} does not say how to use an environment: {error}") from error
+        return cls.of(data, where=str(path))
+
+    @classmethod
+    def of(cls, data: object, *, where: str) -> "GymnasiumSettings":
+        """From a dict of them; InvalidValueError says what is wrong with it, and `where`."""
         names = {f.name for f in fields(cls)}
-        if not isinstance(data, dict) or data.keys() - names:
-            unknown = ", ".join(sorted(data.keys() - names)) if isinstance(data, dict) else repr(data)[:100]
-            raise InvalidValueError(f"{path} has {unknown}; valid: {', '.join(sorted(names))}")
+        if not isinstance(data, Mapping) or data.keys() - names:
+            unknown = (
+                ", ".join(sorted(data.keys() - names)) if isinstance(data, Mapping) else repr(data)[:100]
+            )
+            raise InvalidValueError(f"{where} has {unknown}; valid: {', '.join(sorted(names))}")
         try:
-            return convert(data, cls)
+            return convert(dict(data), cls)
         except ValidationError as error:
-            raise InvalidValueError(f"{path}: {error}") from error
+            raise InvalidValueError(f"{where}: {error}") from error
 
 
 class GymnasiumEnv:
@@ -89,11 +97,11 @@ class GymnasiumEnv:
         hz = told.control_hz or (getattr(env, "metadata", None) or {}).get("render_fps")
         if not hz:
             raise InvalidValueError(
-                f"{name} does not say how long a step takes (metadata['render_fps']): tell control_hz"
+                f"{name} does not say its time step (metadata['render_fps']): tell control_hz {_WHERE}"
             )
         max_steps = told.max_steps or getattr(spec, "max_episode_steps", None)
         if not max_steps:
-            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): tell max_steps")
+            raise InvalidValueError(f"{name} has no time limit (max_episode_steps): tell max_steps {_WHERE}")
         self._dtype, self._return = space.dtype, 0.0
         columns = [name for key, size in sizes.items() for name in _columns(key, size)]
         self.info = EnvInfo.of_numbers(

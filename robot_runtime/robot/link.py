@@ -100,10 +100,8 @@ class ServerLink:
         if blind != self._blind:
             for name in blind.keys() - self._blind.keys():
                 hint = FROZEN_HINT if blind[name] is CameraFault.FROZEN else ""
-                kind = f"camera {name} {blind[name].value}: nothing is asked"
-                self._log.notices.note(
-                    kind, f"{self._cameras.said(name, blind[name])}: nothing is asked{hint}"
-                )
+                text = f"camera {name} {blind[name].value}: nothing is asked"
+                self._log.notices.note(text, text + hint)
             if not blind:
                 self._log.notices.note(CAMERAS_BACK, CAMERAS_BACK, is_routine=True)
             self._blind = blind

@@ -19,6 +19,34 @@ def run(tmp_path, *options: str, policy: str = f"{POLICY}:policy") -> subprocess
     )
 
 
+CART = """
+import gymnasium, numpy as np
+class Cart(gymnasium.Env):
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = np.zeros(4, np.float32)
+        return self.x, {}
+    def step(self, action):
+        self.x[:2] = action
+        return self.x, 1.0, False, False, {}
+"""
+
+
+def test_an_own_class_with_gymnasiums_interface_is_told_its_time_limit_in_a_file(tmp_path):
+    pytest.importorskip("gymnasium")
+    (tmp_path / "mygym.py").write_text(CART)
+    (tmp_path / "cart.toml").write_text(
+        'max_steps = 7\ncontrol_hz = 10\nsuccess = "none"\naction_names = ["x", "y"]\n'
+    )
+    told = ["--env-file", "cart.toml", "--workers", "1", "--json", "out.json"]
+    out = run(tmp_path, "--env", "mygym.py:Cart", *told)
+    assert out.returncode == 0, out.stderr
+    summary = json.loads((tmp_path / "out.json").read_text())["summary"]
+    assert (summary["return"], summary["success"]) == (7.0, None)
+
+
 def test_the_table_shows_what_is_not_zero_and_says_so_of_an_env_without_success(tmp_path):
     (tmp_path / "silent.py").write_text(
         "import robot_runtime as rr\nfrom tests.evaluation.points import Point\n"
@@ -51,12 +79,13 @@ def test_the_example_is_short_and_is_evaluated_under_latency(tmp_path):
         (["--env", "nowhere.py:env"], "there is no such file"),
         (["--env", f"{EXAMPLE}:nothing"], "nothing"),
         (["--env", "gymnasium:CartPole-v1"], "expected a Box"),
-        (["--env", f"{EXAMPLE}:Point", "--env-file", f"{EXAMPLE}"], "--env-file is for Gymnasium's"),
+        (["--env", f"{EXAMPLE}:Point", "--env-file", "told.toml"], "declares what it is in its info"),
         (["--env", "broken.py:env"], "ZeroDivisionError"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused_before_anything_runs(tmp_path, options, words):
     (tmp_path / "broken.py").write_text("env = 1 / 0\n")
+    (tmp_path / "told.toml").write_text("max_steps = 5\n")
     out = run(tmp_path, *options)
     assert out.returncode == 1
     assert words in out.stderr

@@ -8,8 +8,9 @@ import pytest
 from robot_runtime import evaluate
 from robot_runtime.core.values.action import Numbers
 from robot_runtime.errors import EnvError, InvalidValueError, UnknownNameError
+from robot_runtime.evaluation.evaluate import told_env
 from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
-from tests.evaluation.points import NumbersPolicy
+from tests.evaluation.points import NumbersPolicy, Point
 
 gymnasium = pytest.importorskip("gymnasium")
 HORIZON = 5
@@ -166,6 +167,42 @@ def test_the_rewards_are_summed_up_and_an_environment_may_have_no_success():
     assert (summary["success"], summary["success_interval_95"]) == (None, None)
     assert np.isnan(done.success)
     assert json.loads(done.to_json())["failed_seeds"] == []
+
+
+class Slow(Reacher):
+    """Says neither its time limit nor its time step."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = gain
+
+
+@pytest.mark.parametrize("env", [Slow, Slow()])
+def test_an_environment_of_ones_own_is_told_in_python_what_it_does_not_say(env):
+    policy = NumbersPolicy(
+        lambda s: np.tile(s[:2], (HORIZON, 1)), (Numbers(names=("action_1", "action_2")),), num_state=3,
+        horizon=HORIZON, dt_ns=50_000_000,
+    )  # fmt: skip
+    told: dict[str, object] = {"control_hz": 20, "max_steps": 12}
+    done = evaluate(policy, env, env_settings=told, seeds=[1])
+    assert done.episodes[0].score.metrics["t_steps"] == 12.0
+    with pytest.raises(
+        InvalidValueError, match="tell max_steps with --env-file, in Python with env_settings"
+    ):
+        evaluate(policy, env, env_settings={"control_hz": 20}, seeds=[1])
+    with pytest.raises(InvalidValueError, match="env_settings has max_step; valid: action_names"):
+        evaluate(policy, env, env_settings={"max_step": 20}, seeds=[1])
+
+
+def test_settings_are_for_environments_with_gymnasiums_interface():
+    with pytest.raises(InvalidValueError, match="Point declares what it is in its info"):
+        evaluate(pendulum_policy(), Point, env_settings={"max_steps": 3}, seeds=[1])
+    with pytest.raises(InvalidValueError, match="kwargs are of a class or function"):
+        evaluate(pendulum_policy(), Slow(), env_settings={"kwargs": {"gain": 2.0}}, seeds=[1])
+    assert (
+        told_env(Slow, GymnasiumSettings(kwargs={"gain": 2.0}, control_hz=5, max_steps=3))()._env.gain == 2.0
+    )
 
 
 def test_of_lerobots_environments_those_with_an_id_are_made_and_others_said_to_be_none():

@@ -1,12 +1,15 @@
 """The drivers of ROS robots against a server that follows rosbridge's protocol document."""
 
+import runpy
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import robot_runtime as rr
 from drivers.ros import RosBase, RosCamera, RosGripper, RosJoints
 from drivers.rosbridge import RosBridge, RosTime
 from robot_runtime.core.values.command import (
@@ -19,6 +22,7 @@ from robot_runtime.core.values.command import (
 from robot_runtime.errors import DriverError, InvalidValueError
 from tests.process.ros_server import RosRobot
 from tests.process.slow_link import SlowLink
+from tests.process.toy import serving
 
 FORWARD = BaseTwistCommand(V_WB_B=np.array([0.3, 0.0, 0.1]))
 
@@ -260,6 +264,25 @@ def test_the_least_delay_is_taken_for_none_and_a_clock_that_is_set_forgotten():
     assert ros_time.stamp_ns(9_900) == 3_100
     day_ns = 86_400 * 10**9
     assert ros_time.capture_ns(day_ns, 10_000) == 10_000
+
+
+def test_the_example_drives_the_base_and_leaves_it_at_rest(monkeypatch):
+    spec = rr.ActionSpec(fields=(rr.BaseTwist(),), horizon=16, dt_ns=50_000_000)
+
+    @rr.policy(rr.PolicyInfo(name="ahead", action_spec=spec))
+    def ahead(observation):
+        return np.tile([0.2, 0.0, 0.0], (16, 1))
+
+    with RosRobot() as robot, serving(ahead, heartbeat_ns=2_000_000_000) as server:
+        monkeypatch.setenv("ROSBRIDGE", robot.url)
+        example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "ros_base.py"))
+        with rr.Session(example["robot"](), policy=server.address, task="", name="robot") as session:
+            for _ in session:
+                if robot.x_WB[0] > 0.02:
+                    session.stop()
+        assert session.record.fault == ""
+        assert robot.x_WB[0] > 0.02
+        assert robot.wait_for(lambda: zeros(robot.told("/cmd_vel")[-1]))
 
 
 @given(st.lists(st.integers(0, 400_000_000), min_size=1, max_size=60), st.integers(0, 10**18))
