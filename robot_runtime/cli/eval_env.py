@@ -7,10 +7,11 @@ from functools import cache, partial
 from pathlib import Path
 
 from robot_runtime.cli.load_object import load_made, load_object
+from robot_runtime.cli.user_code import UserCodeError, of_user
 from robot_runtime.core.env import RobotEnv
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.policy import Policy
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import EnvError, InvalidValueError, RobotRuntimeError
 from robot_runtime.evaluation.evaluate import Evaluation, chosen_method, evaluate, is_env, told_env
 from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings, make_gymnasium, make_lerobot
 from robot_runtime.evaluation.loop import play
@@ -43,7 +44,19 @@ class EnvEvaluation:
     seeds: range
 
     def run(self) -> Evaluation:
-        """All of it, in this process."""
+        """All of it, in this process. EnvError: the env or the policy raised something, as it was shown."""
+        try:
+            return self._run()
+        except RobotRuntimeError:
+            raise
+        except Exception as error:
+            trace = of_user(error)
+            if trace is None and not getattr(error, "__notes__", ()):
+                raise
+            shown = str(UserCodeError("your code", error, trace or error.__traceback__))
+            raise EnvError(shown) from None  # a text comes whole from one process to another
+
+    def _run(self) -> Evaluation:
         return evaluate(
             self.policy if is_server(self.policy) else named_policy(self.policy),
             env_or_maker(self.env, self.env_file),

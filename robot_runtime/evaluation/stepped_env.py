@@ -1,6 +1,7 @@
 """An `Env` of plain numbers as the loop wants it, a `RobotEnv`; what an env says is checked here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -29,18 +30,20 @@ class SteppedEnv:
             for f in self.info.schema.action_fields
             if f.part in self.info.schema.measured
         }
-        self._begin()
+        self._begin(0)
 
-    def _begin(self) -> None:
-        self._num_steps = 0
+    def _begin(self, seed: int) -> None:
+        self._seed, self._num_steps = seed, 0
         self._step = EnvStep()
         self._numbers: Float[np.ndarray, " K"] = np.zeros(0)
         self._done_ns: int | None = None
         self._has_success = False
 
     def reset(self, seed: int) -> None:
-        self._begin()
-        self._take(self._env.reset(seed))
+        self._begin(seed)
+        with self._named():
+            step = self._env.reset(seed)
+        self._take(step)
 
     def read(self) -> RobotState:
         measured = {part: self._numbers[columns] for part, columns in self._measured.items()}
@@ -58,7 +61,9 @@ class SteppedEnv:
     def advance(self, command: Command, t_obs_ns: int | None) -> bool:
         numbers = [self._values(command, f.part) for f in self.info.schema.action_fields]
         self._num_steps += 1
-        self._take(self._env.step(np.concatenate(numbers)))
+        with self._named():
+            step = self._env.step(np.concatenate(numbers))
+        self._take(step)
         self._has_success |= self._step.is_success is not None
         if self._step.is_success and self._done_ns is None:
             self._done_ns = self._now_ns
@@ -81,8 +86,22 @@ class SteppedEnv:
         assert isinstance(numbers, NumbersCommand)
         return numbers.values
 
+    @property
+    def _where(self) -> str:
+        when = f"step {self._num_steps}" if self._num_steps else "reset"
+        return f"env {self.info.name!r}, seed {self._seed}, {when}"
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """What the env raises goes on as it is, with a note that says where in the evaluation it was."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(self._where)
+            raise
+
     def _take(self, step: object) -> None:
-        where = f"env {self.info.name!r}, {'reset' if not self._num_steps else f'step {self._num_steps}'}"
+        where = self._where
         if not isinstance(step, EnvStep):
             raise EnvError(f"{where}: expected an EnvStep, got {type(step).__name__} {step!r:.100}")
         numbers = np.asarray(step.state, dtype=float)

@@ -19,6 +19,26 @@ def run(tmp_path, *options: str, policy: str = f"{POLICY}:policy") -> subprocess
     )
 
 
+def test_what_an_env_raises_is_shown_once_with_its_seed_and_its_step(tmp_path):
+    (tmp_path / "fragile.py").write_text(
+        "from tests.evaluation.points import Point\n"
+        "class Fragile(Point):\n"
+        "    def reset(self, seed):\n"
+        "        self.seed = seed\n"
+        "        return super().reset(seed)\n"
+        "    def step(self, action):\n"
+        "        if self.seed == 10_002 and len(self.told) == 6:\n"
+        "            1 / 0\n"
+        "        return super().step(action)\n"
+    )
+    out = run(tmp_path, "--env", "fragile.py:Fragile", "--workers", "1")
+    assert out.returncode == 1
+    assert "ZeroDivisionError" in out.stderr
+    assert "env 'point', seed 10002, step 7" in out.stderr
+    assert out.stderr.count("Traceback") == 1
+    assert len(out.stderr.splitlines()) <= 10
+
+
 CART = """
 import gymnasium, numpy as np
 class Cart(gymnasium.Env):
