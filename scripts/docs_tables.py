@@ -24,6 +24,7 @@ import tables_of_methods
 import tables_of_readme
 import tables_of_robustness
 import tables_of_speed
+import tables_of_third_party
 from tables import ROOT
 
 from robot_runtime.cli.script import run_script
@@ -35,6 +36,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **tables_of_household.TABLES,
     **tables_of_robustness.TABLES,
     **tables_of_readme.TABLES,
+    **tables_of_third_party.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\s+-->")

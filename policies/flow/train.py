@@ -110,6 +110,7 @@ def train(
     execution_horizon: int | None = None,
     notes: dict[str, object] | None = None,
     on_step: Callable[[int, float], None] | None = None,
+    device: str = "cpu",
 ) -> Path:
     """Train on demonstrations and write a checkpoint named after its folder; returns the folder.
 
@@ -118,24 +119,26 @@ def train(
     execution_horizon: as the checkpoint is to say it.
     notes: what else the checkpoint should say about its training (episodes, say).
     on_step: called with the number of steps done and a running mean of the loss.
+    device: where the steps are taken; another one draws other numbers.
     InvalidValueError: demonstrations or init do not fit the recipe.
     """
     config, recipe = _from_init(config, init), config.recipe
-    dataset = make_dataset(
-        demonstrations,
-        schema,
-        action_spec,
-        config.features,
-        recipe=recipe,
-        hand_pose=hand_pose,
-        statistics=None if init is None else statistics_of(init),
-    )
-    with torch.random.fork_rng(devices=[]):  # initial weights and dropout
+    with torch.device(device), torch.random.fork_rng(devices=[]):  # initial weights and dropout
+        dataset = make_dataset(
+            demonstrations,
+            schema,
+            action_spec,
+            config.features,
+            recipe=recipe,
+            hand_pose=hand_pose,
+            statistics=None if init is None else statistics_of(init),
+        )
         torch.manual_seed(config.seed)
         model = FlowTransformer(_model_config(dataset, config, action_spec))
         if init is not None:
             copy_weights(init.model, model)
         final_loss = _fit(model, dataset, config, on_step)
+    model.cpu()
     training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
     training |= {"demonstrations": len(dataset.rows), "final_loss": round(final_loss, 5)}
     training["recipe"] = recipe_to_dict(recipe)
@@ -215,7 +218,7 @@ def _fit(
 ) -> float:
     """Leave the averaged weights in the model; returns the running mean of the loss."""
     recipe, dtype = config.recipe, torch.bfloat16 if config.bfloat16 else torch.float32
-    generator = torch.Generator().manual_seed(config.seed)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(config.seed)
     if isinstance(recipe, Masked):
         model.requires_grad_(False)
         for parameter in lora_parameters(model):

@@ -94,6 +94,8 @@ class Train:
     """Processes that share the collecting of demonstrations; those do not depend on their number."""
     threads: Processes = 1
     """Threads that train; another number rounds differently and gives slightly different weights."""
+    device: str = "cpu"
+    """With --dataset of an env: where the training runs, cpu or cuda."""
     dataset: Several[InputFolder] = ()
     """LeRobot datasets made by `record`: those with pictures make a vision policy, those without a
     state-based one. Or recordings of an env by `record --env`: they make a policy of its numbers."""
@@ -117,6 +119,8 @@ class Train:
             raise InvalidValueError("--task says what to learn; or --dataset names recordings of an env")
         if self.horizon is not None:
             raise InvalidValueError("--horizon goes with --dataset of an env: our own tasks have theirs")
+        if self.device != "cpu":
+            raise InvalidValueError("--device goes with --dataset of an env: our own tasks learn on the CPU")
         if self.network != "flow" or self.dataset:
             need("lerobot")
         if self.network == "diffusion":

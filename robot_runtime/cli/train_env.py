@@ -62,6 +62,8 @@ def main(options: "Train") -> int:
         if init is None
         else fine_tuning(recipe, seed=options.seed)
     )
+    if options.device != "cpu":
+        start = replace(start, bfloat16=True)
     config = replace(start, **options.given("steps", "batch_size", "learning_rate", "width"))
     config = replace(config, warmup_steps=min(config.warmup_steps, config.steps // 10))
     torch.set_num_threads(options.threads)
@@ -78,6 +80,7 @@ def main(options: "Train") -> int:
             execution_horizon=options.execution_horizon,
             notes={"env": steps.name, "episodes": steps.num_episodes},
             on_step=report_steps(progress, bar),
+            device=options.device,
         )
     times = {"train_s": time.perf_counter() - start_s, "train_cpu_s": time.process_time() - cpu_start_s}
     options.report(f"recipe {name}", num_steps=config.steps, num_samples=len(demonstrations), times=times)
