@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         Reference,
         WorldEndEffectorPose,
     )
-    from robot_runtime.core.values.schema import Schema
+    from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
     from robot_runtime.core.values.state import Image, Observation, RobotState
     from robot_runtime.evaluation.evaluate import evaluate
     from robot_runtime.evaluation.traces import LatencyTrace
@@ -64,10 +64,12 @@ _MODULE_OF = {
     "ActionChunk": "core.values.action",
     "ActionSpec": "core.values.action",
     "Arm": "core.robot",
+    "ArmSchema": "core.values.schema",
     "ArmState": "core.robot",
     "BaseLimits": "core.plan.limits",
     "BasePose": "core.values.fields",
     "BasePoseCommand": "core.values.command",
+    "BaseSchema": "core.values.schema",
     "BaseState": "core.robot",
     "BaseTwist": "core.values.fields",
     "BaseTwistCommand": "core.values.command",
@@ -87,6 +89,7 @@ _MODULE_OF = {
     "GripperCommand": "core.values.command",
     "GripperFraction": "core.values.fields",
     "GripperLimits": "core.plan.limits",
+    "GripperSchema": "core.values.schema",
     "GripperWidth": "core.values.fields",
     "HorizonAwareSchedule": "core.method.sampler_parts",
     "Image": "core.values.state",
@@ -133,10 +136,12 @@ __all__ = [
     "ActionChunk",
     "ActionSpec",
     "Arm",
+    "ArmSchema",
     "ArmState",
     "BaseLimits",
     "BasePose",
     "BasePoseCommand",
+    "BaseSchema",
     "BaseState",
     "BaseTwist",
     "BaseTwistCommand",
@@ -156,6 +161,7 @@ __all__ = [
     "GripperCommand",
     "GripperFraction",
     "GripperLimits",
+    "GripperSchema",
     "GripperWidth",
     "HorizonAwareSchedule",
     "Image",
@@ -202,3 +208,7 @@ def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

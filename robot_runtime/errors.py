@@ -23,6 +23,13 @@ class InvalidValueError(RobotRuntimeError, ValueError):
     """A number or a part that somebody chose and that cannot work; says what would."""
 
 
+class NotShownError(InvalidValueError, KeyError):
+    """A camera or sensor that an observation does not have; says how a policy declares it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError's own is in quotes
+
+
 class CheckpointError(RobotRuntimeError):
     """A checkpoint that is missing, damaged or does not fit."""
 

@@ -49,6 +49,7 @@ def test_an_editor_and_python_know_the_same_names_at_the_same_places():
     }
     assert seen == robot_runtime._MODULE_OF
     assert sorted(seen) == sorted(robot_runtime.__all__)
+    assert {*robot_runtime.__all__} <= {*dir(robot_runtime)}
     for name in robot_runtime.__all__:
         assert getattr(robot_runtime, name) is not None
 

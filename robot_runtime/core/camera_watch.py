@@ -69,6 +69,8 @@ class CameraWatch:
         """size: (height, width) of its pictures [pixels]."""
         self.trouble: CameraFault | None = None
         """What is wrong with the newest picture."""
+        self.misshapen = ""
+        """What came last that is none of its pictures, and what was expected."""
         self.counts = Counter(dict.fromkeys(CameraFault, 0))
         """Pictures by what was wrong with them; never gets another key, so that any thread may go through."""
         self.num_refused = 0
@@ -109,6 +111,8 @@ class CameraWatch:
 
     def _fault(self, image: Image, now_ns: int) -> CameraFault | None:
         if image.pixels.shape != self._shape or image.pixels.dtype != np.uint8:
+            came = f"{image.pixels.shape} {image.pixels.dtype}"
+            self.misshapen = f"{came}, its size says {self._shape} uint8"
             return CameraFault.MISSHAPEN
         if image.t_ns - now_ns > self._limits.ahead_ns:
             return CameraFault.AHEAD

@@ -20,7 +20,7 @@ from robot_runtime.core.values.command import (
     PoseCommand,
 )
 from robot_runtime.core.values.shapes import Float
-from robot_runtime.core.values.state import ArmState, BaseState, PartState, RobotState
+from robot_runtime.core.values.state import ArmState, BaseState, GripperState, PartState, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, wrap_angle
 
 
@@ -188,3 +188,30 @@ def _arm_error(told: JointCommand | PoseCommand, measured: PartState | None) -> 
     if measured.X_BE is None:
         return None
     return float(np.linalg.norm(told.p_BE - measured.X_BE.translation))
+
+
+def not_finite(state: RobotState) -> str:
+    """The measured numbers that are NaN or infinite, by name: `left_arm.q[2] = nan`; empty if none is."""
+    found: list[str] = []
+    for name, part in state.parts.items():
+        match part:
+            case ArmState(q=q, dq=dq, X_BE=X_BE):
+                read = {"q": q, "dq": dq} | ({} if X_BE is None else {"X_BE": X_BE.homogeneous})
+            case GripperState(width=width):
+                read = {"width": np.array(width)}
+            case BaseState(x_WB=x_WB, V_WB_B=V_WB_B):
+                both = {"x_WB": x_WB, "V_WB_B": V_WB_B}
+                read = {key: value for key, value in both.items() if value is not None}
+        found += [each for key, value in read.items() for each in _bad_numbers(f"{name}.{key}", value)]
+    found += [each for name, value in state.measured.items() for each in _bad_numbers(name, value)]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(found[:_MOST_NAMED]) + more
+
+
+_MOST_NAMED = 4
+
+
+def _bad_numbers(name: str, values: np.ndarray) -> list[str]:
+    return [
+        f"{name}{list(map(int, at)) or ''} = {values[tuple(at)]}" for at in np.argwhere(~np.isfinite(values))
+    ]

@@ -89,6 +89,11 @@ class Cameras:
         self._shown = {name: image.t_ns for name, image in images.items()}
         return again
 
+    def said(self, name: str, fault: CameraFault) -> str:
+        """A camera's fault in words, with what came if it is no picture of its own."""
+        came = f": {self._eyes[name].watch.misshapen}" if fault is CameraFault.MISSHAPEN else ""
+        return f"camera {name} {fault.value}{came}"
+
     @property
     def num_refused(self) -> int:
         """Pictures of all cameras that were not shown."""
@@ -135,7 +140,8 @@ def _read(name: str, eye: Eye, clock: Clock, stopping: threading.Event) -> None:
         while not stopping.is_set():
             try:
                 image = eye.camera.read()
-            except ValueError:  # what `Image` does not take
+            except ValueError as error:  # what `Image` does not take
+                eye.watch.misshapen = str(error)
                 eye.watch.fails(CameraFault.MISSHAPEN, clock.now_ns())
                 stopping.wait(RETRY_S)
                 continue

@@ -81,6 +81,11 @@ class ControlStep:
         self._history = history
         self._state: RobotState | None = None
 
+    @property
+    def state(self) -> RobotState | None:
+        """As it was measured at the last look."""
+        return self._state
+
     def begin(self, now_ns: int) -> None:
         """Stand where the robot is."""
         self.executor.reset(self._robot.read(), now_ns)

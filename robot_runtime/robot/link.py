@@ -94,8 +94,8 @@ class ServerLink:
         """The newest picture of every camera; None, and a line in the log, while one of them gives none."""
         images, blind = self._cameras.newest(now_ns)
         for name, fault, count in self._cameras.newly_refused():
-            text = f"camera {name} {fault.value}"
-            self._log.notices.counted(text, count, text)
+            kind, text = f"camera {name} {fault.value}", self._cameras.said(name, fault)
+            self._log.notices.counted(kind, count, text)
         self.record.refused_pictures = self._cameras.num_refused
         if blind != self._blind:
             for name in blind.keys() - self._blind.keys():

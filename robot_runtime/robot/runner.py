@@ -24,6 +24,7 @@ from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.state_watch import not_finite
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import RobotState
@@ -170,7 +171,12 @@ class Runner:
         self._say_why_it_stands(now_ns)
         if tick.mode is not self._mode:
             is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
-            self._log.say(f"{self._mode.name} -> {tick.mode.name}: {tick.cause.value}", is_routine=is_routine)
+            what = ""
+            if tick.cause is Cause.STATE_INVALID and self._step.state is not None:
+                what = f": {not_finite(self._step.state)}"
+            self._log.say(
+                f"{self._mode.name} -> {tick.mode.name}: {tick.cause.value}{what}", is_routine=is_routine
+            )
             self._mode = tick.mode
         return tick
 

@@ -20,7 +20,7 @@ from robot_runtime.core.values.state import (
     PartState,
     RobotState,
 )
-from robot_runtime.errors import PolicyError
+from robot_runtime.errors import NotShownError, PolicyError
 from robot_runtime.server.batcher import BatchTimes, batch_sizes
 from robot_runtime.wire.arrays import is_finite
 
@@ -119,7 +119,7 @@ def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Cl
                         come[i] += len(checked_rows(policy, new, come[i]))
             if min(come) < end:
                 raise PolicyError(f"it ended after {min(come)} rows of {end}")
-        except PolicyError as error:
+        except (PolicyError, NotShownError) as error:
             raise PolicyError(f"policy {policy.info.name!r} cannot be served: {error}") from error
         took_ns.append(clock.now_ns() - started_ns)
     return min(took_ns)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_runtime.core.values.state import Image, RobotState
+from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.state_watch import not_finite
+from robot_runtime.core.values.state import ArmState, GripperState, Image, Observation, RobotState
 
 WIDTHS = (0.04, np.float64(0.04), np.float32(0.04), np.array(0.04), np.array([0.04]))
 
@@ -52,3 +54,23 @@ def test_a_stamp_in_seconds_and_two_fingers_for_a_width_are_refused_in_words():
     for width in (np.zeros(2), "0.04"):
         with pytest.raises(ValueError, match=r"one number \[m\]"):
             RobotState(t_ns=1, q=np.zeros(1), dq=np.zeros(1), gripper_width=width)
+
+
+def test_an_observation_says_which_camera_it_does_not_have_and_is_a_mapping_all_the_same():
+    seen = Observation(state=RobotState(t_ns=0, parts={"arm": ArmState(q=np.zeros(2), dq=np.zeros(2))}))
+    assert "front" not in seen.images
+    assert seen.images.get("front") is None
+    with pytest.raises(KeyError, match="no camera 'front' is shown, only none; a policy declares"):
+        seen.images["front"]
+
+
+def test_measured_numbers_that_are_none_are_named():
+    q = np.array([0.0, np.nan, np.inf])
+    parts = {"left_arm": ArmState(q=q, dq=np.zeros(3)), "left_gripper": GripperState(width=np.nan)}
+    state = RobotState(t_ns=0, parts=parts, measured={"wrench": np.zeros(6)})
+    assert not_finite(state) == "left_arm.q[1] = nan, left_arm.q[2] = inf, left_gripper.width = nan"
+
+
+def test_limits_of_a_part_with_a_name_of_its_own_are_refused_with_what_takes_them():
+    with pytest.raises(TypeError, match=r'Limits has no left_arm; .*Limits\(\{"left_arm": JointLimits'):
+        Limits(left_arm=None)

@@ -227,6 +227,9 @@ def test_nothing_is_asked_with_what_is_no_picture_of_now(sensor, said):
     lines = [text for _, text in record.log]
     blind = [line for line in lines if line.startswith(f"camera wrist {said}: nothing is asked")]
     assert len(blind) == 1
+    if "another size" in said:
+        came = {SmallSensor: "uint8, its size says (96, 128, 3) uint8", FloatSensor: "(96, 128, 3) float64"}
+        assert any(f"{said}: " in line and came[sensor] in line for line in lines)
     first, end_ns = lines.index(blind[0]), camera.spoilt_ns[1]
     assert "RUN -> HOLD: the plan ended before the next chunk came" in lines[first:]
     again = lines.index(CAMERAS_BACK)

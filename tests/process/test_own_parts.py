@@ -210,6 +210,7 @@ def test_a_robot_stops_when_a_sensor_reads_what_is_no_number_or_of_another_shape
         options = {"policy": server.address, "control_hz": 100.0, "duration_s": 5.0}
         record = rr.run(robot(wrench=Breaks(np.full(6, np.nan))), **options)
         assert record.ticks[-1].cause is Cause.STATE_INVALID
+        assert any("wrench[0] = nan, wrench[1] = nan, " in text for _, text in record.log)
         broken = robot(wrench=Breaks(np.zeros(5)))
         with pytest.raises(DriverError, match=r"wrench\.read\(\) returned an array of shape \(5,\)"):
             rr.run(broken, **options)

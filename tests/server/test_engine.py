@@ -13,7 +13,8 @@ from policies.scripted import HoldPolicy
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule, SamplerPart
 from robot_runtime.core.method.schedule import answer_rows
-from robot_runtime.core.policy import ChunkRequest, NewRows, Policy
+from robot_runtime.core.policy import ChunkRequest, NewRows, Policy, policy
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
 from robot_runtime.server.complaints import EVERY_NS, Complaints
@@ -302,12 +303,28 @@ def test_a_policy_that_gives_no_numbers_is_refused_while_it_warms_up():
         def infer(self, request):
             return (rows * np.nan for rows in super().infer(request))
 
-    for policy, words in (
+    for poor, words in (
         (Nan(horizon=HORIZON), "policy 'hold' cannot be served: it gave nan at row 0, arm.joint_1"),
         (StopsTooEarly(horizon=HORIZON), "policy 'hold' cannot be served: it ended after 30 rows of 32"),
     ):
-        engine = Engine(policy, clock=MonotonicClock(), ring=lambda: None)
+        engine = Engine(poor, clock=MonotonicClock(), ring=lambda: None)
         with pytest.raises(PolicyError, match=words):
+            engine.warm_up()
+        engine.close()
+
+
+def test_a_policy_that_looks_at_a_camera_or_sensor_that_it_does_not_declare_is_told_how_to():
+    spec = HoldPolicy(horizon=HORIZON).info.action_spec
+    for look, words in (
+        (
+            lambda seen: seen.images["front"],
+            r"no camera 'front' is shown, only none; .*cameras=\{'front': \(",
+        ),
+        (lambda seen: seen.state.measured["wrench"], r"no sensor 'wrench' is shown, .*measured=\{'wrench': "),
+    ):
+        looks = policy(PolicyInfo(name="looks", action_spec=spec))(look)
+        engine = Engine(looks, clock=MonotonicClock(), ring=lambda: None)
+        with pytest.raises(PolicyError, match=f"policy 'looks' cannot be served: {words}"):
             engine.warm_up()
         engine.close()
 

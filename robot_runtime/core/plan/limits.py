@@ -345,7 +345,11 @@ _JOINT_LIMITS = tuple(each.name for each in fields(JointLimits))
 def _set_default_parts(parts: dict[str, PartLimits], given: Mapping[str, Any]) -> None:
     """Write what is given into the limits of "arm", "gripper" and "base"."""
     if unknown := given.keys() - _OfDefaultParts.__annotations__.keys():
-        raise TypeError(f"Limits has no {', '.join(sorted(unknown))}")
+        one = sorted(unknown)[0]
+        raise TypeError(
+            f"Limits has no {', '.join(sorted(unknown))}; limits of parts with names of their own are "
+            f'Limits({{"{one}": JointLimits(...)}}), or GripperLimits or BaseLimits'
+        )
     if joints := {name: given[name] for name in _JOINT_LIMITS if name in given}:
         old = parts.get(ARM)
         parts[ARM] = replace(old, **joints) if isinstance(old, JointLimits) else JointLimits(**joints)

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from robot_runtime.core.values.shapes import Float, UInt8
+from robot_runtime.errors import NotShownError
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -102,7 +103,26 @@ class BaseState(Struct, frozen=True, kw_only=True, eq=False):
 
 PartState = ArmState | GripperState | BaseState
 _NO_ARM, _NO_BASE = ArmState(q=_NO_NUMBERS, dq=_NO_NUMBERS), BaseState()
-_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
+
+
+class _Sensors(dict[str, np.ndarray]):
+    def __missing__(self, name: str) -> np.ndarray:
+        raise _not_shown("sensor", name, self, f"measured={{{name!r}: 6}}")
+
+
+class _Images(dict[str, "Image"]):
+    def __missing__(self, name: str) -> "Image":
+        raise _not_shown("camera", name, self, f"cameras={{{name!r}: (height, width)}}")
+
+
+def _not_shown(kind: str, name: str, known: Mapping[str, Any], declared: str) -> NotShownError:
+    return NotShownError(
+        f"no {kind} {name!r} is shown, only {', '.join(known) or 'none'}; a policy declares what it looks "
+        f"at: PolicyInfo(schema=Schema.of(action_spec, {declared}))"
+    )
+
+
+_NOTHING: Mapping[str, np.ndarray] = MappingProxyType(_Sensors())
 
 
 class _OfDefaultParts(TypedDict, total=False):
@@ -287,7 +307,7 @@ def _set_default_parts(parts: dict[str, PartState], given: Mapping[str, Any]) ->
 
 
 def _readonly_each(measured: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
-    return MappingProxyType({name: readonly(value) for name, value in measured.items()})
+    return MappingProxyType(_Sensors({name: readonly(value) for name, value in measured.items()}))
 
 
 def _check_shapes(part: PartState) -> None:
@@ -348,7 +368,7 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False, gc=False):
     history: tuple["Observation", ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "images", MappingProxyType(dict(self.images)))
+        force_setattr(self, "images", MappingProxyType(_Images(self.images)))
         force_setattr(self, "environment_state", readonly(self.environment_state))
 
     @property
