@@ -2,6 +2,7 @@
 their picture."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def tables() -> dict[str, Callable[[], str]]:
     """One of success and one of time for each simulator of the file."""
     out: dict[str, Callable[[], str]] = {"third-party-policies": policies, "third-party-commands": made_by}
     for name in result("third-party"):
-        out[f"third-party-{name}"] = lambda name=name: methods(name, figure=success)
-        out[f"third-party-{name}-s"] = lambda name=name: methods(name, figure=seconds)
+        out[f"third-party-{name}"] = partial(methods, name, figure=success)
+        out[f"third-party-{name}-s"] = partial(methods, name, figure=seconds)
     return out
 
 

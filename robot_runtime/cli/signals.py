@@ -6,6 +6,7 @@
 The second way asks nothing of the main thread, which may be in C code for long, or in clean-up that hangs.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -77,6 +78,8 @@ class Ending:
         """End the process, in which nothing is left to be closed, and take nothing down: where torch is
         loaded that takes a second, and several where the processors are busy."""
         self.leave_at_once()
+        if code:
+            gc.collect()  # an error has kept locks of worker processes, which would be said to be leaked
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()

@@ -23,7 +23,7 @@ def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> 
         values = np.array([{**r.score.metrics, **r.summary}.get(key, np.nan) for r in results])
         if np.nanmax(values) > np.nanmin(values):
             figures[key] = values
-    num_columns = 4
+    num_columns = _num_columns(len(figures) + 1)
     num_rows = -(-(len(figures) + 1) // num_columns)
     fig, axes = plt.subplots(
         num_rows, num_columns, figsize=(3.4 * num_columns, 2.6 * num_rows), squeeze=False
@@ -43,6 +43,13 @@ def plot_evaluation(results: list[EpisodeResult], *, title: str, path: Path) -> 
     fig.tight_layout()
     fig.savefig(path, dpi=110)
     plt.close(fig)
+
+
+def _num_columns(num_axes: int) -> int:
+    """Of at most five columns those that leave the fewest places empty; of several, the most."""
+    if num_axes <= 5:
+        return num_axes
+    return min((5, 4, 3), key=lambda columns: -num_axes % columns)
 
 
 def _draw_success(ax: Axes, results: list[EpisodeResult]) -> None:

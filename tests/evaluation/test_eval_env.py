@@ -36,6 +36,7 @@ def test_what_an_env_raises_is_shown_once_with_its_seed_and_its_step(tmp_path):
     assert "ZeroDivisionError" in out.stderr
     assert "env 'point', seed 10002, step 7" in out.stderr
     assert out.stderr.count("Traceback") == 1
+    assert "leaked" not in out.stderr
     assert len(out.stderr.splitlines()) <= 10
 
 

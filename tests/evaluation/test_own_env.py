@@ -11,6 +11,8 @@ from robot_runtime import evaluate
 from robot_runtime.core.env import EnvInfo, EnvStep, EpisodeScore
 from robot_runtime.core.method.table import METHODS, method_named
 from robot_runtime.core.plan.limits import Limits
+from robot_runtime.core.policy import policy
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import JointPosition, RowTiming
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Observation, RobotState
@@ -119,6 +121,32 @@ def test_an_env_that_never_says_is_success_has_none_instead_of_failures():
     done = evaluate(goal_policy(), Silent, seeds=range(2))
     assert done.summary()["success"] is None
     assert not any(result.score.has_success for result in done.episodes)
+
+
+def test_pictures_are_declared_by_env_and_policy_in_the_same_words():
+    spec, top = goal_policy().info.action_spec, {"top": (6, 8)}
+    seen = []
+
+    class Filmed(Point):
+        info = EnvInfo.of_numbers(
+            "filmed", actions=("x", "y"), low=-1.0, high=1.0, state=("x", "y", "goal_x", "goal_y"),
+            control_hz=10.0, max_steps=10, cameras=top,
+        )  # fmt: skip
+
+        def __init__(self) -> None:
+            super().__init__(self.info)
+
+        def shown(self) -> EnvStep:
+            pixels = np.full((6, 8, 3), len(self.told), np.uint8)
+            return EnvStep(state=super().shown().state, images={"top": pixels})
+
+    @policy(PolicyInfo(name="looks", action_spec=spec, schema=Schema.of(spec, cameras=top)))
+    def looks(observation):
+        seen.append(int(observation.images["top"].pixels[0, 0, 0]))
+        return np.zeros((HORIZON, 2))
+
+    evaluate(looks, Filmed(), method="synchronous", seeds=[1])
+    assert seen == [0, 8]
 
 
 def test_what_is_no_env_is_told_what_it_lacks():
