@@ -1,6 +1,7 @@
 """A robot of any parts is recorded by the names of its numbers, and found again by them."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from policies.lerobot.data import NUM_COMMITTED, ROWS, load_dataset
+from robot_runtime.cli.load_object import load_object
 from robot_runtime.core.values.action import (
     BasePoseCommand,
     BaseTwistCommand,
@@ -246,3 +248,15 @@ def test_a_dataset_of_before_parts_had_names_is_read_and_gone_on_with_under_its_
         assert frame["action"] == pytest.approx(
             {"joint_0": 0.1, "joint_1": 0.2, "base_x": 1.0, "base_y": 2.0, "base_yaw": 3.0}
         )
+
+
+def test_the_loop_of_the_page_records_a_robot_of_ones_own(tmp_path: Path, monkeypatch):
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "recording.md").read_text()
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "leader" in code]
+    robot = load_object(f"{root / 'examples' / 'own_robot.py'}:robot", group="", what="robot")
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("range(200)", "range(5)"), {"robot": robot})
+    frames = read(tmp_path / "outputs" / "mine")
+    assert len(frames) == 5
+    assert frames[0]["action"]["arm.joint_2"] == pytest.approx(-0.8)

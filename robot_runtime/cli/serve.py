@@ -122,7 +122,7 @@ class Serve:
     """HOST:PORT at which to answer GR00T's clients too, over ZeroMQ, with the first policy."""
     names: Maybe[InputFile] = None
     """JSON file that says which entry of the other projects' observations is what, and in which unit, see
-    `server/gateways/key_map.py`."""
+    docs/openpi_groot.md."""
     gateway_keys: Maybe[InputFolder] = None
     """With --keys: the folder of the robot as which the other projects' clients are answered."""
     token: Maybe[InputFile] = None
