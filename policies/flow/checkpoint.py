@@ -81,7 +81,7 @@ def load(name_or_path: str | Path) -> Checkpoint:
             model = FlowTransformer(model_config)
         model.load_state_dict(weights)
         recipe = recipe_from_dict(config["recipe"]) if "recipe" in config else BEFORE_RECIPES
-        info = PolicyInfo.from_dict(config["policy"]) if "policy" in config else _older_info(config, recipe)
+        info = _info(config) if "policy" in config else _older_info(config, recipe)
         spec = info.action_spec
         sizes = model_config.action_dim, model_config.horizon, model_config.num_tasks
         if sizes != (spec.dim, spec.horizon, len(info.tasks)):
@@ -101,6 +101,13 @@ def load(name_or_path: str | Path) -> Checkpoint:
         raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit together: {error}") from error
 
 
+def _info(config: dict) -> PolicyInfo:
+    """A file of before `prefix_at_rest` is of our own tasks, whose demonstrations show that, or of an env."""
+    said = config["policy"]
+    can = {"prefix_at_rest": "env" not in config["training"], **said["capabilities"]}
+    return PolicyInfo.from_dict(said | {"capabilities": can})
+
+
 def _older_info(config: dict, recipe: Recipe) -> PolicyInfo:
     """Of a file of format 1, which says what it may be asked for by its recipe alone."""
     spec = ActionSpec.from_dict(config["action_spec"])
@@ -110,7 +117,7 @@ def _older_info(config: dict, recipe: Recipe) -> PolicyInfo:
         action_spec=spec,
         schema=Schema.from_dict(config["schema"]),
         tasks=texts(config, "tasks"),
-        capabilities=declared(recipe, horizon=spec.horizon, execution_horizon=rows),
+        capabilities=declared(recipe, horizon=spec.horizon, prefix_at_rest=True, execution_horizon=rows),
     )
 
 

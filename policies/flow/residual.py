@@ -71,7 +71,12 @@ def train_residual(
     training |= {"residual_pairs": len(inputs), "residual_steps": config.steps}
     training["residual_loss"] = round(loss, 5)
     horizon, rows = init.info.action_spec.horizon, init.info.capabilities.execution_horizon
-    can = declared(config.recipe, horizon=horizon, execution_horizon=rows)
+    can = declared(
+        config.recipe,
+        horizon=horizon,
+        prefix_at_rest=init.info.capabilities.prefix_at_rest,
+        execution_horizon=rows,
+    )
     info = replace(init.info, name=folder.name, capabilities=can)
     frozen = replace(init, info=info, recipe=config.recipe, training=training)
 

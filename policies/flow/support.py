@@ -58,11 +58,18 @@ def trained_roll_forward(recipe: Recipe) -> RollForward | None:
     return None
 
 
-def declared(recipe: Recipe, *, horizon: int, execution_horizon: int | None = None) -> Capabilities:
-    """What a policy of that recipe may be asked for. execution_horizon: as its author says it."""
+def declared(
+    recipe: Recipe, *, horizon: int, prefix_at_rest: bool, execution_horizon: int | None = None
+) -> Capabilities:
+    """What a policy of that recipe may be asked for.
+
+    prefix_at_rest: whether its demonstrations show what to do after standing for some rows.
+    execution_horizon: as its author says it.
+    """
     return Capabilities(
         samplers=supported_samplers(recipe),
         max_inference_delay=min(recipe.max_delay, horizon - 1),
+        prefix_at_rest=prefix_at_rest,
         recipe=recipe_name(recipe),
         roll_forward=trained_roll_forward(recipe),
         execution_horizon=execution_horizon,

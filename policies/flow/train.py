@@ -148,7 +148,12 @@ def train(
             action_spec=action_spec,
             schema=replace(schema, cameras={}),
             tasks=dataset.statistics.tasks,
-            capabilities=declared(recipe, horizon=action_spec.horizon, execution_horizon=execution_horizon),
+            capabilities=declared(
+                recipe,
+                horizon=action_spec.horizon,
+                prefix_at_rest=any(d.num_committed > 0 for d in demonstrations),
+                execution_horizon=execution_horizon,
+            ),
         ),
         model=model,
         model_config=model.config,

@@ -67,6 +67,7 @@ class Executor:
         state_limits: StateLimits | None = None,
         request_deadline_ns: int = 5 * NS_PER_S,
         max_inference_delay: int | None = None,
+        prefix_at_rest: bool = True,
         hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         correction_head: ResidualHead | None = None,
         whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
@@ -82,6 +83,8 @@ class Executor:
         request_deadline_ns: an answer that takes longer is given up [ns].
         max_inference_delay: most rows of delay the policy was trained for; a longer latency is treated as
             that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
+        prefix_at_rest: whether the policy was shown prefixes of a robot that stands; if not, it is asked
+            without one as long as the robot stands.
         hand_pose: forward kinematics of "arm", or by part, for methods that roll a plan of joints forward.
         correction_head: for methods that correct rows on the robot; others leave it alone.
         whole_body: resolves hand poses into joints against the measured base, of one arm or by part; None
@@ -111,6 +114,7 @@ class Executor:
             part=method.request,
             action_spec=action_spec,
             max_inference_delay=max_inference_delay,
+            prefix_at_rest=prefix_at_rest,
             hand_pose=hand_pose,
             counts=self.counts,
             coast_rows=coast_rows,

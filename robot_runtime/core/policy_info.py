@@ -32,6 +32,7 @@ class ExecutorTerms(TypedDict):
     action_spec: ActionSpec
     method: Method
     max_inference_delay: int | None
+    prefix_at_rest: bool
     row_statistics: RowStatistics | None
 
 
@@ -104,6 +105,7 @@ class PolicyInfo:
             "action_spec": self.action_spec,
             "method": resolve_method(method, can, policy=self.name),
             "max_inference_delay": can.trained_delay(method),
+            "prefix_at_rest": can.prefix_at_rest,
             "row_statistics": can.row_statistics,
         }
 
@@ -130,6 +132,7 @@ class PolicyInfo:
                 roll_forward=None if rolled is None else _ROLL_FORMS[type(rolled)](**vars(rolled)),
                 execution_horizon=can.execution_horizon,
                 temporal_ensemble=can.temporal_ensemble,
+                prefix_at_rest=can.prefix_at_rest,
             ),
         )
         out: dict[str, Any] = to_builtins(form)
@@ -161,6 +164,7 @@ class PolicyInfo:
                 roll_forward=_roll_forward(can.roll_forward),
                 execution_horizon=checked_execution_horizon(can.execution_horizon, spec.horizon),
                 temporal_ensemble=can.temporal_ensemble,
+                prefix_at_rest=can.prefix_at_rest,
             ),
         )
 
@@ -199,6 +203,7 @@ class _CapabilitiesForm(Struct, frozen=True, kw_only=True, gc=False, forbid_unkn
     roll_forward: Union[*_ROLL_FORMS.values()] | None = None  # type: ignore[valid-type]
     execution_horizon: Any = None  # looked at by `checked_execution_horizon`
     temporal_ensemble: _Finite | None = None
+    prefix_at_rest: bool = False
 
 
 class _InfoForm(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):

@@ -272,6 +272,18 @@ def test_a_robot_that_stands_or_whose_plan_ends_commits_nothing_that_its_answers
     assert robot.make_request(observation_at(now)).inference_delay == 1
 
 
+@pytest.mark.parametrize("knows_rest", [True, False])
+def test_a_robot_that_stands_shows_a_prefix_only_to_a_policy_that_was_shown_such_ones(knows_rest):
+    robot, now = moving(
+        PreviousChunk(), answers=3, latency_ns=2 * DT, max_inference_delay=4, prefix_at_rest=knows_rest
+    )
+    in_motion = robot.make_request(observation_at(now))
+    assert in_motion.inference_delay >= 2
+    standing = robot.make_request(observation_at(robot.timeline.end_ns + 20 * DT))
+    assert (standing.prev_action_chunk is not None) is knows_rest
+    assert (standing.inference_delay > 0) is knows_rest
+
+
 def distance_led(rows, lag_ns, latency_ns):
     """How far a policy leads a robot in 4 s that lags so far behind its commands [rad].
 

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,8 @@ def test_a_checkpoint_says_how_often_it_is_best_asked(folder: Path) -> None:
 
 def test_a_file_of_format_1_loads_as_what_it_always_was(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    policy, can = config.pop("policy"), load(folder).info
+    policy, info = config.pop("policy"), load(folder).info
+    can = replace(info.capabilities, prefix_at_rest=True)  # all were of our own tasks
     older = config | {
         "format": 1,
         "name": policy["name"],
@@ -163,10 +165,21 @@ def test_a_file_of_format_1_loads_as_what_it_always_was(folder: Path) -> None:
         "execution_horizon": None,
     }
     (folder / "config.json").write_text(json.dumps(older))
-    assert load(folder).info == can
+    assert load(folder).info == replace(info, capabilities=can)
     (folder / "config.json").write_text(json.dumps(older | {"execution_horizon": SPEC.horizon + 1}))
     with pytest.raises(CheckpointError, match=f"1 to {SPEC.horizon} rows, or none"):
         load(folder)
+
+
+@pytest.mark.parametrize(("training", "knows_rest"), [({}, True), ({"env": "cart"}, False)])
+def test_a_file_of_before_it_was_said_knows_rest_if_it_is_of_our_own_tasks(
+    folder: Path, training: dict, knows_rest: bool
+) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    del config["policy"]["capabilities"]["prefix_at_rest"]
+    config["training"] |= training
+    (folder / "config.json").write_text(json.dumps(config))
+    assert load(folder).info.capabilities.prefix_at_rest is knows_rest
 
 
 @pytest.mark.parametrize("name", shipped_checkpoints())

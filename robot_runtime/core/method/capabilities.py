@@ -31,6 +31,9 @@ class Capabilities:
     """Sampler parts that it was trained for, or that need no training."""
     max_inference_delay: int = 0
     """Longest inference delay it was trained for [rows]; 0 for none."""
+    prefix_at_rest: bool = False
+    """Whether it was shown what to do after rows at rest. If not, a robot that stands asks without a prefix:
+    shown one, the policy goes on standing."""
     recipe: str = ""
     """Name of its training recipe; empty for a policy that was not trained."""
     roll_forward: RollForward | None = None

@@ -71,6 +71,7 @@ class RequestPlanner:
         part: RequestPart,
         action_spec: ActionSpec,
         max_inference_delay: int | None = None,
+        prefix_at_rest: bool = True,
         hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         counts: Counts | None = None,
         coast_rows: int = 2,
@@ -80,6 +81,7 @@ class RequestPlanner:
         """
         max_inference_delay: largest d the policy was trained for; a larger measured one is cut to it and
             counted, a larger fixed one refused. None sets no limit but the chunk.
+        prefix_at_rest: whether the policy was shown prefixes of a robot that stands.
         hand_pose: forward kinematics of "arm", or by part, needed to roll a plan of joints forward.
         coast_rows: rows it takes to come to rest after the last one.
         starts_on_arrival: row 0 is due when an answer comes, so that one that is late loses no row.
@@ -94,6 +96,7 @@ class RequestPlanner:
         self._starts_on_arrival = starts_on_arrival
         self._spec = action_spec
         self._max_delay = max_inference_delay
+        self._prefix_at_rest = prefix_at_rest
         self._least_delay = self._trained_to_be_told_speed()
         self._counts = Counts() if counts is None else counts
         self._asked_ns: int | None = None
@@ -208,11 +211,12 @@ class RequestPlanner:
         )
 
     def _commits_to_standing(self, latency: LatencyEstimator) -> bool:
-        """Whether a robot that stands still tells the policy for how long: not if it cannot say so.
+        """Whether a robot that stands still tells the policy for how long: not if it cannot say so, or the
+        policy was never shown such a prefix and would go on standing.
 
         An answer to a request that commits to nothing starts with row 0 when it comes.
         """
-        if self._asks_at_rest(latency):
+        if not self._prefix_at_rest or self._asks_at_rest(latency):
             return False
         match self._part:
             case PreviousChunk(inference_delay=None):
