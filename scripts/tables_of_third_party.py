@@ -86,6 +86,7 @@ SHOWN = {
     "naive": "#e69f00",
     "time-aligned": "#d55e00",
     "rtc": "#009e73",
+    "committed-prefix": "#cc79a7",
     "pipelined-prefix": "#56b4e9",
     "pipelined-faster": "#0072b2",
 }
@@ -99,15 +100,16 @@ def draw(path: Path) -> None:
     import matplotlib.pyplot as plt
 
     found = result("third-party")
-    fig, axes = plt.subplots(1, len(found), figsize=(4.2 * len(found), 3.6), sharey=True, squeeze=False)
+    fig, axes = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4.1), sharey=True, squeeze=False)
     for ax, (name, of_env) in zip(axes.flat, found.items(), strict=True):
         for i, (method, colour) in enumerate(SHOWN.items()):
             cells = of_env["cells"].get(method, {})
             _line(ax, method, colour, cells, 6.0 * (i - len(SHOWN) / 2))
         ax.set(title=name, xlabel="delay [ms]", ylim=(0, 103))
     axes.flat[0].set_ylabel("success [%]")
-    axes.flat[-1].legend(fontsize=7, loc="lower left")
-    fig.tight_layout()
+    lines = dict(zip(*reversed(axes.flat[0].get_legend_handles_labels()), strict=True))
+    fig.legend(lines.values(), lines, fontsize=7, loc="lower center", ncols=5)
+    fig.tight_layout(rect=(0.0, 0.1, 1.0, 1.0))
     fig.savefig(path, dpi=110)
 
 
