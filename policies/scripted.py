@@ -49,7 +49,10 @@ def still_waypoints(state: RobotState, num_rows: int) -> Waypoints:
 def takes_anything(horizon: int) -> Capabilities:
     """Of a policy that is a formula: any sampler part, prefix and state rolled forward will do."""
     return Capabilities(
-        samplers=get_args(SamplerPart), max_inference_delay=horizon - 1, roll_forward=LastTarget()
+        samplers=get_args(SamplerPart),
+        max_inference_delay=horizon - 1,
+        prefix_at_rest=True,
+        roll_forward=LastTarget(),
     )
 
 

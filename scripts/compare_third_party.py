@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from robot_runtime.cli.eval_env import env_or_maker
 from robot_runtime.cli.load_object import load_object
+from robot_runtime.cli.options import Count, InputFile, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.script import run_script
 from robot_runtime.core.method.sampler_parts import BestOfSamples
 from robot_runtime.core.method.table import Method, method_named
@@ -26,6 +27,8 @@ from robot_runtime.evaluation.statistics import wilson_interval
 from robot_runtime.evaluation.steps import play_expert
 from robot_runtime.results import keep_text, made_by
 
+Delay = Annotated[int, Within(0, 3_600_000)]
+"""[ms]"""
 DELAYS_MS = (0, 100, 300, 600)
 FIRST_SEED = 10_000
 EXECUTION_HORIZON = 4
@@ -55,13 +58,13 @@ class Args:
     """Folder of the checkpoint."""
     name: str
     """What the tables call it."""
-    env_file: Path | None = None
+    env_file: Maybe[InputFile] = None
     expert: str | None = None
     """A function of env and `late`, the steps by which what it sees is late: the limit beside the methods."""
-    methods: tuple[str, ...] = tuple(METHODS)
-    delays_ms: tuple[int, ...] = DELAYS_MS
-    episodes: int = 50
-    json: Path = Path("sim/lab/results/third-party.json")
+    methods: Some[str] = tuple(METHODS)
+    delays_ms: Some[Delay] = DELAYS_MS
+    episodes: Count = 50
+    json: OutputFile = Path("sim/lab/results/third-party.json")
 
 
 def main(args: Args) -> int:

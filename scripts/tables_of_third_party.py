@@ -2,12 +2,15 @@
 their picture."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tables import NOTHING, commands, result, share, table
 
+from robot_runtime.cli.options import OutputFile
+from robot_runtime.cli.script import run_script
 from sim.lab.page import RESULTS
 
 EXPERT = "delayed-expert"
@@ -128,5 +131,17 @@ def _line(ax: Any, method: str, colour: str, cells: Mapping[str, Any], shift_ms:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    """Draw success over delay; the tables are written by docs_tables.py."""
+
+    output: OutputFile = RESULTS / "third-party.png"
+
+
+def main(args: Args) -> int:
+    draw(args.output)
+    return 0
+
+
 if __name__ == "__main__":
-    draw(RESULTS / "third-party.png")
+    run_script(Args, main, description=__doc__)

@@ -91,7 +91,7 @@ def test_a_policy_that_cannot_drive_this_robot_or_knows_no_commitments_is_refuse
     with pytest.raises(SchemaMismatchError, match="camera 'chest': the policy needs it"):
         Learner(load_policy("fetch-seeing"), robot=blind, seed=0)
     fetch = load("fetch")
-    can = declared(Plain(), horizon=fetch.info.action_spec.horizon)
+    can = declared(Plain(), horizon=fetch.info.action_spec.horizon, prefix_at_rest=True)
     plain = FlowPolicy(replace(fetch, info=replace(fetch.info, capabilities=can)))
     with pytest.raises(InvalidValueError, match="to go on from committed rows"):
         Learner(plain, robot=plain.info.schema, seed=0)
