@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from robot_runtime.cli.robot_file import open_robot
+    from robot_runtime.core.arming import ArmingRules
     from robot_runtime.core.camera_watch import CameraLimits
     from robot_runtime.core.env import Env, EnvInfo, EnvStep, RobotEnv
     from robot_runtime.core.executor import Executor
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     )
     from robot_runtime.core.policy import ChunkRequest, Policy, policy
     from robot_runtime.core.policy_info import PolicyInfo
-    from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase, Sensor
+    from robot_runtime.core.robot import Arm, ArmState, BaseState, Camera, Gripper, MobileBase, Sensor, Switch
     from robot_runtime.core.state_watch import StateLimits
     from robot_runtime.core.tick import Tick
     from robot_runtime.core.values.action import ActionChunk, ActionSpec, RowTiming
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from robot_runtime.evaluation.evaluate import evaluate
     from robot_runtime.evaluation.traces import LatencyTrace
     from robot_runtime.keys import RobotKeys
+    from robot_runtime.log.config import LastSeconds, LogConfig
+    from robot_runtime.log.reader import RunLog
     from robot_runtime.robot.client import PolicyClient
     from robot_runtime.robot.config import RunConfig
     from robot_runtime.robot.robot import Robot
@@ -65,6 +69,7 @@ _MODULE_OF = {
     "ActionSpec": "core.values.action",
     "Arm": "core.robot",
     "ArmSchema": "core.values.schema",
+    "ArmingRules": "core.arming",
     "ArmState": "core.robot",
     "BaseLimits": "core.plan.limits",
     "BasePose": "core.values.fields",
@@ -98,8 +103,10 @@ _MODULE_OF = {
     "JointPosition": "core.values.fields",
     "JointVelocity": "core.values.fields",
     "JointVelocityCommand": "core.values.command",
+    "LastSeconds": "log.config",
     "LatencyTrace": "evaluation.traces",
     "Limits": "core.plan.limits",
+    "LogConfig": "log.config",
     "Method": "core.method.table",
     "MobileBase": "core.robot",
     "MotionLimits": "core.plan.limits",
@@ -118,14 +125,17 @@ _MODULE_OF = {
     "RobotState": "core.values.state",
     "RowTiming": "core.values.action",
     "RunConfig": "robot.config",
+    "RunLog": "log.reader",
     "Schema": "core.values.schema",
     "Sensor": "core.robot",
     "Session": "robot.run",
     "StateLimits": "core.state_watch",
+    "Switch": "core.robot",
     "Tick": "core.tick",
     "WorldEndEffectorPose": "core.values.fields",
     "evaluate": "evaluation.evaluate",
     "method_named": "core.method.table",
+    "open_robot": "cli.robot_file",
     "policy": "core.policy",
     "run": "robot.run",
     "serve": "server.server",
@@ -138,6 +148,7 @@ __all__ = [
     "Arm",
     "ArmSchema",
     "ArmState",
+    "ArmingRules",
     "BaseLimits",
     "BasePose",
     "BasePoseCommand",
@@ -170,8 +181,10 @@ __all__ = [
     "JointPosition",
     "JointVelocity",
     "JointVelocityCommand",
+    "LastSeconds",
     "LatencyTrace",
     "Limits",
+    "LogConfig",
     "Method",
     "MobileBase",
     "MotionLimits",
@@ -190,14 +203,17 @@ __all__ = [
     "RobotState",
     "RowTiming",
     "RunConfig",
+    "RunLog",
     "Schema",
     "Sensor",
     "Session",
     "StateLimits",
+    "Switch",
     "Tick",
     "WorldEndEffectorPose",
     "evaluate",
     "method_named",
+    "open_robot",
     "policy",
     "run",
     "serve",

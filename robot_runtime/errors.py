@@ -1,10 +1,27 @@
 """The errors people meet: each names what was expected, what came, and the valid choices."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known names that are like it, to stand behind a sentence; empty if none is."""
+    names = [*known]
+    begun = [each for each in names if name and each.startswith(name)]
+    like = list(dict.fromkeys(begun + get_close_matches(name, names, n=3, cutoff=0.65)))[:3]
+    return f"; did you mean {' or '.join(like)}?" if like else ""
 
 
 class RobotRuntimeError(Exception):
     """Base of every error this project raises on purpose; its message is meant for a person."""
+
+
+def placed(error: RobotRuntimeError, where: object) -> RobotRuntimeError:
+    """The same error, with the place in front: of its kind if that takes a sentence, else an
+    `InvalidValueError`."""
+    takes_sentence = type(error).__init__ is Exception.__init__
+    kind = type(error) if takes_sentence else InvalidValueError
+    return kind(f"{where}: {error}")
 
 
 class UnknownNameError(RobotRuntimeError):
@@ -16,7 +33,7 @@ class UnknownNameError(RobotRuntimeError):
 
     def __str__(self) -> str:
         kind, name, valid = self.args
-        return f"unknown {kind} {name!r}; valid: {', '.join(valid)}"
+        return f"unknown {kind} {name!r}{nearest(name, valid) or ';'} valid: {', '.join(valid)}"
 
 
 class InvalidValueError(RobotRuntimeError, ValueError):
@@ -48,6 +65,14 @@ class DriverError(RobotRuntimeError):
 
 class RobotStoppedError(RobotRuntimeError):
     """The robot went to STOP on its own, could not go on, or never moved; says why."""
+
+
+class NotArmedError(RobotRuntimeError):
+    """The robot cannot be armed now; says what is missing."""
+
+
+class RobotBusyError(RobotRuntimeError):
+    """Something else drives this robot; says which process, and since when."""
 
 
 class ServerUnavailableError(RobotRuntimeError):

@@ -8,11 +8,21 @@ A sensor is never still: noise alone makes every picture differ from the one bef
 is the same to the last bit is no new picture, whatever its stamp says, nor is one that was there a few
 pictures ago, as from a driver that goes round in its buffers; and one of which a band of rows is the same
 while the rest is not has been put together from two (torn). Simulated cameras without noise see still scenes
-as they are: with `has_noise=False` a picture may be the same as often as it likes, and none is torn.
+as they are, and so do compressed videos: with `has_noise=False` a picture may be the same as often as it
+likes, and none is torn.
+
+A camera that gives nothing is missed after 200 ms, or after three of its own periods if that is longer:
+
+capture    |--|--|--|--|--|--|                     30 fps: 6 pictures are missing
+shown                        |~~~~~~~~~| silent
+                             0        200 ms
+capture    |---------|---------|---------|         10 fps: 3 pictures are missing
+shown                                    |~~~~~~~~~~~~~~| silent
+                                         0             300 ms
 """
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import lru_cache
 
@@ -21,16 +31,23 @@ import numpy as np
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.shapes import UInt8
 from robot_runtime.core.values.state import Image
+from robot_runtime.errors import InvalidValueError
 
 TORN_SHARE = 8
 """One row of so many, or more, at the top or at the bottom has to be old for a picture to be torn."""
 MIDDLE = 32
 """Rows are compared at so many columns first: nearly all pictures differ there, and that is seen at once."""
 
+ALWAYS = 4
+"""Rows that have differed so often in a row always do, but for a picture that is old in them."""
 MARK_ROWS = 64
 """Rows, spread over a picture, that tell it from those before."""
 REMEMBERED = 8
 """Pictures that a new one may not be: drivers have so many buffers, or fewer."""
+MISSED = 3
+"""So many periods of a slow camera may pass without a picture."""
+LEARNT = 9
+"""Its period is the median of so many; one that slows down in the dark is learnt again after half of them."""
 
 
 class CameraFault(Enum):
@@ -53,13 +70,24 @@ class CameraLimits:
     timeout_ns: int = NS_PER_S // 2
     """A picture older than this is not shown any more [ns]."""
     frozen_ns: int = NS_PER_S // 5
-    """Nor one older than this whose camera gives it again and again [ns]."""
+    """Nor any when nothing new has come for so long; if what came were not the same again and again, three of
+    the camera's periods may pass [ns]."""
     ahead_ns: int = 20_000_000
     """A stamp farther in the future than this is wrong [ns]."""
     start_ns: int = 5 * NS_PER_S
     """How long the start waits for the first picture of each camera [ns]."""
     has_noise: bool = True
     """Whether two pictures of a still scene differ; see above."""
+
+    def __post_init__(self) -> None:
+        """InvalidValueError: a time is none above 0, or `has_noise` neither true nor false."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "has_noise":
+                if not isinstance(value, bool):
+                    raise InvalidValueError(f"has_noise is true or false, got {value!r:.60}")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise InvalidValueError(f"{each.name} is a time above 0 [ns], got {value!r:.60}")
 
 
 class CameraWatch:
@@ -78,15 +106,21 @@ class CameraWatch:
         self._shape, self._limits = (*size, 3), limits
         self._last: Image | None = None
         self._newest_ns: int | None = None
-        self._looked_ns = 0
-        self._differed: np.ndarray | None = None
+        self._looked_ns = self._shown_ns = 0
+        self._gaps_ns: deque[int] = deque(maxlen=LEARNT)
+        self._good_ns: int | None = None
+        self._patience_ns = limits.timeout_ns
+        self._streaks: np.ndarray = np.zeros(size[0], dtype=np.int64)
+        """(h,) How many pictures, up to the one that is shown, each row has differed from the one before."""
+        self._num_compared = 0
         self._marks: deque[int] = deque(maxlen=REMEMBERED)
 
     def look(self, image: Image, now_ns: int) -> bool:
         """Whether this is a new picture, to be shown from now on; if not, the one before stays."""
         fault = self._fault(image, now_ns)
         if fault is None:
-            self._looked_ns, self.trouble = now_ns, None
+            self._looked_ns, self._shown_ns, self.trouble = now_ns, now_ns, None
+            self._learn_period(image.t_ns)
         else:
             self.fails(fault, now_ns)
         return fault is None
@@ -102,12 +136,24 @@ class CameraWatch:
         trouble = self.trouble
         if trouble is CameraFault.FAILED:
             return trouble
-        is_frozen = trouble is CameraFault.FROZEN
-        limit_ns = self._limits.frozen_ns if is_frozen else self._limits.timeout_ns
-        if shown is not None and now_ns - shown.t_ns <= limit_ns:
+        patience_ns = self._limits.frozen_ns if trouble is CameraFault.FROZEN else self._patience_ns
+        if (
+            shown is not None
+            and now_ns - self._shown_ns <= patience_ns
+            and now_ns - shown.t_ns <= self._limits.timeout_ns
+        ):
             return None
-        is_silent = trouble is None or now_ns - self._looked_ns > self._limits.timeout_ns
+        is_silent = trouble is None or now_ns - self._looked_ns > patience_ns
         return CameraFault.SILENT if is_silent else trouble
+
+    def _learn_period(self, t_ns: int) -> None:
+        """How long it may be quiet, by the captures of its good pictures."""
+        if self._good_ns is not None:
+            self._gaps_ns.append(t_ns - self._good_ns)
+            period_ns = sorted(self._gaps_ns)[len(self._gaps_ns) // 2]
+            patience_ns = max(self._limits.frozen_ns, MISSED * period_ns)
+            self._patience_ns = min(self._limits.timeout_ns, patience_ns)
+        self._good_ns = t_ns
 
     def _fault(self, image: Image, now_ns: int) -> CameraFault | None:
         if image.pixels.shape != self._shape or image.pixels.dtype != np.uint8:
@@ -128,14 +174,18 @@ class CameraWatch:
         if last is None:
             self._marks.append(mark)
             return None
-        before, self._differed = self._differed, _differing_rows(last.pixels, image.pixels)
-        if before is not None and self._differed.any() and _is_torn(self._differed, before):
-            return CameraFault.TORN
-        if not self._differed.any() or mark in self._marks:
-            self._last, self._differed = last, before  # compare with the picture that is shown
-            return CameraFault.FROZEN
-        self._marks.append(mark)
-        return None
+        differs = _differing_rows(last.pixels, image.pixels)
+        fault = CameraFault.FROZEN
+        if differs.any() and mark not in self._marks:
+            telling = self._streaks >= max(1, min(ALWAYS, self._num_compared))
+            if not _is_torn(image.pixels, differs, telling):
+                self._marks.append(mark)
+                self._streaks = np.where(differs, self._streaks + 1, 0)
+                self._num_compared += 1
+                return None
+            fault = CameraFault.TORN
+        self._last = last  # the next is compared with the picture that is shown
+        return fault
 
 
 def _mark(pixels: UInt8[np.ndarray, "h w 3"]) -> int:
@@ -163,12 +213,19 @@ def _differing_rows(a: UInt8[np.ndarray, "h w 3"], b: UInt8[np.ndarray, "h w 3"]
     return rows
 
 
-def _is_torn(differs: np.ndarray, differed: np.ndarray) -> bool:
-    """Whether rows from an edge on, (h,) bool, are those of the picture before.
+def _is_torn(pixels: UInt8[np.ndarray, "h w 3"], differs: np.ndarray, telling: np.ndarray) -> bool:
+    """Whether rows from an edge on are those of the picture that is shown.
 
-    Only rows count that did differ from picture to picture: black bars, mirrored lettering and what else is
-    always the same say nothing.
+    differs, telling: whether rows differ from that one's, and whether they always have, (h,) bool. Only those
+    count that have: black bars around a picture, lettering in it and what a coder has smoothed say nothing.
+    Nor do those that are as dark or as bright as can be from one side to the other.
     """
-    old = ~differs & differed
+    same = np.flatnonzero(telling & ~differs)
+    if not len(same):
+        return False
+    is_clipped = ((pixels[same] == 0) | (pixels[same] == 255)).all(axis=(1, 2))
+    telling = telling.copy()
+    telling[same[is_clipped]] = False
+    old = ~differs[telling]
     least = max(1, len(differs) // TORN_SHARE)
-    return bool(old[:least].all() or old[-least:].all())
+    return len(old) > least and bool(old[:least].all() or old[-least:].all())

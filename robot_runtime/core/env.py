@@ -59,6 +59,8 @@ class EnvInfo:
     joints forward."""
     whole_body: WholeBody | Mapping[str, WholeBody] | None = None
     """What resolves hand poses against the measured base, for a robot that takes them so, or of each arm."""
+    latency_ns: Mapping[str, int] = field(default_factory=dict)
+    """From a command to the motion, by part; 0 where there is none [ns]."""
     has_any_picture_size: bool = False
     """Whether its cameras take pictures of any size that a policy looks at."""
     state_names: tuple[str, ...] = ()

@@ -3,54 +3,47 @@
 Observation ─► make_request ─► (wire, policy) ─► on_part ─► ChunkTimeline ─► tick ─► limits ─► Command
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
-import numpy as np
+from msgspec import structs
 
+from robot_runtime.core import journal as entry
+from robot_runtime.core.arming import ArmingRules
+from robot_runtime.core.assembly import Assembly
+from robot_runtime.core.authority import Authority, HandoverPhase
+from robot_runtime.core.journal import Configuration, Journal, LatencyKnown
 from robot_runtime.core.method.latency import LatencyEstimator
-from robot_runtime.core.method.request_parts import Synchronous
-from robot_runtime.core.method.splice_parts import FromRowZero, NotBeforePlanned
+from robot_runtime.core.method.request_parts import IntegratedDeltas
 from robot_runtime.core.method.table import Method
-from robot_runtime.core.plan.answers import Answers, PartOutcome, Pending, Splice
-from robot_runtime.core.plan.blend import Blender
-from robot_runtime.core.plan.clip import Clip, ClipTally
-from robot_runtime.core.plan.correction import Corrector, ResidualHead
-from robot_runtime.core.plan.counts import Counts
-from robot_runtime.core.plan.limiter import Limiter
+from robot_runtime.core.motion import Moved
+from robot_runtime.core.plan.answers import PartOutcome, Pending, Splice
+from robot_runtime.core.plan.clip import ClipTally
+from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.plan.limits import Limits
-from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.plan.request_planner import RequestPlanner
+from robot_runtime.core.plan.predict import HandPose, StatePredictor
 from robot_runtime.core.plan.standing import PATIENCE_NS, Standstill
-from robot_runtime.core.plan.timeline import ChunkTimeline, Phase, Sample
+from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.plan.whole_body import WholeBody, bodies_for
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Cause, Mode, next_mode
-from robot_runtime.core.state_watch import StateLimits, StateWatch
+from robot_runtime.core.state_watch import StateLimits
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import (
     NS_PER_S,
     ActionSpec,
     ChunkPart,
-    RowTiming,
     command_at_state,
-    rests_of,
-    scales_of,
 )
-from robot_runtime.core.values.command import (
-    BasePoseCommand,
-    Command,
-    JointCommand,
-    JointVelocityCommand,
-    PartCommand,
-    PoseCommand,
-)
-from robot_runtime.core.values.fields import JointVelocity
+from robot_runtime.core.values.command import Command, PartCommand
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.core.values.state import Observation, RobotState
-from robot_runtime.core.values.transforms import quaternion_from_rotation
+from robot_runtime.errors import InvalidValueError, NotArmedError
 
-COAST_ROWS = 2
-"""Rows it takes to come to rest after the last one."""
+_STARVED = (Cause.PLAN_ENDED, Cause.RESET, Cause.ARMED, Cause.HANDED_BACK)
+_GOOD = (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN, PartOutcome.NOT_ARMED)
+_unnoted: Journal = lambda entry: None  # noqa: E731
+_SENT_DONE = StatePredictor(model=IntegratedDeltas())
 
 
 class Executor:
@@ -67,100 +60,88 @@ class Executor:
         state_limits: StateLimits | None = None,
         request_deadline_ns: int = 5 * NS_PER_S,
         max_inference_delay: int | None = None,
-        prefix_at_rest: bool = True,
+        prefix_at_rest: bool = False,
         hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         correction_head: ResidualHead | None = None,
         whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
         latency: LatencyEstimator | None = None,
         row_statistics: RowStatistics | None = None,
+        part_latency_ns: Mapping[str, int] | None = None,
+        arming: ArmingRules | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """
-        limits: of every part that the policy commands; nothing passes them, whatever is asked for.
-        control_period_ns: `tick` is called once in each [ns]; a command goes as far as the limits allow in
-            one, however long ago the last one was.
-        seed: of the noise the policy draws; request k is asked with a seed made from it and k.
-        state_limits: what makes the robot hold or stop because of what it measures; None: the defaults.
-        request_deadline_ns: an answer that takes longer is given up [ns].
-        max_inference_delay: most rows of delay the policy was trained for; a longer latency is treated as
-            that many rows and counted (`counts.delays_clamped`). None: the method needs no such training.
-        prefix_at_rest: whether the policy was shown prefixes of a robot that stands; if not, it is asked
-            without one as long as the robot stands.
-        hand_pose: forward kinematics of "arm", or by part, for methods that roll a plan of joints forward.
-        correction_head: for methods that correct rows on the robot; others leave it alone.
-        whole_body: resolves hand poses into joints against the measured base, of one arm or by part; None
-            leaves that to the driver. Arms that the policy moves otherwise do without.
-        latency: the estimator of the inference delay; None takes the default quantile and window.
-        row_statistics: of the rows the policy was trained on: they tell a prefix that is foreign to it.
+        See `Configuration`; None: the defaults.
+
+        journal: is given every call that changes it, in order, with what came of it; see `core.journal`.
         InvalidValueError: the method's numbers do not fit the chunks of this policy, or it lacks a part; the
             policy commands a part that the limits do not declare.
         """
-        bodies = bodies_for(action_spec, whole_body)
-        limits.check(action_spec, resolves_hand=bodies)
-        as_trained, action_spec = action_spec, action_spec.with_gripper_ranges(limits.gripper_ranges)
-        self.action_spec = action_spec
-        self.method = method
         self.latency = LatencyEstimator() if latency is None else latency
-        self.counts = Counts()
-        self._are_sent = action_spec.timing is RowTiming.SENT
-        coast_rows = 1 if self._are_sent else COAST_ROWS
-        self.timeline = ChunkTimeline(
-            coast_ns=coast_rows * action_spec.dt_ns,
-            scales=scales_of(action_spec),
-            rests=rests_of(action_spec),
-            holds_last=self._are_sent,
-        )
-        self.epoch = 0
-        self._planner = RequestPlanner(
-            part=method.request,
+        configuration = Configuration(
             action_spec=action_spec,
+            method=method,
+            limits=limits,
+            control_period_ns=control_period_ns,
+            seed=seed,
+            state_limits=StateLimits() if state_limits is None else state_limits,
+            request_deadline_ns=request_deadline_ns,
             max_inference_delay=max_inference_delay,
             prefix_at_rest=prefix_at_rest,
             hand_pose=hand_pose,
-            counts=self.counts,
-            coast_rows=coast_rows,
+            correction_head=correction_head,
+            whole_body=bodies_for(action_spec, whole_body),
+            latency=LatencyKnown.of(self.latency),
             row_statistics=row_statistics,
-            starts_on_arrival=isinstance(method.splice, FromRowZero | NotBeforePlanned),
+            part_latency_ns=part_latency_ns or {},
+            arming=arming,
         )
+        self._journal = journal or _unnoted
+        made = Assembly(configuration)
+        self._journal(entry.Began(configuration))
+        self.action_spec, self.method = made.action_spec, method
+        self.counts, self.timeline = made.counts, made.timeline
+        self._parts, self._lead_ns = made.parts, made.parts.lead_ns
+        self.latency.to_motion_ns = self._lead_ns
+        self._are_sent, self._waits_on_purpose = made.are_sent, made.waits_on_purpose
+        self._arming, self._planner, self._answers = made.arming, made.planner, made.answers
+        self._blender, self._corrector = made.blender, made.corrector
+        self._motion, self._limiter = made.motion, made.motion.limiter
+        self._handovers, self._watch = made.handovers, made.watch
+        self._period_ns, self._seed = control_period_ns, seed
+        self._request_deadline_ns = request_deadline_ns
         self._standstill = Standstill()
-        self._still_since_ns = 0
-        self._blender = Blender(method.blend, dt_ns=action_spec.dt_ns)
-        self._corrector = Corrector(
-            method.correction, correction_head, action_spec=as_trained, counts=self.counts
-        )
-        self._answers = Answers(
-            action_spec,
-            splice=method.splice,
-            timeline=self.timeline,
-            blender=self._blender,
-            corrector=self._corrector,
-            counts=self.counts,
-        )
-        self._waits_on_purpose = isinstance(method.request, Synchronous)
+        self._still_since_ns = self._armed_ns = self._epoch = self._next_id = 0
         self._state: RobotState | None = None
         self._ticked_ns: int | None = None
-        self._limiter = Limiter(limits, period_ns=control_period_ns, rests=rests_of(action_spec))
-        self._period_ns = control_period_ns
-        self._is_braking = False
-        self._whole_bodies, self._limits = bodies, limits
-        self._told_velocities = [
-            f.part for f in action_spec.fields if isinstance(f, JointVelocity) and not f.is_integrated
-        ]
-        self._seed = seed
-        self._watch = StateWatch(state_limits or StateLimits())
         self._trouble: Cause | None = None
-        self._request_deadline_ns = request_deadline_ns
-        self._next_id = 0
         self._mode, self._cause = Mode.STOP, Cause.NOT_STARTED
+
+    @property
+    def epoch(self) -> int:
+        """Counts resets; answers from before the last one are worthless."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._journal(entry.EpochSet(epoch))
+        self._epoch = epoch
 
     @property
     def mode(self) -> Mode:
         return self._mode
 
     @property
+    def cause(self) -> Cause:
+        """Why the mode is what it is."""
+        return self._cause
+
+    @property
     def is_at_rest(self) -> bool:
-        """Whether the command that was sent last stands, and the plan has nothing to go to."""
-        is_over = self._is_braking or self.timeline.phase(self.timeline.claimed_ns) is Phase.REST
-        return is_over and self._limiter.is_at_rest
+        """Whether the last command stands, so does the robot by now, and the plan has nothing to go to."""
+        told_ns = self.timeline.claimed_ns - self._parts.spread_ns
+        is_over = self._motion.is_braking or self.timeline.phase(told_ns) is Phase.REST
+        return is_over and self._limiter.is_at_rest and self._motion.has_followed(self._ticked_ns)
 
     @property
     def last_splice(self) -> Splice | None:
@@ -172,17 +153,63 @@ class Executor:
         """What the limits have held back so far."""
         return self._limiter.tally
 
+    @property
+    def commanded(self) -> Command:
+        """What was commanded last; after `reset`, where the robot stands."""
+        return self._limiter.sent
+
+    # ---- arming --------------------------------------------------------------------------------
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether rows may run."""
+        return self._arming.is_armed
+
+    def why_not_armed(self, now_ns: int) -> str:
+        """What keeps the robot from being armed; empty: nothing, or it is armed."""
+        if self.is_armed:
+            return ""
+        if self._mode is Mode.STOP:
+            return f"{self._cause.value}: it has to be reset first"
+        if self._trouble is not None:
+            return self._trouble.value
+        return self._arming.missing(self.latency, now_ns)
+
+    def arm(self, now_ns: int) -> None:
+        """Let rows run: those of the next answer that comes.
+
+        NotArmedError: something is missing, see `why_not_armed`; the robot stands on.
+        """
+        if self.is_armed:
+            return
+        self._journal(entry.Armed(now_ns))
+        if why := self.why_not_armed(now_ns):
+            raise NotArmedError(f"the robot cannot be armed: {why}")
+        self._arming.arm()
+        self._cause, self._armed_ns = Cause.ARMED, now_ns
+        self._planner.reset()
+
     # ---- asking --------------------------------------------------------------------------------
 
     def wants_request(self, now_ns: int) -> bool:
         """Whether an observation should be taken and sent now."""
+        wants = self._wants_request(now_ns)
+        self._journal(entry.Looked(now_ns, wants))
+        return wants
+
+    def _wants_request(self, now_ns: int) -> bool:
         if self._mode is Mode.STOP or self._trouble is not None:
             return False
-        if self._is_braking and not self._limiter.is_at_rest:
+        if self._motion.is_braking and not self._follows_no_more:
             return False
         num_in_flight = len(self._answers.open_ids)
+        if self._handovers and (self._handovers.unsettled or (num_in_flight and self._handovers.off_plan)):
+            return False
+        if not self.is_armed:
+            is_busy = num_in_flight > 0 or self._planner.is_pausing(now_ns)
+            return not is_busy and self._arming.is_due(now_ns, self.action_spec.dt_ns)
         return self._planner.is_due(
-            self.timeline, self.latency, self._after_sent(now_ns), num_in_flight=num_in_flight
+            self.timeline, self.latency, self._time(now_ns), num_in_flight=num_in_flight
         )
 
     def make_request(self, observation: Observation) -> ChunkRequest:
@@ -196,42 +223,70 @@ class Executor:
             deadline_ns=self._request_deadline_ns,
             in_flight=self._answers.open_ids,
         )
-        request = self._planner.completed(plain, self.timeline, self.latency)
+        request = plain  # of a plan that the robot does not follow the policy is told nothing
+        if not self._handovers.off_plan:
+            request = self._planner.completed(plain, self.timeline, self.latency)
         self._next_id += 1
         self._planner.asked(observation.t_obs_ns)
+        self._arming.asked(observation.t_obs_ns)
         self._answers.expect(request, t_obs_ns=observation.t_obs_ns, t_oldest_ns=observation.t_oldest_ns)
         self._standstill.begin(request.request_id, observation.t_obs_ns)
+        self._journal(entry.Asked(observation, request))
         return request
+
+    @property
+    def next_request_id(self) -> int:
+        """Of the request that is made next."""
+        return self._next_id
+
+    def ask_soon(self) -> None:
+        """Something else is to be asked for: the next request goes out as soon as the method lets it."""
+        self._journal(entry.AskedSoon())
+        self._planner.reset()
 
     def on_request_failed(self, request_id: int) -> None:
         """The answer will not come: expired, dropped, refused or lost with the server. After every further
         failure the robot waits longer before it asks again."""
+        self._journal(entry.RequestLost(request_id))
+        self._fail(request_id)
+
+    def _fail(self, request_id: int) -> None:
         pending = self._answers.drop(request_id)
         self._standstill.fail([request_id])
+        self._arming.failed()
         if pending is not None and not pending.is_void:
-            self._planner.failed(pending.t_obs_ns, self.timeline.claimed_ns)
+            self._planner.failed(pending.t_obs_ns, self._time())
 
     def on_server_lost(self) -> None:
         """The server is gone: what was asked of it is void. The plan goes on to its end."""
+        self._journal(entry.ServerLost())
         self._standstill.fail(self._standstill.waiting)
+        self._standstill.is_server_gone = True
+        self._arming.failed()
         self._answers.clear()
         self._planner.begin_anew()
         self.latency.restart()
 
     def why_it_stands(self, now_ns: int) -> str | None:
         """Why no row has run for a while, and what would help; None while there is nothing to explain."""
-        if self._mode is not Mode.HOLD or now_ns - self._still_since_ns < PATIENCE_NS:
+        stands_ns = now_ns - max(self._still_since_ns, self._armed_ns)
+        if self._mode is not Mode.HOLD or not self.is_armed or stands_ns < PATIENCE_NS:
             return None
+        if not self._handovers.on_plan:
+            return None  # a person has it
         return self.why_no_rows()
 
     def why_no_rows(self) -> str:
         """What keeps rows from running, whether or not the robot has stood for long."""
         if self._trouble is not None:
             return self._trouble.value
+        if not self.is_armed:
+            missing = self._arming.missing(self.latency, self._time())
+            return f"it is not armed: {missing or 'nobody has armed it'}"
         return self._standstill.reason(
             self.action_spec,
             self.latency,
-            now_ns=self.timeline.claimed_ns,
+            now_ns=self._time(),
             deadline_ns=self._request_deadline_ns,
             is_over=self._mode is Mode.STOP,
         )
@@ -240,12 +295,15 @@ class Executor:
 
     def on_part(self, part: ChunkPart, now_ns: int) -> PartOutcome:
         """Take rows of an answer under way into the plan; the one place where others are refused."""
-        outcome = self._took(part, self._after_sent(now_ns))
+        before = self._answers.last_splice
+        outcome = self._took(part, self._time(now_ns))
         self._standstill.ended(part.request_id, outcome)
         if outcome is PartOutcome.INVALID:
-            self.on_request_failed(part.request_id)
-        elif part.is_last and outcome in (PartOutcome.RUNS, PartOutcome.LATE, PartOutcome.OVERTAKEN):
+            self._fail(part.request_id)
+        elif part.is_last and outcome in _GOOD:
             self._planner.succeeded()
+        after = self._answers.last_splice
+        self._journal(entry.PartCame(part, now_ns, outcome, after if after is not before else None))
         return outcome
 
     def _took(self, part: ChunkPart, now_ns: int) -> PartOutcome:
@@ -265,14 +323,22 @@ class Executor:
         if self._answers.is_overtaken(taken):
             return PartOutcome.OVERTAKEN
         try:
-            return self._place(taken, now_ns)
+            return self._place(taken, now_ns) if self.is_armed else self._looked_at(taken, now_ns)
         except ValueError:
             self._answers.drop(part.request_id)
-            self._planner.failed(taken.t_obs_ns, self.timeline.claimed_ns)
+            self._planner.failed(taken.t_obs_ns, self._time())
             return PartOutcome.INVALID
+
+    def _looked_at(self, pending: Pending, now_ns: int) -> PartOutcome:
+        self._answers.check(pending)
+        if pending.is_complete:
+            self._arming.answered(now_ns)
+        return PartOutcome.NOT_ARMED
 
     def _place(self, pending: Pending, now_ns: int) -> PartOutcome:
         were_open = self._answers.open_ids
+        if self._handovers.off_plan and pending.t0_ns is None:
+            self._motion.stand(self._handovers.off_plan, now_ns)
         placed = self._answers.place(
             pending,
             rows_to_run=self._planner.rows_to_run(),
@@ -284,6 +350,7 @@ class Executor:
             self._planner.reset()
         if isinstance(placed, PartOutcome):
             return placed
+        self._handovers.freshen()
         self._on(Cause.FRESH_CHUNK)
         return PartOutcome.RUNS
 
@@ -295,6 +362,7 @@ class Executor:
         What is in motion goes on from how it moves, and brakes; a base that is elsewhere, from there.
         InvalidValueError: the method would roll forward a hand of which only the measured pose is known.
         """
+        self._journal(entry.WasReset(state, now_ns))
         if not state.is_finite:
             raise ValueError("cannot start from a state with NaN or infinite numbers")
         if self._watch.is_stale(state, now_ns):
@@ -304,39 +372,38 @@ class Executor:
             )
         self._planner.check(state)
         self._start_anew(state, now_ns)
-        for part, body in self._whole_bodies.items():
-            body.reset(state.arm(part).q, now_ns)
-        here = command_at_state(self.action_spec, state)
-        self._limiter.reset(self._resolved(here, state, now_ns), now_ns)
-        for part, told in self._limiter.sent.parts.items():
-            x_WB = state.base(part).x_WB
-            if (
-                isinstance(told, BasePoseCommand)
-                and x_WB is not None
-                and self._watch.is_lost(part, told, x_WB)
-            ):
-                self._limiter.move_odometry(told.x_WB, x_WB, part=part)
+        self._motion.reset(state, now_ns)
+        self._handovers.forget()
+        self._motion.find_bases(state, self._watch)
         self._watch.reset()
+        self._parts.forget()
         self._trouble, self._ticked_ns = None, now_ns - 1  # the first tick may be for the same time
         self._on(Cause.RESET)
-        self._is_braking = not self._limiter.is_at_rest
+        self._motion.is_braking = not self._limiter.is_at_rest
 
     def _start_anew(self, state: RobotState, now_ns: int) -> None:
         """Plan to rest where the robot is; what was asked before is void."""
-        self.epoch += 1
-        self._answers.clear()
-        self._standstill = Standstill()
+        self._epoch_begins()
         self._planner.begin_anew()
-        self._blender.forget()
-        self._corrector.forget()
         self._state, self._still_since_ns = state, now_ns
         # Of rows that are sent when they are due the first is sent at once: nothing has been yet.
         resting_ns = now_ns - 1 if self._are_sent else now_ns
-        self.timeline.rest_at(command_at_state(self.action_spec, state), resting_ns)
+        here = command_at_state(self.action_spec, state)
+        self.timeline.rest_at(here, resting_ns, claimed_ns=resting_ns + self._lead_ns)
+
+    def _epoch_begins(self) -> None:
+        """What was asked before is void."""
+        self._epoch += 1
+        self._answers.clear()
+        self._standstill = Standstill()
+        self._blender.forget()
+        self._corrector.forget()
 
     def wants_correction(self, now_ns: int) -> bool:
         """Whether an observation should be taken now for `correct`: once a row and at every splice."""
-        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, self._after_sent(now_ns))
+        if self._handovers.off_plan:
+            return False  # what it would correct is not what the robot does
+        return self._mode is Mode.RUN and self._corrector.is_due(self.timeline, self._settled(now_ns))
 
     def correct(self, observation: Observation, now_ns: int) -> None:
         """Move the row due next by what the robot has just seen; call it before `tick`.
@@ -345,21 +412,33 @@ class Executor:
           ●──────────────────────────────●            planned
           └──────────────────────────────○            sent: to the row plus its correction
 
-        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted.
+        Changes nothing that was sent, nor any row after that one. Does nothing unless it was wanted. A robot
+        that does what it is told later is taken to have done what it has been told.
         InvalidValueError: the observation has another size than the head was trained on.
         """
+        self._journal(entry.Corrected(observation, now_ns))
         if self._mode is Mode.RUN:
-            self._corrector.correct(self.timeline, observation, self._after_sent(now_ns))
+            if self._lead_ns > 0 and observation.state.is_finite:
+                state = observation.state
+                state = _SENT_DONE.predict(state, self.timeline, state.t_ns + self._lead_ns)
+                observation = structs.replace(observation, state=state)
+            self._corrector.correct(self.timeline, observation, self._settled(now_ns))
 
-    def stop(self) -> None:
+    def stop(self, cause: Cause = Cause.STOP_REQUESTED) -> None:
         """Brake to rest from what was sent last, within the limits, and stay there until `reset`."""
-        self._on(Cause.STOP_REQUESTED)
+        self._journal(entry.Stopped(cause))
+        self._on(cause)
 
     def tick(self, state: RobotState, now_ns: int) -> Tick:
         """The command for `now_ns`. Call `reset` first, then this at every control period.
 
         A clock that stands or goes back is counted, and time goes on by the control period.
         """
+        tick = self._tick(state, now_ns)
+        self._journal(entry.Ticked(state, now_ns, tick))
+        return tick
+
+    def _tick(self, state: RobotState, now_ns: int) -> Tick:
         if self._ticked_ns is not None and now_ns <= self._ticked_ns:
             now_ns = self._ticked_ns + self._period_ns
             self.counts.clock_steps_back += 1
@@ -368,97 +447,160 @@ class Executor:
         if self._trouble is not None:
             self._on(self._trouble)
             self._brake()
-        elif self._mode is Mode.RUN and self.timeline.phase(now_ns) is not Phase.PLAN:
+        elif self._mode is Mode.RUN and self.timeline.phase(now_ns + self._lead_ns) is not Phase.PLAN:
             self._on(Cause.PLAN_ENDED)
         if self._watch.jumps:
-            for part, (expected, x_WB) in self._watch.jumps.items():
-                told = self._limiter.sent.parts.get(part)
-                if isinstance(told, BasePoseCommand):
-                    led = told.x_WB if expected is None else expected
-                    self._limiter.move_odometry(led, x_WB, part=part)
+            self._motion.follow_odometry(self._watch.jumps, now_ns)
+            self._parts.forget()
             self._start_anew(state, now_ns)
             self.counts.odometry_jumps += 1
         self._state = state
-        is_starved = self._mode is Mode.HOLD and self._cause in (Cause.PLAN_ENDED, Cause.RESET)
-        if is_starved and not self._waits_on_purpose:
+        is_starved = self._mode is Mode.HOLD and self._cause in _STARVED
+        if is_starved and not self._waits_on_purpose and self._handovers.on_plan:
             self.counts.starved_ticks += 1
-        sample, clip = self._braked(now_ns) if self._is_braking else self._planned(state, now_ns)
-        if sample.phase is not Phase.REST:
-            self._still_since_ns = now_ns
-        command = self._limiter.sent
+        if self._handovers:
+            moved = self._shared(state, now_ns)
+        elif self._motion.is_braking:
+            moved = self._motion.braked(now_ns)
+        else:
+            moved = self._motion.planned(state, now_ns)
+        if moved.sample.phase is not Phase.REST or not self._handovers.on_plan:
+            self._still_since_ns = now_ns + self._lead_ns
+        command = self._motion.sent
+        self._parts.note(command, now_ns)
         self.counts.stalls = self._limiter.num_stalls
-        if self._mode is not Mode.STOP and (lost := self._watch.follows(command, state, now_ns)) is not None:
+        followed = self._parts.followed(command, now_ns)
+        if self._mode is not Mode.STOP and (lost := self._watch.follows(followed, state, now_ns)) is not None:
             self._on(lost)
         return Tick(
             now_ns=now_ns,
             command=command,
             mode=self._mode,
             cause=self._cause,
-            phase=sample.phase,
-            source=sample.source,
-            row=sample.row,
-            clip=clip,
+            phase=moved.sample.phase,
+            source=moved.sample.source,
+            row=moved.sample.row,
+            clip=moved.clip,
+            authority=self._handovers.authority(self._of_plan),
+            phase_of=self._handovers.phases(),
+            policy_command=moved.policy_command,
         )
-
-    def _planned(self, state: RobotState, now_ns: int) -> tuple[Sample, Clip]:
-        """What the plan says, and what sending it loses to the limits."""
-        sample = self.timeline.sample(now_ns)
-        _, clip = self._limiter.limit(self._resolved(sample.command, state, now_ns), now_ns)
-        return sample, clip
-
-    def _braked(self, now_ns: int) -> tuple[Sample, Clip]:
-        """Lose speed within the limits; the plan is to rest at whatever is sent."""
-        command = self._limiter.brake(now_ns)
-        poses: dict[str, PartCommand] = {}
-        for part, body in self._whole_bodies.items():
-            told = command.parts.get(part)
-            if isinstance(told, JointCommand):
-                body.reset(told.q, now_ns)
-                X_BE = body.kinematics.forward(told.q)
-                quat_BE = quaternion_from_rotation(X_BE.rotation)
-                poses[part] = PoseCommand(p_BE=np.array(X_BE.translation), quat_BE=quat_BE)
-        command = command.with_parts(poses) if poses else command
-        self.timeline.rest_at(command, now_ns)
-        phase = Phase.REST if self._limiter.is_at_rest else Phase.COAST
-        return Sample(command=command, phase=phase, source=None, row=None), Clip()
 
     def _brake(self) -> None:
         """Leave the plan for good: only a fresh chunk or a reset moves the robot again."""
-        self._is_braking = True
+        self._motion.is_braking = True
         self._blender.forget()
         self._corrector.forget()
 
-    def _after_sent(self, now_ns: int) -> int:
+    # ---- a person ------------------------------------------------------------------------------
+
+    @property
+    def authority(self) -> Mapping[str, Authority]:
+        """Who moves each part that the policy commands."""
+        return self._handovers.authority(self._of_plan)
+
+    @property
+    def taken_over(self) -> tuple[str, ...]:
+        """Parts that a person has."""
+        return self._handovers.taken
+
+    def take_over(
+        self, parts: Collection[str], now_ns: int, *, by: Authority = Authority.HUMAN
+    ) -> tuple[str, ...]:
+        """A person moves these parts from now on, () all; returns them. They come to rest and stand until
+        something is led. The others follow the plan, which goes on for hers in the shadow.
+
+        NotArmedError: the robot is not armed. InvalidValueError: it is stopped, or its state is not to be
+        trusted. UnknownNameError: the policy does not move that part.
+        """
+        named = self._handovers.named(parts)
+        self._journal(entry.TookOver(named, now_ns, by))
+        if self._mode is Mode.STOP or self._trouble is not None:
+            why = self._cause if self._trouble is None else self._trouble
+            raise InvalidValueError(f"nobody can take over now: {why.value}")
+        if not self.is_armed:
+            raise NotArmedError(f"nobody can take over: {Cause.NOT_ARMED.value}")
+        self._handovers.take(named, by)
+        self._corrector.forget()
+        return named
+
+    def lead(self, wishes: Mapping[str, PartCommand], now_ns: int) -> None:
+        """What she wants of her parts in the next tick, before it; those that are not named come to rest.
+
+        wishes: of the kinds that the parts are told; what is none of her parts does not count.
+        InvalidValueError: another kind, or size; all her parts come to rest.
+        """
+        self._journal(entry.Led(MappingProxyType(dict(wishes)), now_ns))
+        self._handovers.lead({})
+        self._handovers.lead(self._motion.checked(wishes, self._handovers.taken))
+
+    def say_phase(self, parts: Collection[str], phase: HandoverPhase) -> None:
+        """A person says that she recovers, or corrects. InvalidValueError: it is not hers to say."""
+        named = self._handovers.named(parts) if parts else self._handovers.taken
+        self._journal(entry.PhaseSaid(named, phase))
+        self._handovers.say(named, phase)
+
+    def hand_back(self, parts: Collection[str], now_ns: int) -> tuple[str, ...]:
+        """The policy moves these parts again, () all that a person has; returns them. They come to rest, and
+        stand until rows run of a chunk that is asked for then. UnknownNameError: there is no such part."""
+        named = self._handovers.named(parts)
+        self._journal(entry.HandedBack(named, now_ns))
+        return self._handovers.release(named)
+
+    def _shared(self, state: RobotState, now_ns: int) -> Moved:
+        """A tick of a robot of which a person has parts."""
+        if self._mode is Mode.STOP or self._trouble is not None:
+            self._handovers.suspend()
+            return self._motion.braked(now_ns)
+        moved = self._motion.shared(state, now_ns, self._handovers)
+        unsettled = self._handovers.unsettled
+        if unsettled and self._motion.have_come_to_rest(unsettled, now_ns):
+            self._settle(unsettled, now_ns)
+        return moved
+
+    def _settle(self, parts: Collection[str], now_ns: int) -> None:
+        """What was handed back stands: ask from there. What was asked before counted on something else."""
+        self._epoch_begins()
+        self._planner.reset()
+        self._motion.stand(parts, now_ns)
+        self._handovers.settle()
+        if self._handovers.has_all and not self._motion.is_braking:
+            self.timeline.rest_at(self._motion.as_planned(), now_ns, claimed_ns=self.timeline.claimed_ns)
+            self._on(Cause.HANDED_BACK)
+
+    @property
+    def _of_plan(self) -> Authority:
+        """Who moves the parts that follow the plan."""
+        if self._mode is Mode.STOP or self._trouble is not None:
+            return Authority.SAFETY
+        return Authority.POLICY if self._mode is Mode.RUN else Authority.HOLD
+
+    @property
+    def _follows_no_more(self) -> bool:
+        """Whether what follows the plan stands, and has done what it was told."""
+        rests = self._limiter.rests(self._handovers.on_plan) if self._handovers else self._limiter.is_at_rest
+        return rests and self._motion.has_followed(self._ticked_ns)
+
+    def _time(self, now_ns: int = 0) -> int:
         """The time, or that of the last command by a clock that has gone back since."""
-        return max(now_ns, self.timeline.claimed_ns)
+        return max(now_ns, self.timeline.claimed_ns - self._lead_ns)
 
-    def _resolved(self, command: Command, state: RobotState, now_ns: int) -> Command:
-        if self._told_velocities and state.is_finite:
-            command = command.with_parts(self._slowed(command, state))
-        if not self._whole_bodies:
-            return command
-        for body in self._whole_bodies.values():
-            command = body.resolve(command, state, now_ns)
-        are_reached = all(body.error.is_reached for body in self._whole_bodies.values())
-        self.counts.unreached_ticks += not are_reached
-        return command
-
-    def _slowed(self, command: Command, state: RobotState) -> dict[str, PartCommand]:
-        """Joints that are told velocities, so that they stand before the ends of their ranges."""
-        out: dict[str, PartCommand] = {}
-        for part in self._told_velocities:
-            told = command.parts.get(part)
-            if isinstance(told, JointVelocityCommand):
-                dq = self._limits.arm(part).slowed(told.dq, state.arm(part).q)
-                out[part] = JointVelocityCommand(dq=dq)
-        return out
+    def _settled(self, now_ns: int) -> int:
+        """The first motion that can be changed by then."""
+        return self._time(now_ns) + self._lead_ns
 
     def _on(self, cause: Cause) -> None:
         before = self._mode
-        self._mode = next_mode(before, cause)
+        self._mode = next_mode(before, cause, is_armed=self.is_armed)
+        if cause is Cause.RESET:
+            self._arming.begin_anew()
+        elif self._mode is Mode.STOP:
+            self._arming.disarm()
         if self._mode is not before:
             self._cause = cause
             if self._mode is Mode.RUN:
-                self._is_braking = False
-            elif cause is not Cause.PLAN_ENDED:
+                self._motion.is_braking = False
+            elif cause not in (Cause.PLAN_ENDED, Cause.HANDED_BACK):
                 self._brake()
+        if self._mode is Mode.HOLD and not self.is_armed:
+            self._cause = Cause.NOT_ARMED

@@ -61,6 +61,9 @@ class PolicyInfo:
     """From one of them to the next [ns]; 0 stands for the spacing of the rows."""
     capabilities: Capabilities = field(default_factory=Capabilities)
     """What it may be asked for."""
+    weights: str = field(default="", compare=False)
+    """Fingerprint of its weights, for logs and datasets; empty: it has none, or nobody knows it. One that is
+    loaded anew with others is the same policy."""
 
     def __post_init__(self) -> None:
         _refuse_other(self.action_spec, ActionSpec, "action_spec")
@@ -78,6 +81,7 @@ class PolicyInfo:
             raise InvalidValueError(
                 f"a policy's name is a line of 1 to {MAX_NAME} characters, got {name!r:.300}"
             )
+        _refuse_other(self.weights, str, "weights")
         _refuse_outside(name, "n_obs_steps", self.n_obs_steps, 1, MAX_OBS_STEPS)
         _refuse_outside(name, "obs_spacing_ns", self.obs_spacing_ns, 1, MAX_DT_NS)
         _refuse_outside(name, "max_inference_delay", can.max_inference_delay, 0, spec.horizon)
@@ -95,7 +99,7 @@ class PolicyInfo:
         return [
             f"its {what} is {value!r:.500}, not {theirs[what]!r:.500}"
             for what, value in mine.items()
-            if value != theirs[what]
+            if value != theirs[what] and what != "weights"
         ]
 
     def run_by(self, method: Method) -> ExecutorTerms:
@@ -125,6 +129,7 @@ class PolicyInfo:
             tasks=self.tasks,
             n_obs_steps=self.n_obs_steps,
             obs_spacing_ns=self.obs_spacing_ns,
+            weights=self.weights,
             capabilities=_CapabilitiesForm(
                 samplers=tuple(part.__name__ for part in can.samplers),
                 max_inference_delay=can.max_inference_delay,
@@ -157,6 +162,7 @@ class PolicyInfo:
             tasks=form.tasks,
             n_obs_steps=form.n_obs_steps,
             obs_spacing_ns=form.obs_spacing_ns,
+            weights=form.weights,
             capabilities=Capabilities(
                 samplers=tuple(_SAMPLERS[name] for name in can.samplers),
                 max_inference_delay=can.max_inference_delay,
@@ -213,6 +219,7 @@ class _InfoForm(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fiel
     tasks: tuple[_Text, ...] = ()
     n_obs_steps: int = 1
     obs_spacing_ns: int = 0
+    weights: _Text = ""
     capabilities: _CapabilitiesForm = _CapabilitiesForm(samplers=("ConstantSchedule",))
 
 

@@ -1,10 +1,12 @@
-"""The seam to hardware, and the same seam to simulation: `Arm`, `Gripper`, `MobileBase`, `Sensor`, `Camera`.
+"""The seam to hardware, and to simulation: `Arm`, `Gripper`, `MobileBase`, `Sensor`, `Camera`, `Switch`.
 
 A driver is any object with these members; it need not derive from anything. It is owned by one thread. `read`
 gives the newest measurement and never waits longer than one device cycle (a camera waits for its next frame);
 `write` returns what was really sent, after the device's own limits, or None for what it was given; `stop`
 makes the device safe and may be called twice. Times are of the machine's monotonic clock,
 `time.monotonic_ns()`.
+
+A driver may say in `address` (a text) which device it is: no two sessions on one machine drive the same one.
 """
 
 from typing import Protocol, runtime_checkable
@@ -15,7 +17,17 @@ from robot_runtime.core.values.command import ArmCommand, BaseCommand, GripperCo
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Image
 
-__all__ = ["Arm", "ArmState", "BaseState", "Camera", "Gripper", "GripperState", "MobileBase", "Sensor"]
+__all__ = [
+    "Arm",
+    "ArmState",
+    "BaseState",
+    "Camera",
+    "Gripper",
+    "GripperState",
+    "MobileBase",
+    "Sensor",
+    "Switch",
+]
 
 
 @runtime_checkable
@@ -71,7 +83,11 @@ class Sensor(Protocol):
 
 @runtime_checkable
 class Camera(Protocol):
-    """A colour camera; `Robot.cameras` names it."""
+    """A colour camera; `Robot.cameras` names it.
+
+    One that may give the same picture twice, to the last bit, as videos and simulations of a still scene do,
+    has `has_noise = False` as well; see `CameraLimits`.
+    """
 
     @property
     def size(self) -> tuple[int, int]:
@@ -86,3 +102,24 @@ class Camera(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Switch(Protocol):
+    """What a person presses: a key, a pedal, a button. Read in a thread of its own every millisecond.
+
+    It may have a `name`, which is said to the person; an `open()`, called before it is read; a `fileno()`, if
+    it is a file whose `read` surely never waits: the control thread reads it itself, at every tick. One that
+    sees strokes and no releases (a terminal's key) has `tells_release = False`.
+    """
+
+    def read(self) -> bool:
+        """Whether it is pressed now; one that was let go since the last read says so once. Never waits.
+
+        Any error: it is gone for good.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give it back; may be called twice."""
+        ...

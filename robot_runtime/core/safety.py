@@ -7,7 +7,8 @@
 A plan that has ended comes to rest at its last row. For every other cause the robot brakes from what was sent
 last, as hard as its limits allow.
 
-All of it is the table below; a pair that is not in it leaves the mode as it is.
+All of it is the table below; a pair that is not in it leaves the mode as it is. A robot that is not armed
+(`core/arming.py`) stays in HOLD where it would run.
 """
 
 from enum import Enum
@@ -27,21 +28,27 @@ class Cause(Enum):
 
     FRESH_CHUNK = "a fresh chunk arrived"
     NOT_STARTED = "the robot has not been started"
+    NOT_ARMED = "the robot is not armed"
+    ARMED = "the robot was armed"
     PLAN_ENDED = "the plan ended before the next chunk came"
+    HANDED_BACK = "a person handed back: a fresh chunk is asked for"
     STATE_STALE = "the robot's state is too old"
     STATE_INVALID = "the robot's state holds NaN or infinite numbers"
-    CLOCKS_DISAGREE = "arm and base were measured too far apart: a clock is wrong, or one of them is late"
+    CLOCKS_DISAGREE = "parts were measured too far apart in time: a clock is wrong, or one of them is late"
     ODOMETRY_JUMPED = "odometry jumped: the plan and all open answers count from where the base never was"
     ODOMETRY_FROZEN = "odometry stands still while the base is driven: frozen, or the base is stuck"
     TRACKING_LOST = "the arm is too far from its setpoint"
     BASE_LOST = "the base is too far from its setpoint"
     STOP_REQUESTED = "a stop was asked for"
+    RELEASED = "hold-to-run was let go"
+    SWITCH_LOST = "hold-to-run gives no sign: unplugged, or nobody reads it any more"
     RESET = "the robot was reset"
 
 
 TRANSITIONS = MappingProxyType(
     {
         (Mode.RUN, Cause.PLAN_ENDED): Mode.HOLD,
+        (Mode.RUN, Cause.HANDED_BACK): Mode.HOLD,
         (Mode.RUN, Cause.STATE_STALE): Mode.HOLD,
         (Mode.RUN, Cause.CLOCKS_DISAGREE): Mode.HOLD,
         (Mode.RUN, Cause.ODOMETRY_JUMPED): Mode.HOLD,
@@ -50,6 +57,8 @@ TRANSITIONS = MappingProxyType(
         (Mode.RUN, Cause.TRACKING_LOST): Mode.STOP,
         (Mode.RUN, Cause.BASE_LOST): Mode.STOP,
         (Mode.RUN, Cause.STOP_REQUESTED): Mode.STOP,
+        (Mode.RUN, Cause.RELEASED): Mode.STOP,
+        (Mode.RUN, Cause.SWITCH_LOST): Mode.STOP,
         (Mode.RUN, Cause.RESET): Mode.HOLD,
         (Mode.HOLD, Cause.FRESH_CHUNK): Mode.RUN,
         (Mode.HOLD, Cause.STATE_INVALID): Mode.STOP,
@@ -57,11 +66,14 @@ TRANSITIONS = MappingProxyType(
         (Mode.HOLD, Cause.TRACKING_LOST): Mode.STOP,
         (Mode.HOLD, Cause.BASE_LOST): Mode.STOP,
         (Mode.HOLD, Cause.STOP_REQUESTED): Mode.STOP,
+        (Mode.HOLD, Cause.RELEASED): Mode.STOP,
+        (Mode.HOLD, Cause.SWITCH_LOST): Mode.STOP,
         (Mode.STOP, Cause.RESET): Mode.HOLD,
     }
 )
 
 
-def next_mode(mode: Mode, cause: Cause) -> Mode:
-    """The mode after a cause."""
-    return TRANSITIONS.get((mode, cause), mode)
+def next_mode(mode: Mode, cause: Cause, *, is_armed: bool = True) -> Mode:
+    """The mode after a cause; never RUN without being armed."""
+    after = TRANSITIONS.get((mode, cause), mode)
+    return Mode.HOLD if after is Mode.RUN and not is_armed else after

@@ -5,8 +5,9 @@ is the base where its own speed takes it?    by the state before it
 does the robot come after its setpoint?      by what is commanded
 """
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from robot_runtime.core.safety import Cause
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import (
     BasePoseCommand,
+    BaseTwistCommand,
     Command,
     JointCommand,
     NumbersCommand,
@@ -22,6 +24,7 @@ from robot_runtime.core.values.command import (
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, PartState, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, wrap_angle
+from robot_runtime.errors import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,11 @@ class StateLimits:
     frozen_ns: int = 200_000_000
     frozen_lead: float = 0.08
     """Odometry that stays the same to the last bit for `frozen_ns` while the base is led this far [m]."""
+    stuck_ns: int = 1_000_000_000
+    stuck_lead: float = 0.04
+    stuck_share: float = 0.1
+    """Odometry that trembles, but in `stuck_ns` gets less than this share of the way that the base is led, if
+    that is `stuck_lead` or more [m]. Wheels that turn in the air move odometry: nobody sees those."""
     max_arm_error: float = 0.5
     """Any joint's distance from its setpoint [rad], or the hand's [m]."""
     max_base_error: float = 1.0
@@ -47,6 +55,17 @@ class StateLimits:
     max_error_of: Mapping[str, float] = field(default_factory=dict)
     """The same of single parts by name, in their own units, as of a lift [m]. Plain numbers that are measured
     under their part's name are watched only if they are named here."""
+
+    def __post_init__(self) -> None:
+        """InvalidValueError: one is no number above 0; NaN would let everything pass."""
+        if not isinstance(self.max_error_of, Mapping):
+            raise InvalidValueError(f"max_error_of is a table, part to number, got {self.max_error_of!r:.60}")
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        own |= {f"max_error_of {part}": most for part, most in own.pop("max_error_of").items()}
+        for name, value in own.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and value > 0):
+                raise InvalidValueError(f"{name} takes a number above 0, got {value!r:.60}")
 
 
 Jump = tuple[np.ndarray | None, np.ndarray]
@@ -97,7 +116,7 @@ class StateWatch:
             error: float | None = None
             if isinstance(told, JointCommand | PoseCommand):
                 error = _arm_error(told, state.parts.get(name))
-            elif isinstance(told, BasePoseCommand):
+            elif isinstance(told, BasePoseCommand | BaseTwistCommand):
                 bases = True
             elif isinstance(told, NumbersCommand) and not self._is_near(name, told, state):
                 return Cause.TRACKING_LOST
@@ -105,7 +124,9 @@ class StateWatch:
                 return Cause.TRACKING_LOST  # NaN is no small error
         if bases:
             for name, told in command.parts.items():
-                if isinstance(told, BasePoseCommand) and (cause := self._base(name, told, state, now_ns)):
+                if not isinstance(told, BasePoseCommand | BaseTwistCommand):
+                    continue
+                if cause := self._base(name, told, state, now_ns):
                     return cause
         return None
 
@@ -116,14 +137,20 @@ class StateWatch:
             return True
         return bool(np.abs(told.values - measured).max() <= most)
 
-    def _base(self, name: str, told: BasePoseCommand, state: RobotState, now_ns: int) -> Cause | None:
+    def _base(
+        self, name: str, told: BasePoseCommand | BaseTwistCommand, state: RobotState, now_ns: int
+    ) -> Cause | None:
         x_WB = state.base(name).x_WB
         if x_WB is None:
             return None
-        if self.is_lost(name, told, x_WB):
-            return Cause.BASE_LOST
-        led, target = self._bases.setdefault(name, _Led()), told.x_WB[:2]
-        return Cause.ODOMETRY_FROZEN if led.is_frozen(self._limits, target, x_WB, now_ns) else None
+        led = self._bases.setdefault(name, _Led())
+        if isinstance(told, BasePoseCommand):
+            if self.is_lost(name, told, x_WB):
+                return Cause.BASE_LOST
+            target = told.x_WB[:2]
+        else:
+            target = led.driven_to(told, x_WB, now_ns)
+        return Cause.ODOMETRY_FROZEN if led.stands_still(self._limits, target, x_WB, now_ns) else None
 
     def is_lost(self, name: str, told: BasePoseCommand, x_WB: Float[np.ndarray, "3"]) -> bool:
         """Whether a base is measured farther from its setpoint than it can be."""
@@ -163,20 +190,57 @@ class _Led:
     x_WB: Float[np.ndarray, "3"] | None = None
     led_from: Float[np.ndarray, "2"] | None = None
     moved_ns: int = 0
+    place: Float[np.ndarray, "2"] = field(default_factory=lambda: np.zeros(2))
+    """Where twists have led it so far, whatever odometry says."""
+    driven_ns: int | None = None
+    seen: deque[tuple[int, np.ndarray]] = field(default_factory=deque)
+    """When, where it was led, and where it was measured (4,), some twenty times in `stuck_ns`."""
 
-    def is_frozen(
+    def driven_to(
+        self, told: BaseTwistCommand, x_WB: Float[np.ndarray, "3"], now_ns: int
+    ) -> Float[np.ndarray, "2"]:
+        """Where the twists lead it; each stands until the next."""
+        passed_s = 0.0 if self.driven_ns is None else max(0, now_ns - self.driven_ns) / NS_PER_S
+        self.driven_ns = now_ns
+        at = np.array([*self.place, x_WB[2]])
+        self.place = integrate_twist(at, told.V_WB_B, passed_s)[:2]
+        return self.place
+
+    def stands_still(
         self,
         limits: StateLimits,
         target: Float[np.ndarray, "2"],
         x_WB: Float[np.ndarray, "3"],
         now_ns: int,
     ) -> bool:
+        """Whether odometry does, though the base is led on."""
         before, self.x_WB = self.x_WB, x_WB
         if self.led_from is None or before is None or not np.array_equal(before, x_WB):
             self.moved_ns, self.led_from = now_ns, target
-            return False
+            return self._is_stuck(limits, target, x_WB, now_ns)
         led = float(np.linalg.norm(target - self.led_from))
         return now_ns - self.moved_ns > limits.frozen_ns and led > limits.frozen_lead
+
+    def _is_stuck(
+        self,
+        limits: StateLimits,
+        target: Float[np.ndarray, "2"],
+        x_WB: Float[np.ndarray, "3"],
+        now_ns: int,
+    ) -> bool:
+        seen = self.seen
+        if seen and now_ns - seen[-1][0] < limits.stuck_ns // _LOOKS:
+            return False
+        seen.append((now_ns, np.array([*target, *x_WB[:2]])))
+        if now_ns - seen[0][0] < limits.stuck_ns:
+            return False
+        ways = np.ptp([place for _, place in seen], axis=0)
+        seen.popleft()
+        led, moved = float(np.hypot(ways[0], ways[1])), float(np.hypot(ways[2], ways[3]))
+        return led > limits.stuck_lead and moved < limits.stuck_share * led
+
+
+_LOOKS = 20
 
 
 def _arm_error(told: JointCommand | PoseCommand, measured: PartState | None) -> float | None:

@@ -19,6 +19,7 @@ from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.statistics import summarise, to_json
 from robot_runtime.evaluation.stepped_env import as_robot_env, is_gymnasium
 from robot_runtime.evaluation.traces import LatencyTrace, constant, find_trace
+from robot_runtime.log.config import LogConfig
 
 if TYPE_CHECKING:
     from robot_runtime.evaluation.gymnasium_env import GymnasiumSettings
@@ -73,6 +74,7 @@ def evaluate(
     seeds: Sequence[int] = range(FIRST_SEED, FIRST_SEED + 100),
     sampling_share: float = SAMPLING_SHARE,
     env_settings: Mapping[str, object] | None = None,
+    log: LogConfig | None = None,
     on_episode: Callable[[EpisodeResult], None] = lambda result: None,
 ) -> Evaluation:
     """Run one episode for each seed under the virtual clock.
@@ -87,6 +89,7 @@ def evaluate(
         observation to its answer, in simulated time.
     env_settings: what an env with Gymnasium's interface does not say itself, by the keys of `--env-file`, as
         {"max_steps": 200, "success": "none"}.
+    log: where each episode leaves its log; None: nowhere.
     InvalidValueError, SchemaMismatchError: env and policy, or policy and method, do not fit. EnvError: the
         env gave something that it did not declare.
     """
@@ -103,6 +106,7 @@ def evaluate(
                 trace=trace,
                 seeds=seeds,
                 sampling_share=sampling_share,
+                log=log,
                 on_episode=on_episode,
             )
     late = trace if isinstance(trace, LatencyTrace) else _trace(trace)
@@ -120,7 +124,15 @@ def evaluate(
     results: list[EpisodeResult] = []
     for group in _groups(seeds, GROUP_SIZE if makes else 1):
         plays = [
-            play(policy, env_number(i), method=way, seed=seed, trace=late, sampling_share=sampling_share)
+            play(
+                policy,
+                env_number(i),
+                method=way,
+                seed=seed,
+                trace=late,
+                sampling_share=sampling_share,
+                log=log,
+            )
             for i, seed in enumerate(group)
         ]
         episodes: list[Episode] = play_together(policy, plays)

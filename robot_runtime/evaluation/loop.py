@@ -5,23 +5,30 @@ policy really took.
 """
 
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 from robot_runtime.core.env import EnvInfo, RobotEnv
 from robot_runtime.core.executor import Executor
 from robot_runtime.core.history import ObservationHistory
 from robot_runtime.core.method.table import Method
+from robot_runtime.core.orders import TakenOrder
 from robot_runtime.core.plan.correction import ResidualHead
 from robot_runtime.core.policy import ChunkRequest, Policy
-from robot_runtime.core.policy_info import aligned_info
+from robot_runtime.core.policy_info import PolicyInfo, aligned_info
+from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.alignment import Alignment
 from robot_runtime.core.values.mismatches import check_task, mismatches
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.evaluation.delay import SAMPLING_SHARE, Answer, DelayedPolicy, answer_all
 from robot_runtime.evaluation.observation_age import ObservationAge
+from robot_runtime.evaluation.person import Act, Person, do
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.evaluation.traces import LatencyTrace
+from robot_runtime.log.config import LogConfig
+from robot_runtime.log.start import start_log
+from robot_runtime.log.writer import RunLogWriter
 from robot_runtime.robot.control import ControlStep
 from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.telemetry import RunRecord
@@ -52,6 +59,8 @@ def play(
     trace: LatencyTrace,
     sampling_share: float = SAMPLING_SHARE,
     correction_head: ResidualHead | None = None,
+    log: LogConfig | None = None,
+    person: Person | None = None,
 ) -> Play:
     """One episode to its end.
 
@@ -59,6 +68,8 @@ def play(
     task or method do not.
 
     correction_head: for methods that correct rows on the robot. It sees the scene without any delay.
+    log: where the episode is logged, whole, whatever time that takes; None: nowhere.
+    person: takes over and hands back by her own rule; None: nobody does.
     """
     info = env.info
     check_fit(policy, info)
@@ -68,33 +79,94 @@ def play(
     aligned = aligned_info(policy.info, alignment, robot=info.schema)
     env.reset(seed)
     server = DelayedPolicy(trace, spec=aligned.action_spec, seed=seed, sampling_share=sampling_share)
-    executor = Executor(
-        **aligned.run_by(method),
-        limits=info.limits,
+    kept = None if log is None else _started(log, info, aligned, method, seed)
+    with nullcontext() if kept is None else kept:
+        executor = Executor(
+            **aligned.run_by(method),
+            limits=info.limits,
+            control_period_ns=info.control_period_ns,
+            seed=seed,
+            request_deadline_ns=trace.deadline_ns,
+            hand_pose=info.hand_pose,
+            correction_head=correction_head,
+            whole_body=info.whole_body,
+            latency=server.probed(method.sampler),
+            part_latency_ns=info.latency_ns,
+            journal=None if kept is None else kept.note,
+        )
+        record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
+        link = VirtualLink(executor, server, env, aligned.schema.cameras)
+        body = HeldStill(env, info.schema, aligned.action_spec, whole_body=info.whole_body)
+        step = ControlStep(executor, body, link, record, history=ObservationHistory.of(aligned), log=kept)
+        step.begin(0)
+        beside = None if person is None else _Beside(person, executor, record, kept, seed)
+        for now_ns in range(0, info.episode_ns, info.control_period_ns):
+            yield from _answered(server, alignment, now_ns)
+            if beside is not None:
+                beside.do(now_ns)
+            step.look(now_ns)
+            yield from _answered(server, alignment, now_ns)  # one without delay
+            tick = step.act(now_ns)
+            for request in link.asked():
+                age.asked(request)
+            if beside is not None and step.state is not None:
+                beside.see(tick, env.observe(step.state, {}))
+            if env.advance(body.completed(tick.command), age.t_obs_ns(tick, executor.last_splice)):
+                break
+        result = EpisodeResult.of(seed, env.score(), record, clips=executor.clips, server=server)
+        if kept is not None:
+            kept.close({"success": str(result.score.success)} if result.score.has_success else {})
+            record.log_files = kept.files
+        return Episode(result=result, record=record)
+
+
+class _Beside:
+    """A person at the virtual robot: what she does after a tick is done before the next one."""
+
+    def __init__(
+        self,
+        person: Person,
+        executor: Executor,
+        record: RunRecord,
+        log: RunLogWriter | None,
+        seed: int,
+    ) -> None:
+        self._person, self._executor, self._record, self._log = person, executor, record, log
+        self._act, self._acted_ns = Act(), 0
+        person.begin(seed)
+
+    def see(self, tick: Tick, seen: Observation) -> None:
+        self._act, self._acted_ns = self._person.act(tick, seen), tick.now_ns
+
+    def do(self, now_ns: int) -> None:
+        do(
+            self._act,
+            self._executor,
+            now_ns,
+            by=self._person.name,
+            posted_ns=self._acted_ns,
+            note=self._note,
+        )
+
+    def _note(self, taken: TakenOrder) -> None:
+        self._record.orders.append(taken)
+        if self._log is not None:
+            self._log.note(taken)
+
+
+def _started(log: LogConfig, info: EnvInfo, policy: PolicyInfo, method: Method, seed: int) -> RunLogWriter:
+    return start_log(
+        log,
+        task=info.task or info.name,
+        robot=info.name,
+        schema=info.schema,
+        policy=policy,
         control_period_ns=info.control_period_ns,
+        now_ns=0,
+        is_virtual=True,
+        method=repr(method),
         seed=seed,
-        request_deadline_ns=trace.deadline_ns,
-        hand_pose=info.hand_pose,
-        correction_head=correction_head,
-        whole_body=info.whole_body,
-        latency=server.probed(method.sampler),
     )
-    record, age = RunRecord(counts=executor.counts, keep=None), ObservationAge(aligned.action_spec.dt_ns)
-    link = VirtualLink(executor, server, env, aligned.schema.cameras)
-    body = HeldStill(env, info.schema, aligned.action_spec, whole_body=info.whole_body)
-    step = ControlStep(executor, body, link, record, history=ObservationHistory.of(aligned))
-    step.begin(0)
-    for now_ns in range(0, info.episode_ns, info.control_period_ns):
-        yield from _answered(server, alignment, now_ns)
-        step.look(now_ns)
-        yield from _answered(server, alignment, now_ns)  # one without delay
-        tick = step.act(now_ns)
-        for request in link.asked():
-            age.asked(request)
-        if env.advance(body.completed(tick.command), age.t_obs_ns(tick, executor.last_splice)):
-            break
-    result = EpisodeResult.of(seed, env.score(), record, clips=executor.clips, server=server)
-    return Episode(result=result, record=record)
 
 
 class VirtualLink:

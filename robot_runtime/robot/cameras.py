@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from robot_runtime.clock import Clock
 from robot_runtime.core.camera_watch import CameraFault, CameraLimits, CameraWatch
@@ -111,17 +111,26 @@ class Cameras:
 
 @contextlib.contextmanager
 def camera_threads(
-    cameras: Mapping[str, Camera], clock: Clock, limits: CameraLimits | None = None
+    cameras: Mapping[str, Camera],
+    clock: Clock,
+    limits: CameraLimits | None = None,
+    *,
+    on_picture: Callable[[str, Image], object] | None = None,
 ) -> Iterator[Cameras]:
-    """A thread per camera, each putting its newest good frame into a mailbox."""
+    """A thread per camera, each putting its newest good frame into a mailbox.
+
+    on_picture: is given every frame, good or not, in the camera's thread; it returns at once.
+    """
     limits = limits or CameraLimits()
     stopping = threading.Event()
     eyes = {
-        name: Eye(camera=camera, watch=CameraWatch(camera.size, limits), box=Mailbox[Image]())
+        name: Eye(camera=camera, watch=_watch(camera, limits), box=Mailbox[Image]())
         for name, camera in cameras.items()
     }
     threads = [
-        threading.Thread(target=_read, args=(name, eye, clock, stopping), name=f"camera-{name}", daemon=True)
+        threading.Thread(
+            target=_read, args=(name, eye, clock, stopping, on_picture), name=f"camera-{name}", daemon=True
+        )
         for name, eye in eyes.items()
     ]
     for thread in threads:
@@ -135,7 +144,18 @@ def camera_threads(
             thread.join(timeout=max(0.0, end_s - time.monotonic()))
 
 
-def _read(name: str, eye: Eye, clock: Clock, stopping: threading.Event) -> None:
+def _watch(camera: Camera, limits: CameraLimits) -> CameraWatch:
+    has_noise = limits.has_noise and bool(getattr(camera, "has_noise", True))
+    return CameraWatch(camera.size, replace(limits, has_noise=has_noise))
+
+
+def _read(
+    name: str,
+    eye: Eye,
+    clock: Clock,
+    stopping: threading.Event,
+    on_picture: Callable[[str, Image], object] | None,
+) -> None:
     try:
         while not stopping.is_set():
             try:
@@ -145,6 +165,8 @@ def _read(name: str, eye: Eye, clock: Clock, stopping: threading.Event) -> None:
                 eye.watch.fails(CameraFault.MISSHAPEN, clock.now_ns())
                 stopping.wait(RETRY_S)
                 continue
+            if on_picture is not None:
+                on_picture(name, image)
             if eye.watch.look(image, clock.now_ns()):
                 eye.box.put(image)
     except (Exception, SystemExit) as error:

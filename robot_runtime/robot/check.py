@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from robot_runtime.clock import Clock
-from robot_runtime.core.plan.limits import JointLimits
+from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, JointLimits, Limits
+from robot_runtime.core.plan.limits_within import beyond
 from robot_runtime.core.robot import ArmState, BaseState, GripperState
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.fields import (
@@ -25,6 +26,9 @@ from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import DriverError
 from robot_runtime.robot.robot import Robot, part_fault, sensor_fault
 
+BY_HAND = "move it into its range by hand, or give it the limits that it has"
+OUTSIDE = 0.05
+"""How far beyond its limits a joint may stand at the start [rad]."""
 STRANGE_NS = NS_PER_S
 """A stamp that is this far from the clock is of another clock [ns]."""
 _STOP = "makes the device safe, and may be called twice"
@@ -71,6 +75,27 @@ def check_robot(robot: object, clock: Clock) -> RobotState:
     if wrong:
         raise DriverError("\n  ".join(["this robot cannot be run:", *wrong]))
     return robot.read()
+
+
+def outside_limits(limits: Limits | None, state: RobotState) -> dict[str, list[str]]:
+    """Part -> its joints that are measured where none may be told to go, a sentence each; parts with none are
+    left out.
+
+    Within `OUTSIDE` of an end is inside: a joint at its end is measured a little beyond.
+    """
+    declared = {} if limits is None else limits.parts
+    out: dict[str, list[str]] = {}
+    for name, part in state.parts.items():
+        if isinstance(part, ArmState) and isinstance(allowed := declared.get(name), JointLimits):
+            ranges = zip(part.q, allowed.q_min, allowed.q_max, strict=True)
+            said = [
+                f"joint {i + 1} of {name} is at {q:.3f} rad, outside its limits, {low:.3f} to {high:.3f}"
+                for i, (q, low, high) in enumerate(ranges)
+                if not low - OUTSIDE <= q <= high + OUTSIDE
+            ]
+            if said:
+                out[name] = said
+    return out
 
 
 def _wrong_parts(robot: Robot) -> Iterator[str]:
@@ -126,17 +151,27 @@ def _wrong_value(name: str, member: str, value: object) -> Iterator[str]:
 
 def _wrong_limits(robot: Robot) -> Iterator[str]:
     if robot.limits is None:
-        yield "it has no limits: Robot(limits=Limits(q_min=..., q_max=..., dq_max=..., ...))"
+        yield (
+            "it has no limits: Robot(limits=Limits(q_min=..., q_max=..., dq_max=..., ...)), or "
+            "[parts.NAME.limits] in its file"
+        )
         return
     for name, part in robot.parts.items():
         limits = robot.limits.parts.get(name)
         if robot.kind(name) == "arm" and _is_count(n := getattr(part, "num_joints", None)):
             if limits is None:
                 told = ", ".join(robot.limits.parts) or "nothing"
-                yield f"its {name} has no limits; they name {told}"
+                yield (
+                    f"its {name} has no limits; they name {told}; in a file they are [parts.{name}.limits]"
+                )
             elif not isinstance(limits, JointLimits) or len(limits.q_min) != n:
                 has = len(limits.q_min) if isinstance(limits, JointLimits) else 0
                 yield f"limits are for {has} joints, its {name} has {n}"
+                continue
+        hardware = getattr(part, "limits", None)
+        if limits is not None and isinstance(hardware, JointLimits | GripperLimits | BaseLimits):
+            for phrase in beyond(limits, hardware, whose=type(part).__name__):
+                yield f"limits of {name}: {phrase}"
 
 
 def _wrong_actions(robot: Robot) -> Iterator[str]:
@@ -150,9 +185,13 @@ def _wrong_actions(robot: Robot) -> Iterator[str]:
         kind, what = robot.kind(f.part), type(f).__name__
         if isinstance(f, Numbers):
             continue  # any driver may take some
-        if not isinstance(f, _TAKES[kind]):
-            takes = ", ".join(each.__name__ for each in _TAKES[kind])
-            yield f"actions have {what} for {f.part}, which takes {takes}"
+        takes = tuple(getattr(part, "takes", _TAKES[kind]))  # a driver may say that it takes less
+        is_place = isinstance(f, JointVelocity) and f.is_integrated and JointPosition in takes
+        if not is_place and not isinstance(f, takes):
+            names = ", ".join(each.__name__ for each in takes)
+            could = isinstance(f, JointVelocity) and JointPosition in takes
+            hint = "; JointVelocity(is_integrated=True) is told as positions" if could else ""
+            yield f"actions have {what} for {f.part}, which takes {names}{hint}"
         elif isinstance(f, JointPosition | JointVelocity) and f.dim != getattr(part, "num_joints", f.dim):
             yield f"actions have {f.dim} joints for {f.part}, it has {part.num_joints}"  # type: ignore[union-attr]
 

@@ -77,6 +77,8 @@ class PolicyClient:
         """
         self.welcome: Welcome | None = None
         """What the server said of its policy; None while there is no server."""
+        self.schema = schema
+        """What this robot has."""
         address, named = server_and_name(address)
         self._address = address
         self._clock: Clock = clock or MonotonicClock()

@@ -16,6 +16,8 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import Command
 from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.log.entries import Sent
+from robot_runtime.log.writer import RunLogWriter
 from robot_runtime.robot.telemetry import RunRecord
 
 
@@ -69,16 +71,18 @@ class ControlStep:
         *,
         history: ObservationHistory | None = None,
         keeps_errors: bool = False,
+        log: RunLogWriter | None = None,
     ) -> None:
         """
         history: keeps what a policy of several observations is to be shown; None for a policy of one.
         keeps_errors: one of the link stays in `error`, and nothing is asked any more: the robot comes to
             rest first. Otherwise it goes out at once, as those of the robot do.
+        log: is told what was sent, beside what the executor tells it.
         """
         self.executor, self.record = executor, record
         self.error: BaseException | None = None
         self._robot, self._link, self._keeps_errors = robot, link, keeps_errors
-        self._history = history
+        self._history, self._log = history, log
         self._state: RobotState | None = None
 
     @property
@@ -100,7 +104,10 @@ class ControlStep:
         assert self._state is not None
         self._guarded(self._correct, self._state, now_ns)
         tick = self.executor.tick(self._state, now_ns)
-        tick = replace(tick, sent=self._robot.write(tick.command))
+        sent = self._robot.write(tick.command)
+        tick = replace(tick, sent=sent)
+        if self._log is not None:
+            self._log.note(Sent(sent))
         self._guarded(self._flush, self._state, now_ns)
         self.record.on_tick(tick, self.executor.last_splice)
         return tick

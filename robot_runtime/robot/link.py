@@ -14,8 +14,11 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.distribution import Distribution
+from robot_runtime.log.entries import Arrived
+from robot_runtime.log.writer import RunLogWriter
 from robot_runtime.robot.cameras import CAMERAS_BACK, Cameras
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
@@ -23,7 +26,7 @@ from robot_runtime.wire.messages import Dropped, DropReason, Refused, Welcome
 
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
 """How the entries of the run's log begin."""
-FROZEN_HINT = " (if it is a simulated camera without noise: CameraLimits(has_noise=False))"
+NOISE_HINT = " (if it is a video or a simulated camera, without noise: has_noise=False)"
 
 
 class ServerLink:
@@ -32,26 +35,29 @@ class ServerLink:
     def __init__(
         self,
         executor: Executor,
-        client: PolicyClient,
+        client: PolicyClient | NoPolicy,
         welcome: Welcome,
         cameras: Cameras,
         observe: Callable[[RobotState], Observation],
         record: RunRecord,
         log: Logbook,
+        *,
+        run_log: RunLogWriter | None = None,
     ) -> None:
         """
         observe: adds task text and scene quantities to a state; pictures are added here.
+        run_log: is told when rows arrived.
         """
         self.executor, self.record = executor, record
         self.fault = ""
         """Why the run cannot go on; empty while it can."""
         self.arrival_to_executor_ns = Distribution()
         self._client, self._welcome, self._cameras = client, welcome, cameras
-        self._observe, self._log = observe, log
+        self._observe, self._log, self._run_log = observe, log, run_log
         self._blind: dict[str, CameraFault] = {}
         self._images: dict[str, Image] | None = None
         self._request: ChunkRequest | None = None
-        self._is_connected = True
+        self._is_connected = not isinstance(client, NoPolicy)
 
     def take(self, now_ns: int) -> None:
         """Hand what the network thread has received to the executor."""
@@ -65,7 +71,10 @@ class ServerLink:
 
     def observe(self, state: RobotState) -> Observation:
         """What the newest pictures and the state show."""
-        return structs.replace(self._observe(state), images=self._images or {})
+        wanted, images = self._welcome.info.schema.cameras, self._images or {}
+        return structs.replace(
+            self._observe(state), images={name: image for name, image in images.items() if name in wanted}
+        )
 
     def observe_scene(self, state: RobotState) -> Observation:
         return self._observe(state)
@@ -99,7 +108,7 @@ class ServerLink:
         self.record.refused_pictures = self._cameras.num_refused
         if blind != self._blind:
             for name in blind.keys() - self._blind.keys():
-                hint = FROZEN_HINT if blind[name] is CameraFault.FROZEN else ""
+                hint = NOISE_HINT if blind[name] in (CameraFault.FROZEN, CameraFault.TORN) else ""
                 text = f"camera {name} {blind[name].value}: nothing is asked"
                 self._log.notices.note(text, text + hint)
             if not blind:
@@ -109,13 +118,17 @@ class ServerLink:
 
     def _take(self, event: Event, now_ns: int) -> None:
         match event:
-            case PartReceived(part=part):
+            case PartReceived(part=part, sent_ns=sent_ns, arrived_ns=arrived_ns):
+                if self._run_log is not None:
+                    self._run_log.note(Arrived(part.request_id, sent_ns, arrived_ns))
                 outcome = self.executor.on_part(part, now_ns)
-                self.arrival_to_executor_ns.add(now_ns - event.arrived_ns)
+                self.arrival_to_executor_ns.add(now_ns - arrived_ns)
                 self._say_if_unused(part.request_id, outcome)
             case Dropped() | RequestFailed():
                 self._log.notices.note(
-                    f"no answer: {_reason(event)}", f"no answer: {event}", is_routine=_is_replaced(event)
+                    f"no answer: {_reason(event)}",
+                    f"no answer to request {event.request_id}: {_whole_reason(event)}",
+                    is_routine=_is_replaced(event),
                 )
                 self.executor.on_request_failed(event.request_id)
             case ServerLost():
@@ -131,7 +144,7 @@ class ServerLink:
         """One line for an answer of which nothing runs. One that is late while the robot follows another is
         only counted: the robot lacks nothing."""
         match outcome:
-            case PartOutcome.RUNS | PartOutcome.WAITS:
+            case PartOutcome.RUNS | PartOutcome.WAITS | PartOutcome.NOT_ARMED:
                 return
             case PartOutcome.LATE if self.executor.mode is Mode.RUN:
                 return
@@ -169,6 +182,10 @@ def _reason(event: Dropped | RequestFailed) -> str:
         case RequestFailed(reason=reason):
             return reason.partition(":")[0]  # what follows is this one's own
     return "none within its deadline"
+
+
+def _whole_reason(event: Dropped | RequestFailed) -> str:
+    return event.reason if isinstance(event, RequestFailed) else _reason(event)
 
 
 def _is_replaced(event: Dropped | RequestFailed) -> bool:

@@ -57,5 +57,5 @@ class Logbook:
 
     def say(self, text: str, *, is_routine: bool = True) -> None:
         """One line, with its time; a warning unless it is routine."""
-        self._record.log.append((self._clock.now_ns(), text))
+        self._record.line(self._clock.now_ns(), text, is_routine=is_routine)
         self._logger.log(logging.INFO if is_routine else logging.WARNING, "%s", text)

@@ -45,17 +45,19 @@ def choose_for(
     clock: Clock,
     *,
     say: Say = _nothing,
+    to_motion_ns: int = 0,
 ) -> tuple[Choice, LatencyEstimator]:
     """Measure the server and pick the method; ServerUnavailableError if it does not answer.
 
     observation: of the robot at rest; missing images are filled with noise of the size the policy needs.
+    to_motion_ns: how long it then takes from a command to the motion [ns].
     Returns the latency too, for the executor that runs the method.
     """
     sampler = _probe_sampler(welcome.info.capabilities)
     latency = measure_latency(client, welcome, observation, sampler=sampler, clock=clock, say=say)
     choice = choose_method(
         welcome.info.capabilities,
-        latency_ns=_known_ns(latency),
+        latency_ns=to_motion_ns + _known_ns(latency),
         dt_ns=welcome.info.action_spec.dt_ns,
         horizon=welcome.info.action_spec.horizon,
         execution_horizon=auto.execution_horizon,
@@ -82,15 +84,20 @@ def latency_for(
     return measure_latency(client, welcome, observation, sampler=method.sampler, clock=clock, say=say)
 
 
-def latency_line(latency: LatencyEstimator, dt_ns: int) -> str:
-    """What was measured, for the person at the robot."""
+def latency_line(latency: LatencyEstimator, dt_ns: int, to_motion_ns: int = 0) -> str:
+    """What was measured, for the person at the robot; to_motion_ns: as in `choose_for`."""
     median_ns, slow_ns = latency.latency_ns(COMMITMENT_QUANTILE), latency.latency_ns()
     assert median_ns is not None
     assert slow_ns is not None
     return (
         f"answers take {median_ns / 1e6:.0f} ms, {slow_ns / 1e6:.0f} at the {LATENCY_QUANTILE:g} quantile, "
-        f"d = {rows_past(median_ns, dt_ns)} rows ({NUM_REQUESTS} requests before the start)"
+        f"{_then(to_motion_ns)}d = {rows_past(median_ns + to_motion_ns, dt_ns)} rows "
+        f"({NUM_REQUESTS} requests before the start)"
     )
+
+
+def _then(to_motion_ns: int) -> str:
+    return f"and the robot {to_motion_ns / 1e6:.0f} ms to move, " if to_motion_ns else ""
 
 
 def measure_latency(

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import structs
 
 from robot_runtime.core.plan.limits import BaseLimits, GripperLimits, Limits
+from robot_runtime.core.plan.part_latency import latencies_ns
 from robot_runtime.core.plan.predict import HandPose, hand_pose_of
 from robot_runtime.core.plan.whole_body import WholeBody
 from robot_runtime.core.robot import (
@@ -63,6 +64,8 @@ class Robot:
     it will be, for methods that roll a plan of joints forward."""
     whole_body: WholeBody | Mapping[str, WholeBody] | None
     """Resolves hand poses against the measured base; None leaves them to the arms' drivers."""
+    latency_s: Mapping[str, float]
+    """From a command to the motion, by part; 0 where it is not said [s]."""
 
     def __init__(
         self,
@@ -74,12 +77,15 @@ class Robot:
         actions: tuple[ActionField, ...] = (),
         hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         whole_body: WholeBody | Mapping[str, WholeBody] | None = None,
+        latency_s: Mapping[str, float] | None = None,
         **named: Any,
     ) -> None:
         """named: further parts, sensors and cameras; None: it has no such part. A sensor has `num_values`, a
         camera `size` and `close`; neither is written to.
+        latency_s: from a command to the motion, by part [s]: its rows are sent that much earlier.
 
-        InvalidValueError: a part's name is none.
+        InvalidValueError: a part's name is none, or a latency is not from 0 to 1 s. UnknownNameError: it has
+        no part of that name.
         """
         mine = {} if parts is None else dict(parts)
         mine |= {name: driver for name, driver in named.items() if driver is not None}
@@ -93,7 +99,15 @@ class Robot:
         own["sensors"] = MappingProxyType(found | dict(sensors or {}))
         own["limits"], own["actions"], own["hand_pose"] = limits, actions, hand_pose
         own["whole_body"] = whole_body
+        own["latency_s"] = MappingProxyType(dict(latency_s or {}))
+        own["_latency_ns"] = MappingProxyType(latencies_ns(self.latency_s, mine))
         own["_kinds"] = {name: self._kind(name) for name in mine}
+
+    @property
+    def latency_ns(self) -> Mapping[str, int]:
+        """`latency_s` in nanoseconds."""
+        out: Mapping[str, int] = self.__dict__["_latency_ns"]
+        return out
 
     @property
     def arm(self) -> Arm | None:

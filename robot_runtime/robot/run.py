@@ -7,7 +7,7 @@ with Session(robot, policy="tcp://gpu:5757", task="fold the towel") as session: 
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -15,15 +15,20 @@ from typing import Self
 from robot_runtime.core.method.choose import Auto, Default, default_for
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.method.table import Method
+from robot_runtime.core.orders import Order
 from robot_runtime.core.plan.clip import ClipTally
+from robot_runtime.core.plan.part_latency import lead_ns
 from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import command_at_state
+from robot_runtime.core.values.command import PartCommand
 from robot_runtime.core.values.mismatches import check_task
-from robot_runtime.core.values.state import Observation
-from robot_runtime.errors import InvalidValueError, SchemaMismatchError
-from robot_runtime.robot.check import check_robot
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.errors import DriverError, InvalidValueError, SchemaMismatchError
+from robot_runtime.robot.check import BY_HAND, check_robot, outside_limits
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
+from robot_runtime.robot.lease import Lease
+from robot_runtime.robot.no_policy import NoPolicy, method_of_nobody
 from robot_runtime.robot.probe import choose_for, latency_for, latency_line
 from robot_runtime.robot.runner import Runner
 from robot_runtime.robot.telemetry import RunRecord
@@ -40,15 +45,17 @@ class Session(RunConfig):
     before the drivers are stopped; only an error of a driver stops them at once.
     """
 
+    _runner: Runner | None = None
+    _first_task = ""
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.policy, str):
+        if not isinstance(self.policy, str | None):
             raise InvalidValueError(
                 f"policy is a server's address, tcp://HOST:PORT, got {type(self.policy).__name__}; "
                 "robot_runtime.serve(policy) is such a server"
             )
         self._opened = ExitStack()
-        self._runner: Runner | None = None
         self._has_begun = False
 
     def __enter__(self) -> Self:
@@ -56,10 +63,24 @@ class Session(RunConfig):
 
         DriverError: a driver is not what it has to be. ServerUnavailableError: nobody answers.
         SchemaMismatchError: robot and policy do not fit. InvalidValueError: the policy does not know the
-        task, or not the method.
+        task, or not the method. RobotBusyError: something else on this machine drives the robot.
         """
-        state = check_robot(self.robot, self.clock)
+        with ExitStack() as opened:
+            for device in (self.arm, self.hold_to_run, self.teleop):
+                if device is not None:
+                    opened.callback(device.close)
+            state = check_robot(self.robot, self.clock)
+            if out := [each for said in outside_limits(self.robot.limits, state).values() for each in said]:
+                raise DriverError("\n  ".join(["this robot cannot be run from where it is:", *out, BY_HAND]))
+            opened.enter_context(Lease(self.robot))
+            self._runner = self._connected(state, opened)
+            self._opened = opened.pop_all()
+        return self
+
+    def _connected(self, state: RobotState, opened: ExitStack) -> Runner:
         observation = self.observation(state)
+        if self.policy is None:
+            return self._with_nobody(state, opened)
         address, name = server_and_name(self.policy)
         client = PolicyClient(
             address,
@@ -68,16 +89,24 @@ class Session(RunConfig):
             policy=name,
             jpeg_quality=self.jpeg_quality,
             keys=self.keys,
+            clock=self.clock,
         )
-        with ExitStack() as opened:
-            opened.enter_context(client)
-            welcome = client.wait_until_ready(self.connect_timeout_s)
-            self.say(f"connected: policy {welcome.info.name!r} at {address}")
-            _check_fit(welcome, observation)
-            method, latency = self._measured(client, welcome, observation)
-            self._runner = Runner(self, client, welcome, method=method, latency=latency)
-            self._opened = opened.pop_all()
-        return self
+        opened.enter_context(client)
+        welcome = client.wait_until_ready(self.connect_timeout_s)
+        self.say(f"connected: policy {welcome.info.name!r} at {address}")
+        _check_fit(welcome, observation)
+        method, latency = self._measured(client, welcome, observation)
+        runner = Runner(self, client, welcome, method=method, latency=latency)
+        opened.callback(runner.close)
+        return runner
+
+    def _with_nobody(self, state: RobotState, opened: ExitStack) -> Runner:
+        """A person drives all parts."""
+        nobody = NoPolicy(self.robot.schema(state))
+        runner = Runner(self, nobody, nobody.wait_until_ready(), method=method_of_nobody())
+        opened.callback(runner.close)
+        self.say("no policy is asked: a person drives")
+        return runner
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -102,6 +131,55 @@ class Session(RunConfig):
     def stop(self) -> None:
         """Bring the robot to rest; the iteration goes on until it stands."""
         self.runner.stop()
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether the robot may move."""
+        return self.runner.executor.is_armed
+
+    @property
+    def why_not_armed(self) -> str:
+        """What is missing before it can be armed; empty: nothing, or it is armed."""
+        return self.runner.executor.why_not_armed(self.clock.now_ns())
+
+    def arm_now(self) -> None:
+        """Let the robot move, from the loop's body. NotArmedError: says what is missing."""
+        self.runner.operator.arm(self.clock.now_ns(), "Session.arm_now()")
+
+    def reset(self) -> None:
+        """Leave STOP, from the loop's body: stand where the robot is; to be armed anew, if it has to be.
+
+        InvalidValueError: it cannot start from the state that is measured.
+        """
+        try:
+            self.runner.reset()
+        except ValueError as error:
+            raise InvalidValueError(str(error)) from error
+
+    def post(self, order: Order, by: str) -> None:
+        """Ask something of the run, from any thread; never waits. The next tick does it.
+
+        by: who asks, in words, for the log. InvalidValueError: it is no order. RuntimeError: there is no run
+        yet. What the run refuses, and why, is in `record.orders`, and a line in its log.
+        """
+        self.runner.orders.post(order, by)
+
+    def lead(self, wishes: Mapping[str, PartCommand]) -> None:
+        """What a person wants of the parts that she has taken over, in the next tick; from the loop's body,
+        in each step: parts of which nothing is said come to rest.
+
+        wishes: of the kind that each part is told, as in `Tick.command`. InvalidValueError: of another.
+        """
+        self.runner.executor.lead(wishes, self.clock.now_ns())
+
+    @property
+    def task(self) -> str:
+        """What the policy is asked for now; `post(SetTask(...), by=...)` changes it."""
+        return self._first_task if self._runner is None else self._runner.task.text
+
+    @task.setter
+    def task(self, text: str) -> None:
+        self._first_task = text  # by the dataclass, once: its fields are frozen
 
     @property
     def runner(self) -> Runner:
@@ -138,8 +216,11 @@ class Session(RunConfig):
     ) -> tuple[Method, LatencyEstimator | None]:
         """The method to run, and how late answers are if it matters to it."""
         method = self.method_or_choice
+        lead = lead_ns(self.robot.latency_ns, welcome.info.action_spec)
         if isinstance(method, Auto):
-            choice, latency = choose_for(method, client, welcome, observation, self.clock, say=self.say)
+            choice, latency = choose_for(
+                method, client, welcome, observation, self.clock, say=self.say, to_motion_ns=lead
+            )
             self.say(str(choice))
             return choice.method, latency
         if isinstance(method, Default):
@@ -148,7 +229,7 @@ class Session(RunConfig):
             method = choice.method
         measured = latency_for(method, client, welcome, observation, self.clock, say=self.say)
         if measured is not None:
-            self.say(latency_line(measured, welcome.info.action_spec.dt_ns))
+            self.say(latency_line(measured, welcome.info.action_spec.dt_ns, lead))
         return method, measured
 
 

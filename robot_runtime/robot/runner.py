@@ -11,11 +11,14 @@ comes to rest and the loop ends. Nothing that network, server, cameras or callba
     server that cannot go on          the plan runs to its end, HOLD, then the run ends: `RunRecord.fault`
     an error of `observe`, `on_tick`  the robot comes to rest, then the error goes out
     an error of a driver              goes out at once; all drivers are stopped
+    hold-to-run let go, order `Stop`  STOP; the loop goes on, the robot stands until it is reset
+
+What people ask for (`core/orders.py`) is done at the start of a tick, before anything is measured.
 """
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -29,16 +32,24 @@ from robot_runtime.core.tick import Tick
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import RobotState
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log.writer import RunLogWriter
+from robot_runtime.robot.asked_task import AskedTask
 from robot_runtime.robot.cameras import camera_threads, needed_cameras
 from robot_runtime.robot.client import PolicyClient
 from robot_runtime.robot.config import RunConfig
 from robot_runtime.robot.control import ControlStep
 from robot_runtime.robot.held_still import HeldStill
 from robot_runtime.robot.link import ServerLink
+from robot_runtime.robot.logged_run import LoggedRun
+from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.notices import Logbook
+from robot_runtime.robot.operator import Operator
+from robot_runtime.robot.order_desk import OrderDesk
 from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.run_orders import RunOrders
 from robot_runtime.robot.scheduling import Pacer, real_time_thread
 from robot_runtime.robot.telemetry import RunRecord
+from robot_runtime.teleop.in_run import TeleopInRun
 from robot_runtime.wire.messages import Welcome
 
 logger = logging.getLogger(__name__)
@@ -50,7 +61,7 @@ class Runner:
     def __init__(
         self,
         config: RunConfig,
-        client: PolicyClient,
+        client: PolicyClient | NoPolicy,
         welcome: Welcome,
         *,
         method: Method,
@@ -66,28 +77,59 @@ class Runner:
         self._config, self._client, self.welcome = config, client, welcome
         robot = config.robot
         if robot.limits is None:
-            raise InvalidValueError("a robot without limits cannot be run: Robot(limits=...)")
-        self.executor = Executor(
-            **welcome.info.run_by(method),
-            limits=robot.limits,
-            control_period_ns=round(NS_PER_S / config.control_hz),
-            state_limits=config.state_limits,
-            seed=config.seed,
-            hand_pose=robot.hand_pose,
-            correction_head=config.correction_head,
-            whole_body=robot.whole_body,
-            latency=latency,
-        )
-        self.executor.epoch = client.new_epochs()
-        self.record = RunRecord(
-            counts=self.executor.counts,
-            keep=config.keep_ticks,
-            period_ns=round(NS_PER_S / config.control_hz),
-        )
+            raise InvalidValueError(
+                "a robot without limits cannot be run: Robot(limits=...), or [parts.NAME.limits]"
+            )
+        self.record = RunRecord(keep=config.keep_ticks, period_ns=round(NS_PER_S / config.control_hz))
+        self.record.has_policy = config.policy is not None
         self._log = Logbook(self.record, config.clock, logger)
+        self._logged = self._logged_run(method)
+        with self._closed_if_refused():
+            self.executor = self._executor(method, latency)
+        self.executor.epoch = client.new_epochs()
+        self.record.counts = self.executor.counts
+        self.operator = Operator(
+            self.executor,
+            self.record,
+            arm=config.arm,
+            hold_to_run=config.hold_to_run,
+            buttons=getattr(config.teleop, "buttons", None),
+            reset=lambda now_ns: self._step.begin(now_ns),
+            say=config.say,
+        )
+        self.task = AskedTask(
+            config.task,
+            observe=config.observation,
+            executor=self.executor,
+            welcome=welcome,
+            say=self._log.say,
+        )
+        orders = RunOrders(
+            self.operator,
+            self.task,
+            self.record,
+            reset=lambda now_ns: self._reset(now_ns),
+            after_release=config.after_release,
+            has_log=self._logged is not None,
+        )
+        self.episodes = orders.episodes
+        self.orders = OrderDesk(config.clock, self.record, self._log, do=orders.do)
+        if self._logged is not None:
+            self.orders.listeners.append(self._logged.on_order)
+        self.teleop: TeleopInRun | None = None
+        if config.teleop is not None:
+            with self._closed_if_refused():
+                self.teleop = TeleopInRun(config, self.executor, self.record, self._log, self.orders)
+        self.success: bool | None = None
+        """What a judge of the task says of the run, for its log; None: nobody has judged it."""
         self._mode = self.executor.mode
         self._end_ns: int | None = None
-        self._stands = self._is_broken = self._is_error_said = False
+        self._stands = self._is_broken = self._is_error_said = self._is_ending = False
+
+    @property
+    def run_log(self) -> RunLogWriter | None:
+        """The log that is being written; None: there is none."""
+        return None if self._logged is None else self._logged.writer
 
     def run(
         self,
@@ -108,6 +150,50 @@ class Runner:
                     self.stop()
         return self.record
 
+    @contextmanager
+    def _closed_if_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.close(error)
+            raise
+
+    def _logged_run(self, method: Method) -> LoggedRun | None:
+        if self._config.log is None:
+            return None
+
+        def say(why: str) -> None:
+            self._log.say(why, is_routine=False)
+            self._config.say(why)
+
+        return LoggedRun(
+            self._config.log,
+            self._config,
+            schema=self._client.schema,
+            policy=self.welcome.info,
+            method=method,
+            record=self.record,
+            say=say,
+        )
+
+    def _executor(self, method: Method, latency: LatencyEstimator | None) -> Executor:
+        config, robot = self._config, self._config.robot
+        assert robot.limits is not None
+        return Executor(
+            **self.welcome.info.run_by(method),
+            limits=robot.limits,
+            control_period_ns=round(NS_PER_S / config.control_hz),
+            state_limits=config.state_limits,
+            seed=config.seed,
+            hand_pose=robot.hand_pose,
+            correction_head=config.correction_head,
+            whole_body=robot.whole_body,
+            latency=latency,
+            part_latency_ns=robot.latency_ns,
+            arming=config.arming_rules,
+            journal=None if self.run_log is None else self.run_log.note,
+        )
+
     def begin(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Wait for the cameras' first pictures, become the control thread, and stand where the robot is.
 
@@ -115,18 +201,36 @@ class Runner:
         """
         config, robot = self._config, self._config.robot
         needed = needed_cameras(robot.cameras, self.welcome.info.schema.cameras)
+        if config.all_cameras:
+            needed = dict(robot.cameras)
         with ExitStack() as opened:
-            cameras = opened.enter_context(camera_threads(needed, config.clock, config.camera_limits))
-            cameras.await_first(should_stop)
-            line = opened.enter_context(
-                real_time_thread(use_fifo=config.use_fifo, helpers=[self._client.thread_id])
+            log = self.run_log
+            cameras = opened.enter_context(
+                camera_threads(
+                    needed, config.clock, config.camera_limits, on_picture=log.picture if log else None
+                )
             )
+            cameras.await_first(should_stop)
+            opened.enter_context(self.operator)
+            if self.teleop is not None:
+                opened.enter_context(self.teleop)
+            helpers = [*self.operator.thread_ids, *(self.teleop.thread_ids if self.teleop else [])]
+            helpers += [] if self._client.thread_id is None else [self._client.thread_id]
+            helpers += log.thread_ids if log else []
+            line = opened.enter_context(real_time_thread(use_fifo=config.use_fifo, helpers=helpers))
             logger.info("%s", line)
             opened.callback(robot.stop)
             body = self._held_still(robot, robot.read())  # a simulated one has to catch up with the clock
             now_ns = config.clock.now_ns()
             self.link = ServerLink(
-                self.executor, self._client, self.welcome, cameras, config.observation, self.record, self._log
+                self.executor,
+                self._client,
+                self.welcome,
+                cameras,
+                self.task.observe,
+                self.record,
+                self._log,
+                run_log=log,
             )
             self._step = ControlStep(
                 self.executor,
@@ -135,11 +239,10 @@ class Runner:
                 self.record,
                 history=ObservationHistory.of(self.welcome.info),
                 keeps_errors=True,
+                log=log,
             )
             self._step.begin(now_ns)
             self._mode = self.executor.mode
-            if config.duration_s is not None:
-                self._end_ns = now_ns + round(config.duration_s * NS_PER_S)
             self._pacer = Pacer(config.clock, period_ns=round(NS_PER_S / config.control_hz))
             self._opened = opened.pop_all()
 
@@ -151,16 +254,29 @@ class Runner:
         return body
 
     def tick(self) -> Tick | None:
-        """Wait for the next control tick and do it; None once the robot has been stopped and stands."""
-        if self.executor.mode is Mode.STOP and self.executor.is_at_rest:
+        """Wait for the next control tick and do it; None once the robot has been stopped and stands.
+
+        One that stands because hold-to-run was let go goes on standing, until it is reset.
+        """
+        is_over = self._is_ending or not self.operator.may_go_on
+        if is_over and self.executor.mode is Mode.STOP and self.executor.is_at_rest:
             return None
         beat = self._pacer.wait()
         now_ns = beat.now_ns
+        if self._end_ns is None and self._config.duration_s is not None and self.executor.is_armed:
+            self._end_ns = now_ns + round(self._config.duration_s * NS_PER_S)
         if (self._end_ns is not None and now_ns >= self._end_ns) or self._is_over():
-            self.executor.stop()
+            self.stop()
+        self.orders.take(now_ns)
+        if not self._is_ending:
+            self.operator.look(now_ns)
         try:
             self._step.look(now_ns)
+            if self.teleop is not None and self._step.state is not None:
+                self.teleop.look(self._step.state, now_ns)
             tick = self._step.act(now_ns)
+            if self.teleop is not None:
+                self.teleop.commanded(self._config.clock.now_ns())
         except KeyboardInterrupt:
             raise
         except BaseException:  # of a driver
@@ -168,6 +284,9 @@ class Runner:
             raise
         self.record.lateness_ns.add(beat.lateness_ns)
         self.record.num_skipped += beat.num_skipped
+        if self._logged is not None:
+            self._logged.on_tick(beat)
+        self.task.look()
         self._say_why_it_stands(now_ns)
         if tick.mode is not self._mode:
             is_routine = tick.cause in (Cause.FRESH_CHUNK, Cause.PLAN_ENDED, Cause.STOP_REQUESTED)
@@ -182,7 +301,24 @@ class Runner:
 
     def stop(self) -> None:
         """Bring the robot to rest, tick by tick, and end the run there."""
+        self._is_ending = True
         self.executor.stop()
+
+    @property
+    def state(self) -> RobotState | None:
+        """As it was measured last; None before the first tick."""
+        return self._step.state
+
+    def reset(self) -> None:
+        """Leave STOP, and go on: stand where the robot is. ValueError: its state is none to stand in."""
+        self.operator.reset(self._config.clock.now_ns())
+        self._is_ending = False
+
+    def _reset(self, now_ns: int) -> None:
+        """As ordered, in mid-run."""
+        if self._is_ending:
+            raise InvalidValueError("the run is ending")
+        self.operator.reset(now_ns)
 
     def __enter__(self) -> Self:
         return self
@@ -204,8 +340,14 @@ class Runner:
                 while self.tick() is not None:
                     pass
         self._sum_up()
+        self.close(error)
         if error is None and self._step.error is not None:
             raise self._step.error
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Write the log to its end; nothing is noted after it."""
+        if self._logged is not None:
+            self._logged.close(success=self.success, error=error)
 
     def _sum_up(self) -> None:
         self.link.say_what_was_otherwise()
@@ -215,8 +357,9 @@ class Runner:
         if why := self.record.why_it_stood():
             self._log.say(why, is_routine=False)
         fault = self.link.fault
-        if self.record.num_splices == 0 and not fault:
-            fault = f"the robot did not move: {self.executor.why_no_rows()}"
+        if self.record.num_splices == 0 and self.record.num_led == 0 and not fault:
+            why = self.executor.why_no_rows() if self.record.has_policy else "nobody led it"
+            fault = f"the robot did not move: {why}"
         self.record.fault = fault
 
     def _is_over(self) -> bool:
@@ -224,7 +367,8 @@ class Runner:
         if (error := self._step.error) is not None:
             self._say_it_rests(error)
             return True
-        return bool(self.link.fault) and self.executor.mode is Mode.HOLD and self.executor.is_at_rest
+        stands = self.executor.mode is not Mode.RUN and self.executor.is_at_rest
+        return bool(self.link.fault) and stands
 
     def _say_it_rests(self, error: BaseException) -> None:
         if not self._is_error_said:
@@ -233,7 +377,7 @@ class Runner:
 
     def _say_why_it_stands(self, now_ns: int) -> None:
         """One line each time the robot has stood still for longer than it should."""
-        why = self.executor.why_it_stands(now_ns)
+        why = self.executor.why_it_stands(now_ns) if self.record.has_policy else None
         if why is not None and not self._stands:
             self._log.notices.note("the robot stood still", f"the robot stands still: {why}")
         self._stands = why is not None

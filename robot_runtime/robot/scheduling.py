@@ -52,7 +52,8 @@ def _schedule(use_fifo: bool, priority: int, helpers: Sequence[int]) -> str:
         with contextlib.suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
             for thread in helpers:
-                os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(priority - 10))
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(priority - 10))
             return f"control thread runs under SCHED_FIFO, priority {priority}"
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     return (

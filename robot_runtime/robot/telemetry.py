@@ -6,10 +6,14 @@ kept                               |<---- newest --->|     `keep` of them, or al
 """
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
+from robot_runtime.core.authority import Authority
+from robot_runtime.core.orders import EpisodeMark, TakenOrder
 from robot_runtime.core.plan.answers import Splice
 from robot_runtime.core.plan.counts import Counts
 from robot_runtime.core.safety import Cause, Mode
@@ -52,7 +56,25 @@ class RunRecord:
         self.splices = deque[Splice](maxlen=keep)
         self.log = deque[tuple[int, str]](maxlen=KEPT_LINES)
         """What happened, with its time [ns]: changes of mode, server lost and back, answers not used."""
+        self.listeners: list[Callable[[int, str, bool], object]] = []
+        """Told of each line: its time [ns], its text, whether it is routine."""
+        self.log_files: list[Path] = []
+        """Where the run was logged, once it is over."""
+        self.log_fault = ""
+        """Why the log of the run stopped before the run did; empty: it did not, or there was none."""
+        self.armed = deque[tuple[int, str]](maxlen=KEPT_LINES)
+        """When the robot was armed [ns], and by what; a robot that needs no arming has none."""
+        self.orders = deque[TakenOrder](maxlen=KEPT_LINES)
+        """What people asked for, done and refused."""
+        self.episodes = deque[EpisodeMark](maxlen=KEPT_LINES)
+        """Trials that somebody has marked and that are over."""
         self.lateness_ns = Distribution()
+        self.lead_latency_s = Distribution()
+        """From each thing that a person did to the tick that commanded by it [s]."""
+        self.num_led = 0
+        """Ticks in which a person led a part."""
+        self.has_policy = True
+        """Whether anybody was asked; else a person drives, and standing is hers to explain."""
         self.num_skipped = 0
         """Control deadlines that passed unserved."""
         self.refused_pictures = self.reused_pictures = 0
@@ -61,7 +83,8 @@ class RunRecord:
         """Why the run ended by itself, or never moved the robot; empty if it was told to end."""
         self.num_ticks = self.num_splices = 0
         self.first_splice: Splice | None = None
-        self._start_ns: int | None = None
+        self.start_ns: int | None = None
+        """Of its first tick [ns]."""
         self._held_ns = Counter[Cause]()
         self._num_clipped = self._num_smoothed = 0
         self._behind = 0.0
@@ -73,13 +96,19 @@ class RunRecord:
         """Whether every tick is kept."""
         return len(self.ticks) == self.num_ticks
 
+    def line(self, t_ns: int, text: str, *, is_routine: bool = True) -> None:
+        """A line for `log`, from any thread."""
+        self.log.append((t_ns, text))
+        for listener in self.listeners:
+            listener(t_ns, text, is_routine)
+
     def on_tick(self, tick: Tick, splice: Splice | None) -> None:
         """Take a tick, and the executor's last splice if it is new."""
         if splice is not None and (not self.splices or self.splices[-1] is not splice):
             self._on_splice(splice)
-        if self._start_ns is None:
-            self._start_ns = tick.now_ns
-        elif self.ticks[-1].mode is Mode.HOLD:
+        if self.start_ns is None:
+            self.start_ns = tick.now_ns
+        elif self.ticks[-1].mode is Mode.HOLD and Authority.HUMAN not in self.ticks[-1].authority.values():
             self._held_ns[self.ticks[-1].cause] += tick.now_ns - self.ticks[-1].now_ns
         self._num_clipped += tick.clip.has("position") or tick.clip.has("velocity")
         self._num_smoothed += tick.clip.has("acceleration") or tick.clip.has("jerk")
@@ -147,26 +176,45 @@ class RunRecord:
             "picture_age_p95_s": self._picture_age_s.quantile(0.95),
             "refused_pictures": float(self.refused_pictures),
             "reused_pictures": float(self.reused_pictures),
+            **self._led_figures(),
             "clipped_share": self._num_clipped / max(self.num_ticks, 1),
             "smoothed_share": self._num_smoothed / max(self.num_ticks, 1),
             "behind_max": self._behind,
         }
 
+    def _led_figures(self) -> dict[str, float]:
+        """Of a run in which a person led."""
+        latency_s = self.lead_latency_s
+        if latency_s.count == 0:
+            return {}
+        return {
+            "led_share": self.num_led / max(self.num_ticks, 1),
+            "lead_latency_p50_s": latency_s.quantile(0.5),
+            "lead_latency_p95_s": latency_s.quantile(0.95),
+        }
+
     @property
     def _duration_s(self) -> float:
-        return (self.ticks[-1].now_ns - self._start_ns) / NS_PER_S if self._start_ns is not None else 0.0
+        return (self.ticks[-1].now_ns - self.start_ns) / NS_PER_S if self.start_ns is not None else 0.0
 
     def why_it_stood(self) -> str:
-        """A sentence, if the robot stood still for more than half of the run; empty if it did not."""
-        held_s = self._held_ns.total() / NS_PER_S
-        if held_s <= 0.5 * self._duration_s:
+        """A sentence, if the robot stood still for more than half of the time that it was armed; else empty.
+
+        That it waited for a person is no fault of anybody's.
+        """
+        if not self.has_policy:
             return ""
-        words = {Cause.RESET: "it waited for its first chunk"}
+        held = Counter({c: ns for c, ns in self._held_ns.items() if c is not Cause.NOT_ARMED})
+        held_s = held.total() / NS_PER_S
+        armed_s = self._duration_s - self._held_ns[Cause.NOT_ARMED] / NS_PER_S
+        if held_s <= 0.5 * armed_s:
+            return ""
+        first = "it waited for its first chunk"
+        words = {Cause.RESET: first, Cause.ARMED: first}
         why = ", ".join(
-            f"{words.get(cause, cause.value)} ({ns / NS_PER_S:.1f} s)"
-            for cause, ns in self._held_ns.most_common()
+            f"{words.get(cause, cause.value)} ({ns / NS_PER_S:.1f} s)" for cause, ns in held.most_common()
         )
-        return f"the robot stood still for {held_s:.1f} of {self._duration_s:.1f} s: {why}"
+        return f"the robot stood still for {held_s:.1f} of {armed_s:.1f} s: {why}"
 
     def num_resent_rows(self) -> int:
         """See `_RowsSent`: 0 by construction."""

@@ -1,29 +1,21 @@
 """A server's metrics over HTTP: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs it."""
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import SHUT_RDWR, socket
-from threading import Lock, Thread
-from types import TracebackType
-from typing import Any
+from http.server import BaseHTTPRequestHandler
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.server.bounded_http import TIMEOUT_S, BoundedServer, HttpService
 from robot_runtime.server.server_metrics import Histogram, ServerMetrics
 
-MAX_CONNECTIONS = 64
-"""Beyond that the one that came first goes: who asks gets an answer, however many only listen."""
 _PREFIX = "robot_runtime_"
-_TIMEOUT_S = 5.0
 
 
-class MetricsServer:
+class MetricsServer(HttpService):
     """Answers from threads of its own; a context manager. Up before the policy is warm, so not ready then."""
 
     def __init__(self, address: str, metrics: Mapping[str, ServerMetrics]) -> None:
@@ -42,58 +34,19 @@ class MetricsServer:
         try:
             if not host:
                 raise ValueError("no host")  # nor all of them by accident
-            self._server = _Server((host.strip("[]"), int(port)), Handler)
+            server = BoundedServer((host.strip("[]"), int(port)), Handler)
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidValueError(
                 f"cannot answer HTTP at {address!r}: {error}; expected HOST:PORT, e.g. 127.0.0.1:9090"
             ) from error
-        name, number = self._server.server_address[:2]
+        name, number = server.server_address[:2]
         self.address = f"{name!s}:{number}"
         """Where it answers, with the port that was chosen."""
-        self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> "MetricsServer":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    """A thread for each of the newest connections."""
-
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._open: dict[int, socket] = {}  # by its number, the one that came first first
-        self._lock = Lock()
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._open[id(request)] = request
-            if len(self._open) > MAX_CONNECTIONS:
-                with suppress(OSError):  # its thread finds that it has ended, and closes it
-                    self._open.pop(next(iter(self._open))).shutdown(SHUT_RDWR)
-        super().process_request(request, client_address)
-
-    def close_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(id(request), None)
-            super().close_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # nobody wants a trace of every connection that ends
-            super().handle_error(request, client_address)
+        super().__init__(server, "metrics")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _TIMEOUT_S  # of a connection that never speaks
+    timeout = TIMEOUT_S
     metrics: staticmethod
     is_ready: staticmethod
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
+from robot_runtime.wire.server_session import RobotSeen
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -55,6 +56,8 @@ class ServerMetrics:
     rows_sent: int = 0
     rows_unwanted: int = 0
     """Rows that were final when nobody wanted them any more."""
+    robots: tuple[RobotSeen, ...] = ()
+    """Who is connected, a moment ago."""
     bytes_received: int = 0
     bytes_sent: int = 0
 

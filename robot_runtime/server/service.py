@@ -33,6 +33,10 @@ from robot_runtime.wire.server_session import ServerSession
 logger = logging.getLogger(__name__)
 
 
+SHOWN_NS = NS_PER_S // 5
+"""How often it is noted who is connected [ns]."""
+
+
 class Service:
     """Owned and called by one thread, but for `metrics`, which any may read."""
 
@@ -55,6 +59,7 @@ class Service:
             `PolicyServer`.
         """
         self.metrics = metrics
+        self._shown_ns = 0
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
         self._welcome = checked_welcome(policy, heartbeat_ns)
         self._engine = self._new_engine(policy)
@@ -123,6 +128,8 @@ class Service:
         self._feed_engine(now_ns)
         self._say()
         self.metrics.clients, self.metrics.waiting = self._session.num_clients, self._session.num_waiting
+        if now_ns - self._shown_ns >= SHOWN_NS:
+            self._shown_ns, self.metrics.robots = now_ns, self._session.robots(now_ns)
 
     def replace(self, policy: Policy) -> None:
         """Let another policy go on, once it is warm and the running batch has ended.

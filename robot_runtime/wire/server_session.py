@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.plan.overlap import OpenAnswers
 from robot_runtime.core.policy import ChunkRequest
@@ -64,15 +66,39 @@ MAX_KEPT_BYTES = 256 * 1024 * 1024
 """Of all pictures that are kept for a policy that looks back."""
 
 
+class RequestSeen(Struct, frozen=True, kw_only=True):
+    """A request that is here."""
+
+    waited_ns: int
+    """Since it came [ns]."""
+    left_ns: int
+    """Until nobody wants its answer any more [ns]."""
+    is_running: bool
+
+
+class RobotSeen(Struct, frozen=True, kw_only=True):
+    """A robot that has greeted."""
+
+    name: str
+    silent_ns: int
+    """Since it was heard of last [ns]."""
+    num_answered: int
+    requests: tuple[RequestSeen, ...]
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Client:
     client_id: str
     session: int
+    robot: str
+    """What it calls itself."""
     heard_ns: int
     idle_ns: int
     """When it may be called idle, if it does not ask before."""
     answers: OpenAnswers
     pictures: KeptPictures = field(default_factory=KeptPictures)
+    num_answered: int = 0
+    """Requests of which all rows were sent."""
     is_muted: bool = False
     """It has sent too much: told so, not listened to, and soon forgotten."""
 
@@ -112,6 +138,28 @@ class ServerSession:
     def num_waiting(self) -> int:
         """Requests that have not started."""
         return self._queue.num_waiting
+
+    def robots(self, now_ns: int) -> tuple[RobotSeen, ...]:
+        """Everybody who has greeted, with what she waits for."""
+        jobs: dict[bytes, list[QueuedRequest]] = {}
+        for job in self._queue.jobs():
+            jobs.setdefault(job.peer, []).append(job)
+        return tuple(
+            RobotSeen(
+                name=client.robot,
+                silent_ns=now_ns - client.heard_ns,
+                num_answered=client.num_answered,
+                requests=tuple(
+                    RequestSeen(
+                        waited_ns=now_ns - job.received_ns,
+                        left_ns=job.expires_ns - now_ns,
+                        is_running=self._queue.is_running(job),
+                    )
+                    for job in jobs.get(peer, ())
+                ),
+            )
+            for peer, client in self._clients.items()
+        )
 
     @property
     def is_drained(self) -> bool:
@@ -230,6 +278,7 @@ class ServerSession:
         self._clients[job.peer].answers.add(job.request, part.rows)
         self._tell(job.peer, part)
         if part.is_last:
+            self._clients[job.peer].num_answered += 1
             self._queue.answered(job)
 
     def job_failed(self, job: QueuedRequest, error: ErrorReply) -> None:
@@ -257,6 +306,7 @@ class ServerSession:
         self._clients[peer] = _Client(
             client_id=packet.client_id,
             session=packet.session,
+            robot=hello.robot,
             heard_ns=now_ns,
             idle_ns=now_ns + NEW_NS,
             answers=OpenAnswers(self._welcome.info.action_spec),

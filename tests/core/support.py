@@ -84,6 +84,7 @@ def executor(method: str | Method = "time-aligned", **kwargs) -> Executor:
         control_period_ns=kwargs.pop("control_period_ns", TICK),
         state_limits=kwargs.pop("state_limits", StateLimits(max_arm_error=1e9)),
         correction_head=kwargs.pop("correction_head", ConstantHead()),
+        prefix_at_rest=kwargs.pop("prefix_at_rest", True),
         hand_pose=kwargs.pop("hand_pose", lambda q: pin.SE3(np.eye(3), np.array([q[0], q[1], 0.0]))),
         **kwargs,
     )

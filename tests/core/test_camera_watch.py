@@ -94,6 +94,90 @@ def test_a_picture_that_is_half_the_one_before_is_not_shown_and_the_next_whole_o
     assert watch.look(picture(now_ns + 33 * MS, seed + 51), now_ns + 33 * MS)
 
 
+@given(seeds, st.integers(SIZE[0] // 8, SIZE[0] - 1), st.booleans())
+def test_a_camera_of_which_half_is_frozen_is_noticed_as_one_of_which_all_is(seed, num_old, at_top):
+    watch = CameraWatch(SIZE, CameraLimits())
+    for k in range(6):
+        last = picture(33 * k * MS, seed + k)
+        assert watch.look(last, last.t_ns)
+    first = num_old if at_top else SIZE[0] - num_old
+    for k in range(6, 14):
+        now_ns = 33 * k * MS
+        half = torn(now_ns, picture(now_ns, seed + k), last, first=first, at_top=at_top)
+        assert not watch.look(half, now_ns)
+        assert watch.why_blind(last, now_ns) is (CameraFault.TORN if k >= 12 else None)
+
+
+@given(seeds, st.floats(0.05, 0.95))
+@settings(max_examples=20)
+def test_a_coder_that_smooths_away_the_noise_of_many_rows_tears_hardly_any_picture(seed, share):
+    """Each row differs from picture to picture by chance, as a still scene's do where coders leave little."""
+    watch, rng = CameraWatch(SIZE, CameraLimits()), np.random.default_rng(seed)
+    pixels, num_good = picture(0, seed).pixels.copy(), 0
+    for k in range(100):
+        new = rng.random(SIZE[0]) < share
+        pixels[new] = picture(0, seed + k).pixels[new]
+        pixels[0, 0, 0] = k  # something always does
+        num_good += watch.look(Image(t_ns=33 * k * MS, pixels=pixels.copy()), 33 * k * MS)
+    assert num_good >= 80
+
+
+@given(seeds, st.sampled_from([0, 255]), st.integers(0, SIZE[0] - 1))
+def test_what_becomes_as_dark_or_as_bright_as_can_be_makes_no_picture_torn(seed, value, num_rows):
+    watch = CameraWatch(SIZE, CameraLimits())
+    for k in range(9):
+        pixels = picture(0, seed + k).pixels.copy()
+        if k >= 3:
+            pixels[:num_rows] = value
+        assert watch.look(Image(t_ns=33 * k * MS, pixels=pixels), 33 * k * MS)
+
+
+@given(seeds, st.integers(3, 8), st.integers(4, 11), st.booleans())
+def test_a_picture_with_bars_around_it_can_be_torn_as_well(seed, bar, num_old, at_top):
+    """As one that was fitted into another shape: the bars are more than what tells a torn one."""
+
+    def barred(image: Image) -> Image:
+        pixels = image.pixels.copy()
+        pixels[:bar] = pixels[SIZE[0] - bar :] = 0
+        return Image(t_ns=image.t_ns, pixels=pixels)
+
+    watch = CameraWatch(SIZE, CameraLimits())
+    for k in range(3):
+        last = barred(picture(33 * k * MS, seed + k))
+        assert watch.look(last, last.t_ns)
+    now_ns = last.t_ns + 33 * MS
+    first = bar + num_old if at_top else SIZE[0] - bar - num_old
+    half = torn(now_ns, barred(picture(now_ns, seed + 50)), last, first=first, at_top=at_top)
+    assert not watch.look(half, now_ns)
+    assert watch.trouble in (CameraFault.TORN, CameraFault.FROZEN)  # all of it may be old
+
+
+@given(seeds, st.integers(8, 400), st.floats(-0.2, 0.2), st.integers(4, 30))
+def test_a_camera_that_gives_nothing_is_missed_after_200_ms_or_three_periods(seed, period, jitter, num_good):
+    watch, rng, shown = CameraWatch(SIZE, CameraLimits()), np.random.default_rng(seed), None
+    for k in range(num_good):
+        now_ns = round((k + jitter * rng.random()) * period * MS)
+        assert shown is None or watch.why_blind(shown, now_ns) is None
+        shown = picture(now_ns, seed + k)
+        assert watch.look(shown, now_ns)
+    waited_ms = 200 if period < 50 else min(500, 3 * period * (1 - abs(jitter)))
+    assert watch.why_blind(shown, now_ns + round(waited_ms) * MS) is None
+    patience_ms = min(500, max(200, 3 * period * (1 + abs(jitter))))
+    assert watch.why_blind(shown, now_ns + round(patience_ms + 1) * MS) is CameraFault.SILENT
+
+
+def test_a_camera_that_slows_down_in_the_dark_is_not_missed_for_good():
+    watch, shown = CameraWatch(SIZE, CameraLimits()), picture(0, 99)
+    watch.look(shown, 0)
+    blind = []
+    for k, gap_ms in enumerate([33] * 30 + [220] * 20):
+        now_ns = shown.t_ns + gap_ms * MS
+        blind.append(watch.why_blind(shown, now_ns))
+        shown = picture(now_ns, k)
+        assert watch.look(shown, now_ns)
+    assert blind == [None] * 30 + [CameraFault.SILENT] * 5 + [None] * 15
+
+
 @given(seeds, st.integers(0, SIZE[0] - 1), st.integers(0, SIZE[0] - 1))
 def test_bars_and_lettering_that_are_always_the_same_make_no_picture_torn(seed, num_top, num_bottom):
     watch = CameraWatch(SIZE, CameraLimits())

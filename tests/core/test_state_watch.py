@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_runtime.core.executor import Executor
@@ -18,6 +18,7 @@ from robot_runtime.core.values.action import (
     ActionSpec,
     BasePose,
     BasePoseCommand,
+    BaseTwistCommand,
     ChunkPart,
     Command,
     EndEffectorPose,
@@ -26,6 +27,7 @@ from robot_runtime.core.values.action import (
 )
 from robot_runtime.core.values.state import BaseState, Observation, RobotState
 from robot_runtime.core.values.transforms import integrate_twist, rotation_to_6d
+from robot_runtime.errors import InvalidValueError
 from tests.core.support import MOBILE_LIMITS
 
 MS = 1_000_000
@@ -223,6 +225,57 @@ def test_frozen_odometry_stops_a_robot_that_is_led_on_and_not_one_that_stands():
         assert standing.follows(command, state(t, np.zeros(3)), t) is None
 
 
+def twist(vx):
+    return Command(base=BaseTwistCommand(V_WB_B=np.array([vx, 0.0, 0.0])))
+
+
+def first_cause(command_at, x_at, *, seconds=3.0):
+    """When a base that is told and measured so is seen to stand still [s]; None: it is not."""
+    watch = StateWatch(StateLimits())
+    for t in range(0, round(seconds * 1000) * MS, TICK):
+        if watch.follows(command_at(t / 1e9), state(t, x_at(t / 1e9)), t) is Cause.ODOMETRY_FROZEN:
+            return t / 1e9
+    return None
+
+
+def test_frozen_odometry_of_a_base_that_is_told_twists_is_noticed_as_of_one_that_is_told_poses():
+    still = lambda t: np.zeros(3)  # noqa: E731
+    assert first_cause(lambda t: twist(0.4), still) == pytest.approx(0.21, abs=0.02)
+    assert first_cause(lambda t: twist(0.1), still) == pytest.approx(0.81, abs=0.02)  # 8 cm
+    assert first_cause(lambda t: twist(0.0), still) is None
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 100), st.floats(0.12, 1.0), st.booleans())
+def test_a_base_that_trembles_where_it_is_led_on_is_stuck(seed, speed, is_by_twist):
+    rng = np.random.default_rng(seed)
+
+    def told(t):
+        saw = speed * (t % 0.3) if speed > 0.3 else speed * t  # as plans that begin anew where it is
+        pose = Command(base=BasePoseCommand(x_WB=np.array([saw, 0.0, 0.0])))
+        return twist(speed) if is_by_twist else pose
+
+    found = first_cause(told, lambda t: rng.normal(scale=1e-4, size=3))
+    assert 0.9 < found < 1.2
+
+
+@settings(max_examples=12)
+@given(st.floats(0.05, 1.0), st.floats(0.0, 0.5), st.booleans(), st.integers(0, 100))
+def test_a_base_that_comes_after_late_is_not_stuck_nor_is_one_that_turns_or_stands(speed, lag_s, turns, seed):
+    rng = np.random.default_rng(seed)
+
+    def x_at(t):
+        way = 0.0 if turns else speed * max(0.0, t - lag_s)
+        return np.array([way, 0.0, t]) + rng.normal(scale=1e-4, size=3)
+
+    def told(t):
+        return Command(base=BaseTwistCommand(V_WB_B=np.array([0.0, 0.0, 1.0]))) if turns else twist(speed)
+
+    assert first_cause(told, x_at) is None
+    dithering = lambda t: twist(0.3 * np.sign(np.sin(40.0 * t)))  # noqa: E731
+    assert first_cause(dithering, lambda t: rng.normal(scale=1e-4, size=3)) is None
+
+
 def test_a_base_left_far_behind_stops_the_robot():
     watch = StateWatch(StateLimits())
     command = Command(base=BasePoseCommand(x_WB=np.array([1.1, 0.0, 0.0])))
@@ -278,3 +331,14 @@ def test_odometry_at_20_hz_beside_a_fast_arm_is_no_fault():
         odometry_ns = now_ns - now_ns % (50 * MS) - 5 * MS
         seen = replace(state(odometry_ns, np.zeros(3)), t_newest_ns=now_ns)
         assert watch.look(seen, now_ns) is None
+
+
+@pytest.mark.parametrize("number", [np.nan, 0.0, -1.0])
+def test_limits_that_would_let_everything_pass_or_nothing_are_refused(number):
+    for name in ("max_jump", "max_turn", "frozen_lead", "max_arm_error", "max_base_error"):
+        with pytest.raises(InvalidValueError, match=f"{name} takes a number above 0, got"):
+            StateLimits(**{name: number})
+    with pytest.raises(InvalidValueError, match="max_error_of lift takes a number above 0"):
+        StateLimits(max_error_of={"lift": number})
+    with pytest.raises(InvalidValueError, match="timeout_ns takes a number above 0, got 0"):
+        StateLimits(timeout_ns=0)

@@ -16,11 +16,16 @@ class LatencyEstimator:
 
     The first answer of a connection is left out unless told otherwise: it pays for cold caches. A spike is
     forgotten as soon as it leaves the window.
+
+        capture            answer         first motion it can change
+        |--- measured here ---|---- to_motion_ns ----|
     """
 
-    def __init__(self, *, window: int = 20, skips_first: bool = True) -> None:
+    def __init__(self, *, window: int = 20, skips_first: bool = True, to_motion_ns: int = 0) -> None:
+        """to_motion_ns: how long it takes from a command to the motion, added to every latency [ns]."""
         if window < 1:
             raise ValueError(f"need window >= 1, got {window}")
+        self.to_motion_ns = to_motion_ns
         self._samples: deque[int] = deque(maxlen=window)
         self._skips_first = self._is_cold = skips_first
 
@@ -29,8 +34,18 @@ class LatencyEstimator:
         self._samples.clear()
         self._is_cold = self._skips_first
 
+    @property
+    def memory(self) -> tuple[int, bool, bool, tuple[int, ...]]:
+        """All that it goes by: window, whether first ones are left out, whether the next is one, samples."""
+        assert self._samples.maxlen is not None
+        return self._samples.maxlen, self._skips_first, self._is_cold, tuple(self._samples)
+
+    def warm(self) -> None:
+        """The first answer has come already: the next one counts."""
+        self._is_cold = False
+
     def add(self, latency_ns: int) -> None:
-        """Record one latency [ns]."""
+        """Record one latency, from capture to answer [ns]."""
         if self._is_cold:
             self._is_cold = False
         else:
@@ -41,12 +56,12 @@ class LatencyEstimator:
         come. Asked for at every tick: sorting 20 integers takes a hundredth of numpy's quantile."""
         if not self._samples:
             return None
-        return sorted(self._samples)[math.ceil(quantile * (len(self._samples) - 1))]
+        return self.to_motion_ns + sorted(self._samples)[math.ceil(quantile * (len(self._samples) - 1))]
 
     def num_rows(self, dt_ns: int, quantile: float = LATENCY_QUANTILE) -> int:
-        """`rows_past` of that quantile; 0 while there is none."""
+        """`rows_past` of that quantile; while there is none, of the way from command to motion alone."""
         latency = self.latency_ns(quantile)
-        return 0 if latency is None else rows_past(latency, dt_ns)
+        return rows_past(self.to_motion_ns if latency is None else latency, dt_ns)
 
 
 def rows_past(latency_ns: int, dt_ns: int) -> int:

@@ -38,7 +38,13 @@ def rows_to_run(part: RequestPart, horizon: int) -> int:
 
 
 def moves_more_from_rest(
-    part: RequestPart, *, num_rows: int, inference_delay: int, shown_delay: int, coast_rows: int
+    part: RequestPart,
+    *,
+    num_rows: int,
+    inference_delay: int,
+    shown_delay: int,
+    coast_rows: int,
+    to_motion_rows: int = 0,
 ) -> bool:
     """Whether a robot is in motion for more of the time if it asks only once it stands still.
 
@@ -54,6 +60,7 @@ def moves_more_from_rest(
 
     num_rows: n, rows of a chunk that are run. inference_delay: d, rows an answer takes, as measured.
     shown_delay: rows by which a state is rolled forward; row 0 is due so much later.
+    to_motion_rows: of d, those from a command to the motion, in which the next answer may be asked for.
     """
     n, d = num_rows, inference_delay
     match part:
@@ -72,7 +79,7 @@ def moves_more_from_rest(
             cycle = n - overlap
         case BeforePlanEnds(margin_rows=margin):
             cycle = last - d - margin
-    cycle = max(1, cycle, -(-d // max_in_flight(part)))
+    cycle = max(1, cycle, -(-(d - to_motion_rows) // max_in_flight(part)))
     in_motion = max(0, min(cycle, last - d)) / cycle
     from_rest = (n - 1) / (n - 1 + coast_rows + d)
     return n > 1 and in_motion < from_rest

@@ -38,6 +38,7 @@ class PartOutcome(Enum):
     INVALID = "wrong shape, NaN or infinite numbers"
     OVERTAKEN = "a later observation has been answered already"
     STOPPED = "the robot is stopped"
+    NOT_ARMED = "the robot is not armed"
     DISTRUSTED = "the robot's state cannot be trusted"
     VOID = "an answer before it came late, and the robot started later than this one was told"
 
@@ -95,11 +96,14 @@ class Answers:
         blender: Blender,
         corrector: Corrector,
         counts: Counts,
+        lead_ns: int = 0,
     ) -> None:
         """
         splice: where in time an answer goes into the timeline.
         blender, corrector: what its rows become there, and are moved by later.
+        lead_ns: how far ahead of the clock rows are sent, see `PartLatency` [ns].
         """
+        self._lead_ns = lead_ns
         self._spec, self._splice = spec, splice
         self._timeline, self._blender, self._corrector = timeline, blender, corrector
         self._counts = counts
@@ -166,13 +170,7 @@ class Answers:
         ValueError: its numbers are no rows.
         """
         request, dt_ns = pending.request, self._spec.dt_ns
-        chunk = ActionChunk(
-            spec=self._spec,
-            rows=pending.rows[: pending.num_rows],
-            anchor=request.observation.state,
-            request_id=request.request_id,
-            epoch=request.epoch,
-        )
+        chunk = self._chunk(pending)
         waypoints = Waypoints.from_chunk(chunk).head(rows_to_run)
         is_whole = pending.is_complete or waypoints.num_rows == rows_to_run
         if pending.has_run and waypoints.num_rows == pending.num_placed:
@@ -208,6 +206,19 @@ class Answers:
             self._began(pending, seam, source, now_ns)
         return seam
 
+    def check(self, pending: Pending) -> None:
+        """Look at what has come of an answer that is not to run. ValueError: its numbers are no rows."""
+        Waypoints.from_chunk(self._chunk(pending))
+
+    def _chunk(self, pending: Pending) -> ActionChunk:
+        return ActionChunk(
+            spec=self._spec,
+            rows=pending.rows[: pending.num_rows],
+            anchor=pending.request.observation.state,
+            request_id=pending.request.request_id,
+            epoch=pending.request.epoch,
+        )
+
     def _began(self, pending: Pending, seam: Seam, source: Source, now_ns: int) -> None:
         """The first rows of an answer are in the plan."""
         assert pending.t0_ns is not None
@@ -238,7 +249,7 @@ class Answers:
     def _arrival(self, pending: Pending, state: RobotState, now_ns: int) -> Arrival:
         claimed_ns = self._timeline.claimed_ns
         return Arrival(
-            now_ns=now_ns,
+            now_ns=now_ns + self._lead_ns,
             state=state,
             claimed_ns=claimed_ns,
             commanded=self._timeline.command_at(claimed_ns),

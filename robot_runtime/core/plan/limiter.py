@@ -5,7 +5,7 @@ what was sent last (`gate`). It works by the control period, not by the wall: af
 where it was. What falls short is told with every command and summed up by part and kind (`ClipTally`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -85,12 +85,25 @@ class Limiter:
         """Whether the next command of a robot that is not asked to move will be the last one again."""
         return all(part.is_at_rest for part in self._leaders.values())
 
-    def limit(self, command: Command, now_ns: int) -> tuple[Command, Clip]:
-        """The command to send, and what it lost; call once a control period."""
+    def rests(self, parts: Collection[str]) -> bool:
+        """The same of some parts."""
+        return all(leader.is_at_rest for (name, _), leader in self._leaders.items() if name in parts)
+
+    def limit(self, command: Command, now_ns: int, *, braking: Collection[str] = ()) -> tuple[Command, Clip]:
+        """The command to send, and what it lost; call once a control period.
+
+        braking: parts that come to rest instead, whatever the command has for them.
+        """
         elapsed_s = self._elapsed_s(now_ns)
+        if braking:
+            slowed = {name: self._part(name, self._sent.parts[name]).brake() for name in braking}
+            command = command.with_parts(slowed)
         sent: dict[str, PartCommand] = {}
         shorts: dict[str, Shortfall] = {}
         for name, wanted in command.parts.items():
+            if name in braking:
+                sent[name] = wanted
+                continue
             leader = self._leaders.get((name, type(wanted))) or self._part(name, wanted)
             sent[name], short = leader.limit(wanted, elapsed_s)
             if short is not None:

@@ -134,7 +134,7 @@ class GripperLimits:
     """One axis [m/s, m/s², m/s³]; None: it cannot be commanded."""
 
     def __post_init__(self) -> None:
-        if not self.low <= self.high:
+        if not -np.inf < self.low <= self.high < np.inf:
             raise InvalidValueError(f"a gripper from {self.low} to {self.high} m has no range")
 
 

@@ -71,12 +71,13 @@ class RequestPlanner:
         part: RequestPart,
         action_spec: ActionSpec,
         max_inference_delay: int | None = None,
-        prefix_at_rest: bool = True,
+        prefix_at_rest: bool = False,
         hand_pose: HandPose | Mapping[str, HandPose] | None = None,
         counts: Counts | None = None,
         coast_rows: int = 2,
         starts_on_arrival: bool = False,
         row_statistics: RowStatistics | None = None,
+        to_motion_ns: int = 0,
     ) -> None:
         """
         max_inference_delay: largest d the policy was trained for; a larger measured one is cut to it and
@@ -87,12 +88,13 @@ class RequestPlanner:
         starts_on_arrival: row 0 is due when an answer comes, so that one that is late loses no row.
         row_statistics: of the rows the policy was trained on: a prefix that lies far outside them again and
             again is not shown any more, whatever the policy declares. None: nobody knows them.
+        to_motion_ns: from a command to the motion: every d counts it, see `LatencyEstimator` [ns].
         InvalidValueError: a horizon or delay does not fit the chunk; the message has the inequality.
         """
         self._part = part
         self._row_statistics = row_statistics
         self._foreign: deque[bool] = deque(maxlen=LOOK_BACK)
-        self._coast_rows = coast_rows
+        self._coast_rows, self._to_motion_ns = coast_rows, to_motion_ns
         self._starts_on_arrival = starts_on_arrival
         self._spec = action_spec
         self._max_delay = max_inference_delay
@@ -103,7 +105,7 @@ class RequestPlanner:
         self._pace_ns = 0
         self._awaited_ns: int | None = None
         self._server_ns = 0
-        self._whole = LatencyEstimator(skips_first=False)
+        self._whole = LatencyEstimator(skips_first=False, to_motion_ns=to_motion_ns)
         self._failed_ns = self._retry_ns = 0
         self._num_failures = 0
         self._max_in_flight = max_in_flight(part)
@@ -142,7 +144,7 @@ class RequestPlanner:
         self, timeline: ChunkTimeline, latency: LatencyEstimator, now_ns: int, *, num_in_flight: int
     ) -> bool:
         """Whether to ask now, with so many requests under way."""
-        if now_ns < self._retry_ns:
+        if self.is_pausing(now_ns):
             return False
         if num_in_flight and (num_in_flight >= self._max_in_flight or not self._overlaps(timeline, latency)):
             self._awaited_ns = None
@@ -170,6 +172,10 @@ class RequestPlanner:
                 if latency.latency_ns() is None:
                     return True
                 return now_ns >= timeline.end_ns - (latency.num_rows(dt_ns) + margin) * dt_ns
+
+    def is_pausing(self, now_ns: int) -> bool:
+        """Whether the last failure is too near to ask again."""
+        return now_ns < self._retry_ns
 
     def _overlaps(self, timeline: ChunkTimeline, latency: LatencyEstimator) -> bool:
         """Whether a second request makes sense: answers to a robot that stands would all begin anew, unless
@@ -208,6 +214,7 @@ class RequestPlanner:
             inference_delay=d,
             shown_delay=self._most_delay(),
             coast_rows=self._coast_rows,
+            to_motion_rows=self._to_motion_ns // self._spec.dt_ns,
         )
 
     def _commits_to_standing(self, latency: LatencyEstimator) -> bool:

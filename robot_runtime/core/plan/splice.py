@@ -34,6 +34,7 @@ class Arrival:
     """The robot when the first rows of a chunk arrive."""
 
     now_ns: int
+    """The first motion that it can change: the time, and how far ahead of it rows are sent."""
     state: RobotState
     """Newest measured state."""
     claimed_ns: int

@@ -20,6 +20,8 @@ class Standstill:
     failed: int = 0
     """Expired, dropped, refused, or lost with the server."""
     invalid: int = 0
+    is_server_gone: bool = False
+    """Whether the server was lost, and nothing has been asked since."""
     late: int = 0
     """Answers of which no row was still to come."""
 
@@ -30,7 +32,7 @@ class Standstill:
 
     def begin(self, request_id: int, now_ns: int) -> None:
         """Note that a request goes out."""
-        self.waiting[request_id] = now_ns
+        self.waiting[request_id], self.is_server_gone = now_ns, False
 
     def fail(self, request_ids: Iterable[int]) -> None:
         """Note that no answers will come to these."""
@@ -42,7 +44,7 @@ class Standstill:
             return
         was_waiting = self.waiting.pop(request_id, None) is not None
         match outcome:
-            case PartOutcome.RUNS:
+            case PartOutcome.RUNS | PartOutcome.NOT_ARMED:
                 self.failed = self.invalid = self.late = 0
             case PartOutcome.LATE:
                 self.late += was_waiting
@@ -65,6 +67,8 @@ class Standstill:
         if self.asked == 0:
             unheard = "there is no server or no picture to ask with"
             return f"nothing has been asked: {'the run was too short, or ' if is_over else ''}{unheard}"
+        if self.is_server_gone:
+            return "the server is gone: nothing can be asked until it is back"
         if self.invalid:
             return (
                 f"{self.invalid} of {self.asked} answers were refused: not chunks of {spec.horizon} x "

@@ -133,26 +133,47 @@ class ChunkTimeline:
         scales: Mapping[str, float] = _NO_SCALES,
         rests: Mapping[str, Rest] = _NO_RESTS,
         holds_last: bool = False,
+        keeps_ns: int = 0,
     ) -> None:
         """
         coast_ns: how long it takes to come to rest after the last row [ns].
         scales: of parts that are told plain numbers, what counts as a whole unit of them.
         rests: of such parts, what they are told once the plan is over, see `Numbers.at_rest`.
         holds_last: the last row is sent when it is due and stands for `coast_ns`, and the plan ends then.
+        keeps_ns: for how long what has been claimed can still be looked up after a splice [ns].
         """
         if coast_ns <= 0:
             raise ValueError(f"coast_ns must be positive, got {coast_ns}")
         self._coast_ns, self._scales, self._rests, self._holds_last = coast_ns, scales, rests, holds_last
+        self._keeps_ns = keeps_ns
         self._knots: list[Knot] = []
         self._times: list[int] = []
         self._claimed_ns = 0
         self._segment = 0
         self._curve: Curve | None = None
 
-    def rest_at(self, command: Command, now_ns: int) -> None:
-        """Forget any plan and stand still at `command` from now on."""
+    def rest_at(self, command: Command, now_ns: int, *, claimed_ns: int | None = None) -> None:
+        """Forget any plan and stand still at `command` from now on.
+
+        claimed_ns: up to when it has been sent that it stands; None: up to now.
+        """
         self._set([Knot(now_ns, command, None, None)])
-        self._claimed_ns = now_ns
+        self._claimed_ns = now_ns if claimed_ns is None else claimed_ns
+
+    def stand(self, command: Command) -> None:
+        """The parts of a command stand there, in all of the plan; the others go on as planned.
+
+        one part   ●───┼──●······●······●        the path it did not follow
+                   ○───┼──○──────○──────○        where it stands: what comes next begins here
+        """
+        still = Waypoints.from_commands([command]).rows_of
+        zeros = {what: np.zeros(3 if what[1] == "quat_BE" else np.size(row)) for what, row in still.items()}
+        knots = []
+        for knot in self._knots:
+            rates = None if knot.rates is None else {**knot.rates, **zeros}
+            stands = knot.command.with_parts(command.parts)
+            knots.append(Knot(knot.t_ns, stands, knot.source, knot.row, rates))
+        self._set(knots)
 
     @property
     def claimed_ns(self) -> int:
@@ -213,7 +234,11 @@ class ChunkTimeline:
     def frozen(self) -> "ChunkTimeline":
         """The plan as it is now, for looking up what it said once this one has been spliced."""
         out = ChunkTimeline(
-            coast_ns=self._coast_ns, scales=self._scales, rests=self._rests, holds_last=self._holds_last
+            coast_ns=self._coast_ns,
+            scales=self._scales,
+            rests=self._rests,
+            holds_last=self._holds_last,
+            keeps_ns=self._keeps_ns,
         )
         out._knots, out._times = self._knots, self._times  # shared: a splice makes new lists
         out._claimed_ns, out._segment, out._curve = self._claimed_ns, self._segment, self._curve
@@ -260,7 +285,7 @@ class ChunkTimeline:
         i = bisect_left(self._times, knot.t_ns)
         if knot.t_ns <= self._claimed_ns or i == len(self._knots) or self._knots[i] is not knot:
             raise ValueError(f"no knot at {knot.t_ns} is still to come after {self._claimed_ns}")
-        kept = [self._on_path(each) for each in self._knots[self._segment : i]]
+        kept = [self._on_path(each) for each in self._knots[self._first_kept : i]]
         if kept[-1].t_ns < self._claimed_ns:
             kept.append(self._knot_at(self._claimed_ns, kept[-1]))
         rates = self._passing_rates(kept[-1], knot, command, self._knots[i + 1 : i + 2])
@@ -292,7 +317,7 @@ class ChunkTimeline:
 
         A plan that goes on with the row after its last one does not end there: that row is reached when due.
         """
-        knots = self._knots[self._segment : bisect_right(self._times, seam_ns)]
+        knots = self._knots[self._first_kept : bisect_right(self._times, seam_ns)]
         goes_on = seam_ns == self.end_ns > self._claimed_ns
         kept = [self._on_path(knot) for knot in (knots[:-1] if goes_on else knots)]
         times = {self._claimed_ns, seam_ns, min(self.end_ns + self._coast_ns, seam_ns)}
@@ -302,6 +327,13 @@ class ChunkTimeline:
             if t_ns > kept[-1].t_ns:
                 kept.append(self._knot_at(t_ns, kept[-1] if t_ns == self._claimed_ns else None))
         return [*kept, knots[-1]] if goes_on else sorted(kept, key=lambda knot: knot.t_ns)
+
+    @property
+    def _first_kept(self) -> int:
+        """The first knot that says something of what can still be looked up."""
+        if self._keeps_ns == 0:
+            return self._segment
+        return max(bisect_right(self._times, self._claimed_ns - self._keeps_ns) - 1, 0)
 
     def _on_path(self, knot: Knot) -> Knot:
         """A knot of the plan that stays on the path and keeps its rates, whatever comes after it."""

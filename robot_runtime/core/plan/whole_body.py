@@ -27,7 +27,12 @@ from robot_runtime.core.values.action import NS_PER_S, ActionSpec, EndEffectorPo
 from robot_runtime.core.values.command import BasePoseCommand, Command, JointCommand, PoseCommand
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import ARM, BASE, RobotState, readonly
-from robot_runtime.core.values.transforms import integrate_twist, pose_from_planar
+from robot_runtime.core.values.transforms import (
+    compose_planar,
+    integrate_twist,
+    inverse_planar,
+    pose_from_planar,
+)
 from robot_runtime.errors import InvalidValueError
 
 _REGULAR = 1e-9
@@ -123,10 +128,14 @@ class WholeBody:
         self._looked_ns = None
         self.error = HandError(position=0.0, rotation=0.0)
 
-    def resolve(self, command: Command, state: RobotState, now_ns: int) -> Command:
+    def resolve(
+        self, command: Command, state: RobotState, now_ns: int, *, doing: Command | None = None
+    ) -> Command:
         """The command with its hand pose resolved into joints; one without a hand pose stays as it is.
 
         Call it once a tick, with rising times. A state that is not finite leaves the joints where they are.
+        doing: what the plan has for now, if the arm is late and the command for later: the base is taken to
+            go until then as it is planned. None: the command is for now.
         ValueError: the state lacks the pose of a base that is led.
         """
         pose = command.parts.get(self.part)
@@ -135,7 +144,7 @@ class WholeBody:
         if not state.is_finite:
             return command.with_parts({self.part: JointCommand(q=readonly(self._q))})
         dt_s = (now_ns - self._t_ns) / NS_PER_S
-        target = self.hand_target(command, state, now_ns)
+        target = self.hand_target(command, state, now_ns, doing)
         if dt_s > 0.0:
             self._q = self._q + dt_s * self._joint_velocity(target, dt_s, now_ns)
             self._X_BE = self.kinematics.forward(self._q)
@@ -144,8 +153,10 @@ class WholeBody:
         self.error = HandError(position=_norm(rest[:3]), rotation=_norm(rest[3:]))
         return command.with_parts({self.part: JointCommand(q=readonly(self._q))})
 
-    def hand_target(self, command: Command, state: RobotState, now_ns: int) -> pin.SE3:
-        """`X_BE` relative to the base as it will be when the arm has followed."""
+    def hand_target(
+        self, command: Command, state: RobotState, now_ns: int, doing: Command | None = None
+    ) -> pin.SE3:
+        """`X_BE` relative to the base as it will be when the arm has followed; doing: as in `resolve`."""
         pose = command.parts[self.part]
         assert isinstance(pose, PoseCommand)
         X_BE = pose.X_BE
@@ -155,6 +166,9 @@ class WholeBody:
                 if carrier.x_WB is None:
                     raise ValueError("a plan that leads the base needs its measured pose x_WB in the state")
                 measured = carrier.x_WB
+                now = None if doing is None else doing.parts.get(self.base)
+                if isinstance(now, BasePoseCommand):
+                    measured = compose_planar(measured, compose_planar(inverse_planar(now.x_WB), planned))
                 if carrier.V_WB_B is not None:
                     ahead_s = self.gains.arm_lag_s + (now_ns - state.t_ns) / NS_PER_S
                     measured = integrate_twist(measured, carrier.V_WB_B, ahead_s)

@@ -122,15 +122,24 @@ class OpenpiGateway:
         self._asker.close()
         self._listener.shutdown()
         self._thread.join()
+        with self._lock:
+            left = [*self._heard_s, *self._greeting]
+        for (
+            connection
+        ) in left:  # websockets before 17 leaves them to their clients, and its threads with them
+            connection.close_socket()
 
     def _connected(
-        self, sock: socket.socket, protocol: ServerProtocol, server: Server, **options: Any
+        self, sock: socket.socket, protocol: ServerProtocol, *server: Any, **options: Any
     ) -> ServerConnection:
-        """One that has yet to greet, within two seconds; many of these keep nobody out."""
+        """One that has yet to greet, within two seconds; many of these keep nobody out.
+
+        server: websockets tells it from 17 on.
+        """
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _GONE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        connection = ServerConnection(sock, protocol, server, **options)
+        connection = ServerConnection(sock, protocol, *server, **options)
         with self._lock:
             oldest = next(iter(self._greeting)) if len(self._greeting) >= MAX_GREETING else None
             if oldest is not None:

@@ -1,0 +1,56 @@
+"""A run in which nobody is asked: a person drives. `NoPolicy` stands where the client of a server stands."""
+
+from types import TracebackType
+from typing import Self
+
+from robot_runtime.core.method.table import Method, method_named
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.action import NS_PER_MS, ActionSpec
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.wire.events import Event
+from robot_runtime.wire.messages import Welcome
+
+NAME = "no policy"
+_DT_NS = 50 * NS_PER_MS
+
+
+class NoPolicy:
+    """What a run asks of a `PolicyClient`, of nobody: no thread, no socket, no event."""
+
+    thread_id: int | None = None
+
+    def __init__(self, schema: Schema) -> None:
+        """schema: what the robot offers."""
+        self.schema = schema
+
+    def wait_until_ready(self, timeout_s: float = 0.0) -> Welcome:
+        """What there would be to move: every part of the robot as it is usually told, and all its cameras."""
+        spec = ActionSpec(fields=self.schema.action_fields, horizon=2, dt_ns=_DT_NS)
+        info = PolicyInfo(name=NAME, action_spec=spec, schema=self.schema)
+        return Welcome(info=info, heartbeat_ns=1)
+
+    def new_epochs(self) -> int:
+        return 1 << 32
+
+    def events(self) -> list[Event]:
+        return []
+
+    def submit(self, request: ChunkRequest) -> None:
+        raise RuntimeError("nobody is asked in a run without a policy")
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def method_of_nobody() -> Method:
+    """With which an executor waits for chunks that never come."""
+    return method_named("synchronous")
