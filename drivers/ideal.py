@@ -1,12 +1,17 @@
-"""A robot without physics: it is where it was told to be. For benchmarks and tests of what is around it."""
+"""A robot without physics: it is where it was told to be. For benchmarks and tests of what is around it.
 
+What stops it. It stands wherever it was told to be; there is nothing to stop.
+"""
+
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from robot_runtime.clock import Clock
+from robot_runtime.clock import Clock, MonotonicClock
 from robot_runtime.core.robot import ArmState
 from robot_runtime.core.values.action import ArmCommand, GripperCommand, JointCommand
+from robot_runtime.errors import DriverError, InvalidValueError
 
 Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
 """Where an FR3 waits [rad]."""
@@ -16,9 +21,14 @@ Q_HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
 class IdealArm:
     """Joints that are where they were told to be; seven, if nothing is said."""
 
-    clock: Clock
+    clock: Clock = field(default_factory=MonotonicClock)
     q: np.ndarray = field(default_factory=lambda: Q_HOME)
     """(N,) [rad]"""
+
+    def __post_init__(self) -> None:
+        self.q = np.array(self.q, dtype=float)
+        if self.q.ndim != 1 or not self.q.size or not np.isfinite(self.q).all():
+            raise InvalidValueError(f"q is the positions of its joints [rad], got {self.q.tolist()!r:.60}")
 
     @property
     def num_joints(self) -> int:
@@ -29,6 +39,8 @@ class IdealArm:
 
     def write(self, command: ArmCommand) -> ArmCommand:
         if isinstance(command, JointCommand):
+            if not np.isfinite(command.q).all():
+                raise DriverError(f"an arm is told finite positions, got {command.q}")
             self.q = command.q
         return command
 
@@ -41,11 +53,18 @@ class IdealGripper:
     """Fingers that are where they were told to be."""
 
     width: float = 0.04
+    """[m]"""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.width, bool) or not math.isfinite(self.width):
+            raise InvalidValueError(f"width is the distance of its fingers [m], got {self.width!r:.60}")
 
     def read(self) -> float:
         return self.width
 
     def write(self, command: GripperCommand) -> GripperCommand:
+        if not math.isfinite(command.width):
+            raise DriverError(f"a gripper is told a finite width, got {command.width}")
         self.width = command.width
         return command
 

@@ -30,6 +30,10 @@ from robot_runtime.core.values.command import (
 from robot_runtime.core.values.state import Image
 from robot_runtime.errors import DriverError, InvalidValueError
 
+MOST_S = 60.0
+"""Of a time that may be declared."""
+MOST_PIXELS = 50_000_000
+"""More in a picture is no camera's."""
 FIRST_S = 5.0
 """How long a part waits for its first message."""
 
@@ -49,7 +53,8 @@ class _Newest[T]:
             self._changed.notify_all()
 
     def get(self) -> T:
-        """DriverError: none has ever come."""
+        """DriverError: none has ever come, or there will be none any more."""
+        self._bridge.check_open()
         if self._value is None:
             self._bridge.wait_until_ready()
             self.wait_beyond(0, FIRST_S)
@@ -81,23 +86,27 @@ class RosBase:
         command_type: str = "geometry_msgs/Twist",
         odometry_topic: str = "/odom",
         frame_id: str = "base_link",
-        latency_s: float = 0.0,
+        state_latency_s: float = 0.0,
         silence_s: float = 0.25,
         clock: Clock | None = None,
     ) -> None:
         """
         frame_id: of stamped twists.
-        latency_s: from a measurement to its stamp [s].
+        state_latency_s: from a measurement to its stamp [s].
         silence_s: after so long without a command the base is told to stand [s].
         """
         if command_type not in ("geometry_msgs/Twist", "geometry_msgs/TwistStamped"):
             raise InvalidValueError(
                 f"a base is told a geometry_msgs/Twist or geometry_msgs/TwistStamped, got {command_type!r}"
             )
+        if not 0.0 < silence_s <= MOST_S:
+            raise InvalidValueError(f"silence_s is above 0 and up to {MOST_S:g} s, got {silence_s!r:.60}")
+        _check_latency(state_latency_s)
         self._bridge, self._topic, self._frame = bridge, command_topic, frame_id
+        self.address = f"{command_topic} at {bridge.url}"
         self._is_stamped = command_type.endswith("Stamped")
         self._clock: Clock = clock or MonotonicClock()
-        self._latency_ns, self._silence_ns = round(latency_s * NS_PER_S), round(silence_s * NS_PER_S)
+        self._latency_ns, self._silence_ns = round(state_latency_s * NS_PER_S), round(silence_s * NS_PER_S)
         self._ros_time = RosTime()
         self._told_ns: int | None = None
         self._newest: _Newest[BaseState] = _Newest(bridge, odometry_topic, "nav_msgs/Odometry")
@@ -111,6 +120,7 @@ class RosBase:
     def write(self, command: BaseCommand) -> BaseTwistCommand:
         if not isinstance(command, BaseTwistCommand):
             raise DriverError(f"a ROS base is told twists, got {type(command).__name__}")
+        _check(self._bridge, command.V_WB_B)
         self._told_ns = self._clock.now_ns()
         self._publish(command.V_WB_B)
         return command
@@ -139,6 +149,8 @@ class RosBase:
         pose, twist = message["pose"]["pose"], message["twist"]["twist"]
         place, turn = pose["position"], pose["orientation"]
         x, y, z, w = (float(turn[name]) for name in "xyzw")
+        if abs(math.hypot(x, y, z, w) - 1.0) > 0.1:  # zeros, as of a message that nobody has filled in
+            raise ValueError(f"an orientation is a unit quaternion, got ({x}, {y}, {z}, {w})")
         yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
         t_ns = self._ros_time.capture_ns(stamp_of(message), arrival_ns)
         self._newest.put(
@@ -168,23 +180,30 @@ class RosJoints:
         command_type: str = "trajectory_msgs/JointTrajectory",
         state_topic: str = "/joint_states",
         lead_s: float = 0.1,
-        latency_s: float = 0.0,
+        state_latency_s: float = 0.0,
     ) -> None:
         """
         joints: their names in ROS, in the order that policies see.
         lead_s: how long a trajectory takes to a setpoint [s].
-        latency_s: from a measurement to its stamp [s].
+        state_latency_s: from a measurement to its stamp [s].
         """
         if command_type not in ("trajectory_msgs/JointTrajectory", "std_msgs/Float64MultiArray"):
             raise InvalidValueError(
                 "joints are told a trajectory_msgs/JointTrajectory or a std_msgs/Float64MultiArray, "
                 f"got {command_type!r}"
             )
-        if len(set(joints)) < len(joints) or not joints:
+        if isinstance(joints, str) or len(set(joints)) < len(joints) or not all(joints) or not joints:
             raise InvalidValueError(f"joints have a name each, got {list(joints)}")
+        if not 0.0 <= lead_s <= MOST_S:
+            raise InvalidValueError(f"lead_s is from 0 to {MOST_S:g} s, got {lead_s!r:.60}")
+        _check_latency(state_latency_s)
         self._bridge, self._joints, self._topic = bridge, tuple(joints), command_topic
+        self.address = f"{command_topic} at {bridge.url}"
         self._is_trajectory = command_type.endswith("Trajectory")
-        self._lead, self._latency_ns = bridge.stamp(round(lead_s * NS_PER_S)), round(latency_s * NS_PER_S)
+        self._lead, self._latency_ns = (
+            bridge.stamp(round(lead_s * NS_PER_S)),
+            round(state_latency_s * NS_PER_S),
+        )
         self._ros_time = RosTime()
         self._is_by_velocity = False
         self._newest: _Newest[ArmState] = _Newest(
@@ -204,9 +223,11 @@ class RosJoints:
     def write(self, command: ArmCommand) -> ArmCommand:
         match command:
             case JointCommand(q=q):
+                _check(self._bridge, q)
                 self._is_by_velocity = False
                 self._publish(positions=q)
             case JointVelocityCommand(dq=dq):
+                _check(self._bridge, dq)
                 self._is_by_velocity = True
                 self._publish(velocities=dq)
             case _:
@@ -219,7 +240,7 @@ class RosJoints:
         measured = self._newest.peek()
         if self._is_by_velocity:
             self._publish(velocities=np.zeros(self.num_joints))
-        elif measured is not None:
+        elif measured is not None and np.isfinite(measured.q).all():
             self._publish(positions=measured.q)
 
     def _publish(self, **numbers: np.ndarray) -> None:
@@ -276,7 +297,7 @@ class RosGripper:
             command_type="std_msgs/Float64MultiArray",
             state_topic=state_topic,
         )
-        self._scale = width_per_unit
+        self._scale, self.address = width_per_unit, self._joints.address
 
     def read(self) -> GripperState:
         state = self._joints.read()
@@ -294,7 +315,8 @@ class RosCamera:
     """A camera: sensor_msgs/CompressedImage, JPEG."""
 
     def __init__(self, bridge: RosBridge, topic: str, *, latency_s: float = 0.0) -> None:
-        """latency_s: from the middle of exposure to the stamp [s]."""
+        """latency_s: from the middle of exposure to the stamp [s]. InvalidValueError: it makes no sense."""
+        _check_latency(latency_s)
         self._bridge, self._latency_ns = bridge, round(latency_s * NS_PER_S)
         self._ros_time = RosTime()
         self._newest: _Newest[tuple[int, Any]] = _Newest(bridge, topic, "sensor_msgs/CompressedImage")
@@ -310,6 +332,7 @@ class RosCamera:
 
     def read(self) -> Image:
         while not self._is_closed:
+            self._bridge.check_open()
             newest = self._newest.wait_beyond(self._number, 0.5)
             if newest > self._number:
                 self._number = newest
@@ -324,13 +347,32 @@ class RosCamera:
         self._newest.put((t_ns, message))
 
     def _decoded(self, taken: tuple[int, Any]) -> Image:
-        """ValueError: it is no JPEG."""
+        """ValueError: it is no JPEG, or of so many pixels that no camera has made it."""
         import simplejpeg
 
         t_ns, message = taken
-        if "jpeg" not in str(message["format"]) and "jpg" not in str(message["format"]):
-            raise ValueError(f"a CompressedImage that is jpeg was expected, got {message['format']!r:.60}")
-        return Image(t_ns=t_ns, pixels=simplejpeg.decode_jpeg(base64.b64decode(message["data"])))
+        kind, data = str(message.get("format")), message.get("data")
+        if "jpeg" not in kind and "jpg" not in kind:
+            raise ValueError(f"a CompressedImage that is jpeg was expected, got {kind!r:.60}")
+        if not isinstance(data, str):
+            raise ValueError(f"the data of a picture is base64, got {type(data).__name__}")
+        body = base64.b64decode(data)
+        height, width = simplejpeg.decode_jpeg_header(body)[:2]
+        if height * width > MOST_PIXELS:  # before room is made for it
+            raise ValueError(f"a picture of {height} x {width} pixels is no camera's")
+        return Image(t_ns=t_ns, pixels=simplejpeg.decode_jpeg(body))
+
+
+def _check(bridge: RosBridge, numbers: np.ndarray) -> None:
+    """DriverError: they cannot be sent."""
+    bridge.check_open()
+    if not np.isfinite(numbers).all():
+        raise DriverError(f"a part at {bridge.url} is told finite numbers, got {numbers}")
+
+
+def _check_latency(latency_s: float) -> None:
+    if not -1.0 <= latency_s <= 1.0:
+        raise InvalidValueError(f"latency_s is from -1 to 1 s, got {latency_s!r:.60}")
 
 
 def stamp_of(message: Message) -> int:

@@ -96,6 +96,11 @@ class RosBridge:
         if not self._is_ready.wait(timeout_s):
             raise DriverError(f"no rosbridge server at {self.url} within {timeout_s:g} s: {self._trouble}")
 
+    def check_open(self) -> None:
+        """DriverError: it was closed."""
+        if self._is_closing.is_set():
+            raise DriverError(f"the connection to {self.url} was closed")
+
     @property
     def is_connected(self) -> bool:
         return self._connection is not None
@@ -112,16 +117,23 @@ class RosBridge:
         return dict(zip(names, divmod(t_ns, NS_PER_S), strict=True))
 
     def subscribe(self, topic: str, message_type: str, take: Take) -> None:
-        """Be given every message of a topic; one that `take` cannot read is told once and dropped."""
+        """Be given every message of a topic; one that `take` cannot read is told once and dropped.
+
+        InvalidValueError: the topic has no name.
+        """
+        _check_topic(topic)
         name = self.type_name(message_type)
         with self._changed:
             self._takers.setdefault(topic, (name, []))[1].append(take)
-        self._tell({"op": "subscribe", "topic": topic, "type": name, "queue_length": 1})
+        self._tell(_subscription(topic, name))
 
     def advertise(self, topic: str, message_type: str) -> None:
-        """Say what will be published there."""
-        self._advertised[topic] = self.type_name(message_type)
-        self._tell({"op": "advertise", "topic": topic, "type": self._advertised[topic]})
+        """Say what will be published there. InvalidValueError: the topic has no name."""
+        _check_topic(topic)
+        name = self.type_name(message_type)
+        with self._changed:
+            self._advertised[topic] = name
+        self._tell(_advertisement(topic, name))
 
     def publish(self, topic: str, message: Message) -> None:
         """Send it soon, unless a newer one comes first; never waits."""
@@ -137,7 +149,9 @@ class RosBridge:
             self._farewells.append(farewell)
 
     def flush(self, timeout_s: float = 0.25) -> bool:
-        """Wait until everything published has gone out; False if it has not."""
+        """Wait until everything published has gone out; False if it has not, or nobody is there."""
+        if self._connection is None:
+            return not self._unsent
         with self._changed:
             return self._changed.wait_for(lambda: not self._unsent, timeout_s)
 
@@ -146,13 +160,16 @@ class RosBridge:
         if self._is_closing.is_set():
             return
         for farewell in list(self._farewells):
-            farewell()
-            self.flush()
+            try:
+                farewell()
+            except Exception as error:  # one that fails keeps no other part from its last word
+                logger.warning("%s: %s: %s", self.url, type(error).__name__, error)
+        self.flush()
         self._is_closing.set()
         with self._changed:
             self._changed.notify_all()
         if (connection := self._connection) is not None:
-            connection.close_socket()
+            connection.close()  # says goodbye, and waits half a second for the answer at most
         for thread in self._threads:
             thread.join(1.0)
         atexit.unregister(self.close)
@@ -191,16 +208,20 @@ class RosBridge:
             failures += 1
 
     def _announce(self, connection: Any) -> None:
-        """Say all that was said before to a server that has just been found."""
+        """Say all that was said before to a server that has just been found, and what is said meanwhile."""
         with self._changed:
             self._unsent.clear()  # commands of before are too old to be sent
-            takers, advertised = dict(self._takers), dict(self._advertised)
-        for topic, name in advertised.items():
-            connection.send(json.dumps({"op": "advertise", "topic": topic, "type": name}))
-        for topic, (name, _) in takers.items():
-            order = {"op": "subscribe", "topic": topic, "type": name, "queue_length": 1}
-            connection.send(json.dumps(order))
-        self._connection = connection
+        told = 0
+        while True:
+            with self._changed:
+                orders = [_advertisement(topic, name) for topic, name in self._advertised.items()]
+                orders += [_subscription(topic, name) for topic, (name, _) in self._takers.items()]
+                if len(orders) == told:
+                    self._connection = connection  # from here on `_tell` says it
+                    break
+            for order in orders:
+                connection.send(json.dumps(order))
+            told = len(orders)
         self._is_ready.set()
 
     def _take(self, text: str | bytes, arrival_ns: int) -> None:
@@ -253,3 +274,16 @@ class RosBridge:
         """Now, to a server that is there; `_announce` says it to one that comes."""
         if (connection := self._connection) is not None:
             self._sent(connection, json.dumps(order))
+
+
+def _advertisement(topic: str, name: str) -> Message:
+    return {"op": "advertise", "topic": topic, "type": name}
+
+
+def _subscription(topic: str, name: str) -> Message:
+    return {"op": "subscribe", "topic": topic, "type": name, "queue_length": 1}
+
+
+def _check_topic(topic: str) -> None:
+    if not isinstance(topic, str) or not topic.strip("/~") or not topic.isprintable() or " " in topic:
+        raise InvalidValueError(f"a topic has a name as /cmd_vel, got {topic!r:.60}")

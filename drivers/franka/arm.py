@@ -2,26 +2,33 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
 
+from drivers.child import Child
+from drivers.fer import FER_LIMITS
 from drivers.fr3 import FR3_LIMITS
-from drivers.franka.link import Child, check_somebody_answers
+from drivers.franka.address import check_somebody_answers
 from drivers.franka.messages import HOST_PORT, ArmConfig, ArmOrder, ArmReport, limits_to_plain
 from robot_runtime.core.plan.limits import JointLimits
+from robot_runtime.core.plan.limits_within import beyond
 from robot_runtime.core.robot import ArmState
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import ArmCommand, JointCommand, PoseCommand
-from robot_runtime.core.values.transforms import quaternion_from_rotation
+from robot_runtime.core.values.fields import EndEffectorPose, JointPosition, WorldEndEffectorPose
+from robot_runtime.core.values.transforms import pose_from_quaternion, quaternion_from_rotation
 from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.robot.lease import check_free
 
 HOME = (0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785)
 """[rad]"""
 _NUM_JOINTS = 7
+_SHEETS = {"fr3": FR3_LIMITS, "fer": FER_LIMITS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +44,16 @@ class Payload:
 
 
 class FrankaArm:
-    """An FR3 over FCI, in a process of its own; joint positions and hand poses, through an impedance."""
+    """An FR3 or FER over FCI, in a process of its own; joint positions and hand poses, by an impedance."""
+
+    takes = (JointPosition, EndEffectorPose, WorldEndEffectorPose)
+    """What it may be told, see `Robot(actions=...)`; `JointVelocity` only if it is integrated."""
 
     def __init__(
         self,
         host: str,
         *,
+        model: str = "fr3",
         stiffness: Sequence[float] = (600.0, 600.0, 600.0, 600.0, 250.0, 150.0, 50.0),
         damping: Sequence[float] | None = None,
         translational_stiffness: float = 800.0,
@@ -50,8 +61,8 @@ class FrankaArm:
         limits: JointLimits | None = None,
         torque_thresholds: Sequence[float] = (20.0,) * 7,
         force_thresholds: Sequence[float] = (30.0,) * 6,
-        payload: Payload | None = None,
-        X_BA: pin.SE3 | None = None,
+        payload: Payload | Mapping[str, Any] | None = None,
+        X_BA: pin.SE3 | Sequence[float] | None = None,
         period_s: float = 0.004,
         silence_s: float = 0.1,
         state_timeout_s: float = 0.08,
@@ -61,23 +72,28 @@ class FrankaArm:
         """Connects, which takes a second or two; moves nothing.
 
         host: address of the control box's network port.
+        model: fr3, or fer, the Panda: whose data sheet holds.
         stiffness, damping: of the joints (7,) [Nm/rad, Nms/rad]; no damping: critical.
         translational_stiffness, rotational_stiffness: of the hand, for pose commands [N/m, Nm/rad].
-        limits: what setpoints keep; by default those of the FR3's data sheet.
+        limits: what setpoints keep; by default, and at most, those of the model's data sheet.
         torque_thresholds, force_thresholds: beyond them the robot stops itself [Nm], [N and Nm].
+        payload: what it carries beyond the hand; or the fields of `Payload` as a table.
         X_BA: the arm's mount A in the mobile base, or in what several arms share; by default they are one.
+            Or its numbers (x, y, z, qw, qx, qy, qz).
         period_s: of setpoints to the robot. silence_s: after so long without a command the arm is braked.
         state_timeout_s: a state older than this ends it.
         needs_real_time: refuse a kernel without PREEMPT_RT.
         log_folder: where the last second before a fault is written; by default where temporary files go.
 
+        RobotBusyError: another program on this machine drives it.
         InvalidValueError: a number makes no sense. DriverError: nobody answers there, or it cannot be
             set up; says why.
         """
-        limits = limits or FR3_LIMITS.arm()
+        limits = _checked(limits, model)
         self.limits = limits
-        self._X_BA = X_BA or pin.SE3.Identity()
+        self._X_BA = _mount(X_BA)
         self._timeout_ns, self._order = round(state_timeout_s * NS_PER_S), ArmOrder()
+        self.address = f"the Franka arm at {host}"
         what = f"a Franka arm at {host}"
         config = ArmConfig(
             host=host,
@@ -95,6 +111,7 @@ class FrankaArm:
             needs_real_time=needs_real_time,
             log_folder=str(log_folder or tempfile.gettempdir()),
         )
+        check_free(self.address)
         check_somebody_answers(host, HOST_PORT, what)
         self._child = Child("drivers.franka.arm_process", config, ArmOrder, ArmReport, what=what)
 
@@ -116,6 +133,12 @@ class FrankaArm:
     def success_rate(self) -> float:
         """Share of commands that reached the robot in time, of late; below 0.9 something is wrong."""
         return self._child.report().success_rate
+
+    @property
+    def setpoint(self) -> list[float]:
+        """What its impedance was told last: joints [rad], or position and quaternion of the hand [m, wxyz];
+        empty: it is not under control."""
+        return self._child.report().sent
 
     @property
     def pid(self) -> int:
@@ -221,7 +244,36 @@ def _numbers(name: str, values: Sequence[float], size: int) -> list[float]:
     return array.tolist()
 
 
-def _load(payload: Payload) -> tuple[float, list[float], list[float]]:
+def _checked(limits: JointLimits | None, model: str) -> JointLimits:
+    if model not in _SHEETS:
+        raise InvalidValueError(f"model is one of {', '.join(_SHEETS)}, got {model!r}")
+    sheet, whose = _SHEETS[model].arm(), f"an {model.upper()}"
+    if limits is None:
+        return sheet
+    if len(limits.q_min) != _NUM_JOINTS:
+        raise InvalidValueError(f"{whose} has {_NUM_JOINTS} joints, the limits are for {len(limits.q_min)}")
+    if wrong := list(beyond(limits, sheet, whose=whose)):
+        raise InvalidValueError(f"{whose} cannot keep these limits: {'; '.join(wrong)}")
+    return limits if limits.dq_curve is not None else replace(limits, dq_curve=sheet.dq_curve)
+
+
+def _mount(X_BA: pin.SE3 | Sequence[float] | None) -> pin.SE3:
+    if X_BA is None or isinstance(X_BA, pin.SE3):
+        return X_BA or pin.SE3.Identity()
+    numbers = np.array(_numbers("X_BA", X_BA, 7))
+    if not 0.99 < np.linalg.norm(numbers[3:]) < 1.01:
+        raise InvalidValueError(
+            f"X_BA ends in a unit quaternion (qw, qx, qy, qz), got {numbers[3:].tolist()}"
+        )
+    return pose_from_quaternion(numbers[:3], numbers[3:])
+
+
+def _load(payload: Payload | Mapping[str, Any]) -> tuple[float, list[float], list[float]]:
+    if not isinstance(payload, Payload):
+        try:
+            payload = Payload(**payload)
+        except TypeError as error:
+            raise InvalidValueError(f"payload takes mass, center and inertia: {error}") from None
     return payload.mass, _numbers("center", payload.center, 3), _numbers("inertia", payload.inertia, 9)
 
 

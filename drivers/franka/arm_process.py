@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from drivers.child import SLOT, LifeLine, Newest
 from drivers.franka.faults import explained, write_log
 from drivers.franka.lead import SetpointLead
-from drivers.franka.link import SLOT, LifeLine, Newest
 from drivers.franka.messages import ArmConfig, ArmOrder, ArmReport, limits_from_plain
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import JointCommand, PoseCommand
@@ -199,8 +199,8 @@ class ArmLoop:
         if self._kind is not type(command) or self._tracker is None:
             self._start(command)
         if order.number != self._number:
-            self._number = order.number
-            self._lead.tell(command, self._robot_ns)
+            count, self._number = order.number - self._number, order.number
+            self._lead.tell(command, self._robot_ns, count)
         self._step()
 
     def _step(self) -> None:

@@ -27,7 +27,8 @@ def explained(error: Exception, config: ArmConfig, franky: Any) -> str:
     if isinstance(error, franky.RealtimeException):
         return (
             f"{error} FCI wants a kernel with PREEMPT_RT: without, packets come late and the robot stops. "
-            "To go on all the same, as in simulation: FrankaArm(..., needs_real_time=False)"
+            "To go on all the same, as in simulation: needs_real_time = false in its table of the file, "
+            "or FrankaArm(..., needs_real_time=False)"
         )
     return f"{type(error).__name__}: {error}"
 

@@ -1,33 +1,43 @@
 """The Franka hand: `FrankaGripper`. What stops it is written in `drivers.franka`."""
 
+import math
 import time
 
-from drivers.franka.link import Child, check_somebody_answers
+from drivers.child import Child
+from drivers.franka.address import check_somebody_answers
 from drivers.franka.messages import GRIPPER_PORT, GripperConfig, GripperOrder, GripperReport
 from robot_runtime.core.robot import GripperState
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import GripperCommand
 from robot_runtime.errors import DriverError, InvalidValueError
-
-_SILENT_NS = NS_PER_S
-"""The hand reports more seldom than the arm, and while a move begins not at all [ns]."""
+from robot_runtime.robot.lease import check_free
 
 
 class FrankaGripper:
     """The hand at an arm's address, in a process of its own, as its moves block whoever asks for them."""
 
-    def __init__(self, host: str, *, speed: float = 0.1, force: float = 30.0) -> None:
+    def __init__(
+        self, host: str, *, speed: float = 0.1, force: float = 30.0, state_timeout_s: float = 1.0
+    ) -> None:
         """Connects; moves nothing. The hand has to have been homed in Desk.
 
         speed: of the distance between the fingers [m/s]. force: with which it closes [N].
+        state_timeout_s: a state older than this is a fault; the hand reports more seldom than the arm, and
+            while a move begins not at all.
 
+        RobotBusyError: another program on this machine drives it.
         InvalidValueError: a number makes no sense. DriverError: nobody answers there.
         """
         if not (0.0 < speed <= 0.2 and 0.0 < force <= 70.0):
             raise InvalidValueError(
                 f"a Franka hand moves at up to 0.2 m/s and closes with up to 70 N, got {speed} and {force}"
             )
+        if not 0.0 < state_timeout_s <= 60.0:
+            raise InvalidValueError(f"state_timeout_s is above 0 and up to 60, got {state_timeout_s}")
+        self._timeout_ns = round(state_timeout_s * NS_PER_S)
+        self.address = f"the Franka hand at {host}"
         what = f"a Franka hand at {host}"
+        check_free(self.address)
         check_somebody_answers(host, GRIPPER_PORT, what)
         config = GripperConfig(host=host, speed=speed, force=force)
         self._child = Child("drivers.franka.gripper_process", config, GripperOrder, GripperReport, what=what)
@@ -44,15 +54,22 @@ class FrankaGripper:
 
     def read(self) -> GripperState:
         """DriverError: the hand is silent."""
+        report = self._healthy()
+        return GripperState(width=report.width, t_ns=report.t_ns)
+
+    def _healthy(self) -> GripperReport:
         report = self._child.report()
         age_ns = time.monotonic_ns() - report.t_ns
-        if report.fault or age_ns > _SILENT_NS:
+        if report.fault or age_ns > self._timeout_ns:
             why = report.fault or f"no state for {age_ns / NS_PER_S:.2f} s: {self._child.trouble}"
             raise DriverError(f"{self._child.what}: {why}")
-        return GripperState(width=report.width, t_ns=report.t_ns)
+        return report
 
     def write(self, command: GripperCommand) -> GripperCommand:
         """Never waits: the newest width is gone to when the hand is free, or at once if it goes elsewhere."""
+        if not math.isfinite(command.width):
+            raise DriverError(f"{self._child.what} is told a finite width, got {command.width}")
+        self._healthy()
         self._child.orders.put(GripperOrder(width=command.width))
         return command
 

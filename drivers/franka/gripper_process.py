@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from drivers.franka.link import SLOT, LifeLine, Newest
+from drivers.child import SLOT, LifeLine, Newest
 from drivers.franka.messages import GripperConfig, GripperOrder, GripperReport
 
 logger = logging.getLogger(__name__)
@@ -106,5 +106,8 @@ def main(text: str, descriptor: str) -> None:
         sys.exit(1)
     try:
         loop.run(life)
+    except franky.Exception as error:
+        logger.error("%s: the hand is gone: %s", config.host, error)
+        sys.exit(1)
     finally:
         loop.end()

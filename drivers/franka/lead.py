@@ -1,13 +1,11 @@
 """What the arm's tracker is told between two commands: `SetpointLead`, within the limits at every step.
 
     told      q_0        q_1        q_2              commands, at whatever rate they come
-               ●──────────●─────╌╌╌╌ ●─────╌╌╌╌     a steady stream is followed on, at the speed it has,
-    lead      ││││││││││││││││││││││││││││││││││     for as long as commands were apart before
-                                                     then it goes where it was told last, and stands
+               ●──────────●─────╌╌╌╌ ●─────╌╌╌╌     played at their own rate (`CommandStream`), followed on
+    lead      ││││││││││││││││││││││││││││││││││     for a while; then it goes where told last, and stands
     silence   nothing told for `silence_s`: it brakes, and stands where that ends
 
-A stream is steady if two differences in a row have the same sign; the smaller counts, so that a jump is not
-taken for a speed. The limits are kept by the runtime's last gate (`Limiter`: Ruckig, and braking that is
+The limits are kept by the runtime's last gate (`Limiter`: Ruckig, and braking that is
 looked at before every step), from the setpoint that was sent last, with the period of this loop.
 """
 
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pinocchio as pin
 
+from drivers.franka.stream import CommandStream
 from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.plan.limits import JointLimits, Limits
 from robot_runtime.core.values.action import NS_PER_S
@@ -25,8 +24,6 @@ from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 _PART = "arm"
-_LONGEST_NS = 200_000_000
-"""Commands that are farther apart than this are no stream [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,25 +59,16 @@ class SetpointLead:
         self._limiter.reset(Command({_PART: measured}), 0)
         self._sent: JointCommand | PoseCommand = measured
         self._told: ArmCommand | None = None
-        self._told_ns = self._apart_ns = 0
-        self._speed = self._slope = np.zeros(0)
+        self._told_ns, self._stream = 0, CommandStream()
 
-    def tell(self, command: JointCommand | PoseCommand, now_ns: int) -> None:
-        """A new command, of the kind that `stand_at` was given."""
-        before, apart_ns = self._told, now_ns - self._told_ns
+    def tell(self, command: JointCommand | PoseCommand, now_ns: int, count: int = 1) -> None:
+        """A new command, of the kind that `stand_at` was given.
+
+        count: how many have been given since the last that came here; those between were missed.
+        """
         self._told, self._told_ns = command, now_ns
-        self._speed = np.zeros(0)
-        if not (isinstance(before, JointCommand) and isinstance(command, JointCommand)):
-            return
-        with np.errstate(invalid="ignore"):
-            way = command.q - before.q
-        if not (0 < apart_ns <= _LONGEST_NS and np.isfinite(way).all()):
-            self._slope, self._apart_ns = np.zeros(len(command.q)), 0
-            return
-        slope = way / (apart_ns / NS_PER_S)
-        if len(self._slope) == len(slope):
-            self._speed = _smaller(slope, self._slope)
-        self._slope, self._apart_ns = slope, apart_ns
+        if isinstance(command, JointCommand):
+            self._stream.add(command.q, now_ns, max(count, 1))
 
     def step(self, now_ns: int) -> Setpoint:
         """One period on: what to send; call it once a period."""
@@ -100,21 +88,12 @@ class SetpointLead:
         return self._limiter.is_at_rest
 
     def _aim(self, told: ArmCommand, now_ns: int) -> ArmCommand:
-        """Where the stream is now, if it goes on as it went."""
-        ahead_ns = now_ns - self._told_ns
-        if not isinstance(told, JointCommand) or not len(self._speed) or ahead_ns > 1.5 * self._apart_ns:
+        """Where the stream is now."""
+        if not isinstance(told, JointCommand):
             return told
+        q = self._stream.at(now_ns)
         joints = self._limits.arm(_PART)
-        speed = np.clip(self._speed, -joints.dq_max, joints.dq_max)
-        q = told.q + speed * (min(ahead_ns, self._apart_ns) / NS_PER_S)
         return JointCommand(q=np.clip(q, np.minimum(joints.q_min, told.q), np.maximum(joints.q_max, told.q)))
-
-
-def _smaller(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The one nearer to 0 of each two, 0 where they differ in sign or are no numbers."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        out = np.where(a * b > 0.0, np.where(np.abs(a) < np.abs(b), a, b), 0.0)
-    return np.where(np.isfinite(out), out, 0.0)
 
 
 def _speed(before: JointCommand | PoseCommand, after: JointCommand | PoseCommand) -> np.ndarray:

@@ -5,10 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drivers.fer import FER_LIMITS
 from drivers.fr3 import FR3_LIMITS
+from drivers.franka import FrankaArm
 from drivers.franka.lead import SetpointLead
+from robot_runtime.core.plan.limiter import Limiter
 from robot_runtime.core.values.action import NS_PER_S
-from robot_runtime.core.values.command import JointCommand, PoseCommand
+from robot_runtime.core.values.command import Command, JointCommand, PoseCommand
 from robot_runtime.errors import InvalidValueError
 
 LIMITS = FR3_LIMITS.arm()
@@ -68,6 +71,32 @@ def test_a_steady_stream_at_20_hz_is_followed_without_its_steps():
     assert max(lag[250:]) < 0.004  # a staircase of 20 Hz would be 0.0118 off
 
 
+@pytest.mark.parametrize("jitter_ms", [0, 1, 3, 8])
+def test_a_stream_near_the_limits_is_followed_however_its_arrivals_jitter(jitter_ms):
+    rng = np.random.default_rng(jitter_ms)
+    upstream_ns, num = 2_000_000, 3000
+    most = FR3_LIMITS.replace(dq_max=0.95 * FR3_LIMITS.dq_max, ddq_max=0.95 * FR3_LIMITS.ddq_max)
+    limiter = Limiter(most, period_ns=upstream_ns)
+    limiter.reset(Command({"arm": JointCommand(q=HOME)}), 0)
+    told, goal = [], HOME
+    for k in range(num):
+        if k % 250 == 0:
+            goal = np.clip(HOME + rng.uniform(-0.6, 0.6, 7), LIMITS.q_min + 0.1, LIMITS.q_max - 0.1)
+        told.append(limiter.limit(Command({"arm": JointCommand(q=goal)}), (k + 1) * upstream_ns)[0].arm.q)
+    late = (rng.uniform(0.0, jitter_ms, num) * 1e6).astype(int)
+    arrived = np.maximum.accumulate(np.arange(num) * upstream_ns + late) // 1_000_000 * 1_000_000
+    lead, seen, lag = standing(), -1, []
+    for k in range(num * upstream_ns // PERIOD_NS):
+        newest = int(np.searchsorted(arrived, k * PERIOD_NS, side="right")) - 1
+        if newest > seen:
+            lead.tell(JointCommand(q=told[newest]), k * PERIOD_NS, newest - seen)
+            seen = newest
+        sent = lead.step(k * PERIOD_NS).command.q
+        lag.append(float(np.abs(sent - told[min(num - 1, k * PERIOD_NS // upstream_ns)]).max()))
+    # As late as arrivals are, at up to 5 rad/s, and catching up with 5 % of the limits.
+    assert np.quantile(lag, 0.9) <= 0.002 + 0.0045 * jitter_ms
+
+
 def test_a_jump_is_not_taken_for_a_speed():
     lead, aim = standing(), HOME + 0.3
     lead.tell(JointCommand(q=HOME), 0)
@@ -121,3 +150,19 @@ def test_not_a_number_brakes_it():
 def test_a_period_longer_than_the_silence_that_brakes_is_refused(period_s, silence_s):
     with pytest.raises(InvalidValueError, match="period_s <= silence_s"):
         SetpointLead(LIMITS, period_s=period_s, silence_s=silence_s)
+
+
+def test_a_panda_has_limits_of_its_own_and_models_that_are_none_are_refused():
+    sheet = FER_LIMITS.arm()
+    lead, path = SetpointLead(sheet), [HOME]
+    lead.stand_at(JointCommand(q=HOME))
+    for k in range(400):
+        lead.tell(JointCommand(q=sheet.q_max + 1.0), k * PERIOD_NS)
+        path.append(lead.step(k * PERIOD_NS).command.q)
+    speeds = np.abs(np.diff(path, axis=0)) / (PERIOD_NS / NS_PER_S)
+    assert (path[-1] <= sheet.q_max).all()
+    assert (speeds <= sheet.dq_max * (1.0 + 1e-9)).all()
+    with pytest.raises(InvalidValueError, match=r"dq_max of joint 5 is 5.26, beyond the 2.61 of an FER"):
+        FrankaArm("127.0.0.1", model="fer", limits=LIMITS)
+    with pytest.raises(InvalidValueError, match="model is one of fr3, fer, got 'panda'"):
+        FrankaArm("127.0.0.1", model="panda")

@@ -1,6 +1,6 @@
 """Two processes that never wait for each other: `Newest` messages in shared memory, `Child` at its other end.
 
-control loop's process                        driver's own process (the only one that imports franky)
+control loop's process                        driver's own process (the only one that imports the vendor's)
 write ─► Newest of orders ═══════════════════► its loop ─► robot
 read  ◄─ Newest of reports ◄══════════════════ its loop ◄─ robot
          pipe, open as long as we live ──────► its end: stop the robot and exit
@@ -9,12 +9,12 @@ read  ◄─ Newest of reports ◄═══════════════�
 import atexit
 import mmap
 import os
-import socket
 import struct
 import subprocess
 import sys
 import time
 import zlib
+from pathlib import Path
 
 import msgspec
 
@@ -22,6 +22,10 @@ from robot_runtime.errors import DriverError
 
 SLOT = 4096
 """Bytes for one message."""
+MESSAGES = 4 * SLOT
+"""Bytes of the memory that hold orders and reports; a driver may put more behind them."""
+_ROOT = str(Path(__file__).parents[1])
+"""Of this `drivers`: a folder of a user's may have the same name."""
 _HEADER = struct.Struct("<QII")
 START_S = 30.0
 """How long a process may take to import what it needs, on a busy machine [s]."""
@@ -34,7 +38,7 @@ class Newest[T]:
 
     def __init__(self, kind: type[T], descriptor: int, offset: int = 0) -> None:
         """descriptor: of memory that both processes map; offset: of 2 slots in it [bytes]."""
-        self._memory = mmap.mmap(descriptor, 4 * SLOT)
+        self._memory = mmap.mmap(descriptor, MESSAGES)
         self._offset, self._number = offset, 0
         self._last: tuple[int, T] | None = None
         self._encoder, self._decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(kind)
@@ -51,6 +55,8 @@ class Newest[T]:
     def get(self) -> tuple[int, T] | None:
         """The newest message and its number; None: there has been none."""
         for _ in range(8):
+            if self._last is not None and self._newest_number() == self._last[0]:
+                break
             whole = [each for each in (self._slot(0), self._slot(1)) if each is not None]
             if whole:
                 number, body = max(whole)
@@ -58,6 +64,11 @@ class Newest[T]:
                     self._last = number, self._decoder.decode(body)
                 break
         return self._last
+
+    def _newest_number(self) -> int:
+        """Of what is there, or is being written."""
+        at = self._offset
+        return max(_HEADER.unpack_from(self._memory, at + SLOT * i)[0] for i in (0, 1))
 
     def _slot(self, i: int) -> tuple[int, bytes] | None:
         """What is in it, unless it is being written."""
@@ -74,19 +85,33 @@ class Child[Order, Report]:
     """A driver's own process. It stops the robot and ends when this one closes it, ends or dies."""
 
     def __init__(
-        self, module: str, config: msgspec.Struct, order: type[Order], report: type[Report], *, what: str
+        self,
+        module: str,
+        config: msgspec.Struct,
+        order: type[Order],
+        report: type[Report],
+        *,
+        what: str,
+        start_s: float = START_S,
     ) -> None:
         """
         module: whose `main(config, descriptor)` it runs.
         what: it drives, for messages: "a Franka arm at 172.16.0.2".
+        start_s: how long it may take to its first report [s].
 
         DriverError: it cannot be set up.
         """
-        self.what = what
-        descriptor = os.memfd_create(module)
-        os.ftruncate(descriptor, 4 * SLOT)
+        self.what, self._start_s = what, start_s
+        self.descriptor = descriptor = os.memfd_create(module)
+        """Of the memory that both processes share; the child may make it larger."""
+        os.ftruncate(descriptor, MESSAGES)
+        self.greeting = ""
+        """What it wrote to its standard output before its first report."""
         self.orders, self._reports = Newest(order, descriptor), Newest(report, descriptor, 2 * SLOT)
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main(*sys.argv[1:])"
+        program = (
+            f"import sys; sys.path[:] = [{_ROOT!r}]; import drivers; sys.path[:] = {sys.path!r}; "
+            f"from {module} import main; main(*sys.argv[1:])"
+        )
         text = msgspec.json.encode(config).decode()
         self._process = subprocess.Popen(
             [sys.executable, "-c", program, text, str(descriptor)],
@@ -95,7 +120,6 @@ class Child[Order, Report]:
             pass_fds=[descriptor],
             start_new_session=True,  # Ctrl-C is this process's affair
         )
-        os.close(descriptor)
         atexit.register(self.close)
         try:
             self._wait_until_ready()
@@ -114,10 +138,15 @@ class Child[Order, Report]:
         return newest[1]
 
     @property
+    def ended(self) -> str:
+        """That its process has, in words; empty: it runs."""
+        status = self._process.poll()
+        return "" if status is None else f"its process has ended ({status})"
+
+    @property
     def trouble(self) -> str:
         """Why reports have ended, as far as it is known."""
-        status = self._process.poll()
-        return "the robot is silent" if status is None else f"its process has ended ({status})"
+        return self.ended or "the robot is silent"
 
     def close(self) -> None:
         """Stop the robot and end the process; may be called twice."""
@@ -125,6 +154,9 @@ class Child[Order, Report]:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -133,34 +165,35 @@ class Child[Order, Report]:
 
     def _wait_until_ready(self) -> None:
         """Until the first report; DriverError: it cannot be set up, with what it says."""
-        deadline_s = time.monotonic() + START_S
+        deadline_s = time.monotonic() + self._start_s
+        assert self._process.stdout is not None
         while self._reports.get() is None:
             if self._process.poll() is not None:
-                assert self._process.stdout is not None
                 said = self._process.stdout.read().decode(errors="replace").strip()
                 raise DriverError(f"{self.what}: {said or self.trouble}")
             if time.monotonic() > deadline_s:
-                raise DriverError(f"{self.what}: it answers, but gave no state within {START_S:g} s")
+                raise DriverError(
+                    f"{self.what}: it answers, but gave no state within {self._start_s:g} s; does another "
+                    "program have it?"
+                )
             time.sleep(0.005)
-
-
-def check_somebody_answers(host: str, port: int, what: str, timeout_s: float = 1.5) -> None:
-    """DriverError: nobody listens there; before anything is started that takes longer to find out."""
-    try:
-        socket.create_connection((host, port), timeout_s).close()
-    except OSError as error:
-        raise DriverError(
-            f"{what}: nobody answers at {host}, TCP port {port}, within {timeout_s:g} s ({error}). Is the "
-            "address right (ping it), is the robot on, and is FCI activated in Desk?"
-        ) from None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self.greeting = (self._process.stdout.read() or b"").decode()
 
 
 class LifeLine:
-    """In the driver's process: whether the one that started it still wants it."""
+    """In the driver's process: whether the one that started it still wants it.
+
+    Takes standard input for itself: whoever asks a question there is told that there is nobody (EOFError).
+    """
 
     def __init__(self) -> None:
         self._parent, self._was_cut = os.getppid(), False
-        os.set_blocking(0, False)
+        self._pipe = os.dup(0)
+        nobody = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nobody, 0)
+        os.close(nobody)
+        os.set_blocking(self._pipe, False)
 
     def cut(self) -> None:
         """End at the next look, as on SIGTERM."""
@@ -170,6 +203,6 @@ class LifeLine:
         if self._was_cut:
             return True
         try:
-            return os.getppid() != self._parent or os.read(0, 1) == b""
+            return os.getppid() != self._parent or os.read(self._pipe, 1) == b""
         except BlockingIOError:
             return False

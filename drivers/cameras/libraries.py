@@ -1,0 +1,34 @@
+"""The libraries that cameras need, loaded when a camera is made."""
+
+import ctypes
+import importlib
+from types import ModuleType
+
+from robot_runtime.errors import DriverError
+
+
+def opencv() -> ModuleType:
+    """DriverError: it is not installed."""
+    return _loaded("cv2", extra="cameras")
+
+
+def realsense() -> ModuleType:
+    """DriverError: it is not installed, or lacks a library of the system's."""
+    try:
+        return _loaded("pyrealsense2", extra="realsense")
+    except ImportError as error:
+        if "libusb" not in str(error):
+            raise DriverError(f"pyrealsense2 cannot be loaded: {error}") from error
+    # Its wheel expects the system's libusb; where there is none, the one of the extra is there to be found.
+    path = _loaded("libusb_package", extra="realsense").get_library_path()
+    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return _loaded("pyrealsense2", extra="realsense")
+
+
+def _loaded(name: str, *, extra: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise DriverError(
+            f"this camera needs {name}, which is not installed: pip install 'robot-runtime[{extra}]'"
+        ) from error

@@ -1,0 +1,147 @@
+"""Cameras by OpenCV: `OpenCvCamera("/dev/video0")`, a video file, the URL of a stream (extra `cameras`).
+
+    OpenCvCamera("/dev/video0", size=(480, 640), fps=30, fourcc="MJPG")        a camera, as it is
+    OpenCvCamera(0, size=(224, 224), fit="pad", latency_s=0.02)                /dev/video0, fitted
+    OpenCvCamera("http://robot:8080/stream", latency_s=0.08)                   MJPEG, RTSP, ...
+    OpenCvCamera("kitchen.mp4", loop=True)                                     at its own rate
+
+Captures are what the kernel stamps for cameras (its monotonic clock; V4L2 by CAP_PROP_POS_MSEC), less
+`latency_s`; the arrival less `latency_s` for streams; for files the time at which the picture was due. A
+stream or a file that ends is a failure. MJPEG streams are decoded here and strictly: half a picture is none.
+Nothing here moves, so nothing is to be stopped; what a run does without pictures is in docs/safety.md.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from drivers.cameras import v4l2
+from drivers.cameras.feed import DeviceTime, Feed, Source
+from drivers.cameras.fit import Fit, Size, a_size, refuse_other_size
+from drivers.cameras.sources import FileSource, Settings, StreamSource, V4l2Source
+from robot_runtime.core.values.state import Image
+from robot_runtime.errors import DriverError, InvalidValueError
+
+OPEN_S = 2.0
+"""How long a camera may take to its first picture [s]."""
+
+
+class OpenCvCamera:
+    """A camera (V4L2), a video file or a stream; the newest picture only."""
+
+    def __init__(
+        self,
+        device: str | int,
+        *,
+        size: Size | None = None,
+        fit: str | None = None,
+        rotate: int = 0,
+        crop: tuple[int, int, int, int] | None = None,
+        capture_size: Size | None = None,
+        fps: float | None = None,
+        fourcc: str | None = None,
+        latency_s: float = 0.0,
+        loop: bool = False,
+        has_noise: bool | None = None,
+        open_s: float = OPEN_S,
+    ) -> None:
+        """
+        device: a path as /dev/video0 (or /dev/v4l/by-id/..., which stays the same), its number, a video
+            file, or a URL.
+        size, fit, rotate, crop: what the pictures become, see `drivers.cameras.fit`.
+        capture_size: what a camera is told to give, (height, width); None: `size`, where nothing is fitted.
+        fps: what a camera is told [Hz]; of a file, the rate at which it is played.
+        fourcc: what a camera is told to send, as "MJPG": many give large pictures only so.
+        latency_s: from the middle of exposure to the kernel's stamp; of a stream to the arrival [s].
+        loop: begin a file anew at its end.
+        has_noise: whether two pictures of a still scene differ; None: not those of files.
+        open_s: how long the first picture may take [s].
+
+        InvalidValueError: a number makes no sense, or the camera has no such size.
+        DriverError: there is no such camera, or it gives no picture.
+        """
+        self._device, kind = kind_of(device)
+        self._fit = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
+        if not (isinstance(open_s, int | float) and 0 < open_s <= 600):
+            raise InvalidValueError(f"open_s is above 0 and up to 600 s, got {open_s!r}")
+        if capture_size is not None:
+            capture_size = a_size("capture_size", capture_size)
+        told = Settings(size=capture_size, fps=fps, fourcc=fourcc)
+        self.has_noise = kind != "file" if has_noise is None else bool(has_noise)
+        stamps = DeviceTime(latency_s)
+        opens: Callable[[], Source]
+        match kind:
+            case "camera":
+                told = replace(told, size=told.size or self._fit.wanted)
+                refuse_missing(self._device)
+                opens = partial(V4l2Source, self._device, told, stamps)
+            case "stream":
+                told.refuse(self._device, ("size", "fps", "fourcc"))
+                opens = partial(StreamSource, self._device, stamps, open_s)
+            case _:
+                told.refuse(self._device, ("size", "fourcc"))
+                refuse_no_file(self._device)
+                opens = partial(FileSource, self._device, told.fps, loop)
+        self._feed = Feed(f"the {kind} {self._device}", opens, within_s=open_s)
+        height, width = self._feed.first.pixels.shape[:2]
+        self._source = (height, width)
+        try:
+            self._size = self._fit.size_of(self._source)
+        except InvalidValueError:
+            self._feed.close()
+            raise
+
+    @property
+    def size(self) -> Size:
+        """(height, width) of the pictures, fitted [pixels]."""
+        return self._size
+
+    def read(self) -> Image:
+        """Wait for the next picture. DriverError: it has ended, failed or been closed."""
+        shot = self._feed.read()
+        refuse_other_size(shot.pixels, self._source)
+        return Image(t_ns=shot.t_ns, pixels=self._fit(shot.pixels))
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+def kind_of(device: object) -> tuple[str, str]:
+    """Its path or URL, and whether it is a camera, a stream or a file."""
+    if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
+        return f"/dev/video{device}", "camera"
+    if not isinstance(device, str | os.PathLike) or not str(device) or "\0" in str(device):
+        raise InvalidValueError(
+            f"device is a path as /dev/video0, its number, a video file or a URL, got {device!r}"
+        )
+    name = os.fspath(device)
+    if name.isdecimal():
+        return f"/dev/video{name}", "camera"
+    name = name.removeprefix("file://")
+    if "://" in name:
+        return name, "stream"
+    is_camera = name.startswith(("/dev/video", "/dev/v4l")) or v4l2.is_device(name)
+    return name, "camera" if is_camera else "file"
+
+
+def refuse_missing(path: str) -> None:
+    """DriverError: there is no such camera; names those that there are."""
+    if not v4l2.is_camera(path):
+        there = v4l2.cameras()
+        have = f"there are {', '.join(there)}" if there else "this machine has none (no /dev/video*)"
+        raise DriverError(f"there is no camera {path}: {have}")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise DriverError(
+            f"{path} may not be opened: add yourself to its group (sudo usermod -aG video $USER)"
+        )
+
+
+def refuse_no_file(path: str) -> None:
+    """DriverError: it is none, or nothing is in it."""
+    if os.path.isdir(path):
+        raise DriverError(f"{path} is a folder; a camera, a video file or a URL was expected")
+    if not os.path.isfile(path):
+        raise DriverError(f"there is no file {path}")
+    if os.path.getsize(path) == 0:
+        raise DriverError(f"the file {path} is empty")

@@ -1,0 +1,181 @@
+"""A robot that follows targets which come now and then, inside its limits: `Follower`.
+
+told     q_0 ●────────● q_1 ────────● q_2           30 a second, say
+aims         ╌╌╌╌╌╌╌╌╌●╌╌╌╌╌╌╌╌╌╌╌╌╌●               from one to the next in the time that they were apart
+sent     │││││││││││││││││││││││││││││││            `Limiter`, every control period
+silence  nothing told for `silence_s`: it brakes, and stands where that ends
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from drivers.lerobot.tables import Numbers
+from robot_runtime.clock import Clock
+from robot_runtime.core.plan.limiter import Limiter
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import (
+    BaseTwistCommand,
+    Command,
+    GripperCommand,
+    JointCommand,
+    PartCommand,
+)
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.robot.robot import Robot
+from robot_runtime.robot.scheduling import Pacer
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_NS = 200_000_000
+"""Targets farther apart than this are no stream: it goes there at once, as its limits allow [ns]."""
+_REST_S = 5.0
+"""How long coming to rest may take in the end [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """What was told last, and where the aim was then."""
+
+    numbers: Mapping[str, Numbers]
+    before: Mapping[str, Numbers]
+    t_ns: int
+    apart_ns: int
+
+
+class Follower:
+    """Owns the robot's drivers in a thread of its own from `start` to `end`."""
+
+    def __init__(self, robot: Robot, clock: Clock, *, control_hz: float, silence_s: float) -> None:
+        """InvalidValueError: a part that is told something has no limits, or a number makes no sense."""
+        if not (1.0 <= control_hz <= 2000.0 and silence_s > 0.0):
+            raise InvalidValueError(
+                f"control_hz is from 1 to 2000 and silence_s above 0, got {control_hz:g}, {silence_s:g}"
+            )
+        missing = [name for name in robot.parts if robot.limits is None or name not in robot.limits.parts]
+        if missing or robot.limits is None:
+            raise InvalidValueError(f"parts that are told something need limits: {', '.join(missing)}")
+        self._robot, self._clock = robot, clock
+        self._period_ns, self._silence_ns = round(NS_PER_S / control_hz), round(silence_s * NS_PER_S)
+        self._limiter = Limiter(robot.limits, period_ns=self._period_ns)
+        self._state = robot.read()
+        self._told: _Told | None = None
+        self._is_led = False
+        self._error: Exception | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def state(self) -> RobotState:
+        """The newest; DriverError: a driver has failed."""
+        if self._error is not None:
+            raise DriverError(f"the robot has stopped: {self._error}") from self._error
+        return self._state
+
+    def tell(self, numbers: Mapping[str, Numbers]) -> None:
+        """New targets, SI, of every part. DriverError: as `state`, or a number is none."""
+        state = self.state()
+        if not all(np.isfinite(each).all() for each in numbers.values()):
+            raise DriverError(f"targets are finite numbers, got {dict(numbers)}")
+        now_ns, told = self._clock.now_ns(), self._told
+        if told is None:
+            before, apart_ns = _measured(state, numbers), 0
+        else:
+            before, apart_ns = _aims(told, now_ns), now_ns - told.t_ns
+        apart_ns = apart_ns if apart_ns <= _LONGEST_NS else 0
+        self._told = _Told(numbers=dict(numbers), before=before, t_ns=now_ns, apart_ns=apart_ns)
+
+    def end(self) -> None:
+        """Brake to a stand and tell the drivers to stop; may be called twice."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(_REST_S + 1.0)
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:  # a driver's own; told by the next `state`
+            logger.exception("the robot is stopped")
+            self._error = error
+        finally:
+            self._robot.stop()
+
+    def _follow(self) -> None:
+        pacer, last_ns = Pacer(self._clock, period_ns=self._period_ns), None
+        while True:
+            now_ns = self._clock.now_ns()
+            if self._ending.is_set():
+                last_ns = last_ns or now_ns + round(_REST_S * NS_PER_S)
+                if not self._is_led or self._limiter.is_at_rest or now_ns > last_ns:
+                    return
+            self._state = self._robot.read()
+            self._step(now_ns)
+            pacer.wait()
+
+    def _step(self, now_ns: int) -> None:
+        told = self._told
+        if told is None:
+            return
+        if not self._is_led:
+            self._limiter.reset(_command(_measured(self._state, told.numbers), self._robot), now_ns)
+            self._is_led = True
+        if self._ending.is_set() or now_ns - told.t_ns > self._silence_ns:
+            self._robot.write(self._limiter.brake(now_ns))
+        else:
+            self._robot.write(self._limiter.limit(_command(_aims(told, now_ns), self._robot), now_ns)[0])
+
+
+def _aims(told: _Told, now_ns: int) -> dict[str, Numbers]:
+    """Where the way from one target to the next is now."""
+    share = min((now_ns - told.t_ns) / told.apart_ns, 1.0) if told.apart_ns > 0 else 1.0
+    return {
+        part: [a + share * (b - a) for a, b in zip(told.before[part], to, strict=True)]
+        for part, to in told.numbers.items()
+    }
+
+
+def measured_numbers(robot: Robot, state: RobotState) -> dict[str, Numbers]:
+    """Of every part, as `PartNumbers` has them: joints, width, twist."""
+    out: dict[str, Numbers] = {}
+    for name in robot.parts:
+        part: Any = state.parts[name]
+        match robot.kind(name):
+            case "arm":
+                out[name] = part.q.tolist()
+            case "gripper":
+                out[name] = [part.width]
+            case _:
+                out[name] = part.V_WB_B.tolist()
+    return out
+
+
+def _measured(state: RobotState, like: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    """Where to begin: as measured, a base at rest."""
+    out: dict[str, Numbers] = {}
+    for name in like:
+        part: Any = state.parts[name]
+        if hasattr(part, "q"):
+            out[name] = part.q.tolist()
+        else:
+            out[name] = [part.width] if hasattr(part, "width") else [0.0, 0.0, 0.0]
+    return out
+
+
+def _command(numbers: Mapping[str, Numbers], robot: Robot) -> Command:
+    parts: dict[str, PartCommand] = {}
+    for name, values in numbers.items():
+        match robot.kind(name):
+            case "arm":
+                parts[name] = JointCommand(q=np.array(values))
+            case "gripper":
+                parts[name] = GripperCommand(width=values[0])
+            case _:
+                parts[name] = BaseTwistCommand(V_WB_B=np.array(values))
+    return Command(parts)

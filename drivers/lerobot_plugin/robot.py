@@ -1,0 +1,123 @@
+"""One of our robots as LeRobot's `Robot`. What stops it is written in `drivers.lerobot_plugin`."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from lerobot.robots import Robot as LeRobotRobot
+
+from drivers.lerobot.part_numbers import PartNumbers
+from drivers.lerobot_plugin.config_robot_runtime import RobotRuntimeConfig
+from drivers.lerobot_plugin.features import tables_of
+from drivers.lerobot_plugin.follower import Follower, measured_numbers
+from robot_runtime.cli.robot_file import open_robot
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.robot import Camera
+from robot_runtime.errors import DriverError, InvalidValueError
+from robot_runtime.robot.cameras import Cameras, camera_threads
+from robot_runtime.robot.check import check_robot
+from robot_runtime.robot.robot import Robot
+
+
+class RobotRuntime(LeRobotRobot):
+    """A robot that a file describes or that is somebody's own, for LeRobot's commands."""
+
+    config_class = RobotRuntimeConfig
+    name = "robot_runtime"
+
+    def __init__(self, config: RobotRuntimeConfig) -> None:
+        """Makes the drivers, whose robot says what its features are; moves nothing.
+
+        RobotRuntimeError: as `robot-runtime run` says it.
+        """
+        super().__init__(config)
+        self.config, self._clock = config, MonotonicClock()
+        self._follower: Follower | None = None
+        self._eyes: Cameras | None = None
+        self._opened = contextlib.ExitStack()
+        try:
+            self._robot: Robot = self._opened.enter_context(open_robot(config.robot, config.settings)).robot
+            state = check_robot(self._robot, self._clock)
+            unit = cast(Literal["deg", "rad"], config.joint_unit)
+            tables = tables_of(self._robot, state, names=config.names, joint_unit=unit)
+            features = PartNumbers.features_of(tables)
+            self._numbers = PartNumbers(tables, measured=features, told=features, others={})
+        except BaseException:
+            self._opened.close()
+            raise
+        self._features = dict.fromkeys(features, float)
+
+    @property
+    def cameras(self) -> Mapping[str, Camera]:
+        """By their names; LeRobot's commands count them."""
+        return self._robot.cameras
+
+    @property
+    def observation_features(self) -> dict[str, Any]:
+        pictures = {name: (*camera.size, 3) for name, camera in self._robot.cameras.items()}
+        return {**self._features, **pictures}
+
+    @property
+    def action_features(self) -> dict[str, Any]:
+        return dict(self._features)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._follower is not None
+
+    @property
+    def is_calibrated(self) -> bool:
+        return True
+
+    def calibrate(self) -> None:
+        """There is nothing to calibrate."""
+
+    def configure(self) -> None:
+        """The robot's own file does that."""
+
+    def connect(self, calibrate: bool = True) -> None:
+        """Start to follow; moves nothing. DriverError: a camera gives no picture."""
+        follower = Follower(
+            self._robot, self._clock, control_hz=self.config.control_hz, silence_s=self.config.silence_s
+        )
+        self._eyes = self._opened.enter_context(camera_threads(self._robot.cameras, self._clock))
+        if not self._eyes.await_first():
+            raise DriverError(f"not every camera gives a picture: {', '.join(self._robot.cameras)}")
+        follower.start()
+        self._opened.callback(follower.end)
+        self._follower = follower
+
+    def get_observation(self) -> dict[str, Any]:
+        """DriverError: a driver has failed, or a camera gives no picture."""
+        follower = self._connected()
+        assert self._eyes is not None
+        images, faults = self._eyes.newest(self._clock.now_ns())
+        if faults:
+            raise DriverError("; ".join(self._eyes.said(name, fault) for name, fault in faults.items()))
+        numbers = self._numbers.action(measured_numbers(self._robot, follower.state()))
+        return numbers | {name: image.pixels for name, image in images.items()}
+
+    def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
+        """Returns at once what was asked; the limits are kept on the way there.
+
+        InvalidValueError: it does not name what this robot needs, which is said, and nothing moves.
+        """
+        follower = self._connected()
+        if missing := [name for name in self._features if name not in action]:
+            raise InvalidValueError(
+                f"the action lacks {', '.join(missing)}: the leader, or the policy, gives "
+                f"{', '.join(action) or 'nothing'}; this robot needs {', '.join(self._features)}"
+            )
+        told = {name: float(action[name]) for name in self._features}
+        follower.tell(self._numbers.read(told))
+        return told
+
+    def disconnect(self) -> None:
+        """Brake, stop and give the drivers back."""
+        self._follower = None
+        self._opened.close()
+
+    def _connected(self) -> Follower:
+        if self._follower is None:
+            raise DriverError("the robot is not connected: connect() first")
+        return self._follower

@@ -1,0 +1,83 @@
+"""Which page leads, and what it said last: `DriverSeat`. Pure but for its lock; time is an argument.
+
+One page leads. A second one is told so, and may take its place when the first has gone.
+"""
+
+from threading import Lock
+
+import msgspec
+
+from drivers.webxr.messages import PageMessage, Report
+from drivers.webxr.page_clock import PageClock
+
+KEPT_ORDERS = 16
+
+
+class DriverSeat:
+    """Any thread may ask; each page has a thread of its own."""
+
+    def __init__(self, *, stale_ns: int) -> None:
+        self._lock, self._stale_ns = Lock(), stale_ns
+        self._holder: object | None = None
+        self._clock, self._last_n = PageClock(), 0
+        self._num_orders = 0
+        self.report = Report(t_ns=0)
+
+    def take(self, page: object, name: str) -> str:
+        """Sit down. Returns who sits there, if that is another; empty: this page leads."""
+        with self._lock:
+            if self._holder not in (None, page):
+                return self.report.page
+            self._holder, self._clock, self._last_n = page, PageClock(), 0
+            self.report = msgspec.structs.replace(
+                self.report, page=name, t_ns=0, hands={}, sticks=None, base=None
+            )
+            return ""
+
+    def leave(self, page: object) -> None:
+        """It has gone: nobody leads."""
+        with self._lock:
+            if self._holder is page:
+                self._holder = None
+                self.report = msgspec.structs.replace(
+                    self.report, page="", t_ns=0, hands={}, sticks=None, base=None
+                )
+
+    def say(self, page: object, text: str | bytes, arrived_ns: int) -> str:
+        """A message of a page. Returns why it was not taken; empty: it was."""
+        try:
+            message = msgspec.json.decode(text, type=PageMessage)
+            fault = message.fault()
+        except (msgspec.DecodeError, ValueError) as error:
+            fault = str(error)
+        with self._lock:
+            if fault:
+                self.report = msgspec.structs.replace(self.report, num_refused=self.report.num_refused + 1)
+                return fault
+            if page is not self._holder:
+                if message.order == "stop":  # anybody may
+                    self._num_orders += 1
+                    self.report = msgspec.structs.replace(
+                        self.report, orders=(*self.report.orders, (self._num_orders, "stop"))[-KEPT_ORDERS:]
+                    )
+                return "another page leads"
+            said_ns = self._clock.said_ns(message.t, arrived_ns)
+            is_new, orders = message.n > self._last_n, self.report.orders
+            if is_new and message.order:  # late ones too: a stop is wanted whenever it comes
+                self._num_orders += 1
+                orders = (*orders, (self._num_orders, message.order))[-KEPT_ORDERS:]
+            self._last_n = max(self._last_n, message.n)
+            if not is_new or arrived_ns - said_ns > self._stale_ns:
+                self.report = msgspec.structs.replace(
+                    self.report, orders=orders, num_dropped=self.report.num_dropped + 1
+                )
+                return "too late"
+            self.report = msgspec.structs.replace(
+                self.report,
+                t_ns=said_ns,
+                hands=message.hands,
+                sticks=message.sticks,
+                base=message.base,
+                orders=orders,
+            )
+            return ""

@@ -1,0 +1,136 @@
+"""The process that serves the page: https, a WebSocket and a thread for each; reports by shared memory."""
+
+import hmac
+import http
+import logging
+import ssl
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
+
+from drivers.child import SLOT, LifeLine, Newest
+from drivers.webxr.driver_seat import DriverSeat
+from drivers.webxr.messages import MAX_BYTES, Config, Report, Told
+
+PAGE = Path(__file__).with_name("page.html")
+_POLICY = (
+    "default-src 'self' 'unsafe-inline'; connect-src 'self' ws: wss:; img-src data:; frame-ancestors 'none'"
+)
+_PERIOD_S = 0.002
+_STATUS_S = 0.5
+_RUN = ("mode", "cause", "led", "episode", "refused")
+"""What the page is told of how the run goes."""
+
+
+class Pages:
+    """Serves them."""
+
+    def __init__(self, config: Config, seat: DriverSeat, told: Newest[Told]) -> None:
+        self._token, self._seat, self._told = config.token, seat, told
+        self._html = PAGE.read_bytes()
+
+    def request(self, connection: ServerConnection, request: Request) -> Response | None:
+        """The page itself, and a way in for those that know the token. None: a WebSocket may be opened."""
+        url = urlsplit(request.path)
+        given = (parse_qs(url.query).get("token") or [""])[0]
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "the address lacks its token\n")
+        if url.path == "/ws":
+            return None
+        if url.path != "/":
+            return connection.respond(http.HTTPStatus.NOT_FOUND, "there is one page, /\n")
+        headers = Headers(
+            {
+                "Content-Type": "text/html; charset=utf-8",
+                "Content-Length": str(len(self._html)),
+                "Cache-Control": "no-store",
+                "Referrer-Policy": "no-referrer",
+                "Content-Security-Policy": _POLICY,
+                "Connection": "close",
+            }
+        )
+        return Response(200, "OK", headers, self._html)
+
+    def talk(self, connection: ServerConnection) -> None:
+        """One page, until it goes."""
+        page, name = object(), str(connection.remote_address[0])
+        try:
+            while holder := self._seat.take(page, name):
+                self._say(connection, {"leads": False, "holder": holder})
+                text = connection.recv()  # it asks again, or wants a stop, which anybody may
+                if text != "hello":
+                    self._seat.say(page, text, time.monotonic_ns())
+            self._listen(connection, page)
+        except (ConnectionClosed, TimeoutError):
+            pass
+        finally:
+            self._seat.leave(page)
+
+    def _listen(self, connection: ServerConnection, page: object) -> None:
+        next_s = 0.0
+        while True:
+            if time.monotonic() >= next_s:
+                next_s = time.monotonic() + _STATUS_S
+                told = self._told.get()
+                parts = Told() if told is None else told[1]
+                report = self._seat.report
+                status = {"parts": parts.parts, "bases": parts.bases, "dropped": report.num_dropped}
+                status["run"] = {each: getattr(parts, each) for each in _RUN}
+                self._say(connection, {"leads": True, **status})
+            try:
+                text = connection.recv(timeout=_STATUS_S)
+            except TimeoutError:
+                continue
+            if text == "hello":
+                continue
+            why = self._seat.say(page, text, time.monotonic_ns())
+            if why and why != "too late":
+                self._say(connection, {"leads": True, "refused": why[:200]})
+
+    def _say(self, connection: ServerConnection, what: dict) -> None:
+        connection.send(msgspec.json.encode(what).decode())
+
+
+def main(text: str, descriptor: str) -> None:
+    """config: a `Config` as JSON; descriptor: of the memory shared with the parent."""
+    config = msgspec.json.decode(text, type=Config)
+    told, reports = Newest(Told, int(descriptor)), Newest(Report, int(descriptor), 2 * SLOT)
+    seat, alive = DriverSeat(stale_ns=round(config.stale_ms * 1e6)), LifeLine()
+    pages = Pages(config, seat, told)
+    context = None
+    if config.certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(config.certificate, config.key)
+    try:
+        server = serve(
+            pages.talk,
+            config.host,
+            config.port,
+            ssl=context,
+            process_request=pages.request,
+            max_size=MAX_BYTES,
+            compression=None,
+            ping_interval=1.0,
+            ping_timeout=3.0,
+        )
+    except OSError as error:
+        sys.stdout.write(f"{config.host} port {config.port} cannot be served: {error.strerror}\n")
+        sys.exit(1)
+    logging.getLogger("websockets.server").setLevel(logging.CRITICAL)  # who breaks off is no news
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdout.write(f"{server.socket.getsockname()[1]}\n")
+    sys.stdout.flush()
+    before: Report | None = None
+    while not alive.is_cut():
+        if seat.report is not before:
+            before = seat.report
+            reports.put(before)
+        time.sleep(_PERIOD_S)
