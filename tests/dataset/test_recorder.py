@@ -24,11 +24,11 @@ from robot_runtime.core.values.action import (
 )
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.dataset.pace import Pace
+from robot_runtime.dataset.recorder import DatasetRecorder
+from robot_runtime.dataset.recording import Recording
+from robot_runtime.dataset.staged_episode import RecordingFailedError
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.pace import Pace
-from robot_runtime.robot.recorder import DatasetRecorder
-from robot_runtime.robot.recording import Recording
-from robot_runtime.robot.staged_episode import RecordingFailedError
 from sim.tasks.household import mobile_schema
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")

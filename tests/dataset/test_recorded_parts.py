@@ -27,9 +27,9 @@ from robot_runtime.core.values.action import (
 )
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, Observation, RobotState
+from robot_runtime.dataset.recorder import DatasetRecorder
+from robot_runtime.dataset.recording import Recording
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.recorder import DatasetRecorder
-from robot_runtime.robot.recording import Recording
 
 pytest.importorskip("datasets", reason="writes LeRobot datasets")
 SCHEMA = Schema(
@@ -251,7 +251,7 @@ def test_a_dataset_of_before_parts_had_names_is_read_and_gone_on_with_under_its_
 
 
 def test_the_loop_of_the_page_records_a_robot_of_ones_own(tmp_path: Path, monkeypatch):
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     page = (root / "docs" / "recording.md").read_text()
     (code,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "leader" in code]
     robot = load_object(f"{root / 'examples' / 'own_robot.py'}:robot", group="", what="robot")

@@ -1,0 +1,1 @@
+"""Datasets in LeRobot v3: written episode by episode, checked, merged, split."""

@@ -1,0 +1,108 @@
+"""One dataset of several, and several of one: `merge`, `split`. An output is whole once it has its name."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from robot_runtime.dataset.dataset_folder import DatasetFolder
+from robot_runtime.dataset.edit.annotations import Annotation, annotate, annotations_of
+from robot_runtime.dataset.edit.columns import RowColumns, in_order_of, refuse_others
+from robot_runtime.dataset.edit.cut import cut_episode
+from robot_runtime.dataset.staged_episode import StagedEpisode
+from robot_runtime.dataset.stored import StoredDataset, StoredEpisode
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+
+Progress = Callable[[int, int], object]
+
+
+def merge(
+    sources: Sequence[StoredDataset], output: Path, progress: Progress = lambda done, total: None
+) -> int:
+    """All episodes of the sources, one source after the other; how many there are.
+
+    Columns are matched by name, in the order of the first source. InvalidValueError: they are of different
+    robots, or the output is there.
+    """
+    for other in sources[1:]:
+        refuse_others(sources[0], other)
+    chosen = [(source, [episode.index for episode in source.episodes]) for source in sources]
+    total = sum(len(indices) for _, indices in chosen)
+    with _whole(output) as part:
+        return _write(chosen, part, lambda done: progress(done, total))
+
+
+def split(
+    source: StoredDataset,
+    parts: Mapping[str, Sequence[int]],
+    output: Path,
+    progress: Progress = lambda done, total: None,
+) -> None:
+    """A dataset for each part, `output`/NAME, of the episodes with these indices; parts without any are left
+    out. InvalidValueError: there is no such episode, or the output is there."""
+    known = {episode.index for episode in source.episodes}
+    for name, indices in parts.items():
+        if unknown := sorted(set(indices) - known):
+            raise InvalidValueError(f"{source.root} has {len(known)} episodes, {name} asks for {unknown[0]}")
+    total, before = sum(map(len, parts.values())), 0
+    with _whole(output) as folder:
+        folder.mkdir()
+        for name, indices in parts.items():
+            if indices:
+                _write([(source, indices)], folder / name, _after(before, total, progress))
+                before += len(indices)
+
+
+def _after(before: int, total: int, progress: Progress) -> Callable[[int], object]:
+    return lambda done: progress(before + done, total)
+
+
+def _write(
+    chosen: Sequence[tuple[StoredDataset, Sequence[int]]], target: Path, progress: Callable[[int], object]
+) -> int:
+    first = chosen[0][0]
+    columns, notes = RowColumns([source for source, _ in chosen]), list[Annotation]()
+    with DatasetFolder(target) as folder:
+        for source, indices in chosen:
+            episodes = {episode.index: episode for episode in source.episodes}
+            said = annotations_of(source.root)
+            for index in indices:
+                place = folder.staging()
+                place.mkdir()
+                staged = in_order_of(first, source, _cut(source, episodes[index], place))
+                notes += [
+                    replace(each, episode=folder.num_episodes) for each in said if each.episode == index
+                ]
+                folder.take(replace(staged, episode=columns.of(staged.episode)), {})
+                progress(folder.num_episodes)
+        annotate(target, notes)
+        return folder.num_episodes
+
+
+def _cut(source: StoredDataset, episode: StoredEpisode, place: Path) -> StagedEpisode:
+    try:
+        return cut_episode(source, episode, place)
+    except RobotRuntimeError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise InvalidValueError(
+            f"episode {episode.index} of {source.root} cannot be copied, see dataset check: {what:.200}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _whole(output: Path) -> Iterator[Path]:
+    """A place beside the output, which gets its name when all went well and is gone otherwise."""
+    if output.exists():
+        raise InvalidValueError(f"{output} exists: what is made of datasets goes into a folder of its own")
+    part = output.with_name(f".{output.name}.part")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        yield part
+        os.replace(part, output)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""One log per run: written while it runs, read, cut, exported and replayed."""

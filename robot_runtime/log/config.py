@@ -1,0 +1,153 @@
+"""Whether and where a run is logged, and what the log says of the run: `LogConfig`, `RunInfo`."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robot_runtime.core.policy_info import PolicyInfo
+from robot_runtime.core.values.schema import Schema
+from robot_runtime.errors import InvalidValueError
+
+FORMAT = 1
+"""Of logs; a reader takes this one and says so of others."""
+DEFAULT_FOLDER = Path("outputs/runs")
+
+
+@dataclass(frozen=True)
+class All:
+    """Everything is written, from begin to end."""
+
+
+@dataclass(frozen=True)
+class LastSeconds:
+    """The newest seconds are held in memory, and written when somebody orders it, a fault happens or an
+    episode fails."""
+
+    seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.seconds <= 3600.0:
+            raise InvalidValueError(f"the seconds to keep are above 0, up to 3600, got {self.seconds}")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Nothing is written: for a run that is only looked at, on its page."""
+
+
+Keep = All | LastSeconds | Nothing
+
+
+def keep_of(text: str) -> Keep:
+    """What a person writes of it: all, or last:30s. InvalidValueError: something else."""
+    if text == "all":
+        return All()
+    found = re.fullmatch(r"last:(\d+(?:\.\d+)?)s?", text)
+    if found is None:
+        raise InvalidValueError(f"takes all, or last:30s for the newest 30 seconds, got {text!r:.100}")
+    return LastSeconds(float(found[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig:
+    """Where a run's log goes, and what of it is kept."""
+
+    folder: Path = DEFAULT_FOLDER
+    """Each run is a file of its own in it."""
+    keep: Keep = All()
+    max_bytes: int | None = 20_000_000_000
+    """Of all logs in the folder; the oldest go when a run begins. None: no limit."""
+    max_age_s: float | None = None
+    """Older logs go when a run begins. None: however old."""
+    jpeg_quality: int = 90
+    """Of the pictures, 1 to 100."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+        if not 1 <= self.jpeg_quality <= 100:
+            raise InvalidValueError(f"jpeg_quality is 1 to 100, got {self.jpeg_quality}")
+        for name in ("max_bytes", "max_age_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidValueError(f"{name} takes a number above 0, or None, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """What a log says of its run before anything has happened."""
+
+    task: str
+    robot: str
+    """What the robot is called."""
+    schema: Schema
+    """What the robot has: names the columns of states and commands."""
+    policy: PolicyInfo
+    control_period_ns: int
+    """From one tick to the next [ns]."""
+    started_wall_ns: int
+    """When the log began, by the calendar: since 1970, UTC [ns]."""
+    started_ns: int
+    """The same by the clock that all other times here are of [ns]."""
+    is_part: bool = False
+    """Whether it may begin in mid-run, as the last seconds before something happened do."""
+    is_virtual: bool = False
+    """Whether that clock was a simulation's, in which a policy's delay is drawn."""
+    method: str = ""
+    """How its chunks were run, for people; the journal has it exactly."""
+    seed: int = 0
+    address: str = ""
+    """Of the policy's server."""
+    model: str = ""
+    """What the robot looks like, for pages: a file, or a name that `robot-runtime page --model` takes."""
+    has_policy: bool = True
+    """Whether one was asked at all; if not, a person drove alone, and `policy` says what she could move."""
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+    """Date, command, commit and versions of what computed."""
+    format: int = FORMAT
+
+    @property
+    def offset_ns(self) -> int:
+        """From the run's clock to the calendar's; 0 of a virtual one [ns]."""
+        return 0 if self.is_virtual else self.started_wall_ns - self.started_ns
+
+    @property
+    def policy_hash(self) -> str:
+        """SHA-256 of what the policy says of itself."""
+        return hashlib.sha256(json.dumps(self.policy.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """One text for the file."""
+        plain = {**vars(self), "schema": self.schema.to_dict(), "policy": self.policy.to_dict()}
+        return json.dumps({**plain, "policy_hash": self.policy_hash})
+
+    @classmethod
+    def from_json(cls, text: str) -> "RunInfo":
+        """Inverse of `to_json`. InvalidValueError: it is none, or of another version of the format."""
+        try:
+            data = json.loads(text)
+            theirs = data["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidValueError(f"the log does not say what run it is of: {error}") from error
+        if theirs != FORMAT:
+            age = "an older" if isinstance(theirs, int) and theirs < FORMAT else "a newer"
+            raise InvalidValueError(
+                f"the log is of format {theirs}, this version of robot-runtime reads format {FORMAT}: it was "
+                f"written by {age} version, {_version(data)}, which reads it"
+            )
+        data.pop("policy_hash", None)
+        known = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
+        try:
+            known["schema"] = Schema.from_dict(known["schema"])
+            known["policy"] = PolicyInfo.from_dict(known["policy"])
+            return cls(**known)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidValueError(f"what the log says of its run is damaged: {error}") from error
+
+
+def _version(data: Mapping[str, Any]) -> str:
+    versions = data.get("made_by", {}).get("versions", {})
+    return f"robot-runtime {versions.get('robot-runtime', '(unknown)')}"

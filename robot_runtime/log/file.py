@@ -1,0 +1,119 @@
+"""The MCAP file of a run: `LogFile`. What it was given is with the operating system at every `flush`."""
+
+import contextlib
+import fcntl
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from robot_runtime.log.config import RunInfo
+from robot_runtime.log.foxglove import LOG_SCHEMA, image_schema
+from robot_runtime.log.people import json_schema
+from robot_runtime.log.records import Channel
+
+if TYPE_CHECKING:
+    pass
+
+PROFILE = "robot-runtime"
+"""In the header of our files."""
+CHUNK_BYTES = 256 * 1024
+"""After so much a chunk is written, however little time has passed."""
+INFO, END = "run", "end"
+"""Names of the metadata that a log begins and ends with."""
+
+
+class Sink(Protocol):
+    """Where messages go: a file, or memory."""
+
+    files: list[Path]
+    """What was written so far."""
+
+    def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
+        """example: the value that `data` is of, if it is JSON of a kind of its own."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def close(self, end: Mapping[str, str]) -> None: ...
+
+    def keep(self, why: str, seconds: float | None = None) -> None:
+        """Something has happened for which the last seconds are worth keeping."""
+        ...
+
+
+class LogFile:
+    """One file, written by one thread. OSError from any of it: the disk is full, or gone."""
+
+    def __init__(self, path: Path, info: RunInfo) -> None:
+        """FileExistsError: there is such a file."""
+        from mcap.writer import CompressionType, IndexType, Writer
+
+        self.path, self.files = path, [path]
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that tidy the folder see it is in use
+        self._file = io.FileIO(number, "w")
+        self._buffered = io.BufferedWriter(self._file, 64 * 1024)
+        self._writer: Writer = Writer(
+            self._buffered,
+            chunk_size=CHUNK_BYTES,
+            compression=CompressionType.ZSTD,
+            index_types=IndexType.ALL,
+        )
+        self._channels: dict[str, int] = {}
+        self._writer.start(profile=PROFILE)
+        self._writer.add_metadata(INFO, {"json": info.to_json()})
+        self._buffered.flush()
+
+    def add(self, topic: str, log_ns: int, data: bytes, example: Any) -> None:
+        """A message of a topic."""
+        channel = self._channels.get(topic)
+        if channel is None:
+            channel = self._channels[topic] = self._register(topic, example)
+        self._writer.add_message(channel, log_time=log_ns, data=data, publish_time=log_ns)
+
+    def _register(self, topic: str, example: Any) -> int:
+        name, encoding, schema, message_encoding = described(topic, example)
+        number = self._writer.register_schema(name, encoding, schema) if name else 0
+        return self._writer.register_channel(topic, message_encoding, number)
+
+    def flush(self) -> None:
+        """Hand all of it to the operating system: from here on a kill of this process loses none of it."""
+        self._writer.flush()
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise OSError(f"somebody has removed {self.path}")
+
+    def close(self, end: Mapping[str, str]) -> None:
+        """Write the index, and what the run came to."""
+        try:
+            self._writer.add_metadata(END, dict(end))
+            self._writer.finish()
+            self._buffered.flush()
+        finally:
+            self.abandon()
+
+    def keep(self, why: str, seconds: float | None = None) -> None:
+        """It is all here."""
+
+    def abandon(self) -> None:
+        """Leave it as it is: what was flushed can be read."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def described(topic: str, example: Any) -> tuple[str, str, bytes, str]:
+    """A topic's schema: its name, its encoding, itself; and how its messages are encoded."""
+    if isinstance(example, Channel):  # of another file
+        schema = example.schema
+        return schema.name, schema.encoding, schema.data, example.encoding
+    if topic.startswith("/camera/"):
+        return "foxglove.CompressedImage", "protobuf", image_schema(), "protobuf"
+    if topic == "/journal":
+        return "", "", b"", "msgpack"
+    if topic == "/log":
+        return "foxglove.Log", "jsonschema", msgspec.json.encode(LOG_SCHEMA), "json"
+    name = f"robot_runtime.{topic.strip('/')}"
+    return name, "jsonschema", msgspec.json.encode(json_schema(topic, example)), "json"

@@ -1,0 +1,264 @@
+"""The runtime's values as msgpack and back, exact to the last bit, NaN and infinity included.
+
+    a value of ours    {"": its name, field: value, ...}         of the classes that `KNOWN` lists, no others
+    an array           Ext 1: float64 in one dimension; Ext 2: any other, dtype and shape in front
+    a pose             Ext 3: rotation (9) by rows and translation (3), float64
+    a kinematic model  Ext 4: as Pinocchio writes it
+    a picture          its time alone: pictures have channels of their own
+    anything else      {"": "Foreign", "text": what it was}: a function or an object of the user's
+
+`Foreign` comes back as such; whoever needs what it stood for says so.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pinocchio as pin
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder, Ext
+
+from robot_runtime.core import journal, orders
+from robot_runtime.core.arming import ArmingRules
+from robot_runtime.core.authority import Authority, HandoverPhase
+from robot_runtime.core.journal import Foreign
+from robot_runtime.core.method import request_parts, sampler_parts, splice_parts
+from robot_runtime.core.method.table import Method
+from robot_runtime.core.plan import limits
+from robot_runtime.core.plan.answers import PartOutcome, Splice
+from robot_runtime.core.plan.clip import Clip
+from robot_runtime.core.plan.correction import CorrectionHead
+from robot_runtime.core.plan.gate import Shortfall
+from robot_runtime.core.plan.kinematics import ModelKinematics
+from robot_runtime.core.plan.timeline import Phase, Seam, Source
+from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
+from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.safety import Cause, Mode
+from robot_runtime.core.state_watch import StateLimits
+from robot_runtime.core.tick import Tick
+from robot_runtime.core.values import action, command, state
+from robot_runtime.core.values.fields import ActionField, Reference
+from robot_runtime.core.values.row_statistics import RowStatistics
+
+LINE, ARRAY, POSE, MODEL = 1, 2, 3, 4
+_FLOAT = np.dtype(np.float64)
+_KINDS = "fiub"
+"""Of arrays: floats, whole numbers, truth values."""
+
+
+class FormError(ValueError):
+    """Bytes that are no value of ours, or are of a newer version; says what they hold."""
+
+
+class HandPoseOf(Struct, frozen=True):
+    """Forward kinematics: the function of a `ModelKinematics`."""
+
+    kinematics: ModelKinematics
+
+
+def _members(*unions: Any) -> list[type]:
+    return [each for union in unions for each in (get_args(union) or (union,))]
+
+
+def _classes() -> list[type]:
+    from robot_runtime.log import entries  # they hold values of every kind
+
+    parts = [
+        *_members(request_parts.RequestPart, request_parts.When, request_parts.RollForward),
+        *_members(sampler_parts.SamplerPart, splice_parts.SplicePart, splice_parts.Blend),
+        *_members(splice_parts.Correction, ActionField, command.PartCommand, state.PartState),
+        *_members(limits.PartLimits, journal.Entry, entries.LogEntry, orders.Order),
+    ]
+    enums: list[type] = [Mode, Cause, Phase, PartOutcome, Reference, action.RowTiming, orders.Outcome]
+    enums += [Authority, HandoverPhase]
+    enums += [sampler_parts.SoftMask, sampler_parts.Consensus]
+    others = [
+        ArmingRules, Method, Splice, Clip, Shortfall, CorrectionHead, Source, Seam, WholeBodyGains,
+        ChunkRequest, StateLimits, Tick, RowStatistics, Foreign, HandPoseOf,
+        action.ActionSpec, action.ChunkPart, command.Command, state.RobotState, state.Observation,
+        limits.Limits, limits.MotionLimits, limits.SpeedCurve,
+        journal.Configuration, journal.LatencyKnown,
+    ]  # fmt: skip
+    return [*dict.fromkeys([*parts, *enums, *others])]
+
+
+class Forms:
+    """Encodes and decodes; one thread owns it."""
+
+    def __init__(self) -> None:
+        self._known = {kind.__name__: kind for kind in _classes()}
+        self._fields: dict[type, tuple[str, ...]] = {}
+        self._encoder, self._decoder = Encoder(), Decoder(ext_hook=_from_ext)
+
+    def encode(self, value: object) -> bytes:
+        """Of one value, or of a list of them."""
+        return self._encoder.encode(self.form_of(value))
+
+    def decode(self, data: bytes) -> Any:
+        """Inverse of `encode`, lists as tuples; FormError: it is none, or of a version with other fields."""
+        try:
+            return self.value_of(self._decoder.decode(data))
+        except (msgspec.DecodeError, TypeError, ValueError, KeyError, OverflowError) as error:
+            raise FormError(str(error)) from error
+
+    # ---- to plain values -------------------------------------------------------------------------
+
+    def form_of(self, value: Any) -> Any:
+        """Of plain values that msgpack has."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if (names := self._fields.get(kind)) is not None:
+            out = {"": kind.__name__}
+            for name in names:
+                each = getattr(value, name)
+                out[name] = each if type(each) in _PLAIN else self.form_of(each)
+            return out
+        if kind is np.ndarray:
+            return _array_form(value)
+        if kind is MappingProxyType or isinstance(value, Mapping):
+            return {name: self.form_of(each) for name, each in value.items()}
+        if kind in (tuple, list):
+            return [self.form_of(each) for each in value]
+        if (special := _SPECIAL.get(kind)) is not None:
+            return self.form_of(special(value)) if kind in _AGAIN else special(value)
+        return self._form_of_other(value)
+
+    def _form_of_other(self, value: Any) -> Any:
+        kind = type(value)
+        if self._known.get(kind.__name__) is kind:
+            if isinstance(value, Enum):
+                return {"": kind.__name__, "=": value.name}
+            self._fields[kind] = _field_names(kind)
+            return self.form_of(value)
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        if isinstance(value, int | np.integer):
+            return int(value)
+        if isinstance(value, float | np.floating):
+            return float(value)
+        if isinstance(found := _kinematics_of(getattr(value, "__self__", value)), ModelKinematics):
+            is_function = getattr(value, "__self__", None) is not None
+            return self.form_of(HandPoseOf(found) if is_function else found)
+        return {"": "Foreign", "text": repr(value)[:300]}
+
+    # ---- and back --------------------------------------------------------------------------------
+
+    def value_of(self, form: Any) -> Any:
+        """Inverse of `form_of`."""
+        kind = type(form)
+        if kind is list:
+            return tuple(self.value_of(each) for each in form)
+        if kind is not dict:
+            return form
+        if (name := form.get("")) is None:
+            return {key: self.value_of(each) for key, each in form.items()}
+        if name in _BUILT:
+            return _BUILT[name](**{key: self.value_of(each) for key, each in form.items() if key})
+        if (known := self._known.get(name)) is None:
+            raise FormError(f"it holds a value of a kind that this version does not know: {name!r}")
+        if issubclass(known, Enum):
+            return known[form["="]]
+        return known(**{key: self.value_of(each) for key, each in form.items() if key})
+
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, Ext})
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    if is_dataclass(kind):
+        return tuple(each.name for each in fields(kind) if each.init)
+    return tuple(kind.__struct_fields__)  # type: ignore[attr-defined]
+
+
+def _array_form(array: np.ndarray) -> Ext:
+    if array.dtype == _FLOAT and array.ndim == 1:
+        return Ext(LINE, array.tobytes())
+    if array.dtype.kind not in _KINDS:
+        raise FormError(f"an array of {array.dtype} is no value of a run")
+    head = msgspec.msgpack.encode((array.dtype.str, array.shape))
+    return Ext(ARRAY, len(head).to_bytes(2, "little") + head + array.tobytes())
+
+
+def _from_ext(code: int, data: memoryview) -> Any:
+    match code:
+        case 1:
+            return np.frombuffer(bytes(data), _FLOAT) if len(data) else _NONE
+        case 2:
+            whole = bytes(data)
+            end = 2 + int.from_bytes(whole[:2], "little")
+            name, shape = msgspec.msgpack.decode(whole[2:end], type=tuple[str, tuple[int, ...]])
+            dtype = np.dtype(name)
+            if dtype.kind not in _KINDS:
+                raise FormError(f"an array of {dtype} is no value of a run")
+            array = np.frombuffer(whole[end:], dtype) if len(whole) > end else np.zeros(0, dtype)
+            return array.reshape(shape)
+        case 3:
+            numbers = np.frombuffer(bytes(data), _FLOAT)
+            return pin.SE3(numbers[:9].reshape(3, 3), numbers[9:])
+        case 4:
+            model = pin.Model()
+            model.loadFromString(bytes(data).decode())
+            return model
+    raise FormError(f"it holds an extension {code} that this version does not know")
+
+
+def _pose_form(pose: pin.SE3) -> Ext:
+    return Ext(POSE, np.concatenate([pose.rotation.ravel(), pose.translation]).tobytes())
+
+
+def _model_form(model: pin.Model) -> Ext:
+    return Ext(MODEL, model.saveToString().encode())
+
+
+def _kinematics_of(value: object) -> object:
+    """What a log can hold of somebody's kinematics: its model, if it has one."""
+    return value if isinstance(value, ModelKinematics) else getattr(value, "model_kinematics", None)
+
+
+def _kinematics_form(kinematics: ModelKinematics) -> dict[str, Any]:
+    own = ("model", "frame", "X_FE", "p_BA", "yaw")
+    return {"": "ModelKinematics", **{name: getattr(kinematics, name) for name in own}}
+
+
+def _body_form(body: WholeBody) -> dict[str, Any]:
+    own = ("kinematics", "limits", "gains", "part", "base")
+    return {"": "WholeBody", **{name: getattr(body, name) for name in own}}
+
+
+def _body(kinematics: Any, **others: Any) -> WholeBody | Foreign:
+    return kinematics if isinstance(kinematics, Foreign) else WholeBody(kinematics=kinematics, **others)
+
+
+def _picture_form(image: state.Image) -> dict[str, Any]:
+    return {"": "Image", "t_ns": image.t_ns}
+
+
+def _picture(t_ns: int) -> state.Image:
+    """One that was taken then; what it showed is in its camera's channel."""
+    return state.Image(t_ns=t_ns, pixels=_NO_PIXELS)
+
+
+_NONE = np.zeros(0)
+_NONE.flags.writeable = False
+_NO_PIXELS = np.zeros((1, 1, 3), np.uint8)
+_NO_PIXELS.flags.writeable = False
+_SPECIAL: Mapping[type, Callable[[Any], Any]] = {
+    pin.SE3: _pose_form,
+    pin.Model: _model_form,
+    state.Image: _picture_form,
+    ModelKinematics: _kinematics_form,
+    WholeBody: _body_form,
+}
+_AGAIN = (ModelKinematics, WholeBody)
+"""Whose forms hold values of ours again."""
+_BUILT: Mapping[str, Callable[..., Any]] = {
+    "HandPoseOf": lambda kinematics: kinematics.forward,
+    "Image": _picture,
+    "ModelKinematics": ModelKinematics,
+    "WholeBody": _body,
+}
