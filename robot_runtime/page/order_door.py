@@ -1,0 +1,83 @@
+"""The run's side of a page's buttons: `OrderDoor` hears orders from another process, and posts them.
+
+page ─► PUSH ─ipc─► PULL, a thread of its own ─► Session.post        whoever has no token is not heard
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import msgspec
+import zmq
+
+from robot_runtime.core.orders import Order
+from robot_runtime.errors import InvalidValueError
+
+_LOOK_MS = 100
+_TELLS_S = 0.2
+"""How often at most it is told that an order was refused [s]: a flood of them fills no log."""
+
+
+class OrderDoor(AbstractContextManager["OrderDoor"]):
+    """Hears orders in a thread of its own, and posts them."""
+
+    def __init__(
+        self,
+        context: zmq.Context,
+        address: str,
+        token: str,
+        post: Callable[[Order, str], None],
+        *,
+        by: str = "page",
+        refused: Callable[[Order, str, str], None] = lambda order, by, why: None,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        token: what whoever orders has to say first.
+        post: gets each order, and by whom it is. refused: gets each that `post` does not take, by whom
+            it is, and why: a few a second, however many come.
+        look: called ten times a second, in this thread.
+        """
+        self._socket = context.socket(zmq.PULL)
+        self._socket.setsockopt(zmq.RCVHWM, 100)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
+        self._socket.bind(address)
+        self._token, self._post, self._by, self._look = token.encode(), post, by, look
+        self._refused, self._told_s = refused, 0.0
+        self._decoder = msgspec.json.Decoder(Order)
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="page's orders", daemon=True)
+
+    def __enter__(self) -> "OrderDoor":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over = True
+        self._thread.join(timeout=2.0)
+        self._socket.close(linger=0)
+
+    def _run(self) -> None:
+        while not self._is_over:
+            if self._socket.poll(_LOOK_MS):
+                self._hear(self._socket.recv_multipart())
+            self._look()
+
+    def _hear(self, message: list[bytes]) -> None:
+        """One order; what is none, or comes without the token, is left."""
+        if len(message) != 2 or not secrets.compare_digest(message[0], self._token):
+            return
+        try:
+            order = self._decoder.decode(message[1])
+        except (msgspec.DecodeError, InvalidValueError):
+            return
+        try:
+            self._post(order, self._by)
+        except InvalidValueError as error:
+            if (now_s := time.monotonic()) >= self._told_s + _TELLS_S:
+                self._told_s = now_s
+                self._refused(order, self._by, str(error))
+        except RuntimeError:  # there is no run any more
+            return
