@@ -1,0 +1,1 @@
+"""What is measured of a robot once: delays. Pure maths; whoever moves or shows something calls it."""

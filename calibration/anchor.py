@@ -1,0 +1,313 @@
+"""The anchor: the hand's odometry world in the chest's, from a board that both cameras saw: `solve_anchor`.
+
+    W_c ──odometry── C ──board's pose── B ──board's pose── H ──odometry── W_h
+     └────────────────────────── X_WcWh ──────────────────────────────────┘
+
+Sequential: the board stands still, each device looks at it when it likes, and no clocks have to be joined.
+Simultaneous: both look at the same time; the board may move then. It is a check of the first where there are
+pictures of the same time, and a form of its own for a board that is held in a hand (`at_the_same_time`).
+
+An error of the anchor grows with the distance from the board: 0.3 degrees are 5 mm per metre.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.anchor_fit import Fit, Spread, Watched, fit, spread
+from calibration.anchor_pairs import Pairs, pairs_of
+from calibration.anchor_verdict import Findings, reasons
+from calibration.anchor_views import Agreed, DeviceViews, View, agreed, mean_pose
+from calibration.board import Board
+from calibration.store import pose_from_json, pose_to_json
+from calibration.verdict import Verdict
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.errors import InvalidValueError
+
+__all__ = ["Anchor", "AnchorConfig", "Closure", "DeviceViews", "View", "closure", "solve_anchor"]
+
+GRAVITY_SIGMA = np.deg2rad(0.1)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AnchorConfig:
+    """How an anchor is solved."""
+
+    is_level: bool = True
+    """Both odometries know where down is: yaw and translation are solved, and the tilt is a check."""
+    gravity_sigma: float = GRAVITY_SIGMA
+    """By which each odometry's vertical may be off [rad]; the tilt's part of a level anchor's covariance."""
+    most_views: int = 80
+    """Of each device; of more, some are taken, spread evenly."""
+    hand_time: Callable[[int], int] | None = None
+    """The hand's time of the chest's [ns], if the clocks are joined: for the simultaneous check."""
+    at_the_same_time: bool = False
+    """The board was moved about: use pictures of the same time alone. Needs hand_time."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Anchor:
+    """X_WcWh, and how far to trust it."""
+
+    KIND: ClassVar[str] = "anchor"
+    VERSION: ClassVar[int] = 1
+    UNITS: ClassVar[Mapping[str, str]] = {
+        "covariance": "m^2, m rad, rad^2",
+        "_px": "pixels",
+        "_ns": "nanoseconds",
+    }
+    FRAMES: ClassVar[Mapping[str, str]] = {
+        "X_WcWh": "the hand's odometry world in the chest's, both z up",
+        "X_WcB": "the board in the chest's odometry world",
+        "covariance": "of [translation, rotation vector] from the left, in W_c, about the board's "
+        "origin: the true anchor takes a point x of W_c to o + dp + exp(w) (x - o), o the translation of "
+        "X_WcB",
+    }
+
+    X_WcWh: pin.SE3
+    X_WcB: pin.SE3
+    covariance: Float[np.ndarray, "6 6"]
+    """Of [p, w], from the left in W_c about o = X_WcB.translation: X_true = T(o) [exp(w), p] T(-o) X_WcWh."""
+    chest_ns: int
+    """Middle of the times of the chest's views, on its clock."""
+    hand_ns: int
+    """The same of the hand's, on the hand's clock."""
+    residuals: Mapping[str, float]
+    """`chest_rms_px`, `hand_rms_px`, `held_out_px`, `gravity_rad`, `chest_views`, ..."""
+    board: Mapping[str, Any]
+    """`Board.to_dict` of what was looked at."""
+    verdict: Verdict
+
+    @property
+    def sigma(self) -> tuple[float, float]:
+        """Standard deviation at the board: of the place [m] and of the yaw [rad]."""
+        return float(np.sqrt(np.trace(self.covariance[:3, :3]))), float(np.sqrt(self.covariance[5, 5]))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "X_WcWh": pose_to_json(self.X_WcWh),
+            "X_WcB": pose_to_json(self.X_WcB),
+            "covariance": self.covariance.tolist(),
+            "chest_ns": self.chest_ns,
+            "hand_ns": self.hand_ns,
+            "residuals": {name: float(value) for name, value in self.residuals.items()},
+            "board": dict(self.board),
+            "verdict": self.verdict.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        covariance = np.array(data["covariance"], dtype=float)
+        if covariance.shape != (6, 6) or not np.isfinite(covariance).all():
+            raise InvalidValueError("an anchor's covariance is 6 by 6 finite numbers")
+        return cls(
+            X_WcWh=pose_from_json(data["X_WcWh"]),
+            X_WcB=pose_from_json(data["X_WcB"]),
+            covariance=covariance,
+            chest_ns=int(data["chest_ns"]),
+            hand_ns=int(data["hand_ns"]),
+            residuals=data["residuals"],
+            board=data["board"],
+            verdict=Verdict.from_dict(data["verdict"]),
+        )
+
+
+def solve_anchor(
+    board: Board, chest: DeviceViews, hand: DeviceViews, config: AnchorConfig | None = None
+) -> Anchor:
+    """The anchor by all views, its covariance, and a verdict on it.
+
+    InvalidValueError: a device has no valid view at all, pictures of another size than its camera, or (at the
+    same time) no pair. Everything else that is wrong stands in the verdict.
+    """
+    config = config or AnchorConfig()
+    most = config.most_views
+    sides = agreed(board, _some(chest, most), "chest"), agreed(board, _some(hand, most), "hand")
+    pairs = _paired(board, chest, hand, config)
+    if config.at_the_same_time:
+        if pairs is None:
+            raise InvalidValueError(
+                "an anchor of pictures at the same time needs the joined clocks: hand_time"
+            )
+        if not len(pairs):
+            raise InvalidValueError("no two pictures of the board are of the same time: look at it together")
+        return _of_pairs(board, sides, pairs, config)
+    return _of_all(board, (chest, hand), sides, pairs, config)
+
+
+def _paired(board: Board, chest: DeviceViews, hand: DeviceViews, config: AnchorConfig) -> Pairs | None:
+    """Pictures of the same time: as a check of some, else of all that are used; None: no joined clocks."""
+    if config.hand_time is None:
+        return None
+    return pairs_of(
+        board, _some(chest, config.most_views if config.at_the_same_time else 30), hand, config.hand_time
+    )
+
+
+def _some(device: DeviceViews, most: int) -> DeviceViews:
+    """With so many views at most, spread evenly."""
+    some = np.linspace(0, len(device.views) - 1, min(len(device.views), most)).round().astype(int)
+    return replace(device, views=[device.views[i] for i in some])
+
+
+def level(X: pin.SE3) -> pin.SE3:
+    """The nearest yaw and translation: the tilt is taken off about the world's origin."""
+    R = X.rotation
+    yaw = float(np.arctan2(R[1, 0] - R[0, 1], R[0, 0] + R[1, 1]))
+    return pin.SE3(pin.exp3(np.array([0.0, 0.0, yaw])), X.translation)
+
+
+def tilt_of(X: pin.SE3) -> float:
+    """Between both worlds' verticals [rad]."""
+    return float(np.arccos(np.clip(X.rotation[2, 2], -1.0, 1.0)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Closure:
+    """By how much a second anchor differs from a first, at the second's board."""
+
+    distance_m: float
+    yaw: float
+    """[rad]"""
+    sigmas: float
+    """The same in standard deviations of both (Mahalanobis, four numbers)."""
+
+
+def closure(first: Anchor, last: Anchor) -> Closure:
+    """What drift between two looks at the board came to (or that the board was moved)."""
+    difference = last.X_WcWh * first.X_WcWh.inverse()
+    o = last.X_WcB.translation
+    dp = difference.act(o) - o
+    yaw = float(pin.log3(difference.rotation)[2])
+    e = np.append(dp, yaw)
+    some = [0, 1, 2, 5]
+    covariance = _at(first, o)[np.ix_(some, some)] + last.covariance[np.ix_(some, some)]
+    return Closure(
+        distance_m=float(np.linalg.norm(dp)),
+        yaw=abs(yaw),
+        sigmas=float(np.sqrt(e @ np.linalg.pinv(covariance) @ e)),
+    )
+
+
+def _at(anchor: Anchor, o: np.ndarray) -> np.ndarray:
+    """Its covariance about another place of W_c."""
+    M = np.eye(6)
+    M[:3, 3:] = -pin.skew(o - anchor.X_WcB.translation)
+    return np.asarray(M @ anchor.covariance @ M.T)
+
+
+def _of_all(
+    board: Board,
+    devices: tuple[DeviceViews, DeviceViews],
+    sides: tuple[Agreed, Agreed],
+    pairs: Pairs | None,
+    config: AnchorConfig,
+) -> Anchor:
+    watched = [
+        Watched.of(board, device.camera, side.views, is_hand=is_hand)
+        for device, side, is_hand in zip(devices, sides, (False, True), strict=True)
+    ]
+    chest, hand = watched
+    start = sides[0].mean * sides[1].mean.inverse()
+    free = fit(chest, hand, sides[0].mean, start, is_level=False)
+    found = free
+    if config.is_level:
+        found = fit(chest, hand, free.X_WcB, _level_about(free), is_level=True)
+    focal = (devices[0].focal_sigma, devices[1].focal_sigma)
+    how_sure = spread(chest, hand, found, is_level=config.is_level, focal_sigma=focal)
+    held_out = _held_out(chest, hand, found, is_level=config.is_level)
+    findings = Findings(
+        sides=sides,
+        held_out_px=None if held_out is None else held_out[0],
+        single_px=None if held_out is None else held_out[1],
+        gravity=tilt_of(free.X_WcWh),
+        spread=how_sure,
+        rms_px=found.rms_px,
+        pairs_apart=None if pairs is None or not len(pairs) else pairs.apart_from(found.X_WcWh, found.X_WcB),
+        board=board,
+    )
+    return _anchor(board, sides, found.X_WcWh, found.X_WcB, how_sure, findings, config)
+
+
+def _of_pairs(board: Board, sides: tuple[Agreed, Agreed], pairs: Pairs, config: AnchorConfig) -> Anchor:
+    X_WcWh = pairs.mean()
+    findings = Findings(
+        sides=sides,
+        held_out_px=None,
+        single_px=None,
+        gravity=tilt_of(X_WcWh),
+        spread=pairs.spread(),
+        rms_px=None,
+        pairs_apart=None,
+        board=board,
+        is_board_moving=True,
+    )
+    X_WcB = mean_pose(pairs.X_WcB)
+    if config.is_level:
+        o = X_WcWh.actInv(X_WcB.translation)
+        flat = level(X_WcWh)
+        X_WcWh = pin.SE3(flat.rotation, X_WcB.translation - flat.rotation @ o)
+    return _anchor(board, sides, X_WcWh, X_WcB, pairs.spread(), findings, config)
+
+
+def _anchor(
+    board: Board,
+    sides: tuple[Agreed, Agreed],
+    X_WcWh: pin.SE3,
+    X_WcB: pin.SE3,
+    how_sure: Spread,
+    findings: Findings,
+    config: AnchorConfig,
+) -> Anchor:
+    covariance = how_sure.covariance.copy()
+    if config.is_level:
+        covariance[3:5] = covariance[:, 3:5] = 0.0
+        covariance[3, 3] = covariance[4, 4] = 2 * config.gravity_sigma**2
+    times = [int(np.median([view.t_ns for view in side.views])) for side in sides]
+    return Anchor(
+        X_WcWh=X_WcWh,
+        X_WcB=X_WcB,
+        covariance=covariance,
+        chest_ns=times[0],
+        hand_ns=times[1],
+        residuals=findings.numbers(),
+        board=board.to_dict(),
+        verdict=Verdict.of(reasons(findings)),
+    )
+
+
+def _level_about(found: Fit) -> pin.SE3:
+    """The level anchor that puts the board where the free one does."""
+    flat = level(found.X_WcWh)
+    o = found.X_WcB.translation
+    return pin.SE3(flat.rotation, o - flat.rotation @ found.X_WcWh.actInv(o))
+
+
+def _held_out(chest: Watched, hand: Watched, found: Fit, *, is_level: bool) -> tuple[float, float] | None:
+    """The hand's corners as the chest's view of the board and an anchor of other views put them [pixels].
+
+    Both devices' views are split by blocks: the anchor is of the one half, the chest's and the hand's views
+    of the board are of the other. First, rms from where the hand's own views of that half put them together;
+    second, from where each single picture has them, which holds odometry's trembling as well. None: too few.
+    """
+    off, single, num = 0.0, 0.0, 0
+    for half in (0, 1):
+        masks = [watched.blocks() % 2 == half for watched in (chest, hand)]
+        if min(min(mask.sum(), (~mask).sum()) for mask in masks) < 2:
+            return None
+        fitted = [watched.only(mask) for watched, mask in zip((chest, hand), masks, strict=True)]
+        others = [watched.only(~mask) for watched, mask in zip((chest, hand), masks, strict=True)]
+        anchor = fit(fitted[0], fitted[1], found.X_WcB, found.X_WcWh, is_level=is_level).X_WcWh
+        held = fit(others[0], others[1], found.X_WcB, found.X_WcWh, is_level=False)  # each by its own views
+        at = others[1]
+        said = at.pixels(anchor.inverse() * held.X_WcB)
+        off += float(np.nansum((said - at.pixels(held.X_WcWh.inverse() * held.X_WcB)) ** 2))
+        single += float(np.nansum((said - at.uv) ** 2))
+        num += len(said)
+    return float(np.sqrt(off / num)), float(np.sqrt(single / num))

@@ -1,0 +1,222 @@
+"""How an IMU is turned against its camera, and how late one of them is: `join_camera_imu`.
+
+    w_C(t) = R_CI (w_I(t - lag) - bias)      w: how fast it turns [rad/s], in the camera's and the IMU's axes
+
+The lag from how fast each turns, which needs no R_CI; R_CI from the directions (Wahba's problem, by SVD);
+then both with the bias by Gauss-Newton, and the lag again from all three axes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.chain import nearest_rotation
+from calibration.correlation import lag_between
+from calibration.verdict import Reason, Verdict
+from robot_runtime.core.values.shapes import Float, Int
+from robot_runtime.core.values.transforms import pose_from_quaternion, quaternion_from_rotation
+from robot_runtime.errors import InvalidValueError
+
+LONGEST_S = 0.3
+LEAST_CORRELATION, LEAST_PEAK_RATIO = 0.9, 1.05
+LEAST_RATE = 0.15
+"""How fast it should turn about its second direction, rms [rad/s]."""
+MOST_RESIDUAL_SHARE = 0.25
+"""Of the rate, that R_CI may leave unexplained, rms."""
+_ROUNDS = 6
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CameraImu:
+    """An IMU beside a camera."""
+
+    KIND: ClassVar[str] = "camera_imu"
+    VERSION: ClassVar[int] = 1
+    UNITS: ClassVar[Mapping[str, str]] = {"bias": "rad/s", "sigma": "rad (rotation), s (lag)"}
+    FRAMES: ClassVar[Mapping[str, str]] = {
+        "R_CI": "axes of the IMU I in those of the camera C (optical: x right, y down, z forward)"
+    }
+
+    R_CI: Float[np.ndarray, "3 3"]
+    lag_s: float
+    """By how much the camera's stamps come after the IMU's for the same motion [s]."""
+    bias: Float[np.ndarray, "3"]
+    """Of the gyro, in I [rad/s]."""
+    sigma_rad: float
+    """Standard deviation of R_CI, all three directions together."""
+    sigma_s: float
+    residuals: Mapping[str, float] = field(default_factory=dict)
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "R_CI": {"q_wxyz": quaternion_from_rotation(self.R_CI).tolist()},
+            "lag_s": self.lag_s,
+            "bias": self.bias.tolist(),
+            "sigma_rad": self.sigma_rad,
+            "sigma_s": self.sigma_s,
+            "residuals": dict(self.residuals),
+            "verdict": self.verdict.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            R_CI=pose_from_quaternion(np.zeros(3), np.array(data["R_CI"]["q_wxyz"])).rotation,
+            lag_s=float(data["lag_s"]),
+            bias=np.array(data["bias"], dtype=float),
+            sigma_rad=float(data["sigma_rad"]),
+            sigma_s=float(data["sigma_s"]),
+            residuals=data["residuals"],
+            verdict=Verdict.from_dict(data["verdict"]),
+        )
+
+
+def angular_velocity(
+    t_ns: Int[np.ndarray, " N"], rotations: Float[np.ndarray, "N 3 3"]
+) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M 3"]]:
+    """How fast a frame turns between its poses, in its own axes [rad/s], and at what times [ns].
+
+    rotations: R_WC. Poses that stand farther apart than three of their usual periods give nothing.
+    """
+    if len(t_ns) < 3 or (np.diff(t_ns) <= 0).any():
+        raise InvalidValueError("at least three poses with rising times are needed")
+    dt = np.diff(t_ns) / 1e9
+    turns = np.array([pin.log3(a.T @ b) for a, b in pairwise(rotations)])
+    kept = dt < 3.0 * np.median(dt)
+    return (t_ns[:-1] + np.diff(t_ns) // 2)[kept], (turns / dt[:, None])[kept]
+
+
+def join_camera_imu(
+    camera_ns: Int[np.ndarray, " N"],
+    w_C: Float[np.ndarray, "N 3"],
+    imu_ns: Int[np.ndarray, " M"],
+    w_I: Float[np.ndarray, "M 3"],
+    *,
+    longest_s: float = LONGEST_S,
+) -> CameraImu:
+    """
+    w_C: how fast the camera turns by its pictures or poses, in its own axes: `angular_velocity`.
+    w_I: the gyro. Both of the same clock, or of clocks that differ by less than longest_s.
+    InvalidValueError: too few samples, no common time, nothing turns.
+    """
+    start = int(min(camera_ns[0], imu_ns[0]))
+    t_C, t_I = (camera_ns - start) / 1e9, (imu_ns - start) / 1e9
+    found = lag_between(
+        t_I,
+        np.linalg.norm(w_I, axis=1),
+        t_C,
+        np.linalg.norm(w_C, axis=1),
+        earliest_s=-longest_s,
+        latest_s=longest_s,
+        step_s=0.002,
+    )
+    smooth = _smoothed_as(t_I, w_I, t_C)
+    lag, bias, R = found.lag_s, np.zeros(3), np.eye(3)
+    for k in range(_ROUNDS):
+        inside = (t_C - lag > t_I[0]) & (t_C - lag < t_I[-1])
+        seen, gyro, slope = w_C[inside], *_at(t_C[inside] - lag, t_I, smooth)
+        if k == 0:
+            R = nearest_rotation((seen - seen.mean(0)).T @ (gyro - gyro.mean(0)))
+        off = seen - (gyro - bias) @ R.T
+        # By a turn of R (left), the bias, and the lag.
+        turned = (gyro - bias) @ R.T
+        by_turn = -np.array([pin.skew(v) for v in turned])
+        by_bias = np.broadcast_to(-R, by_turn.shape)
+        J = np.concatenate([by_turn, by_bias, -(slope @ R.T)[:, :, None]], axis=2).reshape(-1, 7)
+        weight = np.repeat(1.0 / np.maximum(np.linalg.norm(off, axis=1) / _scale(off), 1.0), 3)
+        H = J.T @ (weight[:, None] * J)
+        step = np.linalg.lstsq(H, J.T @ (weight * off.ravel()), rcond=None)[0]
+        R, bias, lag = pin.exp3(step[:3]) @ R, bias + step[3:6], lag + float(np.clip(step[6], -0.02, 0.02))
+    sizes = np.linalg.svd(seen - seen.mean(axis=0), compute_uv=False) / np.sqrt(len(seen))
+    rms = float(np.sqrt((off**2).sum(axis=1).mean()))
+    rate = float(np.sqrt((seen**2).sum(axis=1).mean()))
+    variance = np.diag(np.linalg.pinv(H)) * float(weight @ off.ravel() ** 2) / max(len(off) * 3 - 7, 1)
+    reasons = _judge(found.correlation, found.peak_ratio, sizes, rms / max(rate, 1e-12), found.is_at_end)
+    return CameraImu(
+        R_CI=R,
+        lag_s=float(lag),
+        bias=bias,
+        sigma_rad=float(np.sqrt(variance[:3].sum())),
+        sigma_s=float(np.sqrt(variance[6])),
+        residuals={
+            "rms_rad_s": rms,
+            "rate_rad_s": rate,
+            "correlation": found.correlation,
+            "peak_ratio": min(found.peak_ratio, 1e6),
+            "second_rate_rad_s": float(sizes[1]),
+        },
+        verdict=Verdict.of(reasons),
+    )
+
+
+def _scale(off: np.ndarray) -> float:
+    """Beyond which a sample counts less [rad/s]."""
+    return 3.0 * max(float(np.median(np.linalg.norm(off, axis=1))), 1e-9)
+
+
+def _smoothed_as(t_I: np.ndarray, w_I: np.ndarray, t_C: np.ndarray) -> np.ndarray:
+    """The gyro, averaged over the camera's period: what the turn from one picture to the next says."""
+    width = max(round(float(np.median(np.diff(t_C)) / np.median(np.diff(t_I)))), 1)
+    width += 1 - width % 2
+    if width < 3 or len(w_I) < 3 * width:
+        return w_I
+    padded = np.pad(w_I, ((width // 2, width // 2), (0, 0)), mode="edge")
+    return np.column_stack([np.convolve(c, np.ones(width) / width, mode="valid") for c in padded.T])
+
+
+def _at(t: np.ndarray, t_I: np.ndarray, w_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The gyro at some times, and its slope there."""
+    e = float(np.median(np.diff(t_I)))
+    at, before, after = (
+        np.column_stack([np.interp(t + d, t_I, column) for column in w_I.T]) for d in (0.0, -e, e)
+    )
+    return at, (after - before) / (2 * e)
+
+
+def _judge(
+    correlation: float, peak_ratio: float, sizes: np.ndarray, share: float, is_at_end: bool
+) -> list[Reason]:
+    reasons = []
+    if correlation < LEAST_CORRELATION or is_at_end:
+        reasons.append(
+            Reason(
+                name="does-not-follow",
+                what=f"how fast camera and IMU turn agrees to {correlation:.2f} only "
+                f"({LEAST_CORRELATION:g} is needed)"
+                f"{', and best at the end of the lags that were tried' if is_at_end else ''}.",
+                do="Are both of one device and one clock? Join the clocks first, turn faster, keep the "
+                "picture sharp.",
+            )
+        )
+    elif peak_ratio < LEAST_PEAK_RATIO:
+        reasons.append(
+            Reason(
+                name="repeats-itself",
+                what="several lags fit equally well.",
+                do="Turn irregularly, not to and fro at one rate.",
+            )
+        )
+    if sizes[1] < LEAST_RATE:
+        reasons.append(
+            Reason(
+                name="little-rotation",
+                what=f"about its second direction it turned at {sizes[1]:.2f} rad/s only ({LEAST_RATE:g} "
+                "is needed).",
+                do="Turn it about all three axes: nod, shake, tilt, each for five seconds.",
+            )
+        )
+    if not reasons and share > MOST_RESIDUAL_SHARE:
+        reasons.append(
+            Reason(
+                name="does-not-fit",
+                what=f"no rotation between the two explains {100 * share:.0f} % of the rate.",
+                do="Are axes mirrored (left-handed), or in degrees per second? Is tracking good there?",
+            )
+        )
+    return reasons

@@ -1,0 +1,406 @@
+"""Whether a capture's demonstrations can be used, each with its reasons: `check_capture`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.board import Board
+from calibration.camera import CameraModel
+from calibration.capture.gravity import attitude, imu_turn
+from calibration.capture.marks import Demonstration
+from calibration.capture.raw import Device, RawCapture
+from calibration.capture.reach import misplaced
+from calibration.capture.stretch import Limits, clock_jumps, look
+from calibration.capture.video import size_and_fps
+from calibration.clocks import ClockFit, Turning, join
+from calibration.verdict import Reason, Verdict
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
+
+MOST_SYNC_NS = 3_000_000
+"""Standard deviation of joined clocks: 3 ms of a hand at 0.7 m/s are 2 mm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedDemonstration:
+    """One demonstration, and whether to use it."""
+
+    demonstration: Demonstration
+    verdict: Verdict
+
+    @property
+    def seconds(self) -> float:
+        return (self.demonstration.end_ns - self.demonstration.begin_ns) / NS_PER_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureReport:
+    """What was found in one capture."""
+
+    verdict: Verdict
+    """On the capture as a whole: what is fatal here spoils every demonstration."""
+    demonstrations: tuple[CheckedDemonstration, ...]
+    clocks: Mapping[str, ClockFit]
+    """Role of a hand -> its clock by the chest's; only those that could be joined."""
+
+    @property
+    def usable(self) -> tuple[Demonstration, ...]:
+        """What labels can be made of; none, if the capture as a whole is refused."""
+        if not self.verdict.ok:
+            return ()
+        return tuple(each.demonstration for each in self.demonstrations if each.verdict.ok)
+
+
+def check_capture(
+    capture: RawCapture,
+    *,
+    limits: Limits | None = None,
+    anchors: Mapping[str, pin.SE3] | None = None,
+    with_checksums: bool = True,
+    has_shared_clock: bool = False,
+) -> CaptureReport:
+    """
+    has_shared_clock: all devices were stamped by one clock, whatever the capture says.
+    anchors: role of a hand -> X_WcWh, to see whether that hand is where it can be.
+    with_checksums: reads every byte of it.
+    """
+    limits = limits or Limits()
+    reasons = [*_on_disk(capture, with_checksums=with_checksums), *_roles(capture)]
+    readable, broken = _readable(capture)
+    reasons += broken
+    clocks, unjoined = ({}, []) if has_shared_clock else join_clocks(capture, readable)
+    reasons += unjoined
+    for device in readable.values():
+        reasons += [*_device(device), *clock_jumps(device)]
+    reasons += _swapped(readable)
+    reasons += _pictures_in_time(capture, readable, clocks)
+    try:
+        demonstrations = capture.demonstrations()
+        reasons += _marked(capture)
+    except InvalidValueError as error:
+        demonstrations, reasons = (), [*reasons, _unreadable(error)]
+    reasons += _cut(capture)
+    checked = [
+        CheckedDemonstration(
+            demonstration=each, verdict=_demonstration(each, readable, clocks, limits, anchors or {})
+        )
+        for each in demonstrations
+    ]
+    return CaptureReport(verdict=Verdict.of(reasons), demonstrations=tuple(checked), clocks=clocks)
+
+
+def check_demonstration(
+    capture: RawCapture, demonstration: Demonstration, *, limits: Limits | None = None
+) -> Verdict:
+    """One alone, right after it; clocks that are not joined yet are taken to be one."""
+    readable, broken = _readable(capture)
+    found = _demonstration(demonstration, readable, {}, limits or Limits(), {})
+    return Verdict.of([*broken, *found.reasons])
+
+
+def join_clocks(
+    capture: RawCapture, devices: Mapping[str, Device] | None = None
+) -> tuple[dict[str, ClockFit], list[Reason]]:
+    """(role of a hand -> its clock by the chest's, what is wrong), from the marked sync spans."""
+    devices = capture.devices if devices is None else devices
+    fits: dict[str, ClockFit] = {}
+    reasons: list[Reason] = []
+    hands = [role for role in devices if role != "chest"]
+    if "chest" not in devices or not hands or capture.setup.more.get("clock") == "shared":
+        return fits, reasons
+    for role in hands:
+        try:
+            fits[role] = join(_turning(devices["chest"]), _turning(devices[role]), capture.clips("sync"))
+        except InvalidValueError as error:
+            reasons.append(
+                Reason(
+                    name="clocks-not-joined",
+                    what=f"{role} and chest: {error}.",
+                    do="Mark sync spans, or record again.",
+                )
+            )
+            continue
+        reasons += _joined(role, fits[role])
+    return fits, reasons
+
+
+def _joined(role: str, fit: ClockFit) -> list[Reason]:
+    out = [
+        Reason(
+            name="sync-failed",
+            what=f"{role}: {why}.",
+            do="The other sync spans are used; repeat this one next time.",
+            is_fatal=False,
+        )
+        for why in fit.failed
+    ]
+    if not fit.has_skew:
+        out.append(
+            Reason(
+                name="one-sync",
+                what=f"{role}: its clock was joined at one time only, so its skew is not known; 50 ppm are "
+                "3 ms "
+                "a minute.",
+                do="Hold both devices together and turn them at the end as well.",
+                is_fatal=False,
+            )
+        )
+    if fit.sigma_ns > MOST_SYNC_NS:
+        out.append(
+            Reason(
+                name="clocks-uncertain",
+                what=f"{role}: its clock is known to {fit.sigma_ns / 1e6:.1f} ms only, "
+                f"{MOST_SYNC_NS / 1e6:g} are "
+                "wanted.",
+                do="Turn both devices longer and more briskly, held firmly together.",
+                is_fatal=fit.sigma_ns > 3 * MOST_SYNC_NS,
+            )
+        )
+    return out
+
+
+def _turning(device: Device) -> Turning:
+    imu = device.imu
+    return Turning.of_poses(device.poses) if imu is None or len(imu) < 10 else Turning.of_imu(imu)
+
+
+def _on_disk(capture: RawCapture, *, with_checksums: bool) -> list[Reason]:
+    if with_checksums and (changed := capture.changed()):
+        return [
+            Reason(
+                name="changed",
+                what=f"the raw zone is not as it was recorded: {'; '.join(changed[:5])}.",
+                do="Fetch the original: nothing may write there but the recording itself.",
+            )
+        ]
+    return []
+
+
+def _cut(capture: RawCapture) -> list[Reason]:
+    """After all has been read."""
+    if capture.is_closed:
+        return []
+    files = [*capture.cut, *(f"{d.role}/{name}" for d in capture.devices.values() for name in d.cut)]
+    where = f"; cut in the middle: {', '.join(files)}" if files else ""
+    return [
+        Reason(
+            name="cut",
+            what=f"the recording was not ended in an orderly way{where}.",
+            do="What came before the cut is read; an end mark, a sync or an anchor that is missing is not "
+            "there.",
+            is_fatal=False,
+        )
+    ]
+
+
+def _roles(capture: RawCapture) -> list[Reason]:
+    roles = set(capture.devices)
+    if "chest" in roles and len(roles) > 1:
+        return []
+    return [
+        Reason(
+            name="device-missing",
+            what=f"labels need a chest and a hand, this capture has {', '.join(sorted(roles))}.",
+            do="Import the other device's recording into the same capture.",
+        )
+    ]
+
+
+def _readable(capture: RawCapture) -> tuple[dict[str, Device], list[Reason]]:
+    out, reasons = {}, []
+    for role, device in capture.devices.items():
+        try:
+            _ = device.frames, device.poses, device.imu, device.gripper, device.tags, device.num_pictures
+            out[role] = device
+        except InvalidValueError as error:
+            reasons.append(_unreadable(error))
+    return out, reasons
+
+
+def _unreadable(error: InvalidValueError) -> Reason:
+    return Reason(
+        name="unreadable",
+        what=f"{error}.",
+        do="Mend what wrote that file, or its adapter, and import again.",
+    )
+
+
+def _swapped(devices: Mapping[str, Device]) -> list[Reason]:
+    chest, hands = devices.get("chest"), [each for role, each in devices.items() if role != "chest"]
+    if chest is None or chest.gripper is None or any(each.gripper is not None for each in hands):
+        return []
+    return [
+        Reason(
+            name="roles-swapped",
+            what="a gripper is measured by the chest's device, and by no hand's.",
+            do="Chest and hand are swapped: import again with the roles the other way round.",
+        )
+    ]
+
+
+def _pictures_in_time(
+    capture: RawCapture, devices: Mapping[str, Device], clocks: Mapping[str, ClockFit]
+) -> list[Reason]:
+    """Whether pictures of the board and poses are of the same time, where its corners are known already."""
+    try:
+        corners, board = capture.corners, capture.board
+        clips = capture.clips("anchor")
+    except InvalidValueError as error:
+        return [_unreadable(error)]
+    if board is None or not clips or not corners:
+        return []
+    from calibration.image_clock import image_clock, looks
+
+    out = []
+    for role, device in devices.items():
+        if device.info.camera is None or role not in corners:
+            continue
+        spans = [(begin, end) for begin, end in (on_clock_of(role, clocks, *clip) for clip in clips)]
+        for look_at in looks(corners[role], spans):
+            try:
+                found = image_clock(
+                    Board.from_dict(board), CameraModel.from_dict(device.info.camera), look_at, device.poses
+                ).reason
+            except InvalidValueError:
+                continue  # it hardly moved, or is seen badly: says nothing of time
+            if found is not None:
+                out.append(replace(found, what=f"{role}: {found.what}"))
+                break
+    return out
+
+
+def _device(device: Device) -> list[Reason]:
+    imu = None if device.info.X_device_camera is None else device.imu  # else in nobody knows which frame
+    out = attitude(device.role, device.poses, imu)
+    if imu is not None and not out:
+        out += imu_turn(device.role, device.poses, imu)
+    if device.video is not None and device.num_pictures != len(device.frames):
+        out.append(
+            Reason(
+                name="pictures-lost",
+                what=f"{device.role}: its video has {device.num_pictures} pictures, frames.csv has stamps "
+                "for "
+                f"{len(device.frames)}.",
+                do="Nobody can say which are missing: record again, with less load on the device.",
+            )
+        )
+    out += _sizes(device)
+    if device.info.camera is None:
+        out.append(
+            Reason(
+                name="camera-not-calibrated",
+                what=f"{device.role}: its camera's intrinsics are not known.",
+                do="Measure them once (calibrate intrinsics), and give the file to the import or recording.",
+                is_fatal=False,
+            )
+        )
+    return out
+
+
+def _sizes(device: Device) -> list[Reason]:
+    """Whether its camera's file is of pictures like its own: others' intrinsics put everything elsewhere."""
+    sizes = {"capture.json": device.info.size}
+    try:
+        if device.info.camera is not None:
+            sizes["its camera's file"] = CameraModel.from_dict(device.info.camera).size
+        if device.video is not None:
+            sizes["its video"] = size_and_fps(device.video)[0]
+    except (ValueError, TypeError, OverflowError) as error:
+        return [
+            Reason(
+                name="camera-unreadable",
+                what=f"{device.role}: its camera's file is none: {error}.",
+                do="Give the file that `calibrate intrinsics` wrote, and import again.",
+            )
+        ]
+    known = {name: tuple(size) for name, size in sizes.items() if size is not None}
+    if len(set(known.values())) <= 1:
+        return []
+    said = ", ".join(f"{w}x{h} by {name}" for name, (h, w) in known.items())
+    return [
+        Reason(
+            name="camera-of-another-size",
+            what=f"{device.role}: its pictures are {said}.",
+            do="Measure the camera at the size that is recorded, and import again with that file.",
+        )
+    ]
+
+
+def _marked(capture: RawCapture) -> list[Reason]:
+    out = []
+    spans = capture.spans
+    if spans.unpaired:
+        said = ", ".join(f"{m.what} at {m.t_ns} ns" for m in spans.unpaired[:5])
+        out.append(
+            Reason(
+                name="marks-unpaired",
+                what=f"{len(spans.unpaired)} marks have no partner and are left out: {said}.",
+                do="End each demonstration that was begun; what lies between such marks is in no "
+                "demonstration.",
+                is_fatal=False,
+            )
+        )
+    if not spans.demonstrations:
+        out.append(
+            Reason(
+                name="no-demonstrations",
+                what="no demonstration is marked.",
+                do="Mark them while recording (keys n and y), or give their times to the import (--marks).",
+            )
+        )
+    if not spans.clips["anchor"]:
+        out.append(
+            Reason(
+                name="no-anchor",
+                what="no anchor clip is marked, so nobody knows where the hand's world lies in the chest's.",
+                do="Show the board to both cameras at the start and at the end (marks anchor_begin, "
+                "anchor_end).",
+                is_fatal=False,
+            )
+        )
+    if not spans.clips["lean"]:
+        out.append(
+            Reason(
+                name="no-lean",
+                what="no lean clip is marked, so the point that the wearer leans about is not known.",
+                do="Lean forward and sideways with feet still, once (marks lean_begin, lean_end).",
+                is_fatal=False,
+            )
+        )
+    return out
+
+
+def _demonstration(
+    demonstration: Demonstration,
+    devices: Mapping[str, Device],
+    clocks: Mapping[str, ClockFit],
+    limits: Limits,
+    anchors: Mapping[str, pin.SE3],
+) -> Verdict:
+    reasons: list[Reason] = []
+    seconds = (demonstration.end_ns - demonstration.begin_ns) / NS_PER_S
+    if seconds < limits.least_s:
+        reasons.append(
+            Reason(
+                name="too-short",
+                what=f"it is {seconds:.2f} s long, {limits.least_s:g} are needed.",
+                do="Mark its begin before, and its end after the motion.",
+            )
+        )
+    for role, device in devices.items():
+        start_ns, stop_ns = on_clock_of(role, clocks, demonstration.begin_ns, demonstration.end_ns)
+        reasons += look(device, start_ns, stop_ns, limits)
+    for role, X_WcWh in anchors.items():
+        if role in devices and "chest" in devices:
+            span = (demonstration.begin_ns, demonstration.end_ns)
+            reasons += misplaced(role, devices["chest"], devices[role], clocks.get(role), X_WcWh, span)
+    return Verdict.of(reasons)
+
+
+def on_clock_of(role: str, clocks: Mapping[str, ClockFit], *t_ns: int) -> Sequence[int]:
+    """Times of the chest's clock on that device's; the same, where the two are not joined."""
+    if role not in clocks:
+        return t_ns
+    return [int(t) for t in clocks[role].b_of_a(np.array(t_ns, dtype=np.int64))]

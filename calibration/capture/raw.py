@@ -1,0 +1,349 @@
+"""A capture on disk, its raw zone: `RawCapture` reads it, `CaptureWriter` writes it.
+
+CAPTURE/   capture.json    version, task, person, when, board, devices by role (chest, hand, ...)
+           chest/ hand/    video.mp4 frames.csv poses.csv imu.csv gripper.csv tags.csv, as far as there are
+           marks.csv       demonstrations and calibration clips, chest's clock
+           glimpses.csv corners.csv      what a detector saw, if it ran already
+           calibration/    copies of the cameras' and the board's files
+           source/         files of a device's own, as they came
+           checksums.json  of every file, when the capture was closed
+           part-2/ ...     recorded later, each a capture of its own: other worlds, other clocks
+           derived/        made from it; can be deleted
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.capture import tables
+from calibration.capture.marks import Demonstration, Spans, spans_of
+from calibration.capture.values import (
+    BEGIN,
+    TRACKING,
+    BoardCorners,
+    DeviceInfo,
+    Frames,
+    Glimpses,
+    Imu,
+    Mark,
+    Setup,
+    Tags,
+    Widths,
+)
+from calibration.capture.video import count_pictures, pictures
+from calibration.capture.writer import (
+    CAPTURE_FILE,
+    CHECKSUMS_FILE,
+    DERIVED,
+    VERSION,
+    VIDEO_FILE,
+    CaptureWriter,
+    is_raw,
+    sha256,
+)
+from calibration.store import pose_from_json
+from calibration.trajectory import Trajectory
+from robot_runtime.errors import InvalidValueError
+
+__all__ = ["CaptureWriter", "Device", "RawCapture", "parts_of"]
+
+
+class Device:
+    """What one device of a capture gave; each file is read when it is asked for, once.
+
+    InvalidValueError names file, line, what was expected and what came.
+    """
+
+    def __init__(self, role: str, folder: Path, info: DeviceInfo, *, is_closed: bool) -> None:
+        self.role, self.folder, self.info, self._is_closed = role, folder, info, is_closed
+        self.cut: list[str] = []
+        """Files that end in the middle of a row or a fragment, of those read so far."""
+
+    @cached_property
+    def frames(self) -> Frames:
+        """When its pictures were taken; of a video that was cut, those that are there. May be of none."""
+        table = self._read("frames.csv", tables.FRAMES)
+        if table is None:
+            none = np.zeros(0, dtype=np.int64)
+            return Frames(index=none, t_ns=none, exposure_ns=none)
+        index, t_ns, exposure_ns = (table.columns[name] for name in ("index", "t_ns", "exposure_ns"))
+        path = self.folder / "frames.csv"
+        if (wrong := np.flatnonzero(index != np.arange(len(index)))).size:
+            i = int(wrong[0])
+            raise InvalidValueError(f"{path}, line {i + 2}: expected index {i}, got {index[i]}")
+        tables.rising(path, t_ns)
+        if not self._is_closed and self.video is not None and self.num_pictures < len(index):
+            self.cut.append(VIDEO_FILE)
+            index, t_ns, exposure_ns = (each[: self.num_pictures] for each in (index, t_ns, exposure_ns))
+        return Frames(index=index, t_ns=t_ns, exposure_ns=exposure_ns)
+
+    @cached_property
+    def poses(self) -> Trajectory:
+        """X_WC of its camera in its own world, z up. InvalidValueError: it has none."""
+        table = self._read("poses.csv", tables.POSES)
+        path = self.folder / "poses.csv"
+        if table is None or not len(table.columns["t_ns"]):
+            raise InvalidValueError(f"{path} has no poses: device {self.role} needs them")
+        t_ns, words = table.columns["t_ns"], table.columns["tracking"]
+        tables.rising(path, t_ns)
+        if (wrong := np.flatnonzero(~np.isin(words, list(TRACKING)))).size:
+            i = int(wrong[0])
+            raise InvalidValueError(
+                f"{path}, line {i + 2}, column tracking: expected ok, limited or lost, "
+                f"got {str(words[i])!r:.60}"
+            )
+        tracking = np.array([TRACKING[word] for word in words.tolist()], dtype=np.uint8)
+        try:
+            return Trajectory(
+                t_ns=t_ns,
+                p=table.rows("px", "py", "pz"),
+                q=table.rows("qw", "qx", "qy", "qz"),
+                tracking=tracking,
+            )
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{path} (its first pose, 0, is line 2): {error}") from error
+
+    @cached_property
+    def imu(self) -> Imu | None:
+        """What its inertial sensors measured; None: it has none."""
+        table = self._read("imu.csv", tables.IMU)
+        if table is None:
+            return None
+        tables.rising(self.folder / "imu.csv", table.columns["t_ns"])
+        return Imu(t_ns=table.columns["t_ns"], w=table.rows("wx", "wy", "wz"), a=table.rows("ax", "ay", "az"))
+
+    @cached_property
+    def gripper(self) -> Widths | None:
+        """How far its gripper was open; None: it does not measure that."""
+        table = self._read("gripper.csv", tables.GRIPPER)
+        if table is None:
+            return None
+        tables.rising(self.folder / "gripper.csv", table.columns["t_ns"])
+        return Widths(t_ns=table.columns["t_ns"], width_m=table.columns["width_m"])
+
+    @cached_property
+    def tags(self) -> Tags | None:
+        """Tags that were found in its pictures already; None: nobody looked."""
+        table = self._read("tags.csv", tables.TAGS)
+        if table is None:
+            return None
+        tables.rising(self.folder / "tags.csv", table.columns["t_ns"], strictly=False)
+        corners = table.rows(*(f"{axis}{k}" for k in range(4) for axis in "uv")).reshape(-1, 4, 2)
+        return Tags(t_ns=table.columns["t_ns"], tag=table.columns["tag"], corners=corners)
+
+    @property
+    def video(self) -> Path | None:
+        """Its video; None: it has none."""
+        path = self.folder / VIDEO_FILE
+        return path if path.is_file() else None
+
+    @cached_property
+    def num_pictures(self) -> int:
+        """How many pictures its video really has; 0 without one."""
+        return 0 if self.video is None else count_pictures(self.video)
+
+    def pictures(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(index, t_ns, (height, width, 3) uint8 RGB) of the frames [start, stop), numbers and not times:
+        `frames.span(start_ns, stop_ns)` says which lie between two times.
+
+        InvalidValueError: it has no video.
+        """
+        if self.video is None:
+            raise InvalidValueError(
+                f"device {self.role} has no video: {self.folder / VIDEO_FILE} is not there"
+            )
+        stop = len(self.frames) if stop is None else min(stop, len(self.frames))
+        for index, rgb in pictures(self.video, start, stop):
+            yield index, int(self.frames.t_ns[index]), rgb
+
+    def _read(self, name: str, layout: tables.Layout) -> tables.Table | None:
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        table = tables.read(path, layout)
+        if table.is_cut:
+            self.cut.append(name)
+        return table
+
+
+class RawCapture:
+    """One part of a capture, as it was written; nothing here writes."""
+
+    def __init__(self, path: Path, setup: Setup, when: str) -> None:
+        self.path, self.setup, self.when = path, setup, when
+        self.devices: Mapping[str, Device] = {
+            role: Device(role, path / role, info, is_closed=self.is_closed)
+            for role, info in setup.devices.items()
+        }
+        self.cut: list[str] = []
+        """Tables beside the devices' that end in the middle of a row, of those read so far."""
+
+    @classmethod
+    def open(cls, path: Path | str) -> "RawCapture":
+        """Read what it says of itself; InvalidValueError: it is no capture, or of another version."""
+        path = Path(path)
+        file = path / CAPTURE_FILE
+        if not file.is_file():
+            raise InvalidValueError(f"{path} is no capture: there is no {CAPTURE_FILE} in it")
+        said = _json(file)
+        if said.get("version") != VERSION:
+            raise InvalidValueError(f"{file}: expected version {VERSION}, got {said.get('version')!r}")
+        try:
+            setup = Setup(
+                devices={role: _device_info(path, each) for role, each in said["devices"].items()},
+                task=str(said["task"]),
+                person=str(said["person"]),
+                board=None if said["board"] is None else _json(_inside(path, said["board"])),
+                more=said.get("more", {}),
+            )
+            return cls(path, setup, str(said["when"]))
+        except InvalidValueError as error:
+            where = "" if str(error).startswith(str(path)) else f"{file}: "
+            raise InvalidValueError(f"{where}{error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+            raise InvalidValueError(f"{file} is not what a capture says of itself: {error!r}") from error
+
+    @property
+    def task(self) -> str:
+        """What is demonstrated, in words."""
+        return self.setup.task
+
+    @property
+    def board(self) -> Mapping[str, Any] | None:
+        """A `Board.to_dict()`."""
+        return self.setup.board
+
+    @property
+    def derived(self) -> Path:
+        """Where what is made from it lies; may not be there yet."""
+        return self.path / DERIVED
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its recording ended in an orderly way."""
+        return (self.path / CHECKSUMS_FILE).is_file()
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """In their order in time; what ends comes before what begins at that time."""
+        table = self._read("marks.csv", tables.MARKS)
+        if table is None:
+            return ()
+        rows = zip(*(table.columns[name].tolist() for name in ("t_ns", "what", "by")), strict=True)
+        out = []
+        for i, (t_ns, what, by) in enumerate(rows):
+            try:
+                out.append(Mark(t_ns=t_ns, what=what, by=by))
+            except InvalidValueError as error:
+                raise InvalidValueError(f"{self.path / 'marks.csv'}, line {i + 2}: {error}") from error
+        return tuple(sorted(out, key=lambda mark: (mark.t_ns, mark.what.endswith(BEGIN))))
+
+    @cached_property
+    def spans(self) -> Spans:
+        """Demonstrations and calibration clips by their marks, and marks without a partner."""
+        return spans_of(self.marks)
+
+    def demonstrations(self) -> tuple[Demonstration, ...]:
+        """Those that were begun and ended and not discarded, in their order."""
+        return self.spans.demonstrations
+
+    def clips(self, what: str) -> tuple[tuple[int, int], ...]:
+        """Spans (begin_ns, end_ns), chest's clock, of `anchor`, `sync` or `lean`."""
+        return self.spans.clips[what]
+
+    @cached_property
+    def glimpses(self) -> Glimpses | None:
+        """What an object detector saw; None: none ran."""
+        table = self._read("glimpses.csv", tables.GLIMPSES)
+        if table is None:
+            return None
+        t_ns, role, name, sigma = (table.columns[each] for each in ("t_ns", "role", "name", "sigma"))
+        return Glimpses(t_ns=t_ns, role=role, name=name, p=table.rows("x", "y", "z"), sigma=sigma)
+
+    @cached_property
+    def corners(self) -> Mapping[str, BoardCorners]:
+        """By role: the board's corners, where they were found already; empty: nobody looked."""
+        table = self._read("corners.csv", tables.CORNERS)
+        if table is None:
+            return {}
+        role, uv, out = table.columns["role"], table.rows("u", "v"), {}
+        for each in np.unique(role):
+            rows = role == each
+            t_ns, index, corner = (table.columns[name][rows] for name in ("t_ns", "index", "corner"))
+            out[str(each)] = BoardCorners(t_ns=t_ns, index=index, corner=corner, uv=uv[rows])
+        return out
+
+    def changed(self) -> list[str]:
+        """Files that are not what the checksums say, in sentences; empty: all are. Reads every byte."""
+        if not self.is_closed:
+            return []
+        sums = _json(self.path / CHECKSUMS_FILE)
+        out = []
+        for name, wanted in sums.items():
+            file = self.path / name
+            if not file.is_file():
+                out.append(f"{name} is missing")
+            elif sha256(file) != wanted:
+                out.append(f"{name} has been changed since it was recorded")
+        there = {path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if path.is_file()}
+        new = sorted(name for name in there - set(sums) if is_raw(self.path / name, self.path))
+        return out + [f"{name} was put there after the recording" for name in new]
+
+    def _read(self, name: str, layout: tables.Layout) -> tables.Table | None:
+        path = self.path / name
+        if not path.is_file():
+            return None
+        table = tables.read(path, layout)
+        if table.is_cut:
+            self.cut.append(name)
+        return table
+
+
+def parts_of(path: Path | str) -> list[Path]:
+    """The folder itself and the parts that were recorded later; each is opened alone."""
+    path = Path(path)
+    found = (each for each in path.glob("part-*") if each.name.removeprefix("part-").isdecimal())
+    later = [each for each in found if (each / CAPTURE_FILE).is_file()]
+    return [path, *sorted(later, key=lambda each: int(each.name.removeprefix("part-")))]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        out = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(out, dict):
+        raise InvalidValueError(f"{path}: expected an object of JSON, got {type(out).__name__}")
+    return out
+
+
+def _inside(capture: Path, name: str) -> Path:
+    """A file of the capture's own; InvalidValueError: the name leads out of it."""
+    path = capture / name
+    if not path.resolve().is_relative_to(capture.resolve()):
+        raise InvalidValueError(f"{capture / CAPTURE_FILE}: {name} leads out of the capture; copy it into it")
+    return path
+
+
+def _device_info(path: Path, said: Mapping[str, Any]) -> DeviceInfo:
+    return DeviceInfo(
+        kind=str(said["kind"]),
+        size=None if said["size"] is None else (int(said["size"][0]), int(said["size"][1])),
+        fps=None if said["fps"] is None else float(said["fps"]),
+        camera=None if said["camera"] is None else _json(_inside(path, said["camera"])),
+        X_device_camera=_pose(said["pose_device_camera"]),
+        X_HE=_pose(said["pose_camera_tcp"]),
+        gripper=said["gripper"],
+        source=str(said["source"]),
+    )
+
+
+def _pose(said: Mapping[str, Any] | None) -> pin.SE3 | None:
+    if said is None:
+        return None
+    return pose_from_json({"p": said["place_m"], "q_wxyz": said["quaternion_wxyz"]})

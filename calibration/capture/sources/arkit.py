@@ -1,0 +1,158 @@
+"""ARKit's own words: a line of JSON for each ARFrame, as an app writes or streams them beside its video.
+
+    {"timestamp": 1234.567, "transform": [16 numbers], "trackingState": "normal", "intrinsics": [9 numbers]}
+
+timestamp [s] since the phone was started; transform is ARCamera.transform and intrinsics ARCamera.intrinsics,
+both column by column as simd has them; trackingState is normal, limited or notAvailable. Lines of motion may
+stand between: {"timestamp": ..., "rotationRate": [3], "acceleration": [3]}, in rad/s, and in g with gravity.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.camera import Pinhole
+from calibration.capture.sources.axes import LATEST_NS, OPENGL, text_of, trajectory
+from calibration.capture.sources.recording import Recording
+from calibration.capture.sources.video_file import read_video
+from calibration.capture.values import DeviceInfo, Imu
+from calibration.trajectory import LIMITED, LOST, OK
+from robot_runtime.errors import InvalidValueError
+
+TRACKING = {"normal": OK, "limited": LIMITED, "notAvailable": LOST}
+G = 9.80665
+
+
+def read_arkit(path: Path, video: Path | None = None) -> Recording:
+    """
+    path: the lines; video: one picture for each ARFrame, None: poses alone.
+    InvalidValueError names file and line.
+    """
+    frames: list[tuple[int, dict[str, Any]]] = []
+    motions: list[tuple[int, dict[str, Any]]] = []
+    for number, line in enumerate(text_of(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        said = _line(path, number, line)
+        (frames if "transform" in said else motions).append((number, said))
+    if not frames:
+        raise InvalidValueError(f"{path} has no line with a transform in it")
+    t_ns = np.array([_ns(path, *each) for each in frames], dtype=np.int64)
+    X = np.array([_transform(path, *each) for each in frames])
+    tracking = np.array([_tracking(path, *each) for each in frames], dtype=np.uint8)
+    poses = trajectory(
+        path, t_ns, X[:, :3, 3], _quaternions(X[:, :3, :3]), axes=OPENGL, up="y", tracking=tracking
+    )
+    info = DeviceInfo(kind="arkit", source=f"{path.name}, ARKit")
+    frames_ns = None
+    if video is not None:
+        seen = read_video(video)
+        assert seen.frames_ns is not None
+        if len(seen.frames_ns) != len(t_ns):
+            raise InvalidValueError(
+                f"{video} has {len(seen.frames_ns)} pictures, {path} has {len(t_ns)} ARFrames: one is "
+                "expected "
+                "for each"
+            )
+        frames_ns = t_ns
+        camera = _camera(frames[0][1], seen.info.size)
+        info = DeviceInfo(
+            kind="arkit", size=seen.info.size, fps=seen.info.fps, camera=camera, source=f"{path.name}, ARKit"
+        )
+    return Recording(
+        info=info,
+        poses=poses,
+        frames_ns=frames_ns,
+        video=video,
+        imu=_imu(path, motions),
+        sources=(path,),
+    )
+
+
+def pose_of(said: dict[str, Any], where: object, number: int) -> tuple[int, np.ndarray, int]:
+    """(t_ns, X (4, 4) in ARKit's axes, tracking) of one line, as a stream gives it."""
+    path = Path(str(where))
+    return _ns(path, number, said), _transform(path, number, said), _tracking(path, number, said)
+
+
+def _line(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{path}, line {number}: expected JSON: {error}") from error
+    if not isinstance(said, dict) or "timestamp" not in said:
+        raise InvalidValueError(
+            f"{path}, line {number}: expected an object with a timestamp, got {line[:60]}"
+        )
+    return said
+
+
+def _ns(path: Path, number: int, said: dict[str, Any]) -> int:
+    value = said.get("timestamp")
+    if not isinstance(value, int | float) or not abs(value) <= LATEST_NS / 1_000_000_000:
+        raise InvalidValueError(f"{path}, line {number}: expected a timestamp in seconds, got {value!r:.40}")
+    return round(value * 1_000_000_000)
+
+
+def _transform(path: Path, number: int, said: dict[str, Any]) -> np.ndarray:
+    try:
+        X = np.asarray(said["transform"], dtype=float).reshape(4, 4).T  # columns one after the other
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidValueError(
+            f"{path}, line {number}: expected 16 numbers of a transform: {error}"
+        ) from error
+    if np.abs(X[3] - [0.0, 0.0, 0.0, 1.0]).max() > 1e-3:
+        raise InvalidValueError(
+            f"{path}, line {number}: the last row of its transform is {X[3]}, expected 0 0 0 1: it is "
+            "written row "
+            "by row, and simd's columns are expected"
+        )
+    if not np.isfinite(X).all() or np.abs(X[:3, :3] @ X[:3, :3].T - np.eye(3)).max() > 1e-2:
+        raise InvalidValueError(f"{path}, line {number}: its transform is no rotation and place")
+    return X
+
+
+def _tracking(path: Path, number: int, said: dict[str, Any]) -> int:
+    state = said.get("trackingState", "normal")
+    if not isinstance(state, str) or state not in TRACKING:
+        raise InvalidValueError(
+            f"{path}, line {number}: expected a trackingState of {', '.join(TRACKING)}, got {state!r:.40}"
+        )
+    return TRACKING[state]
+
+
+def _quaternions(R: np.ndarray) -> np.ndarray:
+    from scipy.spatial.transform import Rotation
+
+    return Rotation.from_matrix(R).as_quat()[:, [3, 0, 1, 2]]
+
+
+def _camera(said: dict[str, Any], size: tuple[int, int] | None) -> dict[str, Any] | None:
+    if "intrinsics" not in said or size is None:
+        return None
+    try:
+        K = np.asarray(said["intrinsics"], dtype=float).reshape(3, 3).T
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidValueError(
+            f"expected intrinsics of 9 numbers, got {said['intrinsics']!r:.60}"
+        ) from error
+    return Pinhole(
+        size=size, fx=float(K[0, 0]), fy=float(K[1, 1]), cx=float(K[0, 2]) - 0.5, cy=float(K[1, 2]) - 0.5
+    ).to_dict()
+
+
+def _imu(path: Path, motions: list[tuple[int, dict[str, Any]]]) -> Imu | None:
+    if not motions:
+        return None
+    try:
+        w = np.array([said["rotationRate"] for _, said in motions], dtype=float)
+        a = np.array([said["acceleration"] for _, said in motions], dtype=float)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidValueError(
+            f"{path}, line {motions[0][0]} and the like: expected rotationRate and acceleration of 3 "
+            f"numbers: {error}"
+        ) from error
+    t_ns = np.array([_ns(path, *each) for each in motions], dtype=np.int64)
+    return Imu(t_ns=t_ns, w=w, a=-G * a)  # Core Motion's gravity points down, at rest; ours up

@@ -1,0 +1,97 @@
+"""Other people's axes and times into ours: worlds with z up, cameras with z forward and y down, whole ns.
+
+ours       camera: x right, y down, z forward        world: z up
+opengl     camera: x right, y up, z back             (ARKit, Unity's is left-handed and refused, Blender)
+flu        body:   x forward, y left, z up           (ROS)
+"""
+
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.trajectory import OK, Trajectory
+from robot_runtime.errors import InvalidValueError
+
+OPTICAL, OPENGL, FLU = "optical", "opengl", "flu"
+_CAMERA_OF = {
+    OPTICAL: np.eye(3),
+    OPENGL: np.diag([1.0, -1.0, -1.0]),
+    FLU: np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]),
+}
+"""Name of a body's axes -> our camera's axes in them (columns)."""
+_WORLD_OF = {
+    "z": np.eye(3),
+    "y": np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]]),
+    "-y": np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]]),
+}
+"""Which of a world's axes is up -> that world in one with z up."""
+AXES, UPS = tuple(_CAMERA_OF), tuple(_WORLD_OF)
+_OFF_UNIT = 0.02
+LATEST_NS = 4 * 10**18
+"""A time that is further from its clock's zero is none: 126 years, and sums of two stay whole numbers of 64
+bits."""
+
+
+def trajectory(
+    where: object,
+    t_ns: np.ndarray,
+    p: np.ndarray,
+    q_wxyz: np.ndarray,
+    *,
+    axes: str = OPTICAL,
+    up: str = "z",
+    tracking: np.ndarray | None = None,
+) -> Trajectory:
+    """Of poses of a camera with those axes in a world with that up.
+
+    where: said in errors.
+    InvalidValueError: not of those axes, quaternions that are none, times that do not rise.
+    """
+    if axes not in _CAMERA_OF or up not in _WORLD_OF:
+        raise InvalidValueError(
+            f"axes are one of {', '.join(AXES)} and up is one of {', '.join(UPS)}; got {axes!r} and {up!r}"
+        )
+    norms = np.linalg.norm(q_wxyz, axis=1)
+    if (wrong := np.flatnonzero(np.abs(norms - 1.0) > _OFF_UNIT)).size:
+        i = int(wrong[0])
+        raise InvalidValueError(
+            f"{where}, pose {i}: expected a unit quaternion, got {q_wxyz[i]} of length {norms[i]:.3g}: are "
+            "the "
+            "columns in another order?"
+        )
+    state = np.full(len(t_ns), OK, dtype=np.uint8) if tracking is None else tracking
+    try:
+        raw = Trajectory(t_ns=t_ns, p=p, q=q_wxyz / norms[:, None], tracking=state)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{where}: {error}") from error
+    zero = np.zeros(3)
+    return raw.then(pin.SE3(_CAMERA_OF[axes], zero)).before(pin.SE3(_WORLD_OF[up], zero))
+
+
+def text_of(path: Path) -> str:
+    """A file's text; InvalidValueError: it is none. OSError: it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(f"{path}: expected text in UTF-8, byte {error.start} is none") from None
+
+
+def body_axes(axes: str) -> np.ndarray:
+    """(3, 3): our camera's axes in a body's, columns."""
+    return _CAMERA_OF[axes]
+
+
+def ns_of(text: str, *, unit_ns: int = 1_000_000_000) -> int:
+    """A time in whole nanoseconds, of a decimal number in units of so many; no digit is lost.
+
+    InvalidValueError: it is no number.
+    """
+    try:
+        time = Decimal(str(text).strip()) * unit_ns
+        if not abs(time) <= LATEST_NS:
+            raise ValueError
+        return int(time.to_integral_value())
+    except (ArithmeticError, ValueError):
+        raise InvalidValueError(f"expected a time, got {text!r:.40}") from None

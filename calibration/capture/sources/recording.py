@@ -1,0 +1,99 @@
+"""What an adapter makes of one device's files, in our conventions: `Recording`; into a capture by `write`."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from calibration.capture.values import DeviceInfo, Imu, Tags, Widths
+from calibration.capture.writer import CaptureWriter
+from calibration.trajectory import Trajectory
+from robot_runtime.errors import InvalidValueError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recording:
+    """One device's recording: SI, wxyz, worlds with z up, cameras that look along z with y down."""
+
+    info: DeviceInfo
+    poses: Trajectory | None = None
+    """Of the camera in the device's world; None: its files have none, they come from elsewhere."""
+    frames_ns: np.ndarray | None = None
+    """(N,) int64 when each picture was taken; None: no pictures."""
+    video: Path | None = None
+    """A finished video, copied byte for byte."""
+    pictures: Callable[[], Iterator[np.ndarray]] | None = None
+    """In place of a video: gives (h, w, 3) uint8 RGB, one for each of frames_ns."""
+    imu: Imu | None = None
+    widths: Widths | None = None
+    tags: Tags | None = None
+    sources: tuple[Path, ...] = ()
+    """Files that are kept beside, as they came."""
+
+    def with_poses(self, poses: Trajectory) -> "Recording":
+        """With a trajectory from elsewhere, on the same clock."""
+        return replace(self, poses=poses)
+
+    @property
+    def start_ns(self) -> int:
+        """Its first picture, else its first pose."""
+        if self.frames_ns is not None and len(self.frames_ns):
+            return int(self.frames_ns[0])
+        if self.poses is None:
+            raise InvalidValueError("a recording without pictures and without poses is empty")
+        return int(self.poses.t_ns[0])
+
+
+def write(
+    writer: CaptureWriter, role: str, recording: Recording, *, on_picture: Callable[[], object] = lambda: None
+) -> None:
+    """Everything of a recording into a capture that is being written.
+
+    on_picture: called after each picture that is encoded.
+    InvalidValueError: it has no poses; times that fall; a video of another number of pictures than of times.
+    """
+    if recording.poses is None:
+        raise InvalidValueError(f"{role}: its files have no poses; give a trajectory with trajectory=FILE")
+    for what, values in (("IMU", recording.imu), ("gripper", recording.widths)):
+        if values is not None and (falls := np.flatnonzero(np.diff(values.t_ns) <= 0)).size:
+            i = int(falls[0]) + 1
+            raise InvalidValueError(
+                f"{role}: times of its {what} have to rise, but row {i} is of {values.t_ns[i]} ns, after "
+                f"{values.t_ns[i - 1]} ns: its clock jumped back, or two recordings lie in one file"
+            )
+    writer.poses(role, recording.poses)
+    if recording.imu is not None:
+        writer.imu(role, recording.imu)
+    if recording.widths is not None:
+        for t_ns, width in zip(
+            recording.widths.t_ns.tolist(), recording.widths.width_m.tolist(), strict=True
+        ):
+            writer.width(role, t_ns, width)
+    if recording.tags is not None:
+        for t_ns, tag, corners in zip(
+            recording.tags.t_ns.tolist(), recording.tags.tag.tolist(), recording.tags.corners, strict=True
+        ):
+            writer.tag(role, t_ns, tag, corners)
+    for path in recording.sources:
+        writer.keep(path, f"{role}-{path.name}")
+    if recording.frames_ns is None:
+        return
+    times = recording.frames_ns.tolist()
+    if recording.video is not None:
+        writer.copy_video(role, recording.video, times)
+    elif recording.pictures is not None:
+        count = 0
+        for t_ns, rgb in zip(times, recording.pictures(), strict=False):
+            writer.picture(role, t_ns, rgb)
+            on_picture()
+            count += 1
+        if count != len(times):
+            raise InvalidValueError(f"{role}: expected {len(times)} pictures, got {count}")
+
+
+def fps_of(t_ns: np.ndarray) -> float:
+    """Of pictures taken then."""
+    if len(t_ns) < 2:
+        return 30.0
+    return float(1e9 / np.median(np.diff(t_ns)))

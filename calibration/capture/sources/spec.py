@@ -1,0 +1,188 @@
+"""One device's files as they are typed, `KIND:FILE,option=value,...`, and what they hold: `parse`, `read`.
+
+record3d:chest.r3d,camera=chest.json        gopro:GX010042.MP4,trajectory=hand.txt,camera=hand.json
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.camera import Intrinsics
+from calibration.capture.sources.aria import read_aria
+from calibration.capture.sources.arkit import read_arkit
+from calibration.capture.sources.axes import AXES, OPTICAL, UPS, ns_of, text_of
+from calibration.capture.sources.euroc import read_euroc
+from calibration.capture.sources.gopro import read_gopro
+from calibration.capture.sources.realsense import read_realsense
+from calibration.capture.sources.record3d import read_record3d
+from calibration.capture.sources.recording import Recording
+from calibration.capture.sources.run_log import read_run_log
+from calibration.capture.sources.tum import read_trajectory
+from calibration.capture.sources.video_file import read_video
+from calibration.capture.values import Widths
+from calibration.store import load, pose_from_json
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
+
+COMMON = ("camera", "extrinsic", "tcp", "gripper", "trajectory", "axes", "up")
+_FILES = ("camera", "extrinsic", "tcp", "trajectory", "video", "stamps")
+_NOT_OF_THAT_FORM = (
+    ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+OWN: Mapping[str, tuple[str, ...]] = {
+    "record3d": (),
+    "arkit": ("video",),
+    "realsense": (),
+    "gopro": (),
+    "aria": ("video", "stamps"),
+    "euroc": ("view",),
+    "video": ("stamps",),
+    "log": ("view", "part"),
+}
+"""Kind -> the options that it alone has."""
+HELP = (
+    "KIND:FILE,option=value,... of kind record3d, arkit, realsense, gopro, aria, euroc, video or log; "
+    "options: "
+    "camera (intrinsics), trajectory (poses from elsewhere, with axes and up), extrinsic (camera in the "
+    "device), tcp "
+    "(TCP in the camera), gripper (widths, or tags)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where one device's recording lies."""
+
+    kind: str
+    path: Path
+    options: Mapping[str, str]
+
+
+def parse(text: str) -> Source:
+    """InvalidValueError: another kind, no file, an option that this kind does not have."""
+    kind, colon, rest = text.partition(":")
+    if not colon or not rest:
+        raise InvalidValueError(f"takes {HELP}; got {text!r}")
+    if kind not in OWN:
+        raise UnknownNameError("kind of source", kind, OWN)
+    first, *others = rest.split(",")
+    options = {}
+    for each in others:
+        name, equals, value = each.partition("=")
+        if name not in (*COMMON, *OWN[kind]) or not equals or not value:
+            known = ", ".join((*COMMON, *OWN[kind]))
+            raise InvalidValueError(f"takes option=value with an option of {known}; got {each!r} for {kind}")
+        options[name] = value
+    path = Path(first)
+    for file in (path, *(Path(options[name]) for name in _FILES if name in options)):
+        if not file.exists():
+            raise InvalidValueError(f"names {file}, and there is no such file")
+    for name, valid in (("axes", AXES), ("up", UPS)):
+        if options.get(name, valid[0]) not in valid:
+            raise UnknownNameError(name, options[name], valid)
+    return Source(kind=kind, path=path, options=options)
+
+
+def read(source: Source) -> Recording:
+    """InvalidValueError names file and line, what was expected and what came."""
+    try:
+        return _converted(source)
+    except RobotRuntimeError:
+        raise
+    except (UnicodeDecodeError, *_NOT_OF_THAT_FORM) as error:
+        # Other people's files: a list where a number stands, bytes where text stands, a number of 400 digits.
+        raise InvalidValueError(
+            f"{source.path}: it, or a file given with it, is not of the form that {source.kind} has "
+            f"({type(error).__name__}: {str(error)[:120]}): export it again, or give it as another kind"
+        ) from error
+
+
+def _converted(source: Source) -> Recording:
+    recording = _read(source)
+    options = source.options
+    if "trajectory" in options:
+        axes, up = options.get("axes", OPTICAL), options.get("up", "z")
+        file = Path(options["trajectory"])
+        poses = read_trajectory(file, axes=axes, up=up)
+        recording = replace(recording, poses=poses, sources=(*recording.sources, file))
+    info = recording.info
+    if "camera" in options:
+        camera = load(Path(options["camera"]), Intrinsics).camera
+        if info.size is not None and tuple(camera.size) != tuple(info.size):
+            camera = camera.resized(info.size)
+        info = replace(info, camera=camera.to_dict())
+    if "extrinsic" in options:
+        info = replace(info, X_device_camera=pose_file(Path(options["extrinsic"])))
+    if "tcp" in options:
+        info = replace(info, X_HE=pose_file(Path(options["tcp"])))
+    if options.get("gripper") == "tags":
+        info = replace(info, gripper="tags")
+    elif "gripper" in options:
+        info = replace(info, gripper="sensor")
+        recording = replace(recording, widths=_widths(Path(options["gripper"])))
+    return replace(recording, info=info)
+
+
+def pose_file(path: Path) -> pin.SE3:
+    """A pose in a file: {"p": [x, y, z], "q_wxyz": [w, x, y, z]}, alone or in a calibration's content."""
+    try:
+        said = json.loads(text_of(path))
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"{path} cannot be read as JSON: {error}") from error
+    inside = said.get("content", said) if isinstance(said, dict) else {}
+    each = [inside, *inside.values()]
+    found = [one for one in each if isinstance(one, dict) and "q_wxyz" in one][:2]
+    if len(found) != 1:
+        raise InvalidValueError(f'{path}: expected one pose, {{"p": [x, y, z], "q_wxyz": [w, x, y, z]}}')
+    try:
+        return pose_from_json(found[0])
+    except (InvalidValueError, KeyError, TypeError) as error:
+        raise InvalidValueError(f"{path}: {error}") from error
+
+
+def _read(source: Source) -> Recording:
+    options, path = source.options, source.path
+    video = Path(options["video"]) if "video" in options else None
+    stamps = Path(options["stamps"]) if "stamps" in options else None
+    extrinsic = pose_file(Path(options["extrinsic"])) if "extrinsic" in options else None
+    match source.kind:
+        case "record3d":
+            return read_record3d(path)
+        case "arkit":
+            return read_arkit(path, video)
+        case "realsense":
+            return read_realsense(path)
+        case "gopro":
+            return read_gopro(path)
+        case "aria":
+            return read_aria(path, extrinsic, video, stamps)
+        case "euroc":
+            return read_euroc(path, camera=options.get("view", "cam0"))
+        case "video":
+            return read_video(path, stamps_file=stamps)
+        case _:
+            if extrinsic is None or "view" not in options:
+                raise InvalidValueError(f"{path}: a run log needs view=CAMERA and extrinsic=FILE")
+            part = options.get("part", "base")
+            return read_run_log(path, view=options["view"], part=part, X_part_camera=extrinsic)
+
+
+def _widths(path: Path) -> Widths:
+    """Lines of a time, ns or s (with a point), and a width [m]."""
+    t_ns, widths = [], []
+    for i, line in enumerate(text_of(path).splitlines(), start=1):
+        cells = [cell.strip() for cell in line.split(",")]
+        if not cells[0] or cells[0].startswith("#") or (i == 1 and not cells[0][0].isdigit()):
+            continue
+        try:
+            t_ns.append(ns_of(cells[0], unit_ns=1_000_000_000 if "." in cells[0] else 1))
+            widths.append(float(cells[1]))
+        except (InvalidValueError, ValueError, IndexError) as error:
+            raise InvalidValueError(f"{path}, line {i}: expected a time and a width [m]: {error}") from error
+    found = np.array(widths)
+    if not len(found) or not (found.min() >= -0.005 and found.max() <= 0.5):
+        raise InvalidValueError(f"{path}: expected widths of a gripper from 0 to 0.5 m, got {found[:5]}")
+    return Widths(t_ns=np.array(t_ns, dtype=np.int64), width_m=found)

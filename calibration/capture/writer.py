@@ -1,0 +1,346 @@
+"""The raw zone's writer: `CaptureWriter`. What it has written is never written again.
+
+Every row is handed to the system when it is given, so a process that is killed loses none of them; `sync`
+brings them to the disk, so a battery that runs empty loses what came after it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.capture import tables
+from calibration.capture.values import TRACKING, DeviceInfo, Imu, Mark, Setup
+from calibration.capture.video import FragmentedVideo
+from calibration.trajectory import Trajectory
+from robot_runtime.core.values.shapes import Float, UInt8
+from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+
+VERSION = 1
+CAPTURE_FILE, CHECKSUMS_FILE, VIDEO_FILE = "capture.json", "checksums.json", "video.mp4"
+DERIVED = "derived"
+"""The folder of what is made from a capture; it can be deleted."""
+LEAST_FREE = 100 * 2**20
+"""Bytes that a disk has to have left."""
+_SYNC_EVERY_S = 1.0
+_WORD_OF = {number: word for word, number in TRACKING.items()}
+
+
+class CaptureDiskError(RobotRuntimeError):
+    """The disk is full, or gone; what was written before is kept."""
+
+
+class CaptureWriter:
+    """Writes one capture, or the next part of one that was begun before; one thread at a time.
+
+    Closed with checksums; one that was never closed is read up to where it was cut.
+    """
+
+    def __init__(self, path: Path, setup: Setup, *, when: str | None = None, is_whole: bool = False) -> None:
+        """
+        path: the capture's folder; where it holds one already, the new part is PATH/part-2 and so on.
+        when: by the calendar, ISO 8601; now, if not given.
+        is_whole: for what can be made again: the folder is there when all is written, or not at all.
+        CaptureDiskError: no room.
+        """
+        self.setup = setup
+        self._target = _fresh(Path(path))
+        self.path = _beside(Path(path)) if is_whole else self._target
+        """Where it lies, after `close` for good."""
+        self._tables: dict[Path, TextIOWrapper] = {}
+        self._videos: dict[str, FragmentedVideo] = {}
+        self._num_frames = dict.fromkeys(setup.devices, 0)
+        self._synced_s = time.monotonic()
+        self._is_closed = False
+        try:
+            self.path.mkdir(parents=True)
+            self._check_room()
+            for role in setup.devices:
+                (self.path / role).mkdir()
+            self._calibration(when or datetime.now(UTC).isoformat(timespec="seconds"))
+        except OSError as error:
+            raise _full(error, self.path) from error
+
+    # ---- rows ----------------------------------------------------------------------------------------
+
+    def picture(self, role: str, t_ns: int, rgb: UInt8[np.ndarray, "h w 3"], *, exposure_ns: int = 0) -> int:
+        """The next picture of a device's video; returns its index.
+
+        t_ns: this device's clock, at mid-exposure of the middle row.
+        """
+        info = self._device(role)
+        if role not in self._videos:
+            if info.size is None or info.fps is None:
+                raise InvalidValueError(f"device {role} has pictures: it needs a size and an fps")
+            self._guard(self._open_video, role, info)
+        self._guard(self._videos[role].add, rgb)
+        return self.frame(role, t_ns, exposure_ns=exposure_ns)
+
+    def frame(self, role: str, t_ns: int, *, exposure_ns: int = 0) -> int:
+        """When a picture was taken, of a device whose video comes otherwise, or not at all; its index."""
+        index = self._num_frames[role]
+        self._rows(Path(role, "frames.csv"), tables.FRAMES, [(index, t_ns, exposure_ns)])
+        self._num_frames[role] += 1
+        return index
+
+    def pose(self, role: str, t_ns: int, X_WC: pin.SE3, tracking: int) -> None:
+        """Of a device's camera in its own world, z up; where tracking is lost, the last one known."""
+        q = pin.Quaternion(X_WC.rotation).coeffs()[[3, 0, 1, 2]]
+        self._device(role)
+        self._rows(Path(role, "poses.csv"), tables.POSES, [(t_ns, *X_WC.translation, *q, _WORD_OF[tracking])])
+
+    def poses(self, role: str, trajectory: Trajectory) -> None:
+        """All at once."""
+        self._device(role)
+        words = [_WORD_OF[int(each)] for each in trajectory.tracking]
+        numbers = np.hstack([trajectory.p, trajectory.q]).tolist()
+        rows = zip(trajectory.t_ns.tolist(), numbers, words, strict=True)
+        self._rows(Path(role, "poses.csv"), tables.POSES, [(t_ns, *row, word) for t_ns, row, word in rows])
+
+    def imu(self, role: str, imu: Imu) -> None:
+        """One sample or many, in the camera's frame if that is known, else in the device's."""
+        self._device(role)
+        numbers = np.hstack([imu.w, imu.a]).tolist()
+        rows = [(t_ns, *row) for t_ns, row in zip(imu.t_ns.tolist(), numbers, strict=True)]
+        self._rows(Path(role, "imu.csv"), tables.IMU, rows)
+
+    def width(self, role: str, t_ns: int, width_m: float) -> None:
+        """How far a hand's gripper is open."""
+        self._device(role)
+        self._rows(Path(role, "gripper.csv"), tables.GRIPPER, [(t_ns, width_m)])
+
+    def tag(self, role: str, t_ns: int, tag: int, corners: Float[np.ndarray, "4 2"]) -> None:
+        """A tag that was found in a picture, corners in pixels."""
+        self._device(role)
+        self._rows(Path(role, "tags.csv"), tables.TAGS, [(t_ns, tag, *np.asarray(corners).ravel().tolist())])
+
+    def corners(
+        self, role: str, t_ns: int, index: int, ids: Sequence[int], uv: Float[np.ndarray, "K 2"]
+    ) -> None:
+        """The board's corners in a picture, if found already; pixels, centres at whole numbers."""
+        self._device(role)
+        pairs = zip(ids, np.asarray(uv).tolist(), strict=True)
+        rows = [(t_ns, role, index, int(corner), u, v) for corner, (u, v) in pairs]
+        self._rows(Path("corners.csv"), tables.CORNERS, rows)
+
+    def glimpse(self, role: str, t_ns: int, name: str, p: Sequence[float], sigma: float) -> None:
+        """What an object detector saw: where, in that camera's optical frame [m]."""
+        self._device(role)
+        self._rows(Path("glimpses.csv"), tables.GLIMPSES, [(t_ns, role, name, *map(float, p), sigma)])
+
+    def mark(self, t_ns: int, what: str, by: str) -> None:
+        """On the chest's clock (that of the only device, where there is one alone)."""
+        mark = Mark(t_ns=int(t_ns), what=what, by=by)
+        self._rows(Path("marks.csv"), tables.MARKS, [(mark.t_ns, mark.what, mark.by)])
+
+    def copy_video(self, role: str, video: Path, t_ns: Sequence[int], *, exposure_ns: int = 0) -> None:
+        """A device's finished video, byte for byte, and when each of its pictures was taken."""
+        self._device(role)
+        target = self.path / role / VIDEO_FILE
+        if target.exists():
+            raise InvalidValueError(f"device {role} has a video already: {target}")
+        self._guard(shutil.copyfile, video, target)
+        rows = [(i, int(t), exposure_ns) for i, t in enumerate(t_ns)]
+        self._rows(Path(role, "frames.csv"), tables.FRAMES, rows)
+
+    def keep(self, source: Path, name: str) -> None:
+        """A file of the device's own, kept as it came in CAPTURE/source/NAME, or NAME with a number in front
+        if there is one already."""
+        target, number = self.path / "source" / name, 2
+        self._guard(lambda: target.parent.mkdir(exist_ok=True))
+        while target.exists():
+            target, number = target.with_name(f"{number}-{name}"), number + 1
+        self._guard(shutil.copyfile, source, target)
+
+    # ---- the end -------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Bring what was written to the disk; by itself once a second. CaptureDiskError: hardly any room."""
+        self._synced_s = time.monotonic()
+        for file in self._tables.values():
+            self._guard(lambda file=file: os.fsync(file.fileno()))
+        self._check_room()
+
+    def close(self) -> None:
+        """Finish all files and write their checksums."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for video in self._videos.values():
+            self._guard(video.close)
+        for file in self._tables.values():
+            self._guard(file.close)
+        self._guard(self._write_checksums)
+        if self.path != self._target:
+            self._guard(self.path.rename, self._target)
+            self.path = self._target
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and self.path != self._target:
+            self._give_up()
+        else:
+            self.close()
+
+    # ---- within --------------------------------------------------------------------------------------
+
+    def _rows(self, name: Path, layout: tables.Layout, rows: Sequence[Sequence[object]]) -> None:
+        if self._is_closed:
+            raise InvalidValueError(f"the capture {self.path} is closed; a new part takes more")
+        text = "".join(map(layout.line, rows))
+        if name not in self._tables:
+            self._tables[name] = self._guard(open, self.path / name, "x", encoding="utf-8", newline="\n")
+            text = layout.header + "\n" + text
+        file = self._tables[name]
+        self._guard(file.write, text)
+        self._guard(file.flush)
+        if time.monotonic() - self._synced_s > _SYNC_EVERY_S:
+            self.sync()
+
+    def _give_up(self) -> None:
+        """Leave nothing of what was written."""
+        self._is_closed = True
+        closings = [each.close for each in self._videos.values()] + [f.close for f in self._tables.values()]
+        for close in closings:
+            with contextlib.suppress(Exception):  # of a full disk, too: it is deleted anyway
+                close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _device(self, role: str) -> DeviceInfo:
+        try:
+            return self.setup.devices[role]
+        except KeyError:
+            has = ", ".join(self.setup.devices)
+            raise InvalidValueError(f"this capture has no device {role!r}; it has {has}") from None
+
+    def _open_video(self, role: str, info: DeviceInfo) -> None:
+        assert info.size is not None
+        assert info.fps is not None
+        self._videos[role] = FragmentedVideo(self.path / role / VIDEO_FILE, info.fps, info.size)
+
+    def _guard(self, act: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return act(*arguments, **named)
+        except OSError as error:
+            raise _full(error, self.path) from error
+
+    def _check_room(self) -> None:
+        free = shutil.disk_usage(self.path).free
+        if free < LEAST_FREE:
+            raise CaptureDiskError(
+                f"the disk of {self.path} has {free / 2**20:.0f} MB left, {LEAST_FREE / 2**20:.0f} are "
+                "needed: stop, make room; what was written is kept"
+            )
+
+    def _calibration(self, when: str) -> None:
+        (self.path / "calibration").mkdir()
+        devices = {}
+        for role, info in self.setup.devices.items():
+            camera = None
+            if info.camera is not None:
+                camera = f"calibration/camera_{role}.json"
+                _write_json(self.path / camera, info.camera)
+            devices[role] = {
+                "kind": info.kind,
+                "size": info.size,
+                "fps": info.fps,
+                "camera": camera,
+                "pose_device_camera": pose_to_json(info.X_device_camera),
+                "pose_camera_tcp": pose_to_json(info.X_HE),
+                "gripper": info.gripper,
+                "source": info.source,
+            }
+        if self.setup.board is not None:
+            _write_json(self.path / "calibration" / "board.json", self.setup.board)
+        _write_json(
+            self.path / CAPTURE_FILE,
+            {
+                "version": VERSION,
+                "task": self.setup.task,
+                "person": self.setup.person,
+                "when": when,
+                "board": None if self.setup.board is None else "calibration/board.json",
+                "devices": devices,
+                "more": dict(self.setup.more),
+            },
+        )
+
+    def _write_checksums(self) -> None:
+        files = sorted(path for path in self.path.rglob("*") if path.is_file() and is_raw(path, self.path))
+        sums = {path.relative_to(self.path).as_posix(): sha256(path) for path in files}
+        _write_json(self.path / CHECKSUMS_FILE, sums)
+
+
+def is_raw(path: Path, capture: Path) -> bool:
+    """Whether a file belongs to the raw zone of this part."""
+    first = path.relative_to(capture).parts[0]
+    return first != DERIVED and first != CHECKSUMS_FILE and not first.startswith("part-")
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pose_to_json(X: pin.SE3 | None) -> dict[str, list[float]] | None:
+    """A pose as it stands in files: place [m] and quaternion wxyz."""
+    if X is None:
+        return None
+    q = pin.Quaternion(X.rotation).coeffs()[[3, 0, 1, 2]]
+    return {"place_m": X.translation.tolist(), "quaternion_wxyz": q.tolist()}
+
+
+def _fresh(path: Path) -> Path:
+    """The folder of the next part."""
+    try:
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            if path.is_dir():
+                path.rmdir()
+            return path
+    except OSError as error:
+        raise _full(error, path) from error
+    if not (path / CAPTURE_FILE).is_file():
+        raise InvalidValueError(f"{path} is there already and holds no capture: choose another folder")
+    number = 2
+    while (path / f"part-{number}").exists():
+        number += 1
+    return path / f"part-{number}"
+
+
+def _beside(path: Path) -> Path:
+    """Where a capture is written until it is whole: on the same disk, under a name that no other process
+    has."""
+    return path.parent / f".{path.name}.{os.getpid()}.unfinished"
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(f".{path.name}")
+    with beside.open("x", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)
+
+
+def _full(error: OSError, path: Path) -> CaptureDiskError:
+    return CaptureDiskError(
+        f"cannot write to {path}: {error.strerror or error}; what was written before is kept"
+    )

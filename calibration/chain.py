@@ -1,0 +1,406 @@
+"""A camera, a board, and an arm between them: the corners decide where camera and board are fastened.
+
+    camera on the arm       A --X_AE--> E --X_EC--> C --X_CB--> B <--X_AB-- A
+    camera beside the arm   A --X_AC--> C --X_CB--> B <--X_EB-- E <--X_AE-- A
+
+Both are one equation, `X_CB = X^-1 Y^-1 Z`: Y is measured at every view, X (the camera's) and Z (the board's)
+are looked for. A closed form gives the first guess, then all corners of all views are fitted at once.
+
+A: where the arm's driver counts from (its mount, or the robot's base). E: its hand. C: camera. B: board.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.board import Board
+from calibration.board_pose import pose_of
+from calibration.camera import CameraModel
+from calibration.detection import Corners
+from robot_runtime.core.values.shapes import Float
+
+HUBER_PX = 1.0
+"""Corners farther off than this count less and less [pixels]."""
+OUTLIER = 4.0
+"""A view whose corners are off by so many medians of all views is left out,"""
+OUTLIER_PX = 1.0
+"""if that is more than this [pixels],"""
+MOST_OUTLIERS = 0.25
+"""and not more than this share of the views is."""
+MISFIT_PX = 20.0
+"""Corners that are so far off are of other poses: how far anything errs means nothing then."""
+FOCAL_SIGMA, CENTRE_SIGMA_PX = 0.002, 1.0
+"""How well a camera's focal length is known, as a share, and its principal point [pixels]; what the views say
+beyond that is estimated with the rest."""
+_FEW, _UNKNOWN = 5, 1e6
+_SAME_LENS = np.zeros(3)
+_SAME_LENS.flags.writeable = False
+_FAR = 1e3
+_ROUNDS, _STEP, _LEAST_SHARE = 25, 0.1, 1e-9
+_LEAST_PX, _LEAST_M, _LEAST_RAD = 0.02, 1e-5, 1e-5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArmView:
+    """One picture of the board, and where the arm's hand was."""
+
+    X_AE: pin.SE3
+    p_B: Float[np.ndarray, "N 3"]
+    """The corners that were seen, on the board [m]."""
+    uv: Float[np.ndarray, "N 2"]
+    """And in the picture [pixels]."""
+    X_CB: pin.SE3
+    """The board by this picture alone."""
+    other_X_CB: pin.SE3 | None = None
+    """The other way in which a flat board can look nearly the same; None: there is none."""
+    is_ambiguous: bool = False
+    """Whether this picture cannot tell the two."""
+    name: str = ""
+    """Of the picture, for people."""
+
+
+def arm_view(
+    board: Board, corners: Corners, camera: CameraModel, X_AE: pin.SE3, *, name: str = ""
+) -> ArmView:
+    """Of a picture in which the board was found. InvalidValueError: as of `pose_of`."""
+    seen = pose_of(board, corners, camera)
+    return ArmView(
+        X_AE=X_AE,
+        p_B=board.corners_B[corners.ids],
+        uv=corners.uv,
+        X_CB=seen.X_CB,
+        other_X_CB=seen.other_X_CB,
+        is_ambiguous=seen.is_ambiguous,
+        name=name,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Excitation:
+    """How far the hand was turned about three directions, the most first."""
+
+    degrees: Float[np.ndarray, "3"]
+    """Standard deviation about each."""
+    axes_E: Float[np.ndarray, "3 3"]
+    """Rows: those directions in the hand."""
+
+    @classmethod
+    def of(cls, poses: Sequence[pin.SE3]) -> "Excitation":
+        """Of X_AE; from the mean orientation."""
+        rotations = np.array([X.rotation for X in poses])
+        mean = nearest_rotation(rotations.sum(axis=0))
+        turns = np.array([pin.log3(mean.T @ R) for R in rotations])
+        turns = turns - turns.mean(axis=0)
+        _, sizes, axes = np.linalg.svd(turns, full_matrices=True)
+        found = np.zeros(3)
+        found[: len(sizes)] = sizes
+        return cls(degrees=np.rad2deg(found / np.sqrt(len(poses))), axes_E=axes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChainFit:
+    """X and Z that fit all corners best."""
+
+    X: pin.SE3
+    Z: pin.SE3
+    covariance: Float[np.ndarray, "12 12"]
+    """Of X then Z, each its position [m] and a rotation vector [rad] that turns it about its own place,
+    both in the frame it is said in. Corners and the arm err as much as the views say."""
+    used: tuple[int, ...]
+    """Numbers of the views that were fitted; the others were too far off."""
+    view_px: Float[np.ndarray, " V"]
+    """How far off each view's corners are, rms, of all views [pixels]."""
+    rms_px: float
+    held_out_px: float
+    """Of views that are predicted from all others [pixels]."""
+    repeat_m: float
+    """How far each view's own board is from where it should be, rms [m]."""
+    repeat_rad: float
+    corner_px: float
+    """How much a coordinate of a corner errs, [pixels],"""
+    hand_m: float
+    """how much each coordinate of where the arm says its hand is [m],"""
+    hand_rad: float
+    """and how it is turned [rad]: as the views say."""
+    focal_share: float = 0.0
+    """By how much longer a focal length would suit the views better."""
+
+
+class Chain:
+    """The views of one camera."""
+
+    def __init__(
+        self,
+        views: Sequence[ArmView],
+        camera: CameraModel,
+        *,
+        is_on_arm: bool,
+        held: Float[np.ndarray, "12 K"] | None = None,
+    ) -> None:
+        """
+        is_on_arm: the camera; if not it stands beside the arm, and the board is on the hand.
+        held: columns of directions in which X and Z, as in `ChainFit.covariance`, stay as they are.
+        """
+        free = np.eye(12) if held is None else _complement(held)
+        self._free = free
+        self._free_lens = np.zeros((15, free.shape[1] + 3))
+        self._free_lens[:12, :-3], self._free_lens[12:, -3:] = free, np.eye(3)
+        self.views, self.camera, self.is_on_arm = list(views), camera, is_on_arm
+        self.Y = [view.X_AE if is_on_arm else view.X_AE.inverse() for view in views]
+        self._R_AE = np.array([view.X_AE.rotation for view in views])
+        self._p_AE = np.array([view.X_AE.translation for view in views])
+
+    def X_CB(self, X: pin.SE3, Z: pin.SE3, i: int) -> pin.SE3:
+        """Where the board of a view should be."""
+        return X.inverse() * self.Y[i].inverse() * Z
+
+    def with_boards(self, X: pin.SE3, Z: pin.SE3) -> list[pin.SE3]:
+        """Of the two ways to see each board, the one that is nearer to where it should be."""
+        out = []
+        for i, view in enumerate(self.views):
+            there = self.X_CB(X, Z, i)
+            ways = [view.X_CB] + ([] if view.other_X_CB is None else [view.other_X_CB])
+            out.append(min(ways, key=lambda way: angle_between(way.rotation, there.rotation)))
+        return out
+
+    def view_px(
+        self, X: pin.SE3, Z: pin.SE3, lens: Float[np.ndarray, "3"] = _SAME_LENS
+    ) -> Float[np.ndarray, " V"]:
+        """How far off each view's corners are, rms [pixels]."""
+        none = np.zeros((len(self.views), 6))
+        return np.array([rms(self._off(X, Z, none, [i], lens)) for i in range(len(self.views))])
+
+    def fit(self, X: pin.SE3, Z: pin.SE3) -> ChainFit:
+        """From a first guess."""
+        used = list(range(len(self.views)))
+        X, Z = self._roughly(X, Z, used)
+        view_px = self.view_px(X, Z)
+        off = view_px > max(OUTLIER * float(np.median(view_px)), OUTLIER_PX)
+        if off.any() and off.mean() <= MOST_OUTLIERS and (~off).sum() >= _FEW:
+            used = [i for i, is_off in enumerate(off) if not is_off]
+            X, Z = self._roughly(X, Z, used)
+            view_px = self.view_px(X, Z)
+        if float(np.median(view_px)) > MISFIT_PX:
+            found = _Likeliest(
+                X, Z, _SAME_LENS, _UNKNOWN * np.eye(12), float(np.median(view_px)), 0.0, 0.0, np.nan
+            )
+        else:
+            found = self._likeliest(X, Z, used)
+        X, Z = found.X, found.Z
+        view_px = self.view_px(X, Z, found.lens)
+        boards = self.with_boards(X, Z)
+        turned = [angle_between(boards[i].rotation, self.X_CB(X, Z, i).rotation) for i in used]
+        counts = np.array([len(self.views[i].uv) for i in used])
+        return ChainFit(
+            X=X,
+            Z=Z,
+            covariance=found.covariance,
+            used=tuple(used),
+            view_px=view_px,
+            rms_px=float(np.sqrt((counts * view_px[list(used)] ** 2).sum() / counts.sum())),
+            held_out_px=found.held_out_px,
+            repeat_m=rms(self._centre_gap(X, Z, used, boards)),
+            repeat_rad=float(np.sqrt(np.mean(np.square(turned)))),
+            corner_px=found.s_px,
+            hand_m=found.s_m,
+            hand_rad=found.s_rad,
+            focal_share=float(found.lens[0]),
+        )
+
+    def _centre_gap(
+        self, X: pin.SE3, Z: pin.SE3, used: Sequence[int], boards: Sequence[pin.SE3]
+    ) -> np.ndarray:
+        """From where the middle of each view's corners should be to where that view alone has it [m]."""
+        middles = [self.views[i].p_B.mean(axis=0) for i in used]
+        return np.array(
+            [boards[i].act(m) - self.X_CB(X, Z, i).act(m) for i, m in zip(used, middles, strict=True)]
+        )
+
+    def _off(
+        self, X: pin.SE3, Z: pin.SE3, e: np.ndarray, used: Sequence[int], lens: np.ndarray = _SAME_LENS
+    ) -> np.ndarray:
+        """Of the corners of some views, (M, 2) [pixels].
+
+        e (V, 6): how far each hand was from where the arm says: a shift [m] and a turn [rad], in the hand.
+        lens (3,): by how much longer the focal length is, as a share, and where its middle is moved to
+        [pixels].
+        """
+        p_B, uv, view = self._stacked(used)
+        R = np.array([self._R_AE[i] @ pin.exp3(e[i, 3:]) for i in range(len(self.views))])
+        p_AE = self._p_AE + np.einsum("vij,vj->vi", self._R_AE, e[:, :3])
+        p = p_B @ Z.rotation.T + Z.translation
+        if self.is_on_arm:
+            p = np.einsum("nji,nj->ni", R[view], p - p_AE[view])
+        else:
+            p = np.einsum("nij,nj->ni", R[view], p) + p_AE[view]
+        middle = np.array([self.camera.cx, self.camera.cy])
+        seen = self.camera.project((p - X.translation) @ X.rotation)
+        off = middle + (1.0 + lens[0]) * (seen - middle) + lens[1:] - uv
+        return np.nan_to_num(off, nan=_FAR, posinf=_FAR, neginf=-_FAR)
+
+    def _stacked(self, used: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        views = [self.views[i] for i in used]
+        view = np.repeat(used, [len(each.uv) for each in views])
+        return np.concatenate([v.p_B for v in views]), np.concatenate([v.uv for v in views]), view
+
+    def _roughly(self, X: pin.SE3, Z: pin.SE3, used: Sequence[int]) -> tuple[pin.SE3, pin.SE3]:
+        """As if the arm knew exactly where its hand is, and robust against single corners and views."""
+        none = np.zeros((len(self.views), 6))
+        damping, least = 1e-3, float("inf")
+        for _ in range(_ROUNDS):
+            J, _, r = self._jacobian(X, Z, none, used)
+            J = J[:, :12]
+            w = np.minimum(1.0, HUBER_PX / np.maximum(np.abs(r), 1e-12))
+            least = min(least, _huber(r))
+            J = J @ self._free
+            H, g = J.T @ (w[:, None] * J), J.T @ (w * r)
+            while damping < 1e8:
+                x = -self._free @ np.linalg.solve(H + damping * np.diag(np.diag(H) + 1e-9), g)
+                X_new, Z_new = moved(X, x[:6]), moved(Z, x[6:])
+                if _huber(self._off(X_new, Z_new, none, used).ravel()) < least:
+                    X, Z, damping = X_new, Z_new, max(damping / 10, 1e-9)
+                    break
+                damping *= 10
+            if damping >= 1e8 or np.abs(x).max() < 1e-6:
+                break
+        return X, Z
+
+    def _likeliest(self, X: pin.SE3, Z: pin.SE3, used: Sequence[int]) -> "_Likeliest":
+        """Corners err by some pixels, the arm by some millimetres and degrees: both unknown, and estimated
+        with X and Z (expectation maximisation; a view's own error is eliminated by its Schur complement)."""
+        e = np.zeros((len(self.views), 6))
+        lens: np.ndarray = np.zeros(3)
+        prior_lens = np.diag(1.0 / np.array([FOCAL_SIGMA, CENTRE_SIGMA_PX, CENTRE_SIGMA_PX]) ** 2)
+        s_px, s_m, s_rad = 0.3, 5e-4, 1e-3
+        for _ in range(_ROUNDS):
+            J, J_e, r = self._jacobian(X, Z, e, used, lens)
+            _, _, view = self._stacked(used)
+            rows = np.repeat(view, 2)
+            w = np.minimum(1.0, 3.0 * s_px / np.maximum(np.abs(r), 1e-12)) / s_px**2
+            prior = np.diag(1.0 / np.repeat([s_m, s_rad], 3) ** 2)
+            H, g, parts = np.zeros((15, 15)), np.zeros(15), []
+            H[12:, 12:], g[12:] = prior_lens, prior_lens @ lens
+            for i in used:
+                J_i, E_i, r_i, w_i = J[rows == i], J_e[rows == i], r[rows == i], w[rows == i]
+                A = np.linalg.inv(E_i.T @ (w_i[:, None] * E_i) + prior)
+                C, b = E_i.T @ (w_i[:, None] * J_i), E_i.T @ (w_i * r_i) + prior @ e[i]
+                H_i = J_i.T @ (w_i[:, None] * J_i) - C.T @ A @ C
+                g_i = J_i.T @ (w_i * r_i) - C.T @ A @ b
+                H, g = H + H_i, g + g_i
+                parts.append((H_i, g_i, A, C, b))
+            covariance = self._covariance(H)
+            x = -covariance @ g
+            x *= min(1.0, _STEP / float(np.abs(x[:12]).max()))
+            squares, freedom = np.zeros(6), len(r) - float(self._free.shape[1])
+            for i, (_, _, A, C, b) in zip(used, parts, strict=True):
+                e[i] -= A @ (b + C @ x)
+                P = A + A @ C @ covariance @ C.T @ A
+                squares += e[i] ** 2 + np.diag(P)
+                freedom -= 6.0 - np.trace(prior @ P)
+            X, Z, lens = moved(X, x[:6]), moved(Z, x[6:12]), lens + x[12:]
+            was = s_px, s_m, s_rad
+            s_m = max(float(np.sqrt(squares[:3].mean() / len(used))), _LEAST_M)
+            s_rad = max(float(np.sqrt(squares[3:].mean() / len(used))), _LEAST_RAD)
+            r = self._off(X, Z, e, used, lens).ravel()
+            s_px = max(float(np.sqrt((w * s_px**2 * r**2).sum() / max(freedom, 1.0))), _LEAST_PX)
+            if np.allclose(was, (s_px, s_m, s_rad), rtol=0.01) and np.abs(x[:12]).max() < 1e-6:
+                break
+        held_out_px = self._held_out_px(X, Z, lens, used, H, parts)
+        return _Likeliest(X, Z, lens, covariance[:12, :12], s_px, s_m, s_rad, held_out_px)
+
+    def _covariance(self, H: np.ndarray) -> np.ndarray:
+        F = self._free_lens
+        return np.asarray(F @ _inverse(F.T @ H @ F) @ F.T)
+
+    def _held_out_px(
+        self,
+        X: pin.SE3,
+        Z: pin.SE3,
+        lens: np.ndarray,
+        used: Sequence[int],
+        H: np.ndarray,
+        parts: Sequence[tuple[np.ndarray, ...]],
+    ) -> float:
+        """Each view is predicted from all others, to first order; NaN if they would be too few."""
+        if len(used) < _FEW:
+            return float("nan")
+        none = np.zeros((len(self.views), 6))
+        off = []
+        for i, (H_i, g_i, *_) in zip(used, parts, strict=True):
+            x = self._covariance(H - H_i) @ g_i
+            off.append(self._off(moved(X, x[:6]), moved(Z, x[6:12]), none, [i], lens + x[12:]))
+        return rms(np.concatenate(off))
+
+    def _jacobian(
+        self, X: pin.SE3, Z: pin.SE3, e: np.ndarray, used: Sequence[int], lens: np.ndarray = _SAME_LENS
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the corners by X, Z and the lens (M, 15), by each view's own error (M, 6), and the corners'
+        errors (M,)."""
+        d, columns = 1e-7, []
+        here = self._off(X, Z, e, used, lens).ravel()
+        for x in d * np.eye(21):
+            Xx, Zx = moved(X, x[:6]), moved(Z, x[6:12])
+            columns.append((self._off(Xx, Zx, e + x[15:], used, lens + x[12:15]).ravel() - here) / d)
+        J = np.array(columns).T
+        return J[:, :15], J[:, 15:], here
+
+
+@dataclass(frozen=True, eq=False)
+class _Likeliest:
+    X: pin.SE3
+    Z: pin.SE3
+    lens: np.ndarray
+    covariance: np.ndarray
+    s_px: float
+    s_m: float
+    s_rad: float
+    held_out_px: float
+
+
+def moved(X: pin.SE3, x: Float[np.ndarray, "6"]) -> pin.SE3:
+    """A pose shifted by x[:3] [m] and turned about its own place by the rotation vector x[3:] [rad], both in
+    the frame that it is said in."""
+    return pin.SE3(pin.exp3(x[3:]) @ X.rotation, X.translation + x[:3])
+
+
+def angle_between(R: Float[np.ndarray, "3 3"], S: Float[np.ndarray, "3 3"]) -> float:
+    """[rad]"""
+    return float(np.linalg.norm(pin.log3(R.T @ S)))
+
+
+def nearest_rotation(M: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
+    """The rotation that a matrix is nearest to."""
+    U, _, Vt = np.linalg.svd(M)
+    return np.asarray(U @ np.diag([1.0, 1.0, np.linalg.det(U @ Vt)]) @ Vt)
+
+
+def mean_pose(poses: Sequence[pin.SE3]) -> pin.SE3:
+    """Mean place, and the rotation nearest to the mean one."""
+    R = nearest_rotation(np.sum([X.rotation for X in poses], axis=0))
+    return pin.SE3(R, np.mean([X.translation for X in poses], axis=0))
+
+
+def _complement(columns: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of all directions that are at right angles to the columns."""
+    U, _, _ = np.linalg.svd(columns, full_matrices=True)
+    return np.asarray(U[:, columns.shape[1] :])
+
+
+def _inverse(H: np.ndarray) -> np.ndarray:
+    """Of a matrix that should be positive; what it does not determine gets a very large variance."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-300))
+    values, vectors = np.linalg.eigh(scale[:, None] * H * scale)
+    return np.asarray(scale[:, None] * (vectors / np.maximum(values, _LEAST_SHARE)) @ vectors.T * scale)
+
+
+def _huber(r: np.ndarray) -> float:
+    """Sum of squares of what is near, of distances of what is far."""
+    far = np.abs(r)
+    return float(np.where(far < HUBER_PX, 0.5 * far**2, HUBER_PX * (far - 0.5 * HUBER_PX)).sum())
+
+
+def rms(off: np.ndarray) -> float:
+    """Of distances."""
+    return float(np.sqrt((off**2).sum(axis=-1).mean()))

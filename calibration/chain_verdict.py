@@ -1,0 +1,246 @@
+"""Whether a camera's place on or beside an arm can be trusted: `judge`; and what is lacking: `lacking`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.camera import CameraModel
+from calibration.chain import ArmView, Chain, ChainFit, Excitation
+from calibration.verdict import Reason, Verdict
+from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
+from robot_runtime.errors import InvalidValueError
+
+LEAST_VIEWS = 3
+"""With fewer nothing can be found at all."""
+ENOUGH_VIEWS = 10
+"""From which on a result is trusted."""
+EXCITED_DEG = 8.0
+"""Standard deviation of the hand's orientation about two directions, from which on a result is trusted."""
+WELL_EXCITED_DEG = 15.0
+MOST_PX = 5.0
+"""Of corners, rms: more is no measurement error but a wrong convention [pixels]."""
+GOOD_PX, GOOD_HAND_M, GOOD_HAND_DEG = 0.6, 0.001, 0.1
+"""Above one of these a result is usable with a warning."""
+MOST_FOCAL_SHARE = 0.004
+"""By which the focal length may seem to be off."""
+MOST_SIGMA_M, MOST_SIGMA_DEG = 0.005, 0.5
+"""Standard deviations of the camera's place beyond which it is of no use."""
+EXPLAINED = 0.3
+"""Another reading of the poses that leaves less than this share of the residual is the right one."""
+_AXES = "xyz"
+
+
+def refuse_few(views: Sequence[ArmView]) -> None:
+    """InvalidValueError: there is nothing to be found in so few."""
+    if len(views) < LEAST_VIEWS:
+        raise InvalidValueError(
+            f"at least {LEAST_VIEWS} views of the board are needed ({ENOUGH_VIEWS} to be trusted), got "
+            f"{len(views)}"
+        )
+    sure = sum(not view.is_ambiguous for view in views)
+    if sure < LEAST_VIEWS:
+        raise InvalidValueError(
+            f"in {len(views) - sure} of {len(views)} pictures the board's tilt can be seen in two ways: "
+            "look at "
+            "it from aside, by 25 to 50 degrees, and from near, so that it fills a quarter of the "
+            "picture's width"
+        )
+
+
+def judge(
+    fit: ChainFit,
+    views: Sequence[ArmView],
+    camera: CameraModel,
+    excitation: Excitation,
+    *,
+    closed_form: Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]],
+    is_on_arm: bool,
+) -> Verdict:
+    """With the reason that fits best for a large residual."""
+    reasons = []
+    if fit.rms_px > MOST_PX:
+        reasons.append(_misread(fit, views, camera, closed_form, is_on_arm=is_on_arm))
+    elif fit.hand_m > GOOD_HAND_M or np.rad2deg(fit.hand_rad) > GOOD_HAND_DEG:
+        reasons.append(
+            Reason(
+                name="arm-imprecise",
+                what=f"the views disagree as if the arm erred by {1e3 * fit.hand_m:.1f} mm and "
+                f"{np.rad2deg(fit.hand_rad):.2f} degrees.",
+                do="Let the arm stand when a picture is taken, fasten camera and board, and check the "
+                "square's "
+                "size.",
+                is_fatal=False,
+            )
+        )
+    if fit.corner_px > GOOD_PX and fit.rms_px <= MOST_PX:
+        reasons.append(
+            Reason(
+                name="corners-imprecise",
+                what=f"corners err by {fit.corner_px:.2f} px, in sharp pictures by less than {GOOD_PX:g}.",
+                do="Are the pictures sharp, is the board flat, are the intrinsics those of this camera?",
+                is_fatal=False,
+            )
+        )
+    if abs(fit.focal_share) > MOST_FOCAL_SHARE:
+        reasons.append(
+            Reason(
+                name="intrinsics-off",
+                what=f"a focal length that is {100 * fit.focal_share:+.2f} % longer would suit the views "
+                "better.",
+                do="Calibrate the intrinsics again, at the size and focus that are used; or is the board's "
+                "square "
+                "another size?",
+                is_fatal=False,
+            )
+        )
+    if len(fit.used) < ENOUGH_VIEWS:
+        reasons.append(
+            Reason(
+                name="few-views",
+                what=f"{len(fit.used)} views are too few to trust, and to tell how far to.",
+                do=f"Take {ENOUGH_VIEWS} or more, 20 are good.",
+            )
+        )
+    if excitation.degrees[1] < EXCITED_DEG:
+        reasons.append(
+            Reason(
+                name="little-rotation",
+                what="about its second direction the hand was turned by "
+                f"{excitation.degrees[1]:.1f} degrees only (standard deviation; {EXCITED_DEG:g} is the "
+                "least, "
+                f"{WELL_EXCITED_DEG:g} is good).",
+                do=_turn(excitation),
+            )
+        )
+    sigma_m = float(np.sqrt(np.diag(fit.covariance)[:3].sum()))
+    sigma_deg = float(np.rad2deg(np.sqrt(np.diag(fit.covariance)[3:6].sum())))
+    if fit.rms_px <= MOST_PX and (sigma_m > MOST_SIGMA_M or sigma_deg > MOST_SIGMA_DEG):
+        reasons.append(
+            Reason(
+                name="uncertain",
+                what=f"the camera's place is known to {1e3 * sigma_m:.1f} mm and {sigma_deg:.2f} degrees.",
+                do=f"Take more views. {_turn(excitation)}",
+            )
+        )
+    if left := len(views) - len(fit.used):
+        names = [view.name for i, view in enumerate(views) if i not in fit.used and view.name]
+        reasons.append(
+            Reason(
+                name="views-left-out",
+                what=f"{left} of {len(views)} views do not fit the others and were left out"
+                f"{': ' if names else ''}{', '.join(names[:5])}.",
+                do="Did the arm move, or was the board touched?",
+                is_fatal=False,
+            )
+        )
+    return Verdict.of(reasons)
+
+
+def lacking(poses: Sequence[pin.SE3]) -> list[str]:
+    """What views to take next, best first; empty if there are enough, of good variety. poses: X_AE so far."""
+    out = []
+    if len(poses) >= 2 and (excitation := Excitation.of(poses)).degrees[1] < WELL_EXCITED_DEG:
+        out.append(_turn(excitation))
+    elif len(poses) < 2:
+        out.append("turn the hand by 20 to 40 degrees between views, about its x, its y and its z")
+    if len(poses) < ENOUGH_VIEWS:
+        out.append(f"{ENOUGH_VIEWS - len(poses)} more views are needed to be trusted")
+    return out
+
+
+def _turn(excitation: Excitation) -> str:
+    weakest = next(i for i in (0, 1, 2) if excitation.degrees[i] < WELL_EXCITED_DEG or i == 2)
+    axis = excitation.axes_E[max(weakest, 1)]
+    k = int(np.abs(axis).argmax())
+    name = f"its {_AXES[k]} axis" if abs(axis[k]) > 0.9 else f"the direction {_words(axis)} of the hand"
+    return f"Turn the hand by 20 to 40 degrees to both sides about {name} between the views."
+
+
+def _words(axis: np.ndarray) -> str:
+    axis = axis if axis[np.abs(axis).argmax()] > 0 else -axis
+    return f"({', '.join(f'{value:+.1f}' for value in axis)})"
+
+
+def _misread(
+    fit: ChainFit,
+    views: Sequence[ArmView],
+    camera: CameraModel,
+    closed_form: Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]],
+    *,
+    is_on_arm: bool,
+) -> Reason:
+    """Try other readings of the poses: the one that fits is what went wrong."""
+    what = f"corners are off by {fit.rms_px:.1f} px: the arm's poses and the pictures do not belong together."
+    found = {
+        name: _median_px([read(view.X_AE) for view in views], views, camera, closed_form, is_on_arm)
+        for name, (read, _) in _READINGS.items()
+    }
+    best = min(found, key=lambda name: found[name])
+    mine = _median_px([view.X_AE for view in views], views, camera, closed_form, is_on_arm)
+    if found[best] < EXPLAINED * mine:
+        do = _READINGS[best][1]
+        if best == "inverse-poses":
+            other = (
+                "beside the arm and the board on the hand" if is_on_arm else "on the arm and the board apart"
+            )
+            do = f"{do}, or the camera stands {other}."
+        return Reason(name=best, what=f"{what} They do ({found[best]:.1f} px) if read another way.", do=do)
+    return Reason(
+        name="does-not-fit",
+        what=what,
+        do="Do pictures and poses come in the same order and at the same time, do camera and board sit fast, "
+        "is it the right board file, are the intrinsics this camera's at this size?",
+    )
+
+
+def _median_px(
+    X_AE: Sequence[pin.SE3],
+    views: Sequence[ArmView],
+    camera: CameraModel,
+    closed_form: Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]],
+    is_on_arm: bool,
+) -> float:
+    """How far off corners are of the closed form [pixels]."""
+    read = [replace(view, X_AE=X) for view, X in zip(views, X_AE, strict=True)]
+    chain = Chain(read, camera, is_on_arm=is_on_arm)
+    try:
+        X, Z = closed_form(chain.Y, [view.X_CB for view in views])
+        X, Z = closed_form(chain.Y, chain.with_boards(X, Z))
+    except InvalidValueError:
+        return float("inf")
+    return float(np.median(chain.view_px(X, Z)))
+
+
+def _other_order(X: pin.SE3) -> pin.SE3:
+    """The pose whose quaternion xyzw was read as wxyz."""
+    *_, x, y, z, w = pose_to_numbers(X)
+    return pose_from_quaternion(X.translation, np.array([w, x, y, z]))
+
+
+def _other_order_back(X: pin.SE3) -> pin.SE3:
+    """The pose whose quaternion wxyz was read as xyzw."""
+    *_, z, w, x, y = pose_to_numbers(X)
+    return pose_from_quaternion(X.translation, np.array([w, x, y, z]))
+
+
+def _scaled(X: pin.SE3, scale: float) -> pin.SE3:
+    return pin.SE3(X.rotation, X.translation * scale)
+
+
+_READINGS: dict[str, tuple[Callable[[pin.SE3], pin.SE3], str]] = {
+    "quaternion-order": (
+        _other_order,
+        "The quaternions are xyzw and were read as wxyz: name the columns qx qy qz qw in their true order.",
+    ),
+    "quaternion-order-back": (
+        _other_order_back,
+        "The quaternions are wxyz and were read as xyzw: name the columns qw qx qy qz in their true order.",
+    ),
+    "inverse-poses": (
+        lambda X: X.inverse(),
+        "The poses are those of the arm's base in the hand, not of the hand in the base",
+    ),
+    "millimetres": (lambda X: _scaled(X, 1e-3), "The positions are in millimetres; metres are expected."),
+}

@@ -1,0 +1,361 @@
+"""Two devices' clocks joined by how fast both turned while they were held together: `join`.
+
+    chest's clock   ──┬──[ sync ]───────────────────────────────[ sync ]──►
+    hand's clock    ──────┬──[ sync ]───────────────────────────────[ sync ]──►
+                      |<->| offset                              offset, a little more: skew
+
+The size of the rotation rate is the same everywhere on a rigid body, whatever way each device looks. A
+sync span's is found in the other's whole recording by the correlation that is normalised at each lag (of two
+windows without their means), so no lag is favoured and clocks that have nothing to do with each other are
+no trouble; then between the samples, by the peak of a parabola.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.capture.values import Imu
+from calibration.trajectory import LOST, Trajectory
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.state import readonly
+from robot_runtime.errors import InvalidValueError
+
+LEAST_CORRELATION = 0.8
+"""Of both rotation rates at the best lag; two devices held together reach 0.95 and more."""
+MOST_OF_SECOND = 0.95
+"""What the second best peak may reach of the best one."""
+LEAST_TURN = 0.5
+"""[rad/s] root mean square of a sync span: below, there is nothing to find."""
+MOST_SKEW_PPM = 200.0
+"""Between two quartz clocks; 50 each is usual. More: one of them jumped."""
+_RATE_HZ = 100.0
+_NEAR_S = 0.15
+"""Lags this near to the best belong to the same peak; shaking is no faster than 3 Hz."""
+_FINE_S, _REACH_S = 0.001, 0.025
+_BLOCKS = 5
+_LEAST_SPAN_S = 2.0
+_MOST_OFF, _OFF_FLOOR = 4.0, 0.02
+"""Robust standard deviations [-] and [rad/s]: both turn alike where they differ by less."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Turning:
+    """How fast a device turned, whatever way."""
+
+    t_ns: np.ndarray
+    """(N,) int64, rising, its clock."""
+    speed: np.ndarray
+    """(N,) [rad/s]."""
+
+    def __post_init__(self) -> None:
+        t_ns, speed = np.asarray(self.t_ns), np.asarray(self.speed, float)
+        if t_ns.ndim != 1 or t_ns.shape != speed.shape or len(t_ns) < 2 or (np.diff(t_ns) <= 0).any():
+            raise InvalidValueError(
+                f"a turning has at least two rising times and a speed each, got {t_ns.shape}, {speed.shape}"
+            )
+        object.__setattr__(self, "t_ns", readonly(t_ns, dtype=np.int64))
+        object.__setattr__(self, "speed", readonly(speed))
+
+    @classmethod
+    def of_imu(cls, imu: Imu) -> "Turning":
+        """By its gyroscope."""
+        return cls(t_ns=imu.t_ns, speed=np.linalg.norm(imu.w, axis=1))
+
+    @classmethod
+    def of_poses(cls, poses: Trajectory) -> "Turning":
+        """By its poses, those that are not lost."""
+        known = poses.tracking != LOST
+        if known.sum() < 3:
+            raise InvalidValueError(f"only {known.sum()} poses are not lost, 3 are needed to see it turn")
+        kept = Trajectory(
+            t_ns=poses.t_ns[known], p=poses.p[known], q=poses.q[known], tracking=poses.tracking[known]
+        )
+        t_ns, speed = kept.angular_speed()
+        return cls(t_ns=t_ns, speed=speed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanFit:
+    """What one sync span says."""
+
+    at_ns: int
+    """Its middle, a's clock."""
+    offset_ns: int
+    """b's clock minus a's, there."""
+    sigma_ns: int
+    """Standard deviation, from the parts of the span taken alone."""
+    correlation: float
+    """At the best lag; 1: they turned alike."""
+    second: float
+    """Of the best peak elsewhere, as a share of the best; near 1: it may be that one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockFit:
+    """How b's clock goes, seen from a's: t_b = t_a + offset_ns + skew (t_a - at_ns)."""
+
+    at_ns: int
+    """Where `offset_ns` holds, a's clock."""
+    offset_ns: int
+    """b's clock minus a's."""
+    skew_ppm: float
+    """By how much b's clock runs faster; 0 where only one span says something."""
+    sigma_ns: int
+    """Standard deviation of the offset, at the spans."""
+    spans: tuple[SpanFit, ...]
+    failed: tuple[str, ...] = ()
+    """Of spans that say nothing: why; the others are enough."""
+
+    @property
+    def sharpness(self) -> float:
+        """How much better the best lag is than the next one, of the worst span: 1 perfect, 0 none."""
+        return 1.0 - max(span.second for span in self.spans)
+
+    @property
+    def has_skew(self) -> bool:
+        """Whether spans at the start and the end say how much faster one runs."""
+        return len(self.spans) > 1
+
+    def b_of_a(self, t_ns: np.ndarray) -> np.ndarray:
+        """b's clock at times (N,) int64 of a's, to the nanosecond."""
+        t_ns = np.asarray(t_ns, dtype=np.int64)
+        return t_ns + self.offset_ns + np.rint(1e-6 * self.skew_ppm * (t_ns - self.at_ns)).astype(np.int64)
+
+    def a_of_b(self, t_ns: np.ndarray) -> np.ndarray:
+        """a's clock at times (N,) int64 of b's, to the nanosecond."""
+        since = np.asarray(t_ns, dtype=np.int64) - self.at_ns - self.offset_ns
+        share = 1e-6 * self.skew_ppm / (1.0 + 1e-6 * self.skew_ppm)
+        return self.at_ns + since - np.rint(share * since).astype(np.int64)
+
+
+def join(a: Turning, b: Turning, spans: Sequence[tuple[int, int]]) -> ClockFit:
+    """b's clock by a's.
+
+    spans: (start_ns, stop_ns) on a's clock in which both were held together and turned, at the start and at
+        the end of a recording; their edges may be wrong by a second.
+    InvalidValueError: no span; none in which they turned, and alike; a skew that no clock has.
+    """
+    if not spans:
+        raise InvalidValueError(
+            "no sync span is marked: hold both devices together and turn them for 6 to 10 s, at the start "
+            "and at the end (marks sync_begin, sync_end)"
+        )
+    found, failed = [], []
+    for span in spans:
+        try:
+            found.append(_span(a, b, *span))
+        except InvalidValueError as error:
+            failed.append(error)
+    if not found:
+        raise failed[0]
+    fits = tuple(sorted(found, key=lambda fit: fit.at_ns))
+    at_ns = sum(fit.at_ns for fit in fits) // len(fits)
+    weights = np.array([1.0 / fit.sigma_ns**2 for fit in fits])
+    base_ns = fits[0].offset_ns
+    offsets = np.array([fit.offset_ns - base_ns for fit in fits], dtype=float)
+    since = np.array([fit.at_ns - at_ns for fit in fits], dtype=float)
+    skew = 0.0
+    if len(fits) > 1:
+        centre = since - (weights @ since) / weights.sum()
+        skew = float((weights * centre) @ offsets / ((weights * centre) @ centre))
+    offset = float(weights @ (offsets - skew * since) / weights.sum())
+    _refuse_jumps(fits, skew, offsets - offset - skew * since)
+    return ClockFit(
+        at_ns=at_ns,
+        offset_ns=base_ns + round(offset),
+        skew_ppm=1e6 * skew,
+        sigma_ns=max(1, round(float(1.0 / np.sqrt(weights.sum())))),
+        spans=fits,
+        failed=tuple(map(str, failed)),
+    )
+
+
+def _refuse_jumps(fits: Sequence[SpanFit], skew: float, rest_ns: np.ndarray) -> None:
+    if abs(skew) * 1e6 > MOST_SKEW_PPM:
+        apart_s = (fits[-1].at_ns - fits[0].at_ns) / NS_PER_S
+        apart_ms = (fits[-1].offset_ns - fits[0].offset_ns) / 1e6
+        raise InvalidValueError(
+            f"from the first sync to the last, {apart_s:.1f} s, the clocks drift apart by {apart_ms:.1f} ms "
+            f"({1e6 * skew:.0f} ppm; real clocks stay below {MOST_SKEW_PPM:.0f}): one of them jumped, or was "
+            "set, in between; record again with automatic time setting off"
+        )
+    allowed = np.array([max(5.0 * fit.sigma_ns, 3e6) for fit in fits])
+    if (np.abs(rest_ns) > allowed).any():
+        i = int(np.argmax(np.abs(rest_ns) / allowed))
+        raise InvalidValueError(
+            f"sync span {i + 1} of {len(fits)} lies {rest_ns[i] / 1e6:.1f} ms off the line through all of "
+            "them: one of the clocks jumped, or the devices moved against each other there"
+        )
+
+
+class _Smooth:
+    """A device's speed between its samples, by cubics: lines would draw the peak to whole samples."""
+
+    def __init__(self, turning: Turning, start_ns: int, stop_ns: int) -> None:
+        """Of that stretch, and a second more on both sides."""
+        from scipy.interpolate import CubicSpline
+
+        rows = slice(*map(int, np.searchsorted(turning.t_ns, (start_ns - NS_PER_S, stop_ns + NS_PER_S))))
+        t_ns = turning.t_ns[rows]
+        if len(t_ns) < 2 * _BLOCKS:
+            raise InvalidValueError("the other device has a gap where both were held together")
+        self.start_ns, self.stop_ns = int(t_ns[0]), int(t_ns[-1])
+        self._speed = CubicSpline((t_ns - self.start_ns) / NS_PER_S, turning.speed[rows])
+
+    def __call__(self, t_ns: np.ndarray) -> np.ndarray:
+        return self._speed((t_ns - self.start_ns) / NS_PER_S)
+
+
+def _span(a: Turning, b: Turning, start_ns: int, stop_ns: int) -> SpanFit:
+    rows = slice(*map(int, np.searchsorted(a.t_ns, (start_ns, stop_ns))))
+    t_ns, speed = a.t_ns[rows], a.speed[rows]
+    where = f"the sync span from {start_ns} to {stop_ns} ns"
+    long_s = (t_ns[-1] - t_ns[0]) / NS_PER_S if len(t_ns) > 2 else 0.0
+    if long_s < _LEAST_SPAN_S:
+        raise InvalidValueError(f"{where} has {long_s:.1f} s of turning in it, {_LEAST_SPAN_S:g} are needed")
+    turn = float(np.sqrt(np.mean(speed**2)))
+    if turn < LEAST_TURN:
+        raise InvalidValueError(
+            f"{where}: they hardly turned, {turn:.2f} rad/s; hold them together and turn them briskly, "
+            f"{LEAST_TURN:g} at least"
+        )
+    lag_ns, best, second = _coarse(t_ns, speed, b)
+    if best < LEAST_CORRELATION:
+        raise InvalidValueError(
+            f"{where}: they did not turn alike (correlation {best:.2f} at best, {LEAST_CORRELATION} is "
+            "needed): hold both firmly together for the whole span; or they are not of one recording"
+        )
+    if second > MOST_OF_SECOND:
+        raise InvalidValueError(
+            f"{where}: the motion repeats itself, another lag fits almost as well ({second:.2f}): "
+            "turn irregularly, about all axes"
+        )
+    other = _Smooth(b, int(t_ns[0]) + lag_ns, int(t_ns[-1]) + lag_ns)
+    held = _held(t_ns, speed, other, lag_ns)
+    fine_ns, correlation = _fine(t_ns[held], speed[held], other, lag_ns)
+    blocks = np.array_split(np.flatnonzero(held), _BLOCKS)
+    parts = [_fine(t_ns[part], speed[part], other, fine_ns)[0] for part in blocks]
+    sigma_ns = float(np.std(parts, ddof=1)) / np.sqrt(_BLOCKS)
+    return SpanFit(
+        at_ns=_middle(t_ns[held]),
+        offset_ns=fine_ns,
+        sigma_ns=max(10_000, round(sigma_ns)),
+        correlation=correlation,
+        second=second,
+    )
+
+
+def _middle(t_ns: np.ndarray) -> int:
+    return int(t_ns[0]) + round(float((t_ns - t_ns[0]).mean()))
+
+
+def _coarse(t_ns: np.ndarray, speed: np.ndarray, b: Turning) -> tuple[int, float, float]:
+    """(b's clock minus a's [ns], correlation there, the next peak's share of it), over all lags."""
+    step_ns = round(NS_PER_S / _RATE_HZ)
+    template = _even(t_ns, speed, step_ns)
+    long = _even(b.t_ns, b.speed, step_ns)
+    n = len(template)
+    # Lags at which at least half of the span lies in b's recording: what is outside is left out by mask.
+    pad = n // 2
+    signal = np.concatenate([np.zeros(pad), long, np.zeros(pad)])
+    there = np.concatenate([np.zeros(pad), np.ones(len(long)), np.zeros(pad)])
+    if len(signal) < n:
+        raise InvalidValueError(
+            f"the other device recorded {len(long) / _RATE_HZ:.1f} s only, the sync span is "
+            f"{n / _RATE_HZ:.1f} s"
+        )
+    correlation = _masked(template - template.mean(), signal - long.mean() * there, there)
+    i = int(np.argmax(correlation))
+    best = float(correlation[i])
+    near = round(_NEAR_S * _RATE_HZ)
+    others = np.concatenate([correlation[: max(0, i - near)], correlation[i + near + 1 :]])
+    second = float(others.max()) / best if others.size and best > 0.0 else 0.0
+    return int(b.t_ns[0]) + (i - pad) * step_ns - int(t_ns[0]), best, max(0.0, second)
+
+
+def _masked(template: np.ndarray, signal: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Normalised correlation at each place of the template in the signal, of what is there of it."""
+    size = 1 << (len(signal) + len(template) - 1).bit_length()
+
+    def along(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        both = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(y[::-1], size), size)
+        return both[len(y) - 1 : len(x)]
+
+    ones = np.ones(len(template))
+    count = np.maximum(along(there, ones), 1.0)
+    sum_t, sum_tt = along(there, template), along(there, template**2)
+    sum_s, sum_ss = along(signal, ones), along(signal**2, ones)
+    top = along(signal, template) - sum_t * sum_s / count
+    var_t, var_s = sum_tt - sum_t**2 / count, sum_ss - sum_s**2 / count
+    floor = 1e-3 * float((template**2).sum())
+    return np.where(
+        (var_t > floor) & (var_s > floor), top / np.sqrt(np.maximum(var_t * var_s, floor**2)), 0.0
+    )
+
+
+def _held(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> np.ndarray:
+    """(N,) of a span: where both turned alike; people mark a little too much, and hands slip."""
+    inside = _covered(t_ns, b, lag_ns)
+    for _ in range(3):
+        if inside.sum() < 8 * _BLOCKS:
+            raise InvalidValueError(
+                "the devices turned alike only for a moment: hold them together throughout"
+            )
+        lag_ns, _ = _fine(t_ns[inside], speed[inside], b, lag_ns)
+        there = _covered(t_ns, b, lag_ns)
+        rest = np.zeros(len(t_ns))
+        rest[there] = speed[there] - b(t_ns[there] + lag_ns)
+        rest -= np.median(rest[inside])
+        spread = 1.4826 * float(np.median(np.abs(rest[inside])))
+        off = np.abs(rest) > max(_MOST_OFF * spread, _OFF_FLOOR)
+        near = int(max(1, _NEAR_S / 3 / max(float(np.median(np.diff(t_ns))) / NS_PER_S, 1e-6)))
+        inside = there & (np.convolve(off, np.ones(2 * near + 1), mode="same") < 0.5)
+    return inside
+
+
+def _fine(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> tuple[int, float]:
+    """(b's clock minus a's [ns], correlation) between the samples, near a lag."""
+    steps_ns = np.arange(-_REACH_S, _REACH_S + _FINE_S / 2, _FINE_S) * NS_PER_S
+    for _ in range(2):  # the second time round the first one's peak, so that the parabola is centred
+        inside = _covered(t_ns, b, lag_ns, margin_ns=int(_REACH_S * NS_PER_S))
+        t, x = t_ns[inside], speed[inside]
+        if len(t) < 8:
+            return lag_ns, 0.0
+        found = np.array([_alike(x, b(t + lag_ns + round(step))) for step in steps_ns])
+        i = int(np.argmax(found))
+        lag_ns += round(steps_ns[i] + _peak(found, i) * _FINE_S * NS_PER_S)
+    return lag_ns, float(found[i])
+
+
+def _peak(found: np.ndarray, i: int) -> float:
+    """Where between the steps the peak lies, by a parabola through points 4 steps apart [steps]."""
+    wide = min(4, i, len(found) - 1 - i)
+    if wide == 0:
+        return 0.0
+    low, middle, high = found[i - wide], found[i], found[i + wide]
+    curve = low - 2.0 * middle + high
+    return 0.0 if curve >= 0.0 else float(np.clip(0.5 * wide * (low - high) / curve, -wide, wide))
+
+
+def _covered(t_ns: np.ndarray, b: _Smooth, lag_ns: int, *, margin_ns: int = 0) -> np.ndarray:
+    return (t_ns + lag_ns - margin_ns >= b.start_ns) & (t_ns + lag_ns + margin_ns <= b.stop_ns)
+
+
+def _alike(x: np.ndarray, y: np.ndarray) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    size = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / size if size > 0.0 else 0.0
+
+
+def _even(t_ns: np.ndarray, speed: np.ndarray, step_ns: int) -> np.ndarray:
+    """At even times from the first on; what comes faster is averaged, not left out."""
+    num = int((t_ns[-1] - t_ns[0]) // step_ns) + 1
+    at = np.arange(num) * step_ns
+    since = (t_ns - t_ns[0]).astype(float)
+    if len(t_ns) < 1.5 * num:
+        return np.interp(at, since, speed)
+    total = np.concatenate([[0.0], np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(since))])
+    edges = np.clip(np.concatenate([at - step_ns / 2, [at[-1] + step_ns / 2]]), 0.0, since[-1])
+    wide = np.diff(edges)
+    return np.diff(np.interp(edges, since, total)) / np.where(wide > 0.0, wide, 1.0)

@@ -1,0 +1,115 @@
+"""How well views cover a camera's picture: `Coverage`, what is lacking, and a picture of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import cv2
+import numpy as np
+
+from calibration.detection import Corners
+from robot_runtime.core.values.shapes import Float, UInt8
+
+COLUMNS, ROWS = 8, 6
+ENOUGH_VIEWS = 30
+TILTED = np.deg2rad(20.0)
+_PLACES = (
+    ("top left", "top", "top right"),
+    ("left", "middle", "right"),
+    ("bottom left", "bottom", "bottom right"),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Coverage:
+    """Where corners were seen."""
+
+    counts: np.ndarray
+    """(rows, columns) of corners in each cell of the picture."""
+    size: tuple[int, int]
+    reach: Float[np.ndarray, "4"]
+    """Where corners end: left, right, top, bottom, as shares of the picture (0, 1, 0, 1 is all of it)."""
+
+    @classmethod
+    def of(cls, views: Sequence[Corners]) -> "Coverage":
+        size = views[0].size
+        uv = np.concatenate([view.uv for view in views])
+        share = (uv + 0.5) / (size[1], size[0])
+        counts, _, _ = np.histogram2d(share[:, 1], share[:, 0], bins=(ROWS, COLUMNS), range=((0, 1), (0, 1)))
+        (left, top), (right, bottom) = share.min(axis=0), share.max(axis=0)
+        return cls(counts=counts.astype(int), size=size, reach=np.array([left, right, top, bottom]))
+
+    @property
+    def share(self) -> float:
+        """Of cells that hold three corners or more."""
+        return float((self.counts >= 3).mean())
+
+    def emptiest(self) -> str:
+        """The part of the picture with the fewest corners, in words; empty if all have some."""
+        thirds = [np.array_split(each, 3, axis=1) for each in np.array_split(self.counts >= 3, 3)]
+        shares = np.array([[part.mean() for part in row] for row in thirds])
+        row, column = np.unravel_index(int(np.argmin(shares)), shares.shape)
+        return "" if shares.min() > 0.99 else _PLACES[row][column]
+
+
+def lacking(views: Sequence[Corners], tilts: Sequence[float]) -> str:
+    """What to show next, in words; empty: there is enough.
+
+    tilts: of the board in each view [rad], roughly.
+    """
+    if not views:
+        return "show the whole board, as large as a third of the picture"
+    coverage = Coverage.of(views)
+    tilted = int((np.array(tilts) > TILTED).sum())
+    if len(views) >= 5 and tilted < 0.5 * len(views):
+        return f"tilt the board by 30 to 45 degrees to all four sides ({tilted} of {len(views)} are tilted)"
+    if coverage.share < 0.9 and (where := coverage.emptiest()):
+        return f"move it to the {where} of the picture, to its very edge ({100 * coverage.share:.0f} % "
+        "covered)"
+    spans = [max(view.span) for view in views]
+    if max(spans) < 0.5:
+        return "bring it nearer, to more than half of the picture"
+    if len(views) < ENOUGH_VIEWS:
+        return f"more views from other sides ({len(views)} of {ENOUGH_VIEWS})"
+    return ""
+
+
+def is_other(corners: Corners, taken: Sequence[Corners]) -> bool:
+    """Whether a view adds something: its corners are elsewhere than in all others."""
+    height, width = corners.size
+    far = 0.06 * np.hypot(height, width)
+    for other in taken:
+        _, a, b = np.intersect1d(corners.ids, other.ids, return_indices=True)
+        if len(a) and np.linalg.norm(corners.uv[a] - other.uv[b], axis=1).mean() < far:
+            return False
+    return True
+
+
+def coverage_picture(
+    views: Sequence[Corners], off: Sequence[np.ndarray], lines: Sequence[str]
+) -> UInt8[np.ndarray, "h w 3"]:
+    """All corners on the picture's cells, coloured by their error (blue 0, red the 95th percentile), RGB.
+
+    off: errors of each view's corners (N, 2) [pixels]. lines: of text below.
+    """
+    height, width = views[0].size
+    scale = 960.0 / width
+    shape = (round(height * scale), 960)
+    coverage = Coverage.of(views)
+    cells = np.where(coverage.counts >= 3, 235, 170).astype(np.uint8)
+    out = cv2.cvtColor(cv2.resize(cells, shape[::-1], interpolation=cv2.INTER_NEAREST), cv2.COLOR_GRAY2RGB)
+    for i in range(1, COLUMNS):
+        cv2.line(out, (i * shape[1] // COLUMNS, 0), (i * shape[1] // COLUMNS, shape[0]), (255, 255, 255), 1)
+    for i in range(1, ROWS):
+        cv2.line(out, (0, i * shape[0] // ROWS), (shape[1], i * shape[0] // ROWS), (255, 255, 255), 1)
+    sizes = [np.linalg.norm(each, axis=1) for each in off]
+    most = max(float(np.quantile(np.concatenate(sizes), 0.95)), 1e-6)
+    for view, size in zip(views, sizes, strict=True):
+        for (u, v), s in zip((view.uv + 0.5) * scale, np.minimum(size / most, 1.0), strict=True):
+            colour = (int(255 * s), int(60 + 60 * (1 - s)), int(255 * (1 - s)))
+            cv2.circle(out, (round(u), round(v)), 3, colour, -1, cv2.LINE_AA)
+    strip = np.full((26 * len(lines) + 12, shape[1], 3), 255, dtype=np.uint8)
+    for i, line in enumerate(lines):
+        cv2.putText(strip, line, (8, 26 * (i + 1)), cv2.FONT_HERSHEY_SIMPLEX, 0.55, (0, 0, 0), 1, cv2.LINE_AA)
+    return np.concatenate([out, strip])

@@ -1,0 +1,149 @@
+"""How late a camera's stamps are, by a screen that turns white and black before it.
+
+    screen told    off |on       |off   |on
+    brightness     -------/~~~~~~~~~~|-----/~~~~
+                       |<->| delay: the screen's own and the camera's
+
+Coarse by correlation over all lags, so that a delay longer than the time between two changes is found as
+well; then change by change, where brightness crosses the middle between its two levels, interpolated from
+picture to picture. Each is wrong by half a picture's period at most, to either side, so the median is much
+better: change the screen at random times, not in step with the camera.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
+
+LEAST_CHANGES = 10
+LEAST_CORRELATION = 0.6
+"""Between brightness and screen, at the best lag; of no relation at all it is about 0.2."""
+EARLIEST_S, LATEST_S, STEP_S = -0.1, 1.0, 0.005
+"""Lags that are tried [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The screen was told to turn white (on) or black."""
+
+    t_ns: int
+    is_on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay:
+    """From when the screen was told to the stamp of the picture that shows it."""
+
+    median_s: float
+    spread_s: float
+    """Between the quartiles of the single changes [s]."""
+    num_changes: int
+    """That were seen."""
+
+
+def delay_of(changes: Sequence[Change], stamps_ns: Sequence[int], brightness: Sequence[float]) -> Delay:
+    """The delay of a camera that sees the screen.
+
+    changes: in their order in time.
+    stamps_ns, brightness: of each picture, in order; brightness in any unit.
+    InvalidValueError: too few changes, or brightness does not follow them.
+    """
+    start_ns, told = _told(changes)
+    seen_s = (np.asarray(stamps_ns, dtype=np.int64) - start_ns) / NS_PER_S
+    values = np.asarray(brightness, dtype=float)
+    if seen_s.ndim != 1 or seen_s.shape != values.shape or len(values) < 2 * LEAST_CHANGES:
+        raise InvalidValueError(
+            f"at least {2 * LEAST_CHANGES} pictures with a stamp and a brightness each are needed, got "
+            f"{seen_s.shape} stamps and {values.shape} numbers"
+        )
+    if not np.isfinite(values).all() or (np.diff(seen_s) <= 0).any():
+        raise InvalidValueError("brightness has to be finite, and stamps have to rise")
+    lag_s = _best_lag(told, seen_s, values)
+    single_s = _crossings(told, seen_s, values, lag_s) - _crossed(told, seen_s, lag_s)
+    single_s = single_s[np.isfinite(single_s)]
+    if len(single_s) < LEAST_CHANGES:
+        raise InvalidValueError(f"only {len(single_s)} changes were seen, {LEAST_CHANGES} are needed")
+    low, middle, high = np.quantile(single_s, (0.25, 0.5, 0.75))
+    return Delay(median_s=float(middle), spread_s=float(high - low), num_changes=len(single_s))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Told:
+    """What the screen was told: times [s] after the first change, each to the other of two states."""
+
+    at_s: np.ndarray
+    first_is_on: bool
+
+    def is_on(self, t_s: np.ndarray) -> np.ndarray:
+        """At these times, (n,) bool; before the first change it was the other way round."""
+        return (np.searchsorted(self.at_s, t_s, side="right") % 2 == 1) == self.first_is_on
+
+
+def _told(changes: Sequence[Change]) -> tuple[int, _Told]:
+    kept = [c for i, c in enumerate(changes) if i == 0 or c.is_on != changes[i - 1].is_on]
+    if len(kept) < LEAST_CHANGES:
+        raise InvalidValueError(f"{len(kept)} changes of the screen are too few, {LEAST_CHANGES} are needed")
+    at_s = np.array([(c.t_ns - kept[0].t_ns) / NS_PER_S for c in kept])
+    if (np.diff(at_s) <= 0).any():
+        raise InvalidValueError("changes have to be in their order in time")
+    return kept[0].t_ns, _Told(at_s=at_s, first_is_on=kept[0].is_on)
+
+
+def _best_lag(told: _Told, seen_s: np.ndarray, values: np.ndarray) -> float:
+    """Where brightness follows the screen best; InvalidValueError: nowhere, or at several lags."""
+    lags = np.arange(EARLIEST_S, LATEST_S + STEP_S / 2, STEP_S)
+    told_of = (seen_s > LATEST_S) & (seen_s < told.at_s[-1] + EARLIEST_S)  # at all lags
+    seen_s, values = seen_s[told_of], values[told_of]
+    if len(values) < 2 * LEAST_CHANGES:
+        raise InvalidValueError(
+            f"only {len(values)} pictures lie from {LATEST_S:g} s after the first change to the last one, "
+            f"{2 * LEAST_CHANGES} are needed"
+        )
+    if np.ptp(values) == 0.0:
+        raise InvalidValueError("brightness does not change: does the camera see the screen?")
+    found = np.array([_correlation(told.is_on(seen_s - lag), values) for lag in lags])
+    best = int(np.argmax(found))
+    if found[best] < LEAST_CORRELATION:
+        raise InvalidValueError(
+            f"brightness does not follow the screen (correlation {found[best]:.2f} at the best lag up to "
+            f"{LATEST_S:g} s, {LEAST_CORRELATION} is needed): does the camera see it, and nothing else?"
+        )
+    near_s = float(np.min(np.diff(told.at_s)))
+    others = found[np.abs(lags - lags[best]) > near_s]
+    if others.size and others.max() > 0.95 * found[best]:
+        raise InvalidValueError("the screen changes too regularly to tell one delay from another")
+    same = lags[found > found[best] - 1e-9]
+    return float(same.mean())
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    if a.all() or not a.any():
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _crossed(told: _Told, seen_s: np.ndarray, lag_s: float) -> np.ndarray:
+    """The changes that pictures show before and after."""
+    shown_s = told.at_s + lag_s
+    return told.at_s[(shown_s > seen_s[0]) & (shown_s < seen_s[-1])]
+
+
+def _crossings(told: _Told, seen_s: np.ndarray, values: np.ndarray, lag_s: float) -> np.ndarray:
+    """When brightness crosses the middle for each of those, the nearest to its lag; NaN: not at all [s]."""
+    is_on = told.is_on(seen_s - lag_s)
+    middle = (np.median(values[is_on]) + np.median(values[~is_on])) / 2.0
+    above = values > middle
+    i = np.flatnonzero(above[1:] != above[:-1])
+    share = (middle - values[i]) / (values[i + 1] - values[i])
+    at_s, rises = seen_s[i] + share * (seen_s[i + 1] - seen_s[i]), above[i + 1]
+    out = []
+    for t_s in _crossed(told, seen_s, lag_s):
+        turns_on = bool(told.is_on(np.array([t_s]))[0])
+        same = at_s[rises == turns_on]
+        gaps = np.abs(told.at_s[told.at_s != t_s] - t_s)
+        nearest = same[np.argmin(np.abs(same - t_s - lag_s))] if same.size else np.nan
+        out.append(nearest if abs(nearest - t_s - lag_s) < gaps.min() else np.nan)
+    return np.array(out)

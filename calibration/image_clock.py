@@ -1,0 +1,193 @@
+"""By how much a device's pictures come after its poses: `image_clock`, from a board seen while moving.
+
+    poses      ──●──●──●──●──●──►          a board that stands still is where X_WC(t + dt) X_CB(t) says,
+    pictures   ────x───────x────►          for one dt the same in all pictures
+                   |->| dt
+
+The rotation-rate correlation joins the clocks of inertial sensors; a stamp of the pictures that is wrong
+against them shows here alone. Standing still says nothing of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.board import Board
+from calibration.board_pose import pose_of
+from calibration.camera import CameraModel
+from calibration.capture.values import BoardCorners
+from calibration.detection import Corners
+from calibration.trajectory import LOST, Trajectory, rotations_of
+from calibration.verdict import Reason
+from robot_runtime.errors import InvalidValueError
+
+MOST_OFF_NS = 15_000_000
+"""A hand at 0.7 m/s is 10 mm elsewhere by then."""
+LONGEST_NS = 120_000_000
+LEAST_VIEWS, MOST_VIEWS, LEAST_CORNERS = 12, 60, 8
+LEAST_TURN = 0.05
+"""[rad/s] mean over the views: below, no time can be told."""
+_OUTLIER_PX = 2.0
+_STEPS = np.array([1e-4] * 6 + [0.5])
+"""For derivatives [m, rad, ms]."""
+_ITERATIONS = 20
+_SMOOTHING = np.array([-2.0, 3.0, 6.0, 7.0, 6.0, 3.0, -2.0]) / 21.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageClock:
+    """What pictures of a board say about their times."""
+
+    late_ns: int
+    """A picture with stamp t shows what the poses say of t + late_ns; negative: it is stamped too late."""
+    sigma_ns: int
+    rms_px: float
+    """Of all corners, with that; and without:"""
+    rms_unmoved_px: float
+    num_views: int
+
+    @property
+    def reason(self) -> Reason | None:
+        """What is wrong, if pictures and poses surely do not belong together."""
+        if abs(self.late_ns) < max(MOST_OFF_NS, 4 * self.sigma_ns):
+            return None
+        return Reason(
+            name="pictures-off-poses",
+            what=f"pictures and poses are {self.late_ns / 1e6:+.0f} ms apart (sigma "
+            f"{self.sigma_ns / 1e6:.1f} ms): "
+            f"the board's corners lie {self.rms_unmoved_px:.1f} px off as stamped, {self.rms_px:.1f} px so.",
+            do="Import again with pictures' times by the clock of the poses; exposure and readout may be in "
+            "there.",
+        )
+
+
+def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses: Trajectory) -> ImageClock:
+    """
+    corners: of a board that stands still, in pictures on the clock of the poses.
+    InvalidValueError: too few views, or they hardly move.
+    """
+    views = _views(corners, poses)
+    poses = _smoothed(poses)
+    t_ns = np.array([t for t, _, _ in views], dtype=np.int64)
+    start = _board_in_world(board, camera, views, poses)
+    points = [board.corners_B[ids] for _, ids, _ in views]
+    seen = np.concatenate([uv for _, _, uv in views])
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        X_WB = start * pin.exp6(pin.Motion(x[:3], x[3:6]))
+        moved = poses.sampled(t_ns + round(float(x[6]) * 1e6))
+        R_WC = rotations_of(moved.q)
+        p_W = [each @ X_WB.rotation.T + X_WB.translation for each in points]
+        p_C = np.concatenate([(p - c) @ R for p, R, c in zip(p_W, R_WC, moved.p, strict=True)])
+        return (camera.project(p_C) - seen).ravel()
+
+    frozen, _ = _fitted(lambda x: residuals(np.append(x, 0.0)), _STEPS[:6])
+    found, information = _fitted(residuals, _STEPS, start=np.append(frozen, 0.0))
+    rest = residuals(found)
+    rms = float(np.sqrt(np.mean(rest**2)))
+    # Corners of one picture err together: as many independent ones as there are pictures.
+    spread = rms**2 * len(seen) / len(views)
+    sigma_ms = float(np.sqrt(np.linalg.pinv(information)[6, 6] * spread))
+    return ImageClock(
+        late_ns=round(float(found[6]) * 1e6),
+        sigma_ns=max(50_000, round(sigma_ms * 1e6)),
+        rms_px=rms,
+        rms_unmoved_px=float(np.sqrt(np.mean(residuals(np.append(frozen, 0.0)) ** 2))),
+        num_views=len(views),
+    )
+
+
+def _fitted(
+    residuals: Callable[[np.ndarray], np.ndarray], steps: np.ndarray, *, start: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(where their robust sum of squares is least, its information there): Gauss-Newton with fixed steps, as
+    times are whole nanoseconds and the poses between them straight."""
+    x = np.zeros(len(steps)) if start is None else start
+    for _ in range(_ITERATIONS):
+        rest = residuals(x)
+        J = np.column_stack([(residuals(x + h) - residuals(x - h)) / (2.0 * h.sum()) for h in np.diag(steps)])
+        weights = np.minimum(1.0, _OUTLIER_PX / np.maximum(np.abs(rest), 1e-12))
+        information = J.T @ (weights[:, None] * J)
+        step = -np.linalg.solve(information + 1e-9 * np.diag(np.diag(information)), J.T @ (weights * rest))
+        if len(x) == len(_STEPS):
+            step[6] = np.clip(step[6], -20.0, 20.0)
+        x = x + step
+        if len(x) == len(_STEPS):
+            x[6] = np.clip(x[6], -LONGEST_NS / 1e6 + 2.0, LONGEST_NS / 1e6 - 2.0)
+        if (np.abs(step) < 1e-2 * steps).all():
+            break
+    return x, information
+
+
+View = tuple[int, np.ndarray, np.ndarray]
+
+
+def _views(corners: BoardCorners, poses: Trajectory) -> list[View]:
+    """(time, ids, uv) of pictures with enough corners: those that move most, and the stillest."""
+    _, first = np.unique(corners.t_ns, return_index=True)
+    edges = [*first.tolist(), len(corners.t_ns)]
+    views = []
+    for a, b in pairwise(edges):
+        t_ns = int(corners.t_ns[a])
+        is_inside = poses.t_ns[0] + LONGEST_NS < t_ns < poses.t_ns[-1] - LONGEST_NS
+        if b - a >= LEAST_CORNERS and is_inside:
+            views.append((t_ns, corners.corner[a:b], corners.uv[a:b]))
+    if len(views) < LEAST_VIEWS:
+        raise InvalidValueError(f"{len(views)} pictures show the board well, {LEAST_VIEWS} are needed")
+    middles, speed = poses.angular_speed()
+    turn = np.interp([v[0] - int(middles[0]) for v in views], (middles - middles[0]).astype(float), speed)
+    rank = np.argsort(-turn)
+    moving, still = rank[:MOST_VIEWS], rank[MOST_VIEWS:][::-1][: MOST_VIEWS // 2]
+    if float(turn[moving].mean()) < LEAST_TURN:
+        raise InvalidValueError("the board was looked at standing still: move while looking at it")
+    # Of motion all one way alone, lateness would be a board that lies elsewhere: still ones say where it is.
+    return [views[i] for i in np.sort(np.concatenate([moving, still]))]
+
+
+def _smoothed(poses: Trajectory) -> Trajectory:
+    """By parabolas through 7 samples (Savitzky and Golay 1964). Between two noisy samples there is less
+    noise than at them, so without it the fit would be best half a sample off, whatever the truth."""
+    if len(poses) < len(_SMOOTHING):
+        return poses
+    signs = np.sign((poses.q[1:] * poses.q[:-1]).sum(axis=1))
+    q = poses.q * np.concatenate([[1.0], np.cumprod(np.where(signs == 0.0, 1.0, signs))])[:, None]
+    edge = len(_SMOOTHING) // 2
+    out = np.hstack([poses.p, q])
+    for column in out.T:
+        column[edge:-edge] = np.convolve(column, _SMOOTHING, mode="valid")
+    q = out[:, 3:] / np.linalg.norm(out[:, 3:], axis=1, keepdims=True)
+    return Trajectory(t_ns=poses.t_ns, p=out[:, :3], q=q, tracking=poses.tracking)
+
+
+def _board_in_world(board: Board, camera: CameraModel, views: Sequence[View], poses: Trajectory) -> pin.SE3:
+    """A start: by the view whose pose is the least doubtful."""
+    best: tuple[float, pin.SE3] | None = None
+    for t_ns, ids, uv in views[:: max(1, len(views) // 10)]:
+        at = poses.sampled(np.array([t_ns], dtype=np.int64))
+        if at.tracking[0] == LOST:
+            continue
+        found = pose_of(board, Corners(ids=ids, uv=uv, size=camera.size), camera)
+        if best is None or found.ratio > best[0]:
+            best = (found.ratio, at[0] * found.X_CB)
+    if best is None:
+        raise InvalidValueError("tracking was lost whenever the board was seen")
+    return best[1]
+
+
+def looks(corners: BoardCorners, spans: Sequence[tuple[int, int]]) -> list[BoardCorners]:
+    """The corners of each span [begin, end), device's clock, in each of which the board stands still."""
+    out = []
+    for begin_ns, end_ns in spans:
+        rows = slice(*map(int, np.searchsorted(corners.t_ns, (begin_ns, end_ns))))
+        out.append(
+            BoardCorners(
+                t_ns=corners.t_ns[rows],
+                index=corners.index[rows],
+                corner=corners.corner[rows],
+                uv=corners.uv[rows],
+            )
+        )
+    return [each for each in out if len(each.t_ns)]

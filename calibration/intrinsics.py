@@ -1,0 +1,263 @@
+"""A camera's intrinsics from views of a board: `calibrate`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.board import Board
+from calibration.board_pose import pose_of
+from calibration.bundle import Bundle, adjusted, numbers_of
+from calibration.camera import CameraModel, Intrinsics, KannalaBrandt, Pinhole
+from calibration.coverage import ENOUGH_VIEWS, TILTED, Coverage
+from calibration.detection import Corners
+from calibration.verdict import Reason, Verdict
+from robot_runtime.errors import InvalidValueError
+
+LEAST_VIEWS, MOST_VIEWS = 12, 60
+LEAST_CORNERS = 10
+MOST_BLUR_PX = 2.5
+_FOCALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
+"""Where to begin, in widths of the picture."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibrated:
+    """What came out, with the views that it came from."""
+
+    intrinsics: Intrinsics
+    views: tuple[Corners, ...]
+    """Those that were used."""
+    bundle: Bundle
+    tilts: np.ndarray
+    """Of the board in each, against the line of sight [rad]."""
+
+
+def calibrate(
+    board: Board, views: Sequence[Corners], model: Literal["pinhole", "fisheye"] = "pinhole"
+) -> Calibrated:
+    """
+    views: of as many pictures as there are; the sharp ones that differ most are used.
+    InvalidValueError: pictures of two sizes, too few views for any answer, or none that converges.
+    """
+    kept = usable(views)
+    if len(kept) < LEAST_VIEWS:
+        lacking = len(views) - len(kept)
+        do = "" if lacking <= len(kept) else "; more light, more of the board in view, hold still"
+        raise InvalidValueError(
+            f"{len(kept)} of {len(views)} pictures show the board sharply, by {LEAST_CORNERS} corners: "
+            f"at least {LEAST_VIEWS} are needed and {ENOUGH_VIEWS} make it sure, from other sides each{do}"
+        )
+    chosen = most_different(kept, MOST_VIEWS)
+    camera, poses, placed = _start(board, chosen, model)
+    found = _without_outliers(board, placed, camera, poses)
+    used, bundle = found
+    order = np.arange(len(used))
+    halves = [_half(board, used, bundle, order[k::2]) for k in (0, 1)]
+    tilts = np.array([_tilt(board, view, X) for view, X in zip(used, bundle.X_CB, strict=True)])
+    numbers = _numbers(used, bundle, halves, tilts)
+    reasons = _reasons(used, bundle, numbers, tilts, model)
+    intrinsics = Intrinsics(
+        camera=bundle.camera, residuals=numbers, board=board.to_dict(), verdict=Verdict.of(reasons)
+    )
+    return Calibrated(intrinsics=intrinsics, views=tuple(used), bundle=bundle, tilts=tilts)
+
+
+def usable(views: Sequence[Corners]) -> list[Corners]:
+    """Sharp views with enough corners, all of one size. InvalidValueError: there are two sizes."""
+    sizes = sorted({view.size for view in views if len(view)})
+    if len(sizes) > 1:
+        said = " and ".join(f"{width}x{height}" for height, width in sizes)
+        raise InvalidValueError(
+            f"pictures are of {len(sizes)} sizes, {said}: calibrate at the one size that is used"
+        )
+    kept = [view for view in views if len(view) >= LEAST_CORNERS]
+    usual = float(np.median([view.blur_px for view in kept])) if kept else 0.0
+    limit = min(MOST_BLUR_PX, 2.0 * usual + 0.3)
+    return [view for view in kept if view.blur_px <= limit]
+
+
+def most_different(views: Sequence[Corners], num: int) -> list[Corners]:
+    """So many of them, each as far from the others as can be: by place, size and foreshortening."""
+    if len(views) <= num:
+        return list(views)
+    marks = np.array([_mark(view) for view in views])
+    marks = (marks - marks.mean(axis=0)) / np.maximum(marks.std(axis=0), 1e-6)
+    taken = [int(np.argmax([len(view) for view in views]))]
+    far = np.linalg.norm(marks - marks[taken[0]], axis=1)
+    while len(taken) < num:
+        taken.append(int(np.argmax(far)))
+        far = np.minimum(far, np.linalg.norm(marks - marks[taken[-1]], axis=1))
+    return [views[i] for i in sorted(taken)]
+
+
+def _mark(view: Corners) -> np.ndarray:
+    """Middle, size and shape of what it shows, in widths of the picture."""
+    uv = view.uv / view.size[1]
+    middle = uv.mean(axis=0)
+    spread = np.cov((uv - middle).T)
+    third = ((uv - middle) ** 3).mean(axis=0)
+    return np.array(
+        [*middle, np.sqrt(np.linalg.det(spread)), *np.cbrt(third), spread[0, 1] / np.trace(spread)]
+    )
+
+
+def _camera(model: str, size: tuple[int, int], focal: float) -> CameraModel:
+    kind = KannalaBrandt if model == "fisheye" else Pinhole
+    return kind(size=size, fx=focal, fy=focal, cx=(size[1] - 1) / 2, cy=(size[0] - 1) / 2)
+
+
+def _start(
+    board: Board, views: Sequence[Corners], model: str
+) -> tuple[CameraModel, list[pin.SE3], list[Corners]]:
+    """The focal length by which some views fit best, and their poses; views that fit none are left out."""
+    some = most_different(views, 12)
+    size = views[0].size
+    errors = []
+    for focal in _FOCALS:
+        poses = _poses(board, some, _camera(model, size, focal * size[1]))
+        rms = [each[1] for each in poses if each is not None]
+        errors.append(float(np.median(rms)) if 2 * len(rms) > len(some) else np.inf)
+    if not np.isfinite(min(errors)):
+        raise InvalidValueError(
+            "no focal length explains the views: is it the right board, and one camera's?"
+        )
+    camera = _camera(model, size, _FOCALS[int(np.argmin(errors))] * size[1])
+    placed = [(v, each[0]) for v, each in zip(some, _poses(board, some, camera), strict=True) if each]
+    first = adjusted(board, [v for v, _ in placed], camera, [X for _, X in placed], ("fx", "fy"))
+    first = adjusted(board, [v for v, _ in placed], first.camera, first.X_CB, _free(first.camera))
+    poses = _poses(board, views, first.camera)
+    placed = [(v, each[0]) for v, each in zip(views, poses, strict=True) if each]
+    return first.camera, [X for _, X in placed], [v for v, _ in placed]
+
+
+def _poses(board: Board, views: Sequence[Corners], camera: CameraModel) -> list[tuple[pin.SE3, float] | None]:
+    out: list[tuple[pin.SE3, float] | None] = []
+    for view in views:
+        try:
+            pose = pose_of(board, view, camera)
+        except (InvalidValueError, np.linalg.LinAlgError):
+            out.append(None)
+        else:
+            out.append((pose.X_CB, pose.rms_px))
+    return out
+
+
+def _free(camera: CameraModel) -> tuple[str, ...]:
+    """k3 of a pinhole is free where the lens is wide: elsewhere it takes noise for distortion."""
+    names = numbers_of(camera)
+    is_wide = isinstance(camera, KannalaBrandt) or camera.size[1] / camera.fx > 1.6
+    return names if is_wide else tuple(name for name in names if name != "k3")
+
+
+def _without_outliers(
+    board: Board, views: Sequence[Corners], camera: CameraModel, poses: Sequence[pin.SE3]
+) -> tuple[list[Corners], Bundle]:
+    """All views together; then without corners that are four times further off than most."""
+    bundle = adjusted(board, views, camera, poses, _free(camera))
+    size = [np.linalg.norm(each, axis=1) for each in bundle.off]
+    limit = 4.0 * max(float(np.median(np.concatenate(size))), 0.05)
+    kept = [
+        (view.only(s < limit), X)
+        for view, s, X in zip(views, size, bundle.X_CB, strict=True)
+        if (s < limit).sum() >= LEAST_CORNERS
+    ]
+    if len(kept) < LEAST_VIEWS:
+        return list(views), bundle
+    used = [view for view, _ in kept]
+    return used, adjusted(board, used, bundle.camera, [X for _, X in kept], _free(bundle.camera))
+
+
+def _half(board: Board, views: Sequence[Corners], bundle: Bundle, some: np.ndarray) -> CameraModel:
+    some_views = [views[i] for i in some]
+    return adjusted(board, some_views, bundle.camera, [bundle.X_CB[i] for i in some], bundle.free).camera
+
+
+def _tilt(board: Board, view: Corners, X_CB: pin.SE3) -> float:
+    sight = X_CB.act(board.corners_B[view.ids].mean(axis=0))
+    return float(np.arccos(np.clip(abs(X_CB.rotation[:, 2] @ sight) / np.linalg.norm(sight), 0.0, 1.0)))
+
+
+def _numbers(
+    views: Sequence[Corners], bundle: Bundle, halves: Sequence[CameraModel], tilts: np.ndarray
+) -> dict[str, float]:
+    camera = bundle.camera
+    coverage = Coverage.of(views)
+    a, b = halves
+    apart = float(abs(a.fx - b.fx) / camera.fx)
+    far = [float(np.linalg.norm(X.translation)) for X in bundle.X_CB]
+    return {
+        "rms_px": bundle.rms_px,
+        "views": float(len(views)),
+        "coverage_share": coverage.share,
+        "tilt_median_rad": float(np.median(tilts)),
+        "distance_ratio": max(far) / min(far),
+        "focal_repeat_share": apart,
+        "middle_repeat_px": float(np.hypot(a.cx - b.cx, a.cy - b.cy)),
+        "focal_sigma_share": float(max(bundle.sigma("fx"), bundle.sigma("fy")) / camera.fx),
+    }
+
+
+def _reasons(
+    views: Sequence[Corners], bundle: Bundle, numbers: dict[str, float], tilts: np.ndarray, model: str
+) -> list[Reason]:
+    out = []
+
+    def add(name: str, what: str, do: str, is_fatal: bool) -> None:
+        out.append(Reason(name=name, what=what, do=do, is_fatal=is_fatal))
+
+    num = len(views)
+    if num < ENOUGH_VIEWS:
+        what = f"{num} views were used; {ENOUGH_VIEWS} make it sure."
+        add("few-views", what, "Take more, from other sides.", False)
+    tilted = int((tilts > TILTED).sum())
+    if tilted < 0.3 * num or tilted < 5:
+        add(
+            "frontal-views",
+            f"Only {tilted} of {num} views are tilted by more than 20 degrees: from the front a longer focal "
+            f"length and a board further off look the same.",
+            "Tilt the board by 30 to 45 degrees to all four sides, in a third of the views at least.",
+            True,
+        )
+    share = numbers["coverage_share"]
+    if share < 0.75:
+        add(
+            "coverage",
+            f"Corners cover {100 * share:.0f} % of the picture, least at the "
+            f"{Coverage.of(views).emptiest()}; outside of them the lens is guessed.",
+            "Move the board over the whole picture, to its very edges and corners.",
+            share < 0.45,
+        )
+    rms = numbers["rms_px"]
+    if rms > 0.5:
+        other = "fisheye" if model == "pinhole" else "pinhole"
+        add(
+            "rms",
+            f"Corners are {rms:.2f} px from where the camera would see them (rms); up to 0.5 is good.",
+            f"The lens may be of another kind (--model {other}), the board bent, the pictures blurred, "
+            "stabilised or of a zoom or focus that changes.",
+            rms > 1.0,
+        )
+    repeat = numbers["focal_repeat_share"]
+    if repeat > 0.003:
+        add(
+            "focal-repeat",
+            f"Two halves of the views give focal lengths that differ by {100 * repeat:.2f} %; 0.3 % is good.",
+            "Take more tilted views, nearer, with the board over the whole picture.",
+            repeat > 0.015,
+        )
+    height, width = bundle.camera.size
+    aside = np.hypot(bundle.camera.cx - (width - 1) / 2, bundle.camera.cy - (height - 1) / 2)
+    if aside > 0.1 * width:
+        add(
+            "middle",
+            f"The optical axis is {aside:.0f} px from the picture's middle: cropped pictures, or bad views.",
+            "If the pictures are not cropped, take more tilted views.",
+            False,
+        )
+    if numbers["distance_ratio"] < 1.3:
+        add("one-distance", "All views are from one distance.", "Take some from nearer and from afar.", False)
+    return out

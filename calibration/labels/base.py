@@ -1,0 +1,153 @@
+"""The virtual base under a person: where it points, and where it stands.
+
+            C  chest camera, z out of the chest, x to the person's right
+           /|
+          / |  d: from the camera to the point that stands still while the person leans
+         P' P     P = p_WC + R_WC d, whatever the lean
+         ===  floor:  G = (P_x, P_y, heading)
+
+The camera's right axis is horizontal however far a person bends forward, so it is what says the heading.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.transforms import wrap_angle
+from robot_runtime.errors import InvalidValueError
+
+DEFAULT_PIVOT_G = (-0.10, 0.0, -0.40)
+"""Hips of an adult, from a camera on the chest: forwards, left, up, with the person upright [m]."""
+_PRIOR_SIGMA_M = 0.15
+"""How far hips are from there, as a standard deviation along each axis [m]."""
+_STANDING_SIGMA_M = 0.005
+"""How still hips are while feet stand [m]."""
+LEAST_LEAN_RAD = np.deg2rad(15.0)
+"""A lean clip that turns the chest less says little of the pivot."""
+
+
+def heading(R_WC: Float[np.ndarray, "N 3 3"]) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Where the chest points, about z of W: (yaw (N,) without jumps of 2 pi, spread (N,)) [rad].
+
+    By the camera's right axis. spread: between that, the optical axis and the twist about the vertical; it is
+    large where the person leans sideways or the camera looks straight down.
+    InvalidValueError: the camera stands on its side, so that its right axis points up.
+    """
+    right = R_WC[:, :, 0]
+    level = np.linalg.norm(right[:, :2], axis=1)
+    if level.size and level.min() < 0.5:
+        raise InvalidValueError(
+            "the chest camera's x axis points up or down: expected a camera that is upright on the chest, "
+            "x to the right in its picture (turned by 90 degrees? left and right swapped?)"
+        )
+    yaw = np.arctan2(right[:, 1], right[:, 0]) + np.pi / 2.0
+    others = [yaw]
+    forward = R_WC[:, :, 2]
+    by_axis = np.arctan2(forward[:, 1], forward[:, 0])
+    is_level = np.linalg.norm(forward[:, :2], axis=1) > 0.5
+    others.append(np.where(is_level, by_axis, yaw))
+    others.append(_twist(R_WC))
+    off = np.stack([wrap_angle(each - yaw) for each in others])
+    return np.unwrap(wrap_angle(yaw)), np.ptp(off, axis=0)
+
+
+def _twist(R_WC: np.ndarray) -> np.ndarray:
+    """Swing and twist about z of the body's axes (forwards, left, up) [rad]."""
+    R_WT = np.stack([R_WC[:, :, 2], -R_WC[:, :, 0], -R_WC[:, :, 1]], axis=2)  # a camera that looks ahead
+    twisted: np.ndarray = np.arctan2(R_WT[:, 1, 0] - R_WT[:, 0, 1], R_WT[:, 0, 0] + R_WT[:, 1, 1])
+    return twisted
+
+
+def planar_rotations(yaw: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 3 3"]:
+    """About z."""
+    out = np.zeros((len(yaw), 3, 3))
+    out[:, 0, 0] = out[:, 1, 1] = np.cos(yaw)
+    out[:, 1, 0], out[:, 0, 1], out[:, 2, 2] = np.sin(yaw), -np.sin(yaw), 1.0
+    return out
+
+
+def neutral_rotation(R_WC: Float[np.ndarray, "N 3 3"]) -> Float[np.ndarray, "3 3"]:
+    """R_GC of a person who stands upright: the median of what the chest does, heading taken away."""
+    yaw, _ = heading(R_WC)
+    R_GC = np.median(planar_rotations(yaw).transpose(0, 2, 1) @ R_WC, axis=0)
+    u, _, vt = np.linalg.svd(R_GC)
+    out: np.ndarray = u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt
+    return out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pivot:
+    """The point of the body that leaning does not move."""
+
+    d_C: np.ndarray
+    """(3,) in the chest camera [m]."""
+    lean_rad: float
+    """How far the chest was turned away from upright in the clips that it comes from; 0 without any [rad]."""
+    condition: float
+    """Of the least squares: how much worse the worst direction is known than the best."""
+    rms_m: float
+    """By how much it moved while the feet stood [m]."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it comes from a lean that was far enough."""
+        return bool(self.lean_rad >= LEAST_LEAN_RAD)
+
+    def places(self, p_WC: Float[np.ndarray, "N 3"], R_WC: Float[np.ndarray, "N 3 3"]) -> np.ndarray:
+        """(N, 3) where it is in W."""
+        out: np.ndarray = p_WC + R_WC @ self.d_C
+        return out
+
+
+def assumed_pivot(R_GC: Float[np.ndarray, "3 3"], p_G: tuple[float, float, float] = DEFAULT_PIVOT_G) -> Pivot:
+    """Of a body that nobody has measured. R_GC: of an upright person."""
+    return Pivot(d_C=R_GC.T @ np.array(p_G), lean_rad=0.0, condition=float("inf"), rms_m=0.0)
+
+
+def fit_pivot(
+    clips: Sequence[tuple[Float[np.ndarray, "N 3"], Float[np.ndarray, "N 3 3"]]],
+    R_GC: Float[np.ndarray, "3 3"],
+    p_G: tuple[float, float, float] = DEFAULT_PIVOT_G,
+) -> Pivot:
+    """The pivot by clips in which a person leans to and fro, feet still: (p_WC + R_WC d)_xy = c of each clip.
+
+    What a clip says nothing of (how far forward the pivot is, if nobody turns) stays near `p_G`.
+    R_GC: of an upright person. InvalidValueError: a clip of fewer than ten poses.
+    """
+    if not clips:
+        return assumed_pivot(R_GC, p_G)
+    prior = R_GC.T @ np.array(p_G)
+    rows, wanted = [], []
+    lean = 0.0
+    for p, R in clips:
+        if len(p) < 10:
+            raise InvalidValueError(f"a lean clip has at least 10 poses, got {len(p)}")
+        A, b = R[:, :2, :], -p[:, :2]
+        A, b = A - A.mean(axis=0), b - b.mean(axis=0)  # c goes
+        thin = np.sqrt(len(p) / 30.0)  # 30 poses that are independent, however many there are
+        rows.append(A.reshape(-1, 3) / thin)
+        wanted.append(b.reshape(-1) / thin)
+        up = R[:, 2, :]
+        typical = np.median(up, axis=0)
+        cosines = np.clip(up @ typical / np.linalg.norm(typical), -1.0, 1.0)
+        lean = max(lean, float(np.quantile(np.arccos(cosines), 0.95)))
+    A, b = np.concatenate(rows), np.concatenate(wanted)
+    scaled = A * (_PRIOR_SIGMA_M / _STANDING_SIGMA_M)
+    normal = scaled.T @ scaled + np.eye(3)
+    step = np.linalg.solve(normal, scaled.T @ (b - A @ prior) / _STANDING_SIGMA_M) * _PRIOR_SIGMA_M
+    values = np.linalg.svd(scaled, compute_uv=False)
+    d_C = prior + step
+    rest = np.concatenate([_moved(p + R @ d_C) for p, R in clips])
+    return Pivot(
+        d_C=d_C,
+        lean_rad=lean,
+        condition=float(values[0] / max(values[-1], 1e-9)),
+        rms_m=float(np.sqrt((rest**2).sum(axis=1).mean())),
+    )
+
+
+def _moved(p_W: np.ndarray) -> np.ndarray:
+    out: np.ndarray = p_W[:, :2] - p_W[:, :2].mean(axis=0)
+    return out

@@ -1,0 +1,99 @@
+"""By how much a session's anchors disagree, and what that says: `closure_reasons`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.labels.graph import Tie
+from calibration.labels.values import LabelConfig
+from calibration.trajectory import Trajectory
+from calibration.verdict import Reason
+from robot_runtime.core.values.action import NS_PER_S
+
+MOST_TILT = float(np.deg2rad(5.0))
+"""Between the verticals of two odometries that know what is up [rad]."""
+
+
+def closure(first: Tie, last: Tie) -> tuple[float, float]:
+    """By how much two anchors disagree, at the board: (metres, radians)."""
+    E = last.X_WcWh * first.X_WcWh.inverse()
+    b = last.X_WcB.translation
+    off = b - E.actInv(b)
+    return float(np.linalg.norm(off)), float(np.linalg.norm(pin.log3(E.rotation)))
+
+
+def closure_reasons(
+    ties: Sequence[Tie], config: LabelConfig, chest: Trajectory, hand: Trajectory
+) -> list[Reason]:
+    """What anchors after the first say against it, and what it says that there is none."""
+    if len(ties) < 2:
+        return [
+            note(
+                "one-anchor",
+                "One anchor only: drift of the way between the devices goes unseen.",
+                "Look at the board again with both cameras at the end of the session.",
+            )
+        ]
+    out = []
+    for tie in ties[1:]:
+        far_m, far_rad = closure(ties[0], tie)
+        gone = sum(_way(path, ties[0].chest_ns, tie.chest_ns) for path in (chest, hand))
+        walk = max(config.chest_drift.walk_m, config.hand_drift.walk_m)
+        turn = max(config.chest_drift.walk_rad, config.hand_drift.walk_rad)
+        arm = 0.5 * np.sqrt(gone) * turn * 2.0
+        usual_m = np.sqrt(3.0 * walk**2 * gone + 0.01**2 + (turn * np.sqrt(gone) * arm) ** 2)
+        usual_rad = np.sqrt(turn**2 * gone + np.deg2rad(0.5) ** 2)
+        if far_m > 4.0 * usual_m or far_rad > 4.0 * usual_rad:
+            out.append(
+                note(
+                    "closure",
+                    f"Two anchors disagree by {1e3 * far_m:.0f} mm and {np.rad2deg(far_rad):.1f} degrees "
+                    f"after {gone:.0f} m of way; odometry alone would by {1e3 * usual_m:.0f} mm and "
+                    f"{np.rad2deg(usual_rad):.1f} degrees.",
+                    "The board was moved, or a device lost its map: record again, the board fixed.",
+                    is_fatal=True,
+                )
+            )
+    return out
+
+
+def anchor_reasons(ties: Sequence[Tie], chest: Trajectory, hand: Trajectory) -> list[Reason]:
+    """Anchors that cannot be of these two devices' recordings; hand: on the chest's clock."""
+    out = []
+    for i, tie in enumerate(ties):
+        for name, path, t_ns in (("chest", chest, tie.chest_ns), ("hand", hand, tie.hand_ns)):
+            off_s = max(int(path.t_ns[0]) - t_ns, t_ns - int(path.t_ns[-1])) / NS_PER_S
+            if off_s > 0.0:
+                out.append(
+                    note(
+                        "anchor-elsewhere",
+                        f"Anchor {i} was seen {off_s:.1f} s outside the recording of the {name}'s device.",
+                        "It is of another capture, whose worlds are others: give this capture's own.",
+                        is_fatal=True,
+                    )
+                )
+                break
+        if tie.tilt > MOST_TILT:
+            out.append(
+                note(
+                    "anchor-tilted",
+                    f"Anchor {i} has both worlds' verticals {np.rad2deg(tie.tilt):.1f} degrees apart.",
+                    "One of the worlds has not z up, or the board was seen wrongly: anchor again.",
+                    is_fatal=True,
+                )
+            )
+    return out
+
+
+def _way(path: Trajectory, start_ns: int, stop_ns: int) -> float:
+    """Gone between two times, trembling left aside [m]."""
+    grid = np.arange(max(start_ns, path.t_ns[0]), min(stop_ns, path.t_ns[-1]), NS_PER_S // 5)
+    if len(grid) < 2:
+        return 0.0
+    return float(np.linalg.norm(np.diff(path.sampled(grid).p, axis=0), axis=1).sum())
+
+
+def note(name: str, what: str, do: str, *, is_fatal: bool = False) -> Reason:
+    """One thing that was found; a warning if not said otherwise."""
+    return Reason(name=name, what=what, do=do, is_fatal=is_fatal)

@@ -1,0 +1,206 @@
+"""What a demonstration is in a dataset: its columns, by the names that recordings of a robot have."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from calibration.labels.demonstration import in_base
+from calibration.labels.feasibility import Feasibility, feasibility
+from calibration.labels.joined import CHEST
+from calibration.labels.values import Labels
+from calibration.trajectory import Trajectory
+from robot_runtime.core.values.action import NS_PER_S, RowTiming
+from robot_runtime.core.values.columns import HAND, POSE, TWIST, VELOCITY
+from robot_runtime.core.values.fields import joint_names
+from robot_runtime.core.values.schema import GripperSchema
+from robot_runtime.core.values.state import ARM, BASE, GRIPPER
+from robot_runtime.core.values.transforms import rotation_to_6d, wrap_angle
+from robot_runtime.dataset.recording import ACTION, BASE_POSES, CAPTURE, PICTURES, SCENE, STATE
+from robot_runtime.dataset.run_columns import NEXT_VALID, TRAINABLE
+
+Kind = Literal["decoupled", "chest", "world"]
+KINDS: tuple[Kind, ...] = ("decoupled", "chest", "world")
+"""What the hand of an action is told in: the virtual base, the chest as it leans, the room."""
+HAND_NAMES = tuple(f"{ARM}.{name}" for name in HAND)
+WIDTH_NAMES = tuple(f"{GRIPPER}.{name}" for name in GripperSchema.names)
+POSE_NAMES, TWIST_NAMES = (tuple(f"{BASE}.{name}" for name in names) for names in (POSE, TWIST))
+ACTION_NAMES = (*POSE_NAMES, *HAND_NAMES, *WIDTH_NAMES)
+POSE7 = ("x", "y", "z", "qw", "qx", "qy", "qz")
+VALID = ("chest", "hand", "gripper", "anchor", "reach")
+CAMERA_OF = {CHEST: "chest", "hand": "wrist", "right_hand": "right_wrist", "left_hand": "left_wrist"}
+"""What a role's pictures are called in a dataset."""
+
+SceneOf = Callable[[Labels, np.ndarray], np.ndarray]
+"""Labels and the robot's base x_WB (N, 3) to the scene's numbers (N, K), as a policy of a task wants them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """What of the glimpses becomes `observation.environment_state`."""
+
+    names: tuple[str, ...]
+    of: SceneOf
+
+
+def points_of(names: Sequence[str]) -> Scene:
+    """Places of things in the base, three numbers each, in this order."""
+
+    def told(labels: Labels, x_WB: np.ndarray) -> np.ndarray:
+        none = np.full((len(labels), 3), np.nan)
+        places = [labels.seen_from(name, x_WB) if name in labels.glimpses else none for name in names]
+        return np.hstack(places) if places else np.zeros((len(labels), 0))
+
+    return Scene(names=tuple(f"{name}.{axis}" for name in names for axis in "xyz"), of=told)
+
+
+def features(
+    *,
+    cameras: Mapping[str, tuple[int, int]],
+    num_joints: int,
+    scene: Scene | None,
+    kind: Kind,
+) -> dict[str, dict[str, Any]]:
+    """As LeRobot wants columns declared. cameras: (height, width) by name in the dataset."""
+
+    def of(dtype: str, names: Sequence[str] | None, **info: Any) -> dict[str, Any]:
+        shape = (1,) if names is None else (len(names),)
+        out: dict[str, Any] = {"dtype": dtype, "shape": shape, "names": None if names is None else [*names]}
+        return out | ({"info": info} if info else {})
+
+    out = {
+        STATE: of("float32", state_names(num_joints)),
+        BASE_POSES: of("float32", POSE_NAMES),
+        ACTION: of("float32", ACTION_NAMES, timing=RowTiming.REACHED.value, labels=kind),
+    }
+    if scene is not None and scene.names:
+        out[SCENE] = of("float32", scene.names)
+    for name in KINDS:
+        out[f"labels.{name}"] = of("float32", ACTION_NAMES)
+    out |= {
+        "observation.pose_chest_hand": of("float32", POSE7),
+        "observation.pose_world_chest": of("float32", POSE7),
+        "observation.pose_world_hand": of("float32", POSE7),
+        "observation.sigma_chest_hand": of("float32", ("x", "y", "z", "rx", "ry", "rz")),
+        "observation.valid": of("bool", VALID),
+        "label.stands": of("bool", None),
+        "label.yaw_spread": of("float32", ["yaw_spread"]),
+        "label.person": of("float32", POSE_NAMES),
+        TRAINABLE: of("bool", None),
+        NEXT_VALID: of("bool", None),
+    }
+    for camera, (height, width) in cameras.items():
+        shape = (height, width, 3)
+        out[f"{PICTURES}.{camera}"] = {
+            "dtype": "video",
+            "shape": shape,
+            "names": ["height", "width", "channels"],
+        }
+    for clock in ("state", *cameras):
+        out[f"{CAPTURE}.{clock}"] = of("int64", None)
+    return out
+
+
+def state_names(num_joints: int) -> tuple[str, ...]:
+    """Of `observation.state`: joints and their speeds of an arm, if any; hand, gripper, twist of the base."""
+    joints = tuple(f"{ARM}.{name}" for name in (joint_names(num_joints) if num_joints else ()))
+    return (*joints, *(name + VELOCITY for name in joints), *HAND_NAMES, *WIDTH_NAMES, *TWIST_NAMES)
+
+
+def columns(
+    labels: Labels, done: Feasibility | None = None, *, kind: Kind = "decoupled", scene: Scene | None = None
+) -> dict[str, np.ndarray]:
+    """Its numbers, (frames, numbers) each, but for pictures.
+
+    done: on which robot, with joints if it has an arm; None: the virtual base itself. W is that of the first
+    row: the base begins at 0, 0, 0.
+    """
+    done = feasibility(labels) if done is None else done
+    X_WE, x_WB, chest = _from_start(labels, done.x_WB)
+    X_BE = in_base(x_WB, X_WE)
+    width = np.nan_to_num(labels.width, nan=0.0)[:, None]
+    told = {
+        "decoupled": np.hstack([x_WB, hand(X_BE), width]),
+        "chest": np.hstack([x_WB, hand(_moved(labels, done)), width]),
+        "world": np.hstack([x_WB, hand(X_WE), width]),
+    }
+    twist = _twist(x_WB, labels.period_s)
+    speeds = np.gradient(done.q, labels.period_s, axis=0) if done.q.size else done.q
+    valid = np.column_stack([*(labels.valid[name] for name in VALID[:-1]), done.reached])
+    needed = valid if labels.valid["gripper"].any() else np.delete(valid, VALID.index("gripper"), axis=1)
+    out = {
+        STATE: np.hstack([done.q, speeds, hand(X_BE), width, twist]),
+        BASE_POSES: np.column_stack([x_WB[:, :2], wrap_angle(x_WB[:, 2])]),
+        ACTION: told[kind],
+        **{f"labels.{name}": rows for name, rows in told.items()},
+        "observation.pose_chest_hand": _seven(labels.X_CE),
+        "observation.pose_world_chest": _seven(chest),
+        "observation.pose_world_hand": _seven(X_WE),
+        "observation.sigma_chest_hand": np.sqrt(np.einsum("nii->ni", labels.covariance)),
+        "observation.valid": valid,
+        "label.stands": labels.stands[:, None],
+        "label.yaw_spread": labels.yaw_spread[:, None],
+        "label.person": _planar_from(labels.x_WG[0], done, labels.x_WP),
+        TRAINABLE: np.asarray(needed.all(axis=1))[:, None],
+        NEXT_VALID: np.append(np.ones(len(labels) - 1, bool), False)[:, None],
+        f"{CAPTURE}.state": labels.t_ns[:, None],
+    }
+    for rows in (*(f"labels.{name}" for name in KINDS), ACTION):
+        out[rows] = np.column_stack([out[rows][:, :2], wrap_angle(out[rows][:, 2]), out[rows][:, 3:]])
+    if scene is not None and scene.names:
+        seen = scene.of(labels, done.x_WB)
+        bad = ~np.isfinite(seen).all(axis=1)
+        out[SCENE], out[TRAINABLE] = np.nan_to_num(seen), out[TRAINABLE] & ~bad[:, None]
+    for role, stamps in labels.picture_ns.items():
+        out[f"{CAPTURE}.{CAMERA_OF[role]}"] = stamps[:, None]
+    return out
+
+
+def hand(X: Trajectory) -> np.ndarray:
+    """(N, 9) position and two columns of the rotation."""
+    return np.hstack([X.p, rotation_to_6d(X.R)])
+
+
+def _from_start(labels: Labels, x_WB: np.ndarray) -> tuple[Trajectory, np.ndarray, Trajectory]:
+    """X_WE, x_WB and X_WC, W where the robot's base begins."""
+    x, y, yaw = x_WB[0]
+    start = np.tile([x, y, yaw], (len(labels), 1))
+    c, s = np.cos(yaw), np.sin(yaw)
+    d = x_WB[:, :2] - x_WB[0, :2]
+    moved = np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], x_WB[:, 2] - yaw])
+    return in_base(start, labels.X_WE), moved, in_base(start, labels.X_WC)
+
+
+def _planar_from(x_first: np.ndarray, done: Feasibility, x_WP: np.ndarray) -> np.ndarray:
+    x, y, yaw = done.x_WB[0]
+    c, s = np.cos(yaw), np.sin(yaw)
+    d = x_WP[:, :2] - [x, y]
+    turned = wrap_angle(x_WP[:, 2] - yaw)
+    return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], turned])
+
+
+def _moved(labels: Labels, done: Feasibility) -> Trajectory:
+    """The chest's raw hand, told in the robot's base in place of G."""
+    back = np.tile(done.x_GB, (len(labels), 1))
+    return in_base(back, labels.X_GE_chest)
+
+
+def _twist(x_WB: np.ndarray, period_s: float) -> np.ndarray:
+    v = np.gradient(x_WB, period_s, axis=0)
+    c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
+    return np.column_stack([c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0], v[:, 2]])
+
+
+def _seven(X: Trajectory) -> np.ndarray:
+    return np.hstack([X.p, X.q])
+
+
+def picture_columns(cameras: Sequence[str]) -> dict[str, str]:
+    """Role -> column of its pictures."""
+    return {role: f"{PICTURES}.{CAMERA_OF[role]}" for role in cameras}
+
+
+def period_ns(fps: int) -> int:
+    """Between two rows [ns]."""
+    return round(NS_PER_S / fps)

@@ -1,0 +1,374 @@
+"""Labels of a capture: `label` for one demonstration, `label_all` for a capture.
+
+t_k = begin + k / fps          on the chest's clock; poses are interpolated, pictures the newest by then
+x_WG   the person's hips on the floor, smoothed, standing still where she stands
+X_GE = X_WG^-1 X_WE            computed after the smoothing, so that both give the hand in the room exactly
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+from scipy.spatial.transform import Rotation
+
+from calibration.capture.marks import Demonstration
+from calibration.capture.values import Glimpses
+from calibration.labels.base import heading, planar_rotations
+from calibration.labels.joined import CHEST, Joined
+from calibration.labels.smoothing import smooth_path
+from calibration.labels.values import Glimpsed, Labels
+from calibration.trajectory import LOST, Trajectory, multiplied
+from calibration.verdict import Reason, Verdict
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
+
+SHORTEST_S = 1.0
+MOST_INVALID = 0.05
+"""Share of rows without poses of both, above which a demonstration is refused."""
+UNSURE_M = 0.030
+"""Standard deviation of the hand in the chest, along the worst axis, that is worth a warning [m]."""
+OLDEST_WIDTH_NS = NS_PER_S // 5
+OLDEST_PICTURE_NS = NS_PER_S // 2
+
+
+def labels_of(joined: Joined, demonstration: Demonstration) -> Labels:
+    """Of one demonstration; InvalidValueError: the devices have no poses in it."""
+    config = joined.config
+    t_ns, cut_s = _grid(joined, demonstration)
+    chest, camera = joined.poses(CHEST, t_ns), joined.poses(joined.hand_role, t_ns)
+    hand = camera.then(joined.X_HE)
+    yaw, spread = heading(chest.R)
+    pivot = joined.pivot.places(chest.p, chest.R)
+    x_WP = np.column_stack([pivot[:, :2], yaw])
+    x_WG, stands = smooth_path(x_WP, 1.0 / config.fps, config.smoothing)
+    X_GE, X_CE = in_base(x_WG, hand), in_frame(chest, hand)
+    X_GC = in_base(x_WG, chest)
+    neutral = pin.SE3(joined.R_GC, np.median(X_GC.p, axis=0))
+    width, gripper_ok = _width(joined, t_ns)
+    valid = {
+        "chest": (chest.tracking != LOST) & ~joined.is_near_jump(CHEST, t_ns),
+        "hand": (camera.tracking != LOST) & ~joined.is_near_jump(joined.hand_role, t_ns),
+        "gripper": gripper_ok,
+        "anchor": np.full(len(t_ns), True),
+    }
+    covariance = covariance_of(joined, t_ns, chest, hand, camera)
+    cameras = [role for role in (CHEST, joined.hand_role) if len(joined.device(role).frames)]
+    shown = {role: _pictures(joined, role, t_ns) for role in cameras}
+    glimpses = (
+        {} if joined.capture.glimpses is None else _glimpses(joined, joined.capture.glimpses, t_ns, x_WG)
+    )
+    figures = _figures(joined, t_ns, x_WG, x_WP, spread, covariance)
+    reasons = [*joined.reasons, *_reasons(joined, valid, figures, len(t_ns), cut_s)]
+    return Labels(
+        demonstration=demonstration.number,
+        task=joined.capture.task,
+        t_ns=t_ns,
+        x_WG=x_WG,
+        X_WE=hand,
+        X_GE=X_GE,
+        X_WC=chest,
+        X_CE=X_CE,
+        X_GE_chest=X_CE.before(neutral),
+        width=width,
+        stands=stands,
+        covariance=covariance,
+        valid=valid,
+        yaw_spread=spread,
+        x_WP=x_WP,
+        glimpses=glimpses,
+        picture_ns={role: each.t_ns for role, each in shown.items()},
+        picture_index={role: each.index for role, each in shown.items()},
+        figures=figures,
+        hashes=joined.hashes,
+        verdict=Verdict.of(reasons),
+    )
+
+
+def in_frame(moving: Trajectory, seen: Trajectory) -> Trajectory:
+    """X_AB(t) = X_WA(t)^-1 X_WB(t), row by row at the same times."""
+    back = moving.q * np.array([1.0, -1.0, -1.0, -1.0])
+    p = np.einsum("nji,nj->ni", moving.R, seen.p - moving.p)
+    return Trajectory(
+        t_ns=seen.t_ns,
+        p=p,
+        q=_continuous(multiplied(back, seen.q)),
+        tracking=np.minimum(moving.tracking, seen.tracking),
+    )
+
+
+def in_base(x_WG: np.ndarray, seen: Trajectory) -> Trajectory:
+    """X_GE(t) = X_WG(t)^-1 X_WE(t) of a base at (x, y, yaw), row by row."""
+    half = 0.5 * x_WG[:, 2]
+    zero = np.zeros(len(half))
+    back = np.column_stack([np.cos(half), zero, zero, -np.sin(half)])
+    off = seen.p - np.column_stack([x_WG[:, :2], zero])
+    p = np.einsum("nji,nj->ni", planar_rotations(x_WG[:, 2]), off)
+    return Trajectory(t_ns=seen.t_ns, p=p, q=_continuous(multiplied(back, seen.q)), tracking=seen.tracking)
+
+
+def from_base(x_WG: np.ndarray, X_GE: Trajectory) -> Trajectory:
+    """X_WE = X_WG * X_GE: what a robot does that follows both."""
+    half = 0.5 * x_WG[:, 2]
+    zero = np.zeros(len(half))
+    turn = np.column_stack([np.cos(half), zero, zero, np.sin(half)])
+    p = np.einsum("nij,nj->ni", planar_rotations(x_WG[:, 2]), X_GE.p)
+    p = p + np.column_stack([x_WG[:, :2], zero])
+    return Trajectory(t_ns=X_GE.t_ns, p=p, q=_continuous(multiplied(turn, X_GE.q)), tracking=X_GE.tracking)
+
+
+def recomposition_error(labels: Labels) -> tuple[float, float]:
+    """Largest difference of X_WG * X_GE and X_WE: (metres, radians)."""
+    again = from_base(labels.x_WG, labels.X_GE)
+    same = np.abs((again.q * labels.X_WE.q).sum(axis=1))
+    off = np.linalg.norm(again.p - labels.X_WE.p, axis=1)
+    return float(off.max()), float(2.0 * np.arccos(np.clip(same, 0.0, 1.0)).max())
+
+
+def covariance_of(
+    joined: Joined, t_ns: np.ndarray, chest: Trajectory, hand: Trajectory, camera: Trajectory
+) -> np.ndarray:
+    """(N, 6, 6) of X_CE, see `Labels.covariance`. hand: X_WE, camera: X_WH."""
+    P, with_dt = joined.corrected.covariance(t_ns)
+    chest_drift, hand_drift = joined.config.chest_drift, joined.config.hand_drift
+    jitter = np.array(
+        [
+            *[chest_drift.noise_m**2] * 3,
+            *[chest_drift.noise_rad**2] * 3,
+            *[hand_drift.noise_m**2] * 3,
+            *[hand_drift.noise_rad**2] * 3,
+        ]
+    )
+    P[:, range(12), range(12)] += jitter
+    n = len(t_ns)
+    J = np.zeros((n, 6, 12))
+    eye = np.eye(3)
+    J[:, 0:3, 0:3], J[:, 0:3, 6:9] = -eye, eye
+    J[:, 0:3, 3:6] = _skew(hand.p - chest.p)
+    J[:, 0:3, 9:12] = -_skew(hand.p - camera.p)
+    J[:, 3:6, 3:6], J[:, 3:6, 9:12] = -eye, eye
+    J_dt = _velocities(hand)
+    JP = J @ P @ J.transpose(0, 2, 1)
+    crossed = (J @ with_dt[:, :, None])[:, :, 0][:, :, None] * J_dt[:, None, :]
+    var_dt = joined.corrected.dt_sigma_s**2
+    JP += crossed + crossed.transpose(0, 2, 1) + var_dt * J_dt[:, :, None] * J_dt[:, None, :]
+    back = np.zeros((n, 6, 6))
+    back[:, :3, :3] = back[:, 3:, 3:] = chest.R.transpose(0, 2, 1)
+    out = back @ JP @ back.transpose(0, 2, 1)
+    symmetric: np.ndarray = 0.5 * (out + out.transpose(0, 2, 1))
+    return symmetric
+
+
+def _velocities(path: Trajectory) -> np.ndarray:
+    """(N, 6) of a path, in the axes of W [m/s, rad/s]."""
+    t_s = (path.t_ns - path.t_ns[0]) / NS_PER_S
+    turns = Rotation.from_quat(path.q, scalar_first=True)
+    w = (turns[1:] * turns[:-1].inv()).as_rotvec() / np.diff(t_s)[:, None]
+    return np.hstack([np.gradient(path.p, t_s, axis=0), np.vstack([w, w[-1:]])])
+
+
+def _skew(v: np.ndarray) -> np.ndarray:
+    out = np.zeros((len(v), 3, 3))
+    out[:, 0, 1], out[:, 0, 2], out[:, 1, 2] = -v[:, 2], v[:, 1], -v[:, 0]
+    out[:, 1, 0], out[:, 2, 0], out[:, 2, 1] = v[:, 2], -v[:, 1], v[:, 0]
+    return out
+
+
+def _continuous(q: np.ndarray) -> np.ndarray:
+    """The same rotations with neighbours of one sign; the first with w >= 0."""
+    if not len(q):
+        return q
+    flips = np.where((q[1:] * q[:-1]).sum(axis=1) < 0.0, -1.0, 1.0)
+    signs = np.concatenate([[-1.0 if q[0, 0] < 0.0 else 1.0], flips])
+    out: np.ndarray = q * np.cumprod(signs)[:, None]
+    return out
+
+
+def _grid(joined: Joined, demonstration: Demonstration) -> tuple[np.ndarray, float]:
+    """Times of the rows; and how much of the demonstration lies outside what both devices saw [s]."""
+    low, high = joined.span_ns
+    begin, end = max(demonstration.begin_ns, low), min(demonstration.end_ns, high + 1)
+    for role in (CHEST, joined.hand_role):
+        frames = joined.device(role).frames
+        if len(frames):
+            stamps = joined.on_chest_clock(role, frames.t_ns)
+            after = stamps[stamps >= begin]
+            if after.size and after[0] - begin < OLDEST_PICTURE_NS:
+                begin = max(begin, int(after[0]))
+    count = max(0, -((begin - end) * joined.config.fps // NS_PER_S))
+    if count < 2:
+        raise InvalidValueError(
+            f"demonstration {demonstration.number} has no two rows in which chest and hand have poses: the "
+            "capture was cut there, or the clocks are not joined"
+        )
+    t_ns = begin + np.rint(np.arange(count) * NS_PER_S / joined.config.fps).astype(np.int64)
+    wanted = demonstration.end_ns - demonstration.begin_ns
+    return t_ns, max(0.0, (wanted - (end - begin)) / NS_PER_S)
+
+
+def _width(joined: Joined, t_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of the gripper, interpolated; and whether it is known."""
+    found = joined.device(joined.hand_role).gripper
+    if found is None or len(found) < 2:
+        return np.full(len(t_ns), np.nan), np.zeros(len(t_ns), bool)
+    at = joined.clock(found.t_ns)
+    width = np.interp(t_ns, at, found.width_m)
+    after = np.clip(np.searchsorted(at, t_ns), 1, len(at) - 1)
+    near = np.minimum(np.abs(at[after] - t_ns), np.abs(at[after - 1] - t_ns))
+    return width, (near < OLDEST_WIDTH_NS) & np.isfinite(width)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    t_ns: np.ndarray
+    index: np.ndarray
+
+
+def _pictures(joined: Joined, role: str, t_ns: np.ndarray) -> _Shown:
+    """The newest picture by each time."""
+    frames = joined.device(role).frames
+    stamps = joined.on_chest_clock(role, frames.t_ns)
+    i = np.searchsorted(stamps, t_ns, side="right") - 1
+    shown = np.maximum(i, 0)
+    return _Shown(stamps[shown], np.where(i >= 0, frames.index[shown], -1))
+
+
+def _glimpses(joined: Joined, found: Glimpses, t_ns: np.ndarray, x_WG: np.ndarray) -> dict[str, Glimpsed]:
+    """Things by name: the newest glimpse by each row, where it was in W then, seen from G now."""
+    low, high = joined.span_ns
+    period_ns = NS_PER_S // joined.config.fps
+    out = {}
+    for name in dict.fromkeys(found.name.tolist()):
+        times, places = [], []
+        for role in (CHEST, joined.hand_role):
+            rows = np.flatnonzero((found.name == name) & (found.role == role))
+            at = joined.on_chest_clock(role, found.t_ns[rows])
+            rows, at = rows[(at >= low) & (at <= high)], at[(at >= low) & (at <= high)]
+            if not rows.size:
+                continue
+            unique, back = np.unique(at, return_inverse=True)
+            pose = joined.poses(role, unique)
+            places.append(pose.p[back] + np.einsum("nij,nj->ni", pose.R[back], found.p[rows]))
+            times.append(at)
+        if not times:
+            continue
+        at, p_W = np.concatenate(times), np.concatenate(places)
+        order = np.argsort(at, kind="stable")
+        at, p_W = at[order], p_W[order]
+        i = np.searchsorted(at, t_ns, side="right") - 1
+        newest = np.maximum(i, 0)
+        off = p_W[newest] - np.column_stack([x_WG[:, :2], np.zeros(len(t_ns))])
+        p_G = np.einsum("nji,nj->ni", planar_rotations(x_WG[:, 2]), off)
+        age = t_ns - at[newest]
+        out[name] = Glimpsed(p_G=p_G, seen=(i >= 0) & (age < 2 * period_ns), known=i >= 0)
+    return out
+
+
+def _figures(
+    joined: Joined,
+    t_ns: np.ndarray,
+    x_WG: np.ndarray,
+    x_WP: np.ndarray,
+    spread: np.ndarray,
+    covariance: np.ndarray,
+) -> dict[str, float]:
+    sigma = np.sqrt(np.linalg.eigvalsh(covariance[:, :3, :3])[:, -1])
+    sigma_r = np.sqrt(np.linalg.eigvalsh(covariance[:, 3:, 3:])[:, -1])
+    off = np.linalg.norm(x_WG[:, :2] - x_WP[:, :2], axis=1)
+    found = joined.corrected
+    return {
+        "duration_s": len(t_ns) / joined.config.fps,
+        "base_path_m": float(np.linalg.norm(np.diff(x_WG[:, :2], axis=0), axis=1).sum()),
+        "base_off_person_m": float(off.max()),
+        "yaw_spread_rad": float(np.quantile(spread, 0.95)),
+        "hand_sigma_m": float(np.quantile(sigma, 0.95)),
+        "hand_sigma_rad": float(np.quantile(sigma_r, 0.95)),
+        "pivot_rms_m": joined.pivot.rms_m,
+        "pivot_condition": joined.pivot.condition if joined.pivot.is_measured else float("nan"),
+        "clock_offset_s": joined.clock.offset_ns / NS_PER_S,
+        "clock_skew_ppm": joined.clock.skew_ppm,
+        "clock_correction_s": found.dt_s,
+        "num_tags": float(found.num_tags),
+        "num_refused_tags": float(found.num_refused_tags),
+    }
+
+
+def _reasons(
+    joined: Joined, valid: dict[str, np.ndarray], figures: dict[str, float], num: int, cut_s: float
+) -> list[Reason]:
+    out = []
+    if figures["duration_s"] < SHORTEST_S:
+        out.append(_bad("short", f"It lasts {figures['duration_s']:.2f} s.", "Demonstrate the whole task."))
+    if cut_s > 0.5:
+        out.append(
+            _bad(
+                "cut",
+                f"For {cut_s:.1f} s of it one of the devices has no poses.",
+                "Was a battery empty, or a recording stopped early? Record it again.",
+            )
+        )
+    for role, name in ((CHEST, "chest"), (joined.hand_role, "hand")):
+        share = 1.0 - float(valid[name].mean())
+        if share > MOST_INVALID:
+            out.append(
+                _bad(
+                    f"{name}-lost",
+                    f"The odometry of {role} was lost, or jumped, for {100 * share:.0f} % of it.",
+                    "Move slower, keep the camera uncovered, give it texture to see; record it again.",
+                )
+            )
+        elif share > 0.0:
+            out.append(
+                _note(
+                    f"{name}-gaps",
+                    f"Rows without odometry of {role}: {round(share * num)}.",
+                    "They are marked.",
+                )
+            )
+    if not valid["gripper"].any():
+        out.append(
+            _note(
+                "no-width",
+                "Nothing says how far the gripper is open.",
+                "Labels have no gripper: film its tags.",
+            )
+        )
+    if figures["hand_sigma_m"] > UNSURE_M:
+        out.append(
+            _note(
+                "unsure",
+                f"The hand in the chest is known to {1e3 * figures['hand_sigma_m']:.0f} mm only.",
+                "Anchor again at the end, or put tags on the gripper: drift grows with the way.",
+            )
+        )
+    if figures["base_off_person_m"] > 0.25:
+        out.append(
+            _note(
+                "too-fast",
+                f"The base cannot keep up: it is up to {figures['base_off_person_m']:.2f} m from the person.",
+                "Walk no faster than the robot drives.",
+            )
+        )
+    if figures["yaw_spread_rad"] > np.deg2rad(20.0):
+        out.append(
+            _note(
+                "sideways",
+                f"Ways to see the heading differ by {np.rad2deg(figures['yaw_spread_rad']):.0f} degrees.",
+                "Is the camera upright on the chest? Lean less to the side.",
+            )
+        )
+    return out
+
+
+def _bad(name: str, what: str, do: str) -> Reason:
+    return Reason(name=name, what=what, do=do)
+
+
+def _note(name: str, what: str, do: str) -> Reason:
+    return Reason(name=name, what=what, do=do, is_fatal=False)
+
+
+def label_joined(joined: Joined, demonstrations: Sequence[Demonstration] | None = None) -> list[Labels]:
+    """Of all demonstrations of a capture, or of some."""
+    wanted = joined.capture.demonstrations() if demonstrations is None else demonstrations
+    return [labels_of(joined, each) for each in wanted]

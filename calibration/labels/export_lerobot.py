@@ -1,0 +1,293 @@
+"""Labels as episodes of a LeRobot v3 dataset: `export_lerobot`.
+
+    CAPTURE     demonstration 0     1        2 (not usable)      one episode for each that can be used
+    DATASET     episode 0           1                            whole or not at all; again: what is missing
+
+A row for each picture of the dataset: the newest of each camera by then, its capture time beside it.
+What the labels were made with stands in meta/capture/, by hash.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.capture.raw import Device
+from calibration.labels.columns import CAMERA_OF, Kind, Scene, columns, features
+from calibration.labels.feasibility import Feasibility
+from calibration.labels.joined import Joined
+from calibration.labels.provenance import provenance
+from calibration.labels.values import Labels
+from robot_runtime.dataset import run_columns as run
+from robot_runtime.dataset.dataset_folder import DatasetFolder
+from robot_runtime.dataset.recording import LEROBOT_COLUMNS
+from robot_runtime.dataset.video import VideoWriter
+from robot_runtime.dataset.whole_episode import camera_column, whole_episode
+from robot_runtime.errors import InvalidValueError
+
+META = "meta/capture"
+_SAMPLE_SIDE = 150
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labelled:
+    """One demonstration that is to become an episode."""
+
+    labels: Labels
+    joined: Joined
+    done: Feasibility | None = None
+    success: bool | None = None
+    """Whether it went well, if somebody said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What became of one."""
+
+    capture: Path
+    demonstration: int
+    num_frames: int
+    """0: it was left out."""
+    why: str = ""
+
+
+def export_lerobot(
+    labelled: Sequence[Labelled],
+    folder: Path,
+    *,
+    kind: Kind = "decoupled",
+    scene: Scene | None = None,
+    robot_type: str = "person",
+    size: tuple[int, int] | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> list[Written]:
+    """Add demonstrations to a dataset, which is made if it is not there; what became of each.
+
+    kind: which labels become the action; the others stand beside it. size: (height, width) of the pictures;
+    None: as they were filmed. Those that are not usable are left out, as are those that are in it already.
+    InvalidValueError: they do not fit together or into the folder. OSError: it cannot be written.
+    """
+    if not labelled:
+        raise InvalidValueError("there is no demonstration to export")
+    wanted = _features(labelled, kind, scene, size)
+    fps = labelled[0].joined.config.fps
+    out: list[Written] = []
+    with DatasetFolder(folder, resume=folder.exists()) as target:
+        _refuse_other(target, wanted, fps, robot_type)
+        there = {each for each in target.column("trial_key") if each is not None}
+        for number, each in enumerate(labelled):
+            why = _why_not(each, there)
+            if not why:
+                _add(target, each, wanted, fps, kind, scene, robot_type)
+            labels = each.labels
+            out.append(
+                Written(
+                    capture=each.joined.capture.path,
+                    demonstration=labels.demonstration,
+                    num_frames=0 if why else len(labels),
+                    why=why,
+                )
+            )
+            progress(number + 1, len(labelled))
+    return out
+
+
+def key_of(each: Labelled) -> str:
+    """By which a demonstration is known again, wherever the capture lies."""
+    capture = each.joined.capture
+    begin = next(d for d in capture.demonstrations() if d.number == each.labels.demonstration).begin_ns
+    return f"{capture.when}-{capture.setup.person}-{each.joined.hand_role}-{begin}"
+
+
+def _why_not(each: Labelled, there: set[str]) -> str:
+    if key_of(each) in there:
+        return "in the dataset already"
+    verdicts = [each.labels.verdict, *([] if each.done is None else [each.done.verdict])]
+    return "; ".join(f"{r.name}: {r}" for verdict in verdicts for r in verdict.reasons if r.is_fatal)
+
+
+def _features(
+    labelled: Sequence[Labelled], kind: Kind, scene: Scene | None, size: tuple[int, int] | None
+) -> dict[str, dict[str, Any]]:
+    """Of all of them alike; InvalidValueError: one has other cameras, another rate or another arm."""
+    found = []
+    for each in labelled:
+        cameras = {}
+        for role in each.labels.picture_index:
+            device = each.joined.device(role)
+            if device.video is not None and device.info.size is not None:
+                cameras[CAMERA_OF[role]] = size or device.info.size
+        num_joints = 0 if each.done is None else each.done.q.shape[1]
+        found.append((cameras, num_joints, each.joined.config.fps))
+    first = found[0]
+    for each, other in zip(labelled, found, strict=True):
+        if other != first:
+            raise InvalidValueError(
+                f"{each.joined.capture.path} has cameras {other[0]}, {other[1]} joints and {other[2]} rows a "
+                f"second; the first {first[0]}, {first[1]} and {first[2]}: --size makes pictures alike"
+            )
+    return features(cameras=first[0], num_joints=first[1], scene=scene, kind=kind)
+
+
+def _refuse_other(
+    target: DatasetFolder, wanted: Mapping[str, Mapping[str, Any]], fps: int, robot_type: str
+) -> None:
+    """InvalidValueError: what is in the folder has other columns, another rate or other labels."""
+    if target.info is None:
+        return
+    if (target.info["fps"], target.info.get("robot_type")) != (fps, robot_type):
+        raise InvalidValueError(
+            f"{target.root} is of {target.info.get('robot_type')!r} at {target.info['fps']} frames a second, "
+            f"these labels of {robot_type!r} at {fps}"
+        )
+    there = target.info["features"]
+    for name in sorted((there.keys() ^ wanted.keys()) - LEROBOT_COLUMNS):
+        side = "the labels have" if name in wanted else "the dataset has"
+        raise InvalidValueError(f"only {side} a column {name!r}: they cannot go into {target.root}")
+    for name, feature in wanted.items():
+        for what in ("names", "shape", "dtype"):
+            one, two = (
+                list(v) if isinstance(v := each[what], tuple) else v for each in (feature, there[name])
+            )
+            if one != two:
+                raise InvalidValueError(f"column {name!r} has {what} {two} in {target.root}, {one} here")
+    kinds = [dict(each["action"].get("info") or {}).get("labels") for each in (there, wanted)]
+    if kinds[0] != kinds[1]:
+        raise InvalidValueError(f"the action of {target.root} is {kinds[0]} labels, here {kinds[1]}")
+
+
+def _add(
+    target: DatasetFolder,
+    each: Labelled,
+    wanted: Mapping[str, Mapping[str, Any]],
+    fps: int,
+    kind: Kind,
+    scene: Scene | None,
+    robot_type: str,
+) -> None:
+    from lerobot.datasets.compute_stats import sample_indices
+
+    labels = each.labels
+    place = target.staging()
+    place.mkdir()
+    videos, samples = {}, {}
+    sampled = sample_indices(len(labels))
+    for number, (role, index) in enumerate(labels.picture_index.items()):
+        column = camera_column(CAMERA_OF[role])
+        if column in wanted:
+            height, width, _ = wanted[column]["shape"]
+            path = place / f"{number}.mp4"
+            samples[column] = film(each.joined.device(role), index, path, fps, (height, width), sampled)
+            videos[column] = path
+    numbers = columns(labels, each.done, kind=kind, scene=scene)
+    about = provenance(each.joined)
+    digest = keep_provenance(target.root, about)
+    episode = whole_episode(
+        features=wanted,
+        fps=fps,
+        robot_type=robot_type,
+        columns={name: numbers[name] for name in wanted if name not in videos},
+        tasks=[labels.task] * len(labels),
+        videos=videos,
+        samples=samples,
+        about=_about(each, kind, digest),
+    )
+    target.take(episode, {})
+
+
+def _about(each: Labelled, kind: Kind, digest: str) -> dict[str, Any]:
+    """Its row in meta/episodes."""
+    labels, capture, done = each.labels, each.joined.capture, each.done
+    outcome = "unknown" if each.success is None else "success" if each.success else "failure"
+    figures = {f"label.{name}": float(value) for name, value in labels.figures.items() if np.isfinite(value)}
+    for name in ("pivot_condition", "tag_px"):
+        figures.setdefault(f"label.{name}", -1.0)
+    robot = {
+        "label.reached_share": 1.0 if done is None else done.reached_share,
+        "label.joint_share": 0.0 if done is None else done.joint_share,
+        "label.speed_share": 0.0 if done is None else done.speed_share,
+        "label.lateral_share": 0.0 if done is None else done.lateral_share,
+        "label.base_offset_x_m": 0.0 if done is None else float(done.x_GB[0]),
+        "label.base_offset_y_m": 0.0 if done is None else float(done.x_GB[1]),
+    }
+    return {
+        run.SUCCESS: run.success_of(outcome),
+        run.OUTCOME: outcome,
+        "outcome_source": "" if each.success is None else "person",
+        "labels": kind,
+        "label.warnings": ", ".join(reason.name for reason in labels.verdict.reasons),
+        **figures,
+        **robot,
+        "calibration_sha": digest,
+        "operator": capture.setup.person,
+        "capture": capture.path.resolve().name,
+        "capture_when": capture.when,
+        "trial": labels.demonstration,
+        "trial_key": key_of(each),
+        "trial_start_ns": int(labels.t_ns[0]),
+        "trial_end_ns": int(labels.t_ns[-1]),
+    }
+
+
+def keep_provenance(root: Path, about: Mapping[str, Any]) -> str:
+    """Write what labels were made with as meta/capture/HASH.json; returns the hash."""
+    from calibration.labels.provenance import digest_of
+    from robot_runtime.results import keep_text
+
+    digest = digest_of(about)
+    path = root / META / f"{digest[:16]}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keep_text(path, json.dumps({**about, "sha256": digest}, indent=1) + "\n")
+    return digest
+
+
+def film(
+    device: Device, index: np.ndarray, path: Path, fps: int, size: tuple[int, int], sampled: Sequence[int]
+) -> np.ndarray:
+    """A video with the picture of each row; returns those of the rows `sampled`, small, (n, 3, h, w).
+
+    index: (N,) which picture of the device's video, not falling. InvalidValueError: the video ends before.
+    """
+    import av
+
+    wanted, out = set(sampled), []
+    first, last = int(index[0]), int(index[-1])
+    shown = pictures_between(device, max(first, 0), last + 1)
+    now: tuple[int, np.ndarray] = (-1, np.zeros(0))
+    with VideoWriter(path, fps, size) as writer:
+        for k, number in enumerate(np.maximum(index, 0).tolist()):
+            while now[0] < number:
+                following = next(shown, None)
+                if following is None:
+                    raise InvalidValueError(
+                        f"{device.folder} has no picture {number}, which frames.csv has: the video was cut"
+                    )
+                now = following
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(now[1]), format="rgb24")
+            if (frame.height, frame.width) != size:
+                frame = frame.reformat(width=size[1], height=size[0])
+            if k in wanted:
+                out.append(_small(frame.to_ndarray(format="rgb24")))
+            writer.add(frame)
+    return np.array(out)
+
+
+def pictures_between(device: Device, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(index, RGB) of a device's pictures [start, stop)."""
+    return ((index, rgb) for index, _, rgb in itertools.islice(device.pictures(start, stop), stop - start))
+
+
+def _small(rgb: np.ndarray) -> np.ndarray:
+    """(3, h, w), every so manieth pixel, as LeRobot's statistics take it."""
+    pixels = rgb.transpose(2, 0, 1)
+    longest = max(rgb.shape[:2])
+    return (
+        pixels
+        if longest < 2 * _SAMPLE_SIDE
+        else pixels[:, :: longest // _SAMPLE_SIDE, :: longest // _SAMPLE_SIDE]
+    )

@@ -1,0 +1,159 @@
+"""Labels as a UMI replay buffer, a Zarr v2 folder: `export_umi`.
+
+FILE.zarr/data/robot0_eef_pos, robot0_eef_rot_axis_angle, robot0_gripper_width,
+               robot0_demo_start_pose, robot0_demo_end_pose      float32, (rows, n)
+               camera0_rgb                                       uint8, (rows, h, w, 3), square
+         meta/episode_ends                                       int64
+         meta/captures.json                                      where each episode comes from (ours)
+
+Version 2's files are a JSON header and one compressed file a chunk, so no library is needed to write them;
+stock `zarr` and UMI's own `ReplayBuffer` read them. UMI compresses pictures by JPEG XL, here it is zlib,
+which every reader knows.
+"""
+
+import json
+import shutil
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from calibration.capture.raw import Device
+from calibration.labels.export_lerobot import Labelled, key_of, pictures_between
+from calibration.labels.values import Labels
+from calibration.trajectory import Trajectory
+from robot_runtime.errors import InvalidValueError
+
+ROWS_IN_CHUNK = 1000
+SIDE = 224
+"""Of UMI's pictures [pixels]."""
+
+
+def export_umi(
+    labelled: Sequence[Labelled],
+    path: Path,
+    *,
+    side: int = SIDE,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> int:
+    """Write all usable demonstrations; the folder is there whole or not at all. Returns how many rows.
+
+    The hand's pose is X_WE, as in UMI: its policies take rows relative to where the hand is. Pictures are the
+    hand camera's middle square, scaled to side by side; without a video there are none.
+    InvalidValueError: it exists, is not called .zarr, or nothing can be written.
+    """
+    if path.suffix != ".zarr":
+        raise InvalidValueError(f"a UMI dataset is a folder that ends in .zarr, got {path.name}")
+    if path.exists():
+        raise InvalidValueError(f"{path} exists: a UMI dataset is written into a folder of its own")
+    usable = [each for each in labelled if each.labels.verdict.ok and each.labels.is_valid.any()]
+    if not usable:
+        raise InvalidValueError("no demonstration can be used: `robot-runtime capture check` says why")
+    unfinished = path.with_name(path.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        rows = _write(unfinished, usable, side, progress)
+        unfinished.rename(path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return rows
+
+
+def _write(root: Path, usable: Sequence[Labelled], side: int, progress: Callable[[int, int], object]) -> int:
+    root.mkdir(parents=True)
+    for group in (root, root / "data", root / "meta"):
+        group.mkdir(exist_ok=True)
+        (group / ".zgroup").write_text(json.dumps({"zarr_format": 2}))
+    parts = [_numbers(each.labels) for each in usable]
+    for name in parts[0]:
+        _array(root / "data" / name, np.concatenate([part[name] for part in parts]).astype(np.float32))
+    ends = np.cumsum([len(each.labels) for each in usable])
+    _array(root / "meta" / "episode_ends", ends.astype(np.int64))
+    if all(_hand(each).video is not None for each in usable):
+        _pictures(root / "data" / "camera0_rgb", usable, side, int(ends[-1]), progress)
+    where = [{"key": key_of(each), "demonstration": each.labels.demonstration} for each in usable]
+    progress(len(usable), len(usable))
+    (root / "meta" / "captures.json").write_text(json.dumps(where, indent=1) + "\n")
+    return int(ends[-1])
+
+
+def _hand(each: Labelled) -> Device:
+    return each.joined.device(each.joined.hand_role)
+
+
+def _numbers(labels: Labels) -> dict[str, np.ndarray]:
+    n = len(labels)
+    pose = _axis_angle(labels.X_WE)
+    return {
+        "robot0_eef_pos": pose[:, :3],
+        "robot0_eef_rot_axis_angle": pose[:, 3:],
+        "robot0_gripper_width": np.nan_to_num(labels.width)[:, None],
+        "robot0_demo_start_pose": np.tile(pose[0], (n, 1)),
+        "robot0_demo_end_pose": np.tile(pose[-1], (n, 1)),
+    }
+
+
+def _axis_angle(X: Trajectory) -> np.ndarray:
+    """(N, 6) position [m] and rotation vector [rad]."""
+    return np.hstack([X.p, Rotation.from_quat(X.q, scalar_first=True).as_rotvec()])
+
+
+def _pictures(
+    folder: Path, usable: Sequence[Labelled], side: int, num: int, progress: Callable[[int, int], object]
+) -> None:
+    import cv2
+
+    shape = (num, side, side, 3)
+    _header(folder, shape, (1, side, side, 3), np.dtype(np.uint8))
+    row = 0
+    for number, each in enumerate(usable):
+        index = np.maximum(each.labels.picture_index[each.joined.hand_role], 0)
+        shown = pictures_between(_hand(each), int(index[0]), int(index[-1]) + 1)
+        now, chunk = -1, b""
+        for wanted in index.tolist():
+            while now < wanted:
+                now, rgb = next(shown)
+                if now == wanted:
+                    square = cv2.resize(_middle(rgb), (side, side), interpolation=cv2.INTER_AREA)
+                    chunk = zlib.compress(np.ascontiguousarray(square).tobytes(), 1)
+            (folder / f"{row}.0.0.0").write_bytes(chunk)
+            row += 1
+        progress(number + 1, len(usable))
+
+
+def _middle(rgb: np.ndarray) -> np.ndarray:
+    height, width, _ = rgb.shape
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return rgb[top : top + side, left : left + side]
+
+
+def _array(folder: Path, values: np.ndarray) -> None:
+    """Chunks of rows; the last one is filled up, as the format wants it."""
+    per_chunk = min(ROWS_IN_CHUNK, len(values))
+    chunk_shape = (per_chunk, *values.shape[1:])
+    _header(folder, values.shape, chunk_shape, values.dtype)
+    for number, start in enumerate(range(0, len(values), per_chunk)):
+        chunk = np.zeros(chunk_shape, dtype=values.dtype)
+        part = values[start : start + per_chunk]
+        chunk[: len(part)] = part
+        name = ".".join([str(number), *["0"] * (values.ndim - 1)])
+        (folder / name).write_bytes(zlib.compress(chunk.tobytes(), 1))
+
+
+def _header(folder: Path, shape: Sequence[int], chunks: Sequence[int], dtype: np.dtype[Any]) -> None:
+    folder.mkdir()
+    header = {
+        "zarr_format": 2,
+        "shape": [*shape],
+        "chunks": [*chunks],
+        "dtype": dtype.str,
+        "compressor": {"id": "zlib", "level": 1},
+        "fill_value": 0,
+        "order": "C",
+        "filters": None,
+    }
+    (folder / ".zarray").write_text(json.dumps(header))

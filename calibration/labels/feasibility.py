@@ -1,0 +1,215 @@
+"""Whether a given robot can do what a person did: `place_robot`, `feasibility`.
+
+G  the virtual base (the person)     B  the robot's base: X_GB, the same in all demonstrations
+X_WB = X_WG X_GB,  X_BE = X_GB^-1 X_GE        the hand in the room stays what it is
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.labels.demonstration import in_base
+from calibration.labels.smoothing import Pace
+from calibration.labels.values import Labels
+from calibration.trajectory import Trajectory
+from calibration.verdict import Reason, Verdict
+from robot_runtime.errors import InvalidValueError
+
+OFFSETS_M = (np.arange(-0.4, 0.61, 0.1), np.arange(-0.3, 0.31, 0.1))
+"""Where the robot's base is tried, forwards and to the left of the person [m]."""
+_TRIED_POSES = 60
+REACHED_M, REACHED_RAD = 0.005, np.deg2rad(1.0)
+LEAST_REACHED = 0.98
+"""Share of rows that have to be reached."""
+
+
+class Reach(Protocol):
+    """What is asked of an arm: joints for a hand in its base, near others."""
+
+    num_joints: int
+    q_home: np.ndarray
+    """Where to begin [rad]."""
+    dq_max: np.ndarray
+    """Fastest joints [rad/s]."""
+
+    def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Joints (N,) [rad], and whether the hand is there."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Feasibility:
+    """One demonstration on a robot."""
+
+    x_GB: np.ndarray
+    """(3,) the robot's base in the virtual one: x, y [m], yaw [rad]."""
+    x_WB: np.ndarray
+    """(N, 3) where the robot's base goes, in W."""
+    X_BE: Trajectory
+    """Its hand in it."""
+    q: np.ndarray
+    """(N, J) joints that reach it; the last ones that did where none do. (N, 0) without an arm."""
+    reached: np.ndarray
+    """(N,) bool."""
+    joint_share: float
+    """Fastest joint, as a share of what it may."""
+    speed_share: float
+    """Fastest the base goes or turns, the same."""
+    lateral_share: float
+    """Of the base's way that goes sideways: 0 for one that only drives ahead and turns."""
+    verdict: Verdict
+
+    @property
+    def reached_share(self) -> float:
+        """Of the rows."""
+        return float(self.reached.mean())
+
+
+def place_robot(labels: Sequence[Labels], reach: Reach) -> np.ndarray:
+    """X_GB (x, y, 0) for a robot by which most is reached, and of those that which is nearest to the middle.
+
+    InvalidValueError: nothing of any demonstration can be reached from anywhere near.
+    """
+    poses = [each.X_GE[int(k)] for each in labels for k in _spread(each, max(2, _TRIED_POSES // len(labels)))]
+    xs, ys = OFFSETS_M
+    share = np.zeros((len(xs), len(ys)))
+    for i, x in enumerate(xs):
+        for j, y in enumerate(ys):
+            share[i, j] = _share(poses, reach, float(x), float(y))
+    best = float(share.max())
+    if best == 0.0:
+        raise InvalidValueError(
+            "no hand of any demonstration can be reached, wherever the base stands: is the floor right "
+            "(--board-height-m, --chest-height-m), and X_HE?"
+        )
+    there = np.argwhere(share >= best - 1e-9)
+    middle = there.mean(axis=0)
+    i, j = there[np.argmin(((there - middle) ** 2).sum(axis=1))]
+    return np.array([xs[i], ys[j], 0.0])
+
+
+def _spread(labels: Labels, num: int) -> np.ndarray:
+    rows = np.flatnonzero(labels.is_valid)
+    rows = np.arange(len(labels)) if not rows.size else rows
+    return np.unique(rows[np.linspace(0, len(rows) - 1, num).astype(int)])
+
+
+def _share(poses: Sequence[pin.SE3], reach: Reach, x: float, y: float) -> float:
+    q, count = reach.q_home, 0
+    back = pin.SE3(np.eye(3), np.array([-x, -y, 0.0]))
+    for X_GE in poses:
+        found, is_there = reach.solve(back * X_GE, q)
+        q = found if is_there else reach.q_home
+        count += is_there
+    return count / len(poses)
+
+
+def feasibility(
+    labels: Labels,
+    *,
+    reach: Reach | None = None,
+    x_GB: np.ndarray | None = None,
+    pace: Pace | None = None,
+    is_holonomic: bool = True,
+) -> Feasibility:
+    """Whether a robot can do it.
+
+    reach: of its arm; None: not asked. x_GB: where its base stands against the person's. pace: of its base.
+    is_holonomic: whether it drives sideways.
+    """
+    offset, pace = np.zeros(3) if x_GB is None else np.asarray(x_GB, float), pace or Pace()
+    x_WB = moved_base(labels.x_WG, offset)
+    X_BE = in_base(x_WB, labels.X_WE)
+    q, reached = _reached(X_BE, reach)
+    v = np.gradient(x_WB, labels.period_s, axis=0)
+    c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
+    ahead, aside = c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0]
+    speed = np.hypot(ahead, aside)
+    speed_share = max(float(speed.max()) / pace.speed, float(np.abs(v[:, 2]).max()) / pace.turn)
+    lateral = float(np.abs(aside).sum() / max(float(speed.sum()), 1e-9)) if speed.max() > 0.02 else 0.0
+    joint_share = 0.0
+    if reach is not None and len(q) > 2:
+        both = reached[1:] & reached[:-1]
+        rate = np.abs(np.diff(q, axis=0)) / labels.period_s / reach.dq_max
+        joint_share = float(np.quantile(rate[both].max(axis=1), 0.99)) if both.any() else 0.0
+    reasons = _reasons(reached, joint_share, speed_share, lateral, is_holonomic, labels)
+    return Feasibility(
+        x_GB=offset,
+        x_WB=x_WB,
+        X_BE=X_BE,
+        q=q,
+        reached=reached,
+        joint_share=joint_share,
+        speed_share=speed_share,
+        lateral_share=lateral,
+        verdict=Verdict.of(reasons),
+    )
+
+
+def moved_base(x_WG: np.ndarray, x_GB: np.ndarray) -> np.ndarray:
+    """(N, 3) x_WB = x_WG * x_GB, yaw without jumps."""
+    c, s = np.cos(x_WG[:, 2]), np.sin(x_WG[:, 2])
+    x = x_WG[:, 0] + c * x_GB[0] - s * x_GB[1]
+    y = x_WG[:, 1] + s * x_GB[0] + c * x_GB[1]
+    return np.column_stack([x, y, x_WG[:, 2] + x_GB[2]])
+
+
+def _reached(X_BE: Trajectory, reach: Reach | None) -> tuple[np.ndarray, np.ndarray]:
+    n = len(X_BE)
+    if reach is None:
+        return np.zeros((n, 0)), np.ones(n, bool)
+    q, reached, held = np.zeros((n, reach.num_joints)), np.zeros(n, bool), reach.q_home
+    for k in range(n):
+        found, is_there = reach.solve(X_BE[k], held)
+        if not is_there:  # the last joints may have led into a corner
+            found, is_there = reach.solve(X_BE[k], reach.q_home)
+        held = found if is_there else held
+        q[k], reached[k] = held, is_there
+    if reached.any():
+        q[: int(np.argmax(reached))] = q[int(np.argmax(reached))]
+    return q, reached
+
+
+def _reasons(
+    reached: np.ndarray, joints: float, speed: float, lateral: float, is_holonomic: bool, labels: Labels
+) -> list[Reason]:
+    out = []
+    if (share := float(reached.mean())) < LEAST_REACHED:
+        first = int(np.argmin(reached)) * labels.period_s
+        out.append(
+            Reason(
+                name="out-of-reach",
+                what=f"The arm reaches {100 * share:.0f} % of the rows; the first not at {first:.1f} s.",
+                do="Work nearer to the body and at the robot's height, or take a robot that reaches further.",
+            )
+        )
+    if joints > 1.0:
+        out.append(
+            Reason(
+                name="joints-too-fast",
+                what=f"A joint would have to turn {joints:.1f} times as fast as it may.",
+                do="Move the hand slower.",
+                is_fatal=joints > 2.0,
+            )
+        )
+    if speed > 1.05:
+        out.append(
+            Reason(
+                name="base-too-fast",
+                what=f"The base would have to go {speed:.1f} times as fast as it may.",
+                do="Walk and turn slower.",
+                is_fatal=speed > 1.5,
+            )
+        )
+    if not is_holonomic and lateral > 0.15:
+        out.append(
+            Reason(
+                name="sideways-way",
+                what=f"{100 * lateral:.0f} % of the base's way goes sideways, which this base cannot drive.",
+                do="Walk where you look; do not step aside.",
+            )
+        )
+    return out

@@ -1,0 +1,300 @@
+"""Both devices of a capture in one room and on one clock: `Joined`.
+
+chest.poses  (its world, its clock)  ─────────────────► graph ─► X_WC(t)
+hand.poses   (its world, its clock) ─ clock ─ anchor ─►       ─► X_WH(t), and how sure both are
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.camera import CameraModel
+from calibration.capture.raw import Device, RawCapture
+from calibration.labels.base import Pivot, neutral_rotation
+from calibration.labels.between import sampled
+from calibration.labels.closure import anchor_reasons, closure_reasons, note
+from calibration.labels.graph import Corrected, Tie, correct, jumps
+from calibration.labels.sightings import TagSights
+from calibration.labels.standing import floor_of, pivot_of, upright
+from calibration.labels.values import LabelConfig
+from calibration.trajectory import Trajectory
+from calibration.verdict import Reason
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.transforms import pose_from_numbers
+from robot_runtime.errors import InvalidValueError
+
+CHEST = "chest"
+HANDS = ("hand", "right_hand", "left_hand")
+_TAG_PERIOD_NS = NS_PER_S // 5
+_NEAR_JUMP_NS = NS_PER_S // 10
+_OUTVOTED_M, _OUTVOTED_RAD = 0.02, float(np.deg2rad(1.5))
+"""By how much an anchor may be off from what the graph makes of everything [m, rad]."""
+_FEWEST_TAGS, _MOST_REFUSED = 20, 0.4
+"""Of tags that were seen, how many make a judgement, and which share of them may disagree."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandClock:
+    """Chest's time of a hand's: t_hand + offset + skew (t_hand - reference)."""
+
+    offset_ns: int = 0
+    skew_ppm: float = 0.0
+    reference_ns: int = 0
+    sigma_s: float = 0.001
+    """How well that is known [s]."""
+
+    def __call__(self, t_hand_ns: np.ndarray) -> np.ndarray:
+        """(N,) int64 on the chest's clock."""
+        t = np.asarray(t_hand_ns, dtype=np.int64)
+        skewed = np.rint((t - self.reference_ns) * (1e-6 * self.skew_ppm)).astype(np.int64)
+        return t + self.offset_ns + skewed
+
+    def back(self, t_chest_ns: np.ndarray) -> np.ndarray:
+        """The hand's times (N,) int64 of the chest's."""
+        since = np.asarray(t_chest_ns, dtype=np.int64) - self.offset_ns - self.reference_ns
+        share = 1e-6 * self.skew_ppm / (1.0 + 1e-6 * self.skew_ppm)
+        return self.reference_ns + since - np.rint(share * since).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Joined:
+    """What all demonstrations of a capture share. Times are the chest's; W has z = 0 on the floor."""
+
+    capture: RawCapture
+    config: LabelConfig
+    hand_role: str
+    clock: HandClock
+    chest: Trajectory
+    """X_WC, corrected."""
+    hand: Trajectory
+    """X_WH, corrected."""
+    X_HE: pin.SE3
+    jumps_ns: dict[str, np.ndarray]
+    """By role, when its odometry moved its world."""
+    corrected: Corrected
+    pivot: Pivot
+    R_GC: np.ndarray
+    """Of an upright person."""
+    floor_z: float
+    """Of the floor in the chest's own world [m]."""
+    ties: tuple[Tie, ...]
+    reasons: tuple[Reason, ...] = ()
+    """What was found that holds for all demonstrations."""
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """In which both devices have poses."""
+        return (
+            int(max(self.chest.t_ns[0], self.hand.t_ns[0])),
+            int(min(self.chest.t_ns[-1], self.hand.t_ns[-1])),
+        )
+
+    def device(self, role: str) -> Device:
+        """Of the capture."""
+        return self.capture.devices[role]
+
+    def on_chest_clock(self, role: str, t_ns: np.ndarray) -> np.ndarray:
+        """A device's own times."""
+        return np.asarray(t_ns, np.int64) if role == CHEST else self.clock(t_ns)
+
+    def poses(self, role: str, t_ns: np.ndarray) -> Trajectory:
+        """Of a role's camera in W, at times within `span_ns`."""
+        return sampled(self.chest if role == CHEST else self.hand, t_ns, self.jumps_ns[role])
+
+    def is_near_jump(self, role: str, t_ns: np.ndarray) -> np.ndarray:
+        """(N,) bool: a tenth of a second from where its odometry jumped, or less."""
+        at = self.jumps_ns[role]
+        return np.searchsorted(at, t_ns + _NEAR_JUMP_NS) > np.searchsorted(at, t_ns - _NEAR_JUMP_NS)
+
+
+def join(
+    capture: RawCapture,
+    ties: Sequence[Tie],
+    config: LabelConfig,
+    clock: HandClock,
+    *,
+    hand: str | None = None,
+    reasons: Sequence[Reason] = (),
+    hashes: dict[str, str] | None = None,
+) -> Joined:
+    """Put a capture's devices into one room.
+
+    ties: the anchors, in their order in time. hand: which hand; None: the one there is.
+    InvalidValueError: a device, an anchor or X_HE is missing, or the two were never on together.
+    """
+    role = hand_of(capture, hand)
+    chest_said, hand_said = capture.devices[CHEST].poses, capture.devices[role].poses
+    hand_said = Trajectory(
+        t_ns=clock(hand_said.t_ns), p=hand_said.p, q=hand_said.q, tracking=hand_said.tracking
+    )
+    X_HE = capture.devices[role].info.X_HE
+    if X_HE is None:
+        raise InvalidValueError(
+            f"the capture does not say where the TCP is in the camera of {role}: `calibrate tcp` "
+            "finds it, and capture.json holds it as pose_camera_tcp"
+        )
+    used = list(ties) if config.use_end_anchor else list(ties)[:1]
+    tags = _tags(capture, X_HE) if config.use_tags else None
+    corrected = correct(
+        chest_said,
+        hand_said,
+        used,
+        tags,
+        drifts=(config.chest_drift, config.hand_drift),
+        node_s=config.node_s,
+        clock_sigma_s=clock.sigma_s,
+    )
+    start, stop = corrected.chest.t_ns[0], corrected.chest.t_ns[-1]
+    late_ns = round(corrected.dt_s * NS_PER_S)
+    chest = corrected.chest.of(_within(chest_said, start, stop))
+    moved = hand_said.shifted(-late_ns).before(used[0].level)
+    hand_path = corrected.hand.of(_within(moved, start, stop))
+    outvoted = _outvoted(used, (chest_said, hand_said), (chest, hand_path))
+    level = upright(capture, chest)
+    R_GC = neutral_rotation(level.R)
+    floor_z, floor_reasons = floor_of(capture, config, used, level)
+    down = pin.SE3(np.eye(3), np.array([0.0, 0.0, -floor_z]))
+    chest, hand_path = chest.before(down), hand_path.before(down)
+    pivot, pivot_reasons = pivot_of(capture, chest, R_GC, config)
+    return Joined(
+        capture=capture,
+        config=config,
+        hand_role=role,
+        clock=HandClock(
+            offset_ns=clock.offset_ns - late_ns,
+            skew_ppm=clock.skew_ppm,
+            reference_ns=clock.reference_ns,
+            sigma_s=corrected.dt_sigma_s,
+        ),
+        chest=chest,
+        hand=hand_path,
+        X_HE=X_HE,
+        jumps_ns={CHEST: chest_said.t_ns[1:][jumps(chest_said)], role: hand_said.t_ns[1:][jumps(hand_said)]},
+        corrected=corrected,
+        pivot=pivot,
+        R_GC=R_GC,
+        floor_z=floor_z,
+        ties=tuple(used),
+        reasons=(
+            *reasons,
+            *anchor_reasons(used, chest_said, hand_said),
+            *closure_reasons(used, config, chest, hand_path),
+            *_tag_reasons(corrected),
+            *outvoted,
+            *floor_reasons,
+            *pivot_reasons,
+        ),
+        hashes=dict(hashes or {}),
+    )
+
+
+def hand_of(capture: RawCapture, hand: str | None) -> str:
+    """Which hand; InvalidValueError: there is no chest, or no such hand."""
+    if CHEST not in capture.devices:
+        raise InvalidValueError(f"{capture.path} has no chest camera; it has {', '.join(capture.devices)}")
+    there = [role for role in HANDS if role in capture.devices]
+    if hand is None and there:
+        return there[0]
+    if hand not in there:
+        raise InvalidValueError(
+            f"{capture.path} has no {hand or 'hand'}; it has {', '.join(capture.devices)}"
+        )
+    return str(hand)
+
+
+def _within(said: Trajectory, start_ns: int, stop_ns: int) -> Trajectory:
+    return said.between(int(start_ns), int(stop_ns) + 1)
+
+
+def _outvoted(
+    ties: Sequence[Tie], said: tuple[Trajectory, Trajectory], corrected: tuple[Trajectory, Trajectory]
+) -> list[Reason]:
+    """Anchors that odometry, tags and the other anchors together do not believe."""
+    out = []
+    for i, tie in enumerate(ties):
+        X_VhB = tie.X_WcWh.inverse() * tie.X_WcB
+        boards = []
+        for path, moved, t_ns, X_VB in zip(
+            said, corrected, (tie.chest_ns, tie.hand_ns), (tie.X_WcB, X_VhB), strict=True
+        ):
+            at = int(np.clip(t_ns, max(path.t_ns[0], moved.t_ns[0]), min(path.t_ns[-1], moved.t_ns[-1])))
+            boards.append(moved.at(at) * path.at(at).inverse() * X_VB)
+        off = boards[0].inverse() * boards[1]
+        far_m, far_rad = float(np.linalg.norm(off.translation)), float(np.linalg.norm(pin.log3(off.rotation)))
+        usual_m = float(np.sqrt(np.trace(tie.covariance[:3, :3])))
+        usual_rad = float(np.sqrt(np.trace(tie.covariance[3:, 3:])))
+        if far_m > max(_OUTVOTED_M, 5.0 * usual_m) or far_rad > max(_OUTVOTED_RAD, 5.0 * usual_rad):
+            out.append(
+                note(
+                    "anchor-outvoted",
+                    f"Anchor {i} puts the hand {1e3 * far_m:.0f} mm, {np.rad2deg(far_rad):.1f} degrees from "
+                    f"where tags, odometry and other anchors have it; it is sure to {1e3 * usual_m:.0f} mm.",
+                    "The board was moved between the looks of chest and hand, or a camera's file is another "
+                    "one's: fix the board and look at it again with both.",
+                    is_fatal=True,
+                )
+            )
+    return out
+
+
+def _tag_reasons(corrected: Corrected) -> list[Reason]:
+    """What the gripper's tags say against the anchors."""
+    if corrected.num_tags < _FEWEST_TAGS or corrected.num_refused_tags < _MOST_REFUSED * corrected.num_tags:
+        return []
+    share = 100.0 * corrected.num_refused_tags / corrected.num_tags
+    return [
+        note(
+            "tags-elsewhere",
+            f"In {share:.0f} % of {corrected.num_tags} pictures the gripper's tags are not where the anchors "
+            "and both odometries have the hand.",
+            "The board was moved between the looks, tags or TCP are not where they are said to be, "
+            "or odometry is wrong: look at the board again, fixed, or mend the description of the tags.",
+            is_fatal=True,
+        )
+    ]
+
+
+def _tags(capture: RawCapture, X_HE: pin.SE3) -> TagSights | None:
+    """What the chest's pictures have of the gripper's tags; None: nothing is known of them."""
+    found, info = capture.devices[CHEST].tags, capture.devices[CHEST].info
+    described = capture.setup.more.get("tags")
+    if found is None or not len(found.t_ns) or info.camera is None or not isinstance(described, dict):
+        return None
+    places = {int(each["tag"]): _tag_corners(each, X_HE) for each in described.get("cube", ())}
+    known = np.isin(found.tag, list(places))
+    if not known.any():
+        return None
+    sights = TagSights(
+        t_ns=found.t_ns[known],
+        corners_H=np.array([places[int(tag)] for tag in found.tag[known]]),
+        uv=found.corners[known],
+        camera=CameraModel.from_dict(info.camera),
+    ).thinned(_TAG_PERIOD_NS)
+    late = readout_ns(capture, CHEST, sights.uv[:, :, 1].mean(axis=1))
+    sights = replace(sights, t_ns=sights.t_ns + late)
+    return sights.taken(np.argsort(sights.t_ns, kind="stable"))
+
+
+def readout_ns(capture: RawCapture, role: str, v: np.ndarray) -> np.ndarray:
+    """How long after a picture's middle row these rows (N,) were exposed, (N,) int64 [ns].
+
+    By capture.json's `readout_ns`, role -> time from the first to the last row: of a data sheet, or measured.
+    """
+    said, camera = capture.setup.more.get("readout_ns"), capture.devices[role].info.camera
+    if not isinstance(said, dict) or camera is None:
+        return np.zeros(len(v), dtype=np.int64)
+    height = CameraModel.from_dict(camera).size[0]
+    share = (np.asarray(v) - 0.5 * (height - 1)) / height
+    return np.rint(share * float(said.get(role, 0.0))).astype(np.int64)
+
+
+def _tag_corners(said: dict, X_HE: pin.SE3) -> np.ndarray:
+    """(4, 3) in the hand's camera. A tag's frame: x right, y down as it is read, z into it."""
+    px, py, pz, qw, qx, qy, qz = map(float, said["X_ET"])
+    X_HT = X_HE * pose_from_numbers((px, py, pz, qw, qx, qy, qz))
+    flat = 0.5 * float(said["size_m"]) * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    out: np.ndarray = flat @ X_HT.rotation.T + X_HT.translation
+    return out

@@ -1,0 +1,114 @@
+"""A camera beside the arm that looks at a board on the hand, or one on the arm and a board that stands still:
+`solve_robot_world`, AX = ZB, camera and board at once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.camera import CameraModel
+from calibration.chain import ArmView, Chain, Excitation, nearest_rotation
+from calibration.chain_verdict import judge, refuse_few
+from calibration.hand_eye import fitted, residuals_of
+from calibration.motion_pairs import relative, solve_pairs
+from calibration.store import pose_from_json, pose_to_json
+from calibration.verdict import Verdict
+from robot_runtime.core.values.shapes import Float
+from robot_runtime.errors import InvalidValueError
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RobotWorld:
+    """Where a camera stands beside an arm, and where the board sits on its hand."""
+
+    KIND: ClassVar[str] = "robot_world"
+    VERSION: ClassVar[int] = 1
+    UNITS: ClassVar[Mapping[str, str]] = {
+        "covariance": "of position [m] and a rotation vector [rad] in A, about the camera's own place"
+    }
+    FRAMES: ClassVar[Mapping[str, str]] = {
+        "X_AC": "camera C (optical: x right, y down, z forward) in the frame A from which the arm's driver "
+        "counts",
+        "X_EB": "board B in the hand E, as the arm's driver has it",
+    }
+
+    X_AC: pin.SE3
+    X_EB: pin.SE3
+    covariance: Float[np.ndarray, "6 6"]
+    """Of X_AC: position [m], rotation vector [rad], both in A, about the camera's own place."""
+    num_views: int
+    residuals: Mapping[str, float] = field(default_factory=dict)
+    """As of `HandEye`."""
+    camera: Mapping[str, Any] | None = None
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "X_AC": pose_to_json(self.X_AC),
+            "X_EB": pose_to_json(self.X_EB),
+            "covariance": self.covariance.tolist(),
+            "num_views": self.num_views,
+            "residuals": dict(self.residuals),
+            "camera": None if self.camera is None else dict(self.camera),
+            "verdict": self.verdict.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            X_AC=pose_from_json(data["X_AC"]),
+            X_EB=pose_from_json(data["X_EB"]),
+            covariance=np.array(data["covariance"], dtype=float),
+            num_views=int(data["num_views"]),
+            residuals=data["residuals"],
+            camera=data["camera"],
+            verdict=Verdict.from_dict(data["verdict"]),
+        )
+
+
+def solve_robot_world(views: Sequence[ArmView], camera: CameraModel) -> RobotWorld:
+    """A camera beside the arm, the board on the hand.
+
+    InvalidValueError: as of `solve_hand_eye`.
+    """
+    refuse_few(views)
+    fit = fitted(Chain(views, camera, is_on_arm=False), closed_form)
+    excitation = Excitation.of([views[i].X_AE for i in fit.used])
+    verdict = judge(fit, views, camera, excitation, closed_form=closed_form, is_on_arm=False)
+    return RobotWorld(
+        X_AC=fit.X,
+        X_EB=fit.Z,
+        covariance=fit.covariance[:6, :6],
+        num_views=len(fit.used),
+        residuals=residuals_of(fit, excitation),
+        camera=camera.to_dict(),
+        verdict=verdict,
+    )
+
+
+def closed_form(Y: Sequence[pin.SE3], X_CB: Sequence[pin.SE3]) -> tuple[pin.SE3, pin.SE3]:
+    """X and Z of Y X = Z X_CB^-1 at once: the rotations are the first pair of singular vectors of the sum of
+    Kronecker products (Shah 2013), the places follow by linear least squares.
+
+    InvalidValueError: the motions between the views do not determine them.
+    """
+    solve_pairs(relative(Y, X_CB))  # refuses what turns about one direction only
+    B = [C.inverse() for C in X_CB]
+    K = sum(np.kron(b.rotation, a.rotation) for a, b in zip(Y, B, strict=True))
+    U, _, Vt = np.linalg.svd(K)
+    R_X, R_Z = _rotation(Vt[0]), _rotation(U[:, 0])
+    M = np.concatenate([np.hstack([a.rotation, -np.eye(3)]) for a in Y])
+    v = np.concatenate([R_Z @ b.translation - a.translation for a, b in zip(Y, B, strict=True)])
+    places, _, rank, _ = np.linalg.lstsq(M, v, rcond=None)
+    if rank < 6:
+        raise InvalidValueError("the views do not determine where camera and board are: turn the hand more")
+    return pin.SE3(R_X, places[:3]), pin.SE3(R_Z, places[3:])
+
+
+def _rotation(columns: np.ndarray) -> np.ndarray:
+    """From nine numbers of any scale and sign, column by column."""
+    M = columns.reshape(3, 3).T
+    return nearest_rotation(M if np.linalg.det(M) > 0.0 else -M)

@@ -1,0 +1,155 @@
+"""Labels become datasets that stock readers read, and our check finds nothing wrong with."""
+
+from dataclasses import replace
+
+import numpy as np
+import pinocchio as pin
+import pytest
+
+from calibration.anchor import Anchor
+from calibration.labels.columns import ACTION_NAMES, points_of
+from calibration.labels.demonstration import labels_of
+from calibration.labels.export_lerobot import META, Labelled, export_lerobot
+from calibration.labels.export_umi import export_umi
+from calibration.labels.feasibility import feasibility, moved_base, place_robot
+from calibration.labels.joined import HandClock, join
+from calibration.labels.smoothing import Pace
+from calibration.labels.values import LabelConfig
+from calibration.store import save
+from calibration.verdict import Verdict
+from robot_runtime.cli import main
+from robot_runtime.core.values.transforms import rotation_from_6d
+from robot_runtime.errors import InvalidValueError
+from tests.calibration.labels.walk import X_HE, capture_of, odometry, tie, walk, world
+
+SIZE = (48, 64)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory) -> Labelled:
+    truth = walk(2, seconds=6.0)
+    rng = np.random.default_rng(0)
+    chest, hand = (odometry(path, world(rng), rng) for path in (truth.chest, truth.camera))
+    folder = tmp_path_factory.mktemp("export") / "capture"
+    capture = capture_of(folder, truth, chest, hand, size=SIZE)
+    config = LabelConfig(use_tags=False)
+    joined = join(capture, [tie(truth, chest, hand, 0, rng=rng)], config, HandClock())
+    return Labelled(labels=labels_of(joined, capture.demonstrations()[0]), joined=joined)
+
+
+class Ball:
+    """An arm whose hand gets everywhere within a metre of its shoulder, and turns as it likes."""
+
+    num_joints = 6
+    q_home = np.zeros(6)
+    dq_max = np.full(6, 10.0)
+
+    def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
+        p = X_BE.translation - [0.0, 0.0, 0.8]
+        return np.concatenate([p, pin.log3(X_BE.rotation)]), bool(np.linalg.norm(p) < 0.75)
+
+
+def test_a_dataset_of_a_capture_is_one_that_the_check_finds_good(labelled, tmp_path):
+    from robot_runtime.dataset.check.dataset import Robot, check_dataset
+    from robot_runtime.dataset.stored import StoredDataset
+
+    folder = tmp_path / "dataset"
+    [written] = export_lerobot([labelled], folder, scene=points_of(["cup"]))
+    assert written.num_frames == len(labelled.labels)
+    report = check_dataset(StoredDataset(folder), Robot(), with_pictures=True)
+    assert report.is_usable, report.to_dict()
+    assert len(list((folder / META).glob("*.json"))) == 1
+    again = export_lerobot([labelled], folder, scene=points_of(["cup"]))
+    assert again[0].why == "in the dataset already"
+
+
+def test_stock_lerobot_reads_it_and_base_and_hand_give_back_the_hand(labelled, tmp_path):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    folder = tmp_path / "dataset"
+    export_lerobot([labelled], folder)
+    data = LeRobotDataset("a/b", root=folder)
+    row = data[len(data) // 2]
+    base, hand = row["action"][:3].double().numpy(), row["action"][3:12].double().numpy()
+    X_WB = pin.SE3(pin.utils.rotate("z", base[2]), np.array([*base[:2], 0.0]))
+    X_BE = pin.SE3(rotation_from_6d(hand[3:]), hand[:3])
+    world_hand = row["observation.pose_world_hand"].double().numpy()
+    np.testing.assert_allclose((X_WB * X_BE).translation, world_hand[:3], atol=1e-6)
+    assert row["observation.images.chest"].shape == (3, *SIZE)
+    assert row["capture.time_ns.state"].item() == labelled.labels.t_ns[len(data) // 2]
+    assert tuple(data.features["labels.world"]["names"]) == ACTION_NAMES
+
+
+def test_what_is_of_other_labels_does_not_go_into_a_dataset(labelled, tmp_path):
+    export_lerobot([labelled], tmp_path / "dataset")
+    with pytest.raises(InvalidValueError, match="decoupled labels, here world"):
+        export_lerobot([labelled], tmp_path / "dataset", kind="world")
+    with pytest.raises(InvalidValueError, match="environment_state"):
+        export_lerobot([labelled], tmp_path / "dataset", scene=points_of(["cup"]))
+
+
+def test_stock_zarr_reads_the_umi_dataset(labelled, tmp_path):
+    import zarr
+
+    path = tmp_path / "umi.zarr"
+    rows = export_umi([labelled], path, side=32)
+    found = zarr.open(str(path), mode="r")
+    assert found["meta/episode_ends"][:].tolist() == [rows] == [len(labelled.labels)]
+    np.testing.assert_allclose(found["data/robot0_eef_pos"][:], labelled.labels.X_WE.p, atol=1e-6)
+    assert found["data/camera0_rgb"].shape == (rows, 32, 32, 3)
+    assert found["data/camera0_rgb"][rows - 1].max() > 0
+    for name in ("eef_rot_axis_angle", "gripper_width", "demo_start_pose", "demo_end_pose"):
+        assert found[f"data/robot0_{name}"].shape[0] == rows
+    with pytest.raises(InvalidValueError, match="exists"):
+        export_umi([labelled], path)
+
+
+def test_a_robot_is_put_where_its_arm_reaches_most(labelled):
+    x_GB = place_robot([labelled.labels], Ball())
+    done = feasibility(labelled.labels, reach=Ball(), x_GB=x_GB)
+    assert done.reached_share > 0.98
+    assert done.verdict.ok, str(done.verdict)
+    np.testing.assert_allclose(done.x_WB, moved_base(labelled.labels.x_WG, x_GB))
+
+
+def test_what_a_robot_cannot_do_is_named(labelled):
+    far = feasibility(labelled.labels, reach=Ball(), x_GB=np.array([-1.5, 0.0, 0.0]))
+    assert "out-of-reach" in far.verdict.names
+    slow = feasibility(labelled.labels, pace=Pace(speed=0.1, turn=0.1))
+    assert "base-too-fast" in slow.verdict.names
+    aside = feasibility(labelled.labels, x_GB=np.array([0.0, 0.0, np.pi / 2]), is_holonomic=False)
+    assert "sideways-way" in aside.verdict.names
+
+
+def test_the_hand_camera_of_the_capture_is_not_the_tcp(labelled):
+    at = labelled.labels.X_WE[5] * X_HE.inverse()
+    assert np.linalg.norm(at.translation - labelled.labels.X_WE.p[5]) == pytest.approx(
+        float(np.linalg.norm(X_HE.translation)), abs=1e-9
+    )
+
+
+def test_what_the_check_refuses_is_not_exported(tmp_path, capsys):
+    truth, rng = walk(2, seconds=6.0), np.random.default_rng(0)
+    p = truth.camera.p.copy()
+    p[60:70] += [0.0, 0.0, 0.08]  # tracking slipped and came back
+    hand = replace(truth.camera, p=p)
+    capture = capture_of(tmp_path / "capture", truth, truth.chest, hand, lean=False)
+    seen = tie(truth, truth.chest, truth.camera, 0, rng=rng)
+    anchor = Anchor(
+        X_WcWh=seen.X_WcWh, X_WcB=seen.X_WcB, covariance=seen.covariance, chest_ns=seen.chest_ns,
+        hand_ns=seen.hand_ns, residuals={}, board={}, verdict=Verdict(),
+    )  # fmt: skip
+    save(tmp_path / "anchor.json", anchor)
+    command = [
+        "capture",
+        "label",
+        str(capture.path),
+        "--shared-clock",
+        "--anchors",
+        f"{tmp_path}/anchor.json",
+    ]
+    assert main([*command, "--umi", str(tmp_path / "a.zarr")]) == 1
+    said = capsys.readouterr()
+    assert "pose-jump" in said.out
+    assert "no demonstration can be used" in said.err
+    assert not (tmp_path / "a.zarr").exists()

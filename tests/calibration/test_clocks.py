@@ -1,0 +1,92 @@
+"""Two clocks are joined by how both devices turned, or it is said why they cannot be."""
+
+import numpy as np
+import pytest
+
+from calibration.capture.values import Imu
+from calibration.clocks import ClockFit, Turning, join
+from robot_runtime.errors import InvalidValueError
+
+S = 1_000_000_000
+A0, B0 = 5_000 * S, 1_700_000_000 * S
+LONG_S = 40.0
+SYNCS = ((3.0, 9.0), (31.0, 37.0))
+
+
+def turning(t_s: np.ndarray, seed: int, *, syncs=SYNCS, shared=7) -> np.ndarray:
+    """(N, 3) [rad/s]: the same for all seeds in the sync spans, their own elsewhere."""
+
+    def noise(of: int) -> np.ndarray:
+        rng = np.random.default_rng(of)
+        hz, phase, size = rng.uniform(0.3, 2.5, (4, 3)), rng.uniform(0, 6, (4, 3)), rng.normal(0, 1.4, (4, 3))
+        return (size * np.sin(2 * np.pi * hz * t_s[:, None, None] + phase)).sum(axis=1)
+
+    together = np.zeros(len(t_s), dtype=bool)
+    for start, stop in syncs:
+        together |= (t_s > start) & (t_s < stop)
+    return np.where(together[:, None], noise(shared), 0.3 * noise(seed))
+
+
+def devices(*, rate_b=200.0, noise=0.005, seed=1, skew=30e-6, jump_s=0.0, **how) -> tuple[Turning, Turning]:
+    """A chest at 200 Hz; a hand whose clock is 0.3217 s and B0 - A0 ahead at A0, with a skew, and a jump."""
+    rng = np.random.default_rng(seed)
+    t_a, t_b = np.arange(0, LONG_S, 1 / 200), np.arange(0.003, LONG_S, 1 / rate_b)
+    w_a, w_b = turning(t_a, 1, **how), turning(t_b, 2, **how)
+    clock_b = t_b * (1 + skew) + 0.3217 + np.where(t_b > 20.0, jump_s, 0.0)
+    out = []
+    for base, t, w in ((A0, t_a, w_a), (B0, clock_b, w_b)):
+        w = w + rng.normal(0, noise, w.shape)
+        out.append(Turning.of_imu(Imu(t_ns=base + np.rint(t * S).astype(np.int64), w=w, a=w)))
+    return out[0], out[1]
+
+
+def spans(*, slop_s=0.5):
+    return [(A0 + round((a - slop_s) * S), A0 + round((b + slop_s) * S)) for a, b in SYNCS]
+
+
+def worst_ms(fit: ClockFit, *, skew=30e-6) -> float:
+    t_s = np.linspace(0.0, LONG_S, 9)
+    wanted = B0 + np.rint((t_s * (1 + skew) + 0.3217) * S).astype(np.int64)
+    return float(np.abs(fit.b_of_a(A0 + np.rint(t_s * S).astype(np.int64)) - wanted).max()) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("how", "most_ms"), [({}, 0.2), ({"noise": 0.05, "rate_b": 60.0}, 2.0)], ids=["gyros", "noisy, 60 Hz"]
+)
+def test_offset_and_skew_are_found_though_the_marks_are_half_a_second_off(how, most_ms):
+    fit = join(*devices(**how), spans())
+    assert worst_ms(fit) < most_ms
+    assert fit.has_skew
+    assert fit.sharpness > 0.1
+    t_ns = A0 + np.arange(5, dtype=np.int64) * 7 * S
+    assert np.abs(fit.a_of_b(fit.b_of_a(t_ns)) - t_ns).max() <= 1
+
+
+def test_one_span_gives_an_offset_and_no_skew():
+    fit = join(*devices(skew=0.0), spans()[:1])
+    assert not fit.has_skew
+    assert fit.skew_ppm == 0.0
+    assert worst_ms(fit, skew=0.0) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("how", "marked", "said"),
+    [
+        ({}, [], "no sync span is marked"),
+        ({"jump_s": 0.03}, spans(), "one of them jumped"),
+        ({}, [(A0 + 13 * S, A0 + 19 * S)], "did not turn alike"),
+        ({"syncs": ()}, spans(), "did not turn alike"),
+        ({}, [(A0 - 20 * S, A0 - 10 * S)], "0.0 s of turning"),
+    ],
+    ids=["no span", "a jump of 30 ms", "another span", "never together", "before the recording"],
+)
+def test_what_does_not_fit_is_refused_with_a_reason(how, marked, said):
+    with pytest.raises(InvalidValueError, match=said):
+        join(*devices(**how), marked)
+
+
+def test_devices_that_hardly_turn_are_told_to():
+    a, b = devices()
+    slow = Turning(t_ns=a.t_ns, speed=a.speed * 0.05)
+    with pytest.raises(InvalidValueError, match="hardly turned"):
+        join(slow, b, spans())

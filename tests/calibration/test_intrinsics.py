@@ -1,0 +1,96 @@
+"""A camera's numbers are found, and views that cannot say them are refused by name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibration.camera import KannalaBrandt, Pinhole
+from calibration.coverage import coverage_picture, is_other, lacking
+from calibration.intrinsics import calibrate, most_different
+from robot_runtime.errors import InvalidValueError
+from tests.calibration.board_views import BOARD, FISHEYE, PINHOLE, corners_from, seen_from
+
+
+def shown(camera, num, *, tilts=(0.1, 0.8), noise_px=0.05, seed=0, spread=(0.05, 0.95), far=None):
+    rng = np.random.default_rng(seed)
+    near = far or ((0.25, 0.5) if camera is PINHOLE else (0.12, 0.3))
+    views = []
+    while len(views) < num:
+        X_CB = seen_from(
+            camera, BOARD, rng, distance_m=rng.uniform(*near), tilt=rng.uniform(*tilts), places=spread
+        )
+        corners = corners_from(camera, BOARD, X_CB, rng, noise_px=noise_px)
+        if len(corners) > 12:
+            views.append(corners)
+    return views
+
+
+@pytest.mark.parametrize(
+    ("camera", "model", "kind"), [(PINHOLE, "pinhole", Pinhole), (FISHEYE, "fisheye", KannalaBrandt)]
+)
+def test_a_camera_is_found_to_a_thousandth(camera, model, kind):
+    found = calibrate(BOARD, shown(camera, 18), model)
+    got = found.intrinsics.camera
+    assert isinstance(got, kind)
+    assert abs(got.fx / camera.fx - 1) < 1e-3
+    assert abs(got.fy / camera.fy - 1) < 1e-3
+    assert np.hypot(got.cx - camera.cx, got.cy - camera.cy) < 0.3  # pixels
+    assert found.intrinsics.residuals["rms_px"] < 0.15
+    assert found.intrinsics.residuals["focal_repeat_share"] < 3e-3
+    assert found.intrinsics.verdict.ok, str(found.intrinsics.verdict)
+
+
+def test_frontal_views_are_refused():
+    verdict = calibrate(BOARD, shown(PINHOLE, 14, tilts=(0.0, 0.15), noise_px=0.2)).intrinsics.verdict
+    assert not verdict.ok
+    assert "frontal-views" in verdict.names
+
+
+def test_a_board_in_the_middle_only_covers_too_little():
+    views = shown(PINHOLE, 14, spread=(0.48, 0.52), far=(1.0, 1.3))
+    verdict = calibrate(BOARD, views).intrinsics.verdict
+    assert "coverage" in verdict.names
+    assert not verdict.ok
+
+
+def test_a_fisheye_that_is_taken_for_a_pinhole_is_said():
+    found = calibrate(BOARD, shown(FISHEYE, 12), "pinhole").intrinsics
+    reason = next(each for each in found.verdict.reasons if each.name == "rms")
+    assert "--model fisheye" in reason.do
+
+
+def test_pictures_of_two_sizes_and_too_few_are_refused():
+    views = shown(PINHOLE, 10)
+    with pytest.raises(InvalidValueError, match="2 sizes, 240x180 and 480x360"):
+        calibrate(BOARD, [*views, replace(views[0], size=(180, 240))])
+    with pytest.raises(
+        InvalidValueError, match="3 of 3 pictures show the board sharply, by 10 corners: at least 12"
+    ):
+        calibrate(BOARD, views[:3])
+    with pytest.raises(InvalidValueError, match="1 of 10 pictures"):
+        calibrate(
+            BOARD, [*(replace(view, blur_px=4.0) for view in views[1:]), replace(views[0], blur_px=1.0)]
+        )
+
+
+def test_corners_that_are_far_off_change_nothing():
+    views = shown(PINHOLE, 12)
+    bad = views[3].uv.copy()
+    bad[5] += (25.0, -10.0)
+    found = calibrate(BOARD, [*views[:3], replace(views[3], uv=bad), *views[4:]])
+    assert abs(found.intrinsics.camera.fx / PINHOLE.fx - 1) < 1e-3
+    assert found.intrinsics.residuals["rms_px"] < 0.15
+
+
+def test_what_is_lacking_is_said_until_there_is_enough():
+    views = shown(PINHOLE, 40)
+    assert "whole board" in lacking([], [])
+    assert "tilt" in lacking(views[:6], [0.1] * 6)
+    top = [view for view in views if view.uv[:, 1].max() < 250]
+    assert "bottom" in lacking(top, [0.6] * len(top))
+    assert lacking(views, [0.6] * 40) == ""
+    assert not is_other(views[0], views[:1])
+    assert is_other(views[1], views[:1])
+    assert len(most_different(views, 10)) == 10
+    assert coverage_picture(views, [np.zeros((len(v), 2)) for v in views], ["a line"]).shape[1] == 960
