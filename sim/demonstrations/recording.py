@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from policies.lerobot.data import NUM_COMMITTED, ROWS
+from robot_runtime.dataset.recorder import DatasetRecorder
+from robot_runtime.dataset.recording import Recording
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.recorder import DatasetRecorder
-from robot_runtime.robot.recording import Recording
 from sim.demonstrations.demonstrations import disturbed_episode
 from sim.demonstrations.perturbations import Demonstration
 from sim.demonstrations.rollout_robot import robot_rollout

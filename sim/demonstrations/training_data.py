@@ -39,16 +39,25 @@ class TrainingData:
 
 
 def by_labels(
-    task_name: str, demonstrations: Sequence[Demonstration], labels: Literal["base", "world"]
+    task_name: str,
+    demonstrations: Sequence[Demonstration],
+    labels: Literal["base", "world"],
+    *,
+    joints: bool = True,
 ) -> TrainingData:
-    """The scene as the task's tracker measures it; a mobile robot's rows told in its base or in the world."""
+    """The scene as the task's tracker measures it; a mobile robot's rows told in its base or in the world.
+
+    joints: whether the network sees the arm's; those of a person are no robot's.
+    """
     task, spec = make_task(task_name), action_spec_of(task_name)
     schema, in_world = task.schema, labels == "world"
     if in_world:
         demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
         schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC
     points = () if task.observation_noise is None else task.observation_noise.points
-    features = FeatureConfig(points=points, use_world_pose=in_world)
+    features = FeatureConfig(
+        use_joints=joints, use_joint_velocity=joints, points=points, use_world_pose=in_world
+    )
     return TrainingData(demonstrations=demonstrations, schema=schema, spec=spec, features=features)
 
 

@@ -10,6 +10,7 @@ from robot_runtime.evaluation.delay import SAMPLING_SHARE
 from robot_runtime.evaluation.loop import Play, play, play_together
 from robot_runtime.evaluation.result import Episode
 from robot_runtime.evaluation.traces import LatencyTrace, constant
+from robot_runtime.log.config import LogConfig
 from sim.episodes.task_env import CONTROL_PERIOD_NS, TaskEnv
 
 
@@ -24,6 +25,7 @@ def play_task(
     sampling_share: float = SAMPLING_SHARE,
     snapshot_period_ns: int | None = None,
     correction_head: ResidualHead | None = None,
+    log: LogConfig | None = None,
 ) -> Play:
     """One episode to its end, as `play`, with the world's snapshots if they are asked for."""
     env = TaskEnv(task_name, control_period_ns=control_period_ns, snapshot_period_ns=snapshot_period_ns)
@@ -35,6 +37,7 @@ def play_task(
         trace=trace,
         sampling_share=sampling_share,
         correction_head=correction_head,
+        log=log,
     )
     return replace(episode, snapshots=env.snapshots)
 
@@ -50,6 +53,7 @@ def run_episode(
     control_period_ns: int = CONTROL_PERIOD_NS,
     snapshot_period_ns: int | None = None,
     correction_head: ResidualHead | None = None,
+    log: LogConfig | None = None,
 ) -> Episode:
     """One episode by itself, as `play_task`; `delay_ns` is a constant delay where there is no trace."""
     episode = play_task(
@@ -61,5 +65,6 @@ def run_episode(
         control_period_ns=control_period_ns,
         snapshot_period_ns=snapshot_period_ns,
         correction_head=correction_head,
+        log=log,
     )
     return play_together(policy, [episode])[0]

@@ -6,7 +6,7 @@ tasks, seeds and traces.
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from robot_runtime.evaluation.loop import Play, play_together
 from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.evaluation.traces import LatencyTrace, constant
 from robot_runtime.evaluation.workers import worker_pool
+from robot_runtime.log.config import LogConfig
 from sim.episodes.delayed_expert import run_delayed_expert
 from sim.episodes.evaluate import play_task
 from sim.episodes.task_env import CONTROL_PERIOD_NS
@@ -69,10 +70,13 @@ class EvaluationConfig:
     group_size: int = 25
     """Episodes that are answered together. Batches of another size round differently, in the last bit."""
 
+    log: LogConfig | None = None
+    """Where each episode leaves its log; None: nowhere. Changes no result."""
+
     def as_dict(self) -> dict[str, object]:
         """All of it as JSON has it; method and trace in words that tell any two apart."""
         return {
-            **{f.name: getattr(self, f.name) for f in fields(self)},
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "log"},
             "method": {part: repr(value) for part, value in vars(self.method).items()},
             "trace": {"name": self.trace.name, "fingerprint": self.trace.fingerprint},
         }
@@ -128,7 +132,7 @@ def run_group(config: EvaluationConfig, seeds: range) -> list[EpisodeResult]:
 def try_out(config: EvaluationConfig) -> None:
     """Begin the first episode, up to its first request: raises what all of them would raise."""
     if isinstance(config.method, Method):
-        for begun in _plays(config, config.method, config.groups()[0][:1]):
+        for begun in _plays(replace(config, log=None), config.method, config.groups()[0][:1]):
             next(begun)
 
 
@@ -150,6 +154,7 @@ def _plays(config: EvaluationConfig, method: Method, seeds: range) -> list[Play]
             control_period_ns=config.control_period_ns,
             sampling_share=config.sampling_share,
             correction_head=head,
+            log=config.log,
         )
         for seed in seeds
     ]

@@ -10,6 +10,7 @@ import numpy as np
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.tick import Tick
 from robot_runtime.errors import SchemaMismatchError
+from robot_runtime.evaluation.person import Person
 from robot_runtime.evaluation.result import Episode, EpisodeResult
 from robot_runtime.robot.run import Session
 from robot_runtime.wire.messages import Welcome
@@ -28,6 +29,8 @@ def run_real_time(
     on_tick: Callable[[Tick], None] = lambda tick: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_ready: Callable[[Welcome], None] = lambda welcome: None,
+    on_session: Callable[[Session], None] = lambda session: None,
+    person: Person | None = None,
     **options: Any,
 ) -> Episode:
     """Run the simulated robot with a `Session` and score it.
@@ -38,6 +41,8 @@ def run_real_time(
     picture_size: height and width of all cameras' pictures; None leaves them as the task has them.
     snapshot_period_ns: how often to keep a world snapshot for a video; None keeps none.
     on_ready: gets what the server said, before the robot moves.
+    on_session: gets the session then, to post orders to it from another thread.
+    person: acts after each tick, in the control thread: what she plans has to fit between two.
     options: of the session, see `robot_runtime.robot.config.RunConfig`; without `duration_s` it runs for the
         task's own time limit.
     """
@@ -53,13 +58,17 @@ def run_real_time(
         task=task.instruction,
         observe=world.observe,
         name=f"simulated FR3, {task.name}",
+        model=f"task:{task.name}",
         seed=seed,
         clock=clock,
         **options,
     )
     with _hinted(), session:
         on_ready(session.welcome)
+        on_session(session)
         world.reset(seed, t_start_ns=clock.now_ns())  # connecting and measuring took their time
+        if person is not None:
+            person.begin(seed)
         scorer, snapshots = task.make_scorer(world), list[np.ndarray]()
         next_snapshot_ns = 0
         for tick in session:
@@ -69,9 +78,17 @@ def run_real_time(
                 snapshots.append(world.snapshot())
                 next_snapshot_ns = max(next_snapshot_ns, tick.now_ns) + snapshot_period_ns
             on_tick(tick)
+            if person is not None and (state := session.runner.state) is not None:
+                act = person.act(tick, world.observe(state))
+                for order in act.orders:
+                    session.post(order, by=person.name)
+                session.lead(act.wishes)
             if scorer.is_done or should_stop():
                 session.stop()
-    result = EpisodeResult.of(seed, scorer.score(), session.record, clips=session.clips)
+        score = scorer.score()
+        if score.has_success and (score.success or not should_stop()):  # one that was cut short is no failure
+            session.runner.success = score.success
+    result = EpisodeResult.of(seed, score, session.record, clips=session.clips)
     return Episode(result=result, record=session.record, snapshots=snapshots)
 
 

@@ -30,15 +30,21 @@ class TaskEnv:
         control_period_ns: int = CONTROL_PERIOD_NS,
         snapshot_period_ns: int | None = None,
         has_torques: bool = False,
+        dead_time_s: Mapping[str, float] | None = None,
+        latency_s: Mapping[str, float] | None = None,
+        episode_s: float | None = None,
     ) -> None:
         """
+        episode_s: time limit; None: the task's own [s].
         snapshot_period_ns: how often to keep a world snapshot; None keeps none.
         has_torques: whether the robot measures those of its arms, as "arm_torques" and so on.
-        UnknownNameError: there is no such task.
+        dead_time_s, latency_s: how late its parts are, and what it declares of that: see `sim_robot`.
+        UnknownNameError: there is no such task, or no such part.
         """
         self._snapshot_period_ns, self._has_torques = snapshot_period_ns, has_torques
+        self._dead_time_s, self._latency_s = dead_time_s, latency_s
         self._clock, self._world = SimClock(), World(make_task(task_name))
-        self._robot: Robot = sim_robot(self._world, self._clock, has_torques=has_torques)
+        self._robot: Robot = self._made_robot()
         self._scorer: Scorer = self._world.task.make_scorer(self._world)
         self.snapshots: list[np.ndarray] = []
         """World snapshots of the episode, for drawing."""
@@ -48,17 +54,27 @@ class TaskEnv:
             task=task.instruction,
             schema=replace(task.schema, measured=self._robot.measured),
             control_period_ns=control_period_ns,
-            episode_ns=round(task.episode_s * NS_PER_S),
+            episode_ns=round((task.episode_s if episode_s is None else episode_s) * NS_PER_S),
             limits=sim_limits(self._world),
             hand_pose=self._world.hand_poses,
             whole_body=sim_whole_body(self._world),
+            latency_ns=self._robot.latency_ns,
             has_any_picture_size=True,
+        )
+
+    def _made_robot(self) -> Robot:
+        return sim_robot(
+            self._world,
+            self._clock,
+            has_torques=self._has_torques,
+            dead_time_s=self._dead_time_s,
+            latency_s=self._latency_s,
         )
 
     def reset(self, seed: int) -> None:
         self._clock = SimClock()
         self._world.reset(seed)
-        self._robot = sim_robot(self._world, self._clock, has_torques=self._has_torques)
+        self._robot = self._made_robot()
         self._scorer = self._world.task.make_scorer(self._world)
         self.snapshots = []
 

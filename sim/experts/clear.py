@@ -15,7 +15,7 @@ from jaxtyping import Float
 from robot_runtime.core.values.state import Observation
 from sim.experts.grasping import ramp
 from sim.experts.handling import GRASP_ABOVE, READY, drive_to, grasp, hand_to, let_go, stand_before
-from sim.experts.mobile import Deck, MobileIntention, MobileScene, Thing, rows_by_rule, see
+from sim.experts.mobile import Deck, Errand, MobileIntention, MobileScene, Thing
 from sim.tasks.clear import BIN_HALF, BIN_HEIGHT, BIN_P, CUPS
 from sim.tasks.household import CUP_HALF_HEIGHT, TABLE_Z, in_base
 
@@ -36,12 +36,13 @@ class ClearExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
         """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
-        seen = observation.environment_state
-        cups = [Thing(p=seen[3 * i : 3 * i + 3]) for i in range(len(CUPS))]
+        return self.errand(observation.environment_state).plan(observation, committed)
+
+    def errand(self, seen: Float[np.ndarray, "11"]) -> Errand:
+        """What there is to do in a scene as `Clear.environment_state` tells it."""
+        cups = tuple(Thing(p=seen[3 * i : 3 * i + 3]) for i in range(len(CUPS)))
         facing = seen[9:11]
-        return rows_by_rule(
-            see(observation, *cups, deck=BIN), lambda scene: _intend(scene, facing), committed
-        )
+        return Errand(intend=lambda scene: _intend(scene, facing), things=cups, deck=BIN)
 
 
 def _intend(scene: MobileScene, facing: Float[np.ndarray, "2"]) -> MobileIntention:

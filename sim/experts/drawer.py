@@ -26,7 +26,7 @@ from sim.experts.handling import (
     place,
     stand_before,
 )
-from sim.experts.mobile import MobileIntention, MobileScene, Thing, rows_by_rule, see
+from sim.experts.mobile import Errand, MobileIntention, MobileScene, Thing
 from sim.experts.motion import limit_norm
 from sim.tasks.drawer import (
     CLOSED,
@@ -56,12 +56,15 @@ class DrawerExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
         """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
-        seen = observation.environment_state
+        return self.errand(observation.environment_state).plan(observation, committed)
+
+    def errand(self, seen: Float[np.ndarray, "9"]) -> Errand:
+        """What there is to do in a scene as `Drawer.environment_state` tells it."""
+        cup = Thing(p=seen[:3])
         handle = Thing(p=seen[3:6], radius=HANDLE_RADIUS, half_height=HANDLE_HALF_HEIGHT, way=seen[7:9])
         cabinet = _Cabinet(closed=seen[3:6] - seen[6] * np.array([*seen[7:9], 0.0]), out=seen[7:9])
-        scene = see(observation, Thing(p=seen[:3]), handle)
-        cabinet.holds_cup = cabinet.is_in(scene.things[0], handle)
-        return rows_by_rule(scene, cabinet.intend, committed)
+        cabinet.holds_cup = cabinet.is_in(cup, handle)
+        return Errand(intend=cabinet.intend, things=(cup, handle))
 
 
 class _Cabinet:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from robot_runtime.core.values.state import Observation
 from sim.experts.handling import can_reach, carry, drive_to, grasp, let_go, place, stand_before
-from sim.experts.mobile import MobileIntention, MobileScene, Thing, rows_by_rule, see
+from sim.experts.mobile import Errand, MobileIntention, MobileScene, Thing
 from sim.tasks.household import CUP_RADIUS
 from sim.tasks.tray import TRAY_HALF
 
@@ -29,11 +29,14 @@ class FetchExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
         """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
-        seen = observation.environment_state
+        return self.errand(observation.environment_state).plan(observation, committed)
+
+    def errand(self, seen: Float[np.ndarray, "14"]) -> Errand:
+        """What there is to do in a scene as `Fetch.environment_state` tells it."""
         places = _Places(
             tray=seen[3:6], door=seen[6:8], through=seen[8:10], to_a=seen[10:12], to_b=seen[12:14]
         )
-        return rows_by_rule(see(observation, Thing(p=seen[:3])), places.intend, committed)
+        return Errand(intend=places.intend, things=(Thing(p=seen[:3]),))
 
 
 class _Places:

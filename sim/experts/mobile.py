@@ -107,6 +107,22 @@ class MobileIntention:
     width: float
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Errand:
+    """What an expert, or a person who does as it would, makes of what is seen: the things, and its rule."""
+
+    intend: Callable[[MobileScene], MobileIntention]
+    """What is wanted in a scene of these things, seen or imagined."""
+    things: tuple[Thing, ...] = ()
+    deck: Deck | None = None
+
+    def plan(
+        self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None
+    ) -> Float[np.ndarray, "32 13"]:
+        """The rows that the rule leads to from an observation; see `rows_by_rule`."""
+        return rows_by_rule(see(observation, *self.things, deck=self.deck), self.intend, committed)
+
+
 @cache
 def _kinematics() -> Kinematics:
     return Kinematics(p_BA=P_BA)

@@ -17,7 +17,7 @@ from robot_runtime.core.values.state import Observation
 from robot_runtime.core.values.transforms import turn_planar
 from sim.experts.grasping import ramp
 from sim.experts.handling import HAND_SPEED, READY, drive_to, hand_to, hand_to_still, stand_before
-from sim.experts.mobile import MobileIntention, MobileScene, rows_by_rule, see
+from sim.experts.mobile import Errand, MobileIntention, MobileScene
 from sim.experts.motion import limit, limit_norm
 from sim.tasks.household import in_base
 from sim.tasks.wipe import AREA_WIDTH, SPONGE_BELOW, SPONGE_HALF
@@ -41,9 +41,12 @@ class WipeExpert:
         self, observation: Observation, committed: Float[np.ndarray, "d 13"] | None = None
     ) -> Float[np.ndarray, "32 13"]:
         """Rows that the rule leads to from here, if nothing disturbs it; see `Expert.plan`."""
-        seen = observation.environment_state
+        return self.errand(observation.environment_state).plan(observation, committed)
+
+    def errand(self, seen: Float[np.ndarray, "10"]) -> Errand:
+        """What there is to do in a scene as `Wipe.environment_state` tells it."""
         area = _Area(frontier=seen[:3], end=seen[3:6], along=seen[6:8], across=seen[8:10])
-        return rows_by_rule(see(observation), area.intend, committed)
+        return Errand(intend=area.intend)
 
 
 class _Area:

@@ -8,6 +8,7 @@ import numpy as np
 from drivers.fr3 import FR3_LIMITS
 from robot_runtime.clock import Clock
 from robot_runtime.core.plan.limits import Limits, MotionLimits
+from robot_runtime.core.plan.part_latency import latencies_ns
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
 from robot_runtime.core.robot import ArmState, BaseState
 from robot_runtime.core.values.action import (
@@ -25,6 +26,7 @@ from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image
 from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_angle
 from robot_runtime.robot.robot import Driver, Robot
 from sim.scene.kinematics import NUM_JOINTS
+from sim.scene.late_part import LatePart
 from sim.scene.mobile_base import (
     ACCELERATION_MAX,
     POSE_GAIN,
@@ -199,11 +201,16 @@ def sim_robot(
     *,
     cameras: Mapping[str, tuple[int, int]] | None = None,
     has_torques: bool = False,
+    dead_time_s: Mapping[str, float] | None = None,
+    latency_s: Mapping[str, float] | None = None,
 ) -> Robot:
     """The robot that a world has; odometry errs as `OdometryErrors` has it by default.
 
     cameras: names and sizes of those that it is to have; none if not given.
     has_torques: whether it measures those of its arms, as "arm_torques" and so on.
+    dead_time_s: by part, how much later its motors get a command [s].
+    latency_s: by part, what the robot declares of that, see `Robot`.
+    UnknownNameError: it has no such part.
     """
     drivers: dict[str, Driver] = {}
     for name, arm in world.arms.items():
@@ -211,6 +218,8 @@ def sim_robot(
         drivers[arm.mount.gripper] = SimGripper(world, clock, name)
     if world.has_base:
         drivers[BASE] = SimBase(world, clock, errors=OdometryErrors())
+    for name, dead_ns in latencies_ns(dead_time_s or {}, drivers).items():
+        drivers[name] = LatePart(drivers[name], clock, dead_ns)
     sizes = cameras or {}
     return Robot(
         drivers,
@@ -220,6 +229,7 @@ def sim_robot(
         actions=world.task.schema.action_fields,
         hand_pose=world.hand_poses,
         whole_body=sim_whole_body(world),
+        latency_s=latency_s,
     )
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
+from robot_runtime.core.plan.kinematics import ModelKinematics
+
 NUM_JOINTS = 7
 ASSETS = Path(franky_sim.__file__).parent / "assets"
 P_HAND_E = (0.0, 0.0, 0.1034)
@@ -52,37 +54,20 @@ class Kinematics:
 
     def __init__(self, *, p_BA: tuple[float, float, float] = (0.0, 0.0, 0.0), yaw: float = 0.0) -> None:
         """The arm mount in B: its place [m] and its turn about the vertical [rad]."""
-        self._p_BA = np.array(p_BA)
-        self._R_BA = None if yaw == 0.0 else pin.utils.rotate("z", yaw)
-        self._model = _arm_model()
-        self._memory = self._model.createData()
-        self._hand = self._model.getFrameId("hand")
-        self._X_hand_E = pin.SE3(np.eye(3), np.array(P_HAND_E))
-        self.q_min: Float[np.ndarray, 7] = self._model.lowerPositionLimit + LIMIT_MARGIN
-        self.q_max: Float[np.ndarray, 7] = self._model.upperPositionLimit - LIMIT_MARGIN
+        X_hand_E = pin.SE3(np.eye(3), np.array(P_HAND_E))
+        self.model_kinematics = ModelKinematics(_arm_model(), "hand", X_FE=X_hand_E, p_BA=p_BA, yaw=yaw)
+        """All of it but the inverse, as a run's log holds it."""
+        model = self.model_kinematics.model
+        self.q_min: Float[np.ndarray, 7] = model.lowerPositionLimit + LIMIT_MARGIN
+        self.q_max: Float[np.ndarray, 7] = model.upperPositionLimit - LIMIT_MARGIN
 
     def forward(self, q: Float[np.ndarray, "7"]) -> pin.SE3:
         """`X_BE` at joint positions q (7,) [rad]."""
-        pin.framesForwardKinematics(self._model, self._memory, q)
-        return self._hand_in_base()
-
-    def _hand_in_base(self) -> pin.SE3:
-        X_AE = self._memory.oMf[self._hand] * self._X_hand_E
-        if self._R_BA is not None:
-            return pin.SE3(self._R_BA @ X_AE.rotation, self._R_BA @ X_AE.translation + self._p_BA)
-        X_AE.translation = X_AE.translation + self._p_BA
-        return X_AE
+        return self.model_kinematics.forward(q)
 
     def jacobian(self, q: Float[np.ndarray, "7"]) -> Float[np.ndarray, "6 7"]:
         """Twist of E (linear, angular), expressed in B at E, per joint velocity."""
-        pin.computeJointJacobians(self._model, self._memory, q)
-        hand = pin.updateFramePlacement(self._model, self._memory, self._hand)
-        J_E = pin.getFrameJacobian(self._model, self._memory, self._hand, pin.LOCAL_WORLD_ALIGNED)
-        lever = hand.rotation @ self._X_hand_E.translation
-        J_E[:3] -= pin.skew(lever) @ J_E[3:]
-        if self._R_BA is not None:
-            J_E = np.concatenate([self._R_BA @ J_E[:3], self._R_BA @ J_E[3:]])
-        return J_E
+        return self.model_kinematics.jacobian(q)
 
     def solve(
         self,
@@ -102,7 +87,7 @@ class Kinematics:
         residual = np.zeros(NUM_JOINTS)
         for _ in range(max_iterations):
             system[:6] = self.jacobian(q)
-            X_BE = self._hand_in_base()
+            X_BE = self.model_kinematics.last()
             residual[:3] = X_BE_target.translation - X_BE.translation
             residual[3:6] = X_BE.rotation @ pin.log3(X_BE.rotation.T @ X_BE_target.rotation)
             system[6, _ELBOW_JOINT] = 1.0

@@ -41,28 +41,33 @@ _LINK_COLOURS = {"fr3_link0": _DARK, "fr3_link4": _ACCENT, "fr3_link6": _ACCENT,
 def build_model(task: Task) -> mujoco.MjModel:
     """Compile robot, table or floor, cameras and the task's objects into one model."""
     mounts = mounts_of(task.schema)
-    spec = _two_arms(mounts) if len(mounts) > 1 else _one_arm()
+    spec = _two_arms(mounts) if len(mounts) > 1 else one_arm()
     spec.modelname = task.name
+    set_physics(spec)
+    if task.schema.has_base:
+        add_rooms(spec)
+        add_mobile_base(spec, contact=(ROBOT, 0))
+    else:
+        middle_and_half = ((0.0, 0.0), (0.45, 0.98)) if len(mounts) > 1 else ((0.40, 0.0), (0.60, 0.60))
+        _add_surroundings(spec, floor_z=-0.7)
+        _add_table(spec, middle=middle_and_half[0], half=middle_and_half[1])
+    _add_cameras(spec, has_base=task.schema.has_base, mounts=mounts)
+    task.add_objects(spec)
+    return spec.compile()
+
+
+def set_physics(spec: mujoco.MjSpec) -> None:
+    """Time step and solver of all our scenes."""
     spec.option.timestep = DT_NS / 1e9
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
     spec.option.impratio = 10.0
     spec.option.iterations = 20
     spec.option.ls_iterations = 20
-    _add_surroundings(spec, floor_z=0.0 if task.schema.has_base else -0.7)
-    if task.schema.has_base:
-        _add_rooms(spec)
-        add_mobile_base(spec, contact=(ROBOT, 0))
-    elif len(mounts) > 1:
-        _add_table(spec, middle=(0.0, 0.0), half=(0.45, 0.98))
-    else:
-        _add_table(spec, middle=(0.40, 0.0), half=(0.60, 0.60))
-    _add_cameras(spec, has_base=task.schema.has_base, mounts=mounts)
-    task.add_objects(spec)
-    return spec.compile()
 
 
-def _one_arm() -> mujoco.MjSpec:
+def one_arm() -> mujoco.MjSpec:
+    """An FR3 with its hand, by itself."""
     spec = mujoco.MjSpec.from_file(str(ASSETS / "fr3.xml"))
     spec.meshdir = str(ASSETS / "meshes")
     _strip(spec)
@@ -76,7 +81,7 @@ def _two_arms(mounts: Sequence[Mount]) -> mujoco.MjSpec:
     spec = mujoco.MjSpec()
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST  # as the arms' own file has it
     for i, mount in enumerate(mounts):
-        arm = _one_arm()
+        arm = one_arm()
         for geom in arm.geoms:
             if geom.contype or geom.name.endswith("_pad"):
                 geom.contype, geom.conaffinity = (ROBOT | OTHER_ARM, 0) if i == 0 else (ROBOT, OTHER_ARM)
@@ -198,8 +203,12 @@ def _add_surroundings(spec: mujoco.MjSpec, *, floor_z: float) -> None:
     )
 
 
-def _add_rooms(spec: mujoco.MjSpec) -> None:
-    """Tiles, and a wall on every side in a colour of its own: for eyes only, nothing touches them."""
+def add_rooms(spec: mujoco.MjSpec) -> None:
+    """The floor at z = 0, light and sky; tiles, and a wall on every side in a colour of its own.
+
+    Tiles and walls are for eyes only, nothing touches them.
+    """
+    _add_surroundings(spec, floor_z=0.0)
     spec.add_texture(
         name="tiles",
         type=mujoco.mjtTexture.mjTEXTURE_2D,

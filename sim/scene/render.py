@@ -19,7 +19,7 @@ class RenderingUnavailableError(RobotRuntimeError):
     """This machine cannot draw offscreen."""
 
 
-def _make_context(width: int, height: int):
+def make_context(width: int, height: int):
     """An EGL context, current in this thread.
 
     Taken from `mujoco.egl` itself: `mujoco.Renderer` chooses its backend from MUJOCO_GL when mujoco is
@@ -53,7 +53,7 @@ class Renderer:
         self._is_closed = False
         self._data = mujoco.MjData(model)
         samples = model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight
-        self._gl = _make_context(self.width, self.height)
+        self._gl = make_context(self.width, self.height)
         model.vis.quality.offsamples = 0
         model.vis.global_.offwidth, model.vis.global_.offheight = self.width, self.height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)

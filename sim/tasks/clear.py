@@ -85,7 +85,7 @@ class Clear:
         """
         x_WB = world.x_WB
         cups = [in_base(x_WB, world.data.joint(name).qpos[:3]) for name in CUPS]
-        cups.sort(key=lambda p: (_is_over_bin(p) and p[2] < BIN_P[2] + BIN_HEIGHT, np.hypot(p[0], p[1])))
+        cups.sort(key=lambda p: (is_over_bin(p) and p[2] < BIN_P[2] + BIN_HEIGHT, np.hypot(p[0], p[1])))
         return np.concatenate([*cups, turn_planar(np.array([0.0, self._side]), -x_WB[2])])
 
     def make_scorer(self, world: World) -> Scorer:
@@ -111,12 +111,12 @@ class Clear:
         for name in CUPS:
             cup = world.data.joint(name).qpos[:3]
             p = in_base(world.x_WB, cup)
-            inside = _is_over_bin(p) and 0.0 < p[2] - BIN_P[2] < BIN_HEIGHT
+            inside = is_over_bin(p) and 0.0 < p[2] - BIN_P[2] < BIN_HEIGHT
             count += bool(inside and np.linalg.norm(cup - hand) > CUP_HALF_HEIGHT)
         return count
 
 
-def _is_over_bin(p_B: Float[np.ndarray, "3"]) -> bool:
+def is_over_bin(p_B: Float[np.ndarray, "3"]) -> bool:
     """Whether a point is over the bin's inside, or in it."""
     return bool(np.abs(p_B[:2] - BIN_P[:2]).max() < BIN_HALF)
 

@@ -117,7 +117,7 @@ def test_a_perfect_head_lowers_the_error_that_lateness_makes():
     """Not to nothing: a correction comes in over a row, as hard as the arm may be accelerated."""
     errors = {
         name: np.mean(
-            [run_late_track(name, head, seed=seed).score.metrics["error_mean_m"] for seed in range(4)]
+            [run_late_track(name, head, seed=seed).score.metrics["error_mean_m"] for seed in range(1, 3)]
         )
         for name, head in (("time-aligned", None), ("a2c2", ExpertHead("track")))
     }
@@ -133,7 +133,11 @@ def test_a_method_that_corrects_rows_needs_a_policy_with_a_head():
 @pytest.mark.parametrize("task", ["track", "pick_place"])
 def test_the_expert_succeeds_through_the_executor_without_delay(task):
     result = run_episode(
-        ExpertPolicy(task), task_name=task, method=method_named("time-aligned"), seed=5
+        ExpertPolicy(task),
+        task_name=task,
+        method=method_named("time-aligned"),
+        seed=5,
+        control_period_ns=5 * MS,
     ).result
     assert result.score.success
     assert result.summary["stalled_s"] == 0.0
@@ -151,7 +155,7 @@ def test_a_late_expert_follows_the_target_far_better_than_one_that_stops_to_thin
                 delay_ns=400 * MS,
                 control_period_ns=10 * MS,
             ).result
-            for seed in range(4)
+            for seed in range(2)
         ]
         scores[method] = np.mean([r.score.metrics["error_mean_m"] for r in results])
     assert 2 * scores["committed-prefix"] < scores["synchronous"]
@@ -164,6 +168,7 @@ def test_reactions_are_as_late_as_the_answers_and_the_waiting_for_them():
         method=method_named("time-aligned"),
         seed=7,
         delay_ns=200 * MS,
+        control_period_ns=5 * MS,
     ).result
     assert all(0.2 <= reaction_s <= 0.2 + 0.2 + 0.01 for reaction_s in result.score.reactions_s)
     assert result.summary["latency_p50_s"] == pytest.approx(0.2)

@@ -273,7 +273,7 @@ def test_recording_without_cameras_needs_no_graphics(tmp_path, monkeypatch):
     def no_context(width, height):
         raise RenderingUnavailableError("no EGL here")
 
-    monkeypatch.setattr("sim.scene.render._make_context", no_context)
+    monkeypatch.setattr("sim.scene.render.make_context", no_context)
     kept = record_expert("track", tmp_path / "track", num_episodes=1, seed=0, cameras=(), size=(48, 48))
     assert kept == 1
     assert not load_dataset(tmp_path / "track")[0].observation.images

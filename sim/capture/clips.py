@@ -1,0 +1,286 @@
+"""Clips that calibrate a session: the board looked at by both cameras, both shaken together, the spine leant.
+
+    anchor   chest camera from several places around the board, then the wrist camera; still at each
+    sync     the gripper pressed to the chest, both turned to and fro: their gyroscopes tell the same
+    lean     feet still, the spine forwards and to the sides: it turns about the hips
+    walk     from where a clip ended to where the next one begins
+
+All are told as the torso and, on it, the gripper; nothing is touched, so there is no physics.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.core.values.transforms import wrap_angle
+from sim.capture.body import Posture
+from sim.capture.performance import PERIOD_NS, Kind, Performance
+from sim.capture.person import Person
+from sim.capture.recorder import PerformanceRecorder
+from sim.capture.scene import X_HE, PersonScene, optical
+
+BOARD_EDGES = (0.40, 0.25)
+"""Of the board if nobody says how long its are: 8 x 5 squares of 50 mm [m]."""
+BOARD_HEIGHT = 0.74
+STATIONS = 8
+_MOVE_S, _HOLD_S = 0.9, 0.7
+_X_TE_CARRY = pin.SE3(pin.utils.rotate("y", math.pi), np.array([0.30, -0.28, 0.08]))
+"""Gripper beside the body, out of the chest camera's way to the board."""
+_X_TE_PRESSED = pin.SE3(pin.utils.rotate("y", math.pi), np.array([0.20, -0.06, 0.24]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stance:
+    """Torso by its numbers, and the gripper on it."""
+
+    x: float
+    y: float
+    yaw: float
+    """Hips on the floor, chest [m, m, rad]."""
+    up: float
+    """Hips over the floor [m]."""
+    pitch: float = 0.05
+    roll: float = 0.0
+    X_TE: pin.SE3 = _X_TE_CARRY
+
+    @property
+    def X_WT(self) -> pin.SE3:
+        """The torso."""
+        turn = pin.utils.rotate
+        R = turn("z", self.yaw) @ turn("y", self.pitch) @ turn("x", self.roll)
+        return pin.SE3(R, np.array([self.x, self.y, self.up]))
+
+    def holding(self, X_WE: pin.SE3) -> "Stance":
+        """The same with the gripper at a pose in the world."""
+        return Stance(**{**self.__dict__, "X_TE": self.X_WT.inverse() * X_WE})
+
+
+def anchor_clip(
+    scene: PersonScene,
+    person: Person,
+    seed: int,
+    *,
+    x: Sequence[float],
+    board: pin.SE3 | None = None,
+    edges: tuple[float, float] = BOARD_EDGES,
+    stations: int = STATIONS,
+    film: bool = False,
+) -> Performance:
+    """Look at the board with the chest, then with the hand.
+
+    x: hips and chest before it (x, y, yaw). board: where it lies; None: flat, in front of x.
+    edges: lengths along its x and y [m]. stations: how many places either camera looks from.
+    """
+    rng = np.random.default_rng([seed, 0xA9C])
+    board = board_before(x, edges) if board is None else board
+    middle = board.act(np.array([edges[0] / 2, edges[1] / 2, 0.0]))
+    at = Stance(x=x[0], y=x[1], yaw=x[2], up=person.build.hips_height)
+    places = [at]
+    for i in range(stations):
+        angle = at.yaw + np.pi + 0.55 * math.cos(2.4 * i) + rng.uniform(-0.1, 0.1)
+        far = 0.58 + 0.10 * math.sin(1.7 * i) + rng.uniform(-0.03, 0.03)
+        p = middle[:2] + far * np.array([math.cos(angle), math.sin(angle)])
+        places.append(
+            Stance(
+                x=p[0],
+                y=p[1],
+                yaw=math.atan2(middle[1] - p[1], middle[0] - p[0]) + rng.uniform(-0.08, 0.08),
+                up=at.up,
+                pitch=0.04 + rng.uniform(0.0, 0.25),
+                roll=rng.uniform(-0.08, 0.08),
+            )
+        )
+    places.append(at)
+    away = (math.cos(at.yaw), math.sin(at.yaw), 0.0)
+    for i in range(stations):
+        tilt, azimuth = math.radians(rng.uniform(24.0, 44.0)), at.yaw + np.pi + 1.3 * math.cos(2.4 * i)
+        off = np.array(
+            [math.sin(tilt) * math.cos(azimuth), math.sin(tilt) * math.sin(azimuth), math.cos(tilt)]
+        )
+        p = middle + rng.uniform(0.33, 0.43) * off
+        target = middle + 0.03 * rng.standard_normal(3)
+        places.append(at.holding(optical(tuple(p), tuple(target), up=away) * X_HE))
+    places.append(at)
+    moves = len(places) - 1
+    return _record(
+        scene,
+        person,
+        seed,
+        kind="anchor",
+        duration_s=moves * (_MOVE_S + _HOLD_S),
+        stance=lambda t: _between_places(places, t),
+        board=board,
+        film=film,
+    )
+
+
+def board_before(x: Sequence[float] | np.ndarray, edges: tuple[float, float] = BOARD_EDGES) -> pin.SE3:
+    """A board that lies flat in front of somebody: z down into it, its first corner far and to the left."""
+    R = pin.utils.rotate("z", float(x[2]) - np.pi / 2) @ np.diag([1.0, -1.0, -1.0])
+    middle = np.array([x[0] + 0.58 * math.cos(x[2]), x[1] + 0.58 * math.sin(x[2]), BOARD_HEIGHT])
+    return pin.SE3(R, middle - R @ np.array([edges[0] / 2, edges[1] / 2, 0.0]))
+
+
+def sync_clip(
+    scene: PersonScene, person: Person, seed: int, *, x: Sequence[float], film: bool = False
+) -> Performance:
+    """Press the gripper to the chest and turn to and fro for 8 seconds."""
+    rng = np.random.default_rng([seed, 0x5C])
+    phase = rng.uniform(0.0, 2 * np.pi, size=6)
+    at = Stance(x=x[0], y=x[1], yaw=x[2], up=person.build.hips_height)
+    pressed = Stance(**{**at.__dict__, "X_TE": _X_TE_PRESSED})
+
+    def stance(t: float) -> Stance:
+        if t < 1.0:
+            return _mix(at, pressed, _ease(t))
+        if t > 9.0:
+            return _mix(pressed, at, _ease(t - 9.0))
+        swell = math.sin(math.pi * (t - 1.0) / 8.0) ** 0.5 * _ease((t - 1.0) / 0.5) * _ease((9.0 - t) / 0.5)
+        w = 2 * np.pi * np.array([0.83, 1.31, 0.71, 1.17, 0.97, 0.59])
+        s = np.sin(w * t + phase)
+        turned = (0.22 * s[0] + 0.10 * s[1], 0.10 * s[2] + 0.05 * s[3], 0.08 * s[4] + 0.05 * s[5])
+        return Stance(
+            x=at.x,
+            y=at.y,
+            yaw=at.yaw + swell * turned[0],
+            up=at.up,
+            pitch=at.pitch + swell * turned[1],
+            roll=at.roll + swell * turned[2],
+            X_TE=_X_TE_PRESSED,
+        )
+
+    return _record(scene, person, seed, kind="sync", duration_s=10.0, stance=stance, film=film)
+
+
+def lean_clip(
+    scene: PersonScene, person: Person, seed: int, *, x: Sequence[float], film: bool = False
+) -> Performance:
+    """Stand still and lean: forwards three times, to the sides twice; then turn to the sides.
+
+    Leaning says how high over the hips the camera is and how far before them; turning, how far aside.
+    """
+    rng = np.random.default_rng([seed, 0x1EA])
+    at = Stance(x=x[0], y=x[1], yaw=x[2], up=person.build.hips_height)
+    pitch, roll = rng.uniform(0.38, 0.46), rng.uniform(0.26, 0.32)
+
+    def stance(t: float) -> Stance:
+        forwards = math.sin(math.pi * t / 2.2) ** 2 if t < 6.6 else 0.0
+        sideways = math.sin(2 * math.pi * (t - 6.6) / 2.4) * _ease((t - 6.6) / 0.5) * _ease((11.4 - t) / 0.5)
+        turning = math.sin(2 * math.pi * (t - 11.4) / 3.0) * _ease((t - 11.4) / 0.5) * _ease((17.4 - t) / 0.5)
+        return Stance(
+            x=at.x,
+            y=at.y,
+            yaw=at.yaw + (0.5 * turning if t > 11.4 else 0.0),
+            up=at.up,
+            pitch=at.pitch + (pitch - at.pitch) * forwards,
+            roll=roll * sideways if 6.6 < t < 11.4 else 0.0,
+        )
+
+    return _record(scene, person, seed, kind="lean", duration_s=17.4, stance=stance, film=film)
+
+
+def walk_between(
+    scene: PersonScene, person: Person, before: Performance, after: Performance, *, film: bool = False
+) -> Performance:
+    """From the end of a clip to the start of the next one, at walking pace, turning on the way."""
+    X_CT = person.X_TC.inverse()
+    ends = [(clip.X_WC[i] * X_CT, clip.X_WE[i], clip.x_WG[i]) for clip, i in ((before, -1), (after, 0))]
+    last = [before.X_WC[-2] * X_CT, before.X_WE[-2]]
+    dt = float(before.t_ns[-1] - before.t_ns[-2]) / 1e9
+    (X_WT_a, X_WE_a, x_a), (X_WT_b, X_WE_b, x_b) = ends
+    way = np.linalg.norm(x_b[:2] - x_a[:2]), abs(wrap_angle(float(x_b[2] - x_a[2])))
+    duration = 1.6 + 1.875 * max(float(way[0]) / 0.9, float(way[1]) / 1.6)
+    twist = pin.log6(last[0].inverse() * X_WT_a).vector / dt
+    X_TE_a, X_TE_b = X_WT_a.inverse() * X_WE_a, X_WT_b.inverse() * X_WE_b
+    twist_hand = pin.log6((last[0].inverse() * last[1]).inverse() * X_TE_a).vector / dt
+    steps = max(1, round(duration * 1.8))
+    build = person.build
+
+    def torso(t: float) -> tuple[pin.SE3, pin.SE3]:
+        s, drift = _ease(t / duration), 0.2 * (1.0 - math.exp(-t / 0.2))
+        X_WT = _mix_poses(X_WT_a * pin.exp6(drift * twist), X_WT_b, s)
+        X_TE = _mix_poses(X_TE_a * pin.exp6(drift * twist_hand), X_TE_b, s)
+        amount = min(1.0, float(way[0]) / 0.5) * math.sin(math.pi * min(1.0, t / duration)) ** 2
+        beat = math.pi * steps * t / duration
+        gait = np.array([0.0, build.sway * math.sin(beat), build.bob * math.sin(2 * beat)])
+        pitch = pin.utils.rotate("y", build.pitch * amount * math.sin(2 * beat + 0.6))
+        return pin.SE3(X_WT.rotation @ pitch, X_WT.translation + amount * (X_WT.rotation @ gait)), X_TE
+
+    recorder = PerformanceRecorder(scene, person.X_TC, None, film=film)
+    for i in range(math.ceil(duration * 1e9 / PERIOD_NS) - 1):  # the ends are the neighbours' own
+        t = (i + 1) * PERIOD_NS / 1e9
+        X_WT, X_TE = torso(t)
+        s = _ease(t / duration)
+        x = x_a + s * np.array([*(x_b - x_a)[:2], wrap_angle(float(x_b[2] - x_a[2]))])
+        walking = min(1.0, 4 * s * (1 - s))
+        posture = Posture(X_WT=X_WT, x_WG=x, phase=math.pi * steps * t / duration, walking=walking)
+        width = (1 - s) * before.width[-1] + s * after.width[0]
+        recorder.on_pose(i * PERIOD_NS, posture, X_WT * X_TE, float(width))
+    return recorder.performance(kind="walk", words="", seed=before.seed, success=True)
+
+
+def _between_places(places: Sequence[Stance], t: float) -> Stance:
+    """Move, hold, move, hold."""
+    i = min(int(t // (_MOVE_S + _HOLD_S)), len(places) - 2)
+    into = t - i * (_MOVE_S + _HOLD_S)
+    return _mix(places[i], places[i + 1], _ease(into / _MOVE_S))
+
+
+def _ease(s: float) -> float:
+    """0 to 1 without steps in speed or acceleration."""
+    s = min(1.0, max(0.0, s))
+    return s**3 * (10.0 - 15.0 * s + 6.0 * s**2)
+
+
+def _mix(a: Stance, b: Stance, s: float) -> Stance:
+    names = ("x", "y", "up", "pitch", "roll")
+    numbers = {name: (1 - s) * getattr(a, name) + s * getattr(b, name) for name in names}
+    yaw = a.yaw + s * wrap_angle(b.yaw - a.yaw)
+    return Stance(yaw=yaw, X_TE=_mix_poses(a.X_TE, b.X_TE, s), **numbers)
+
+
+def _mix_poses(a: pin.SE3, b: pin.SE3, s: float) -> pin.SE3:
+    R = a.rotation @ pin.exp3(s * pin.log3(a.rotation.T @ b.rotation))
+    return pin.SE3(R, (1 - s) * a.translation + s * b.translation)
+
+
+def _record(
+    scene: PersonScene,
+    person: Person,
+    seed: int,
+    *,
+    kind: Kind,
+    duration_s: float,
+    stance: Callable[[float], Stance],
+    film: bool,
+    board: pin.SE3 | None = None,
+) -> Performance:
+    """The clip that a way of standing makes; nobody stands quite still."""
+    tremor = _Tremor(np.random.default_rng([seed, 0x7E]))
+    recorder = PerformanceRecorder(scene, person.X_TC, None, film=film, board=board)
+    for i in range(math.ceil(duration_s * 1e9 / PERIOD_NS) + 1):
+        t = i * PERIOD_NS / 1e9
+        now = stance(t)
+        share = _ease(t / 0.5) * _ease((duration_s - t) / 0.5)
+        X_WT = now.X_WT * tremor.at(t, 0, share)
+        X_TE = now.X_TE if kind == "sync" else now.X_TE * tremor.at(t, 1, share)
+        posture = Posture(X_WT=X_WT, x_WG=np.array([now.x, now.y, now.yaw]), phase=0.0, walking=0.0)
+        recorder.on_pose(i * PERIOD_NS, posture, X_WT * X_TE, 0.04)
+    return recorder.performance(kind=kind, words="", seed=seed, success=True)
+
+
+class _Tremor:
+    """A millimetre and a tenth of a degree or so, slow."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._w = 2 * np.pi * rng.uniform(0.15, 0.9, size=(2, 6, 2))
+        self._phase = rng.uniform(0.0, 2 * np.pi, size=(2, 6, 2))
+
+    def at(self, t: float, of: int, share: float) -> pin.SE3:
+        """Displacement of the torso (0) or the hand (1)."""
+        s = np.sin(self._w[of] * t + self._phase[of]).sum(axis=1)
+        size = np.array([8e-4] * 3 + [0.002] * 3) * (0.4 if of == 0 else 1.0)
+        return pin.exp6(share * size * s)

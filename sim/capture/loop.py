@@ -1,0 +1,138 @@
+"""From a simulated person to what a policy learns from, the way that a collector's own data would go.
+
+person ─► rig (clocks, odometry that drifts, corners, glimpses) ─► raw zone       `record_session`
+raw zone ─► clocks, anchors, labels ─► told of a robot's base ─► samples          `labelled`, `learnable`
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from calibration.capture.raw import RawCapture
+from calibration.labels.anchors import anchors_of
+from calibration.labels.joined import hand_of
+from calibration.labels.label import clock_of, label_all
+from calibration.labels.values import LabelConfig, Labels
+from policies.flow.demonstrations import StoredDemonstration
+from robot_runtime.core.values.transforms import compose_planar, inverse_planar
+from robot_runtime.errors import InvalidValueError
+from sim.capture.performance import Performance
+from sim.capture.person import Person, perform, person_of
+from sim.capture.rig import NOISY, Noise, RigConfig
+from sim.capture.samples import samples
+from sim.capture.session import simulate_session
+from sim.capture.takes import Take
+from sim.capture.told import Kind, Told, fit_offset, told_by_labels, told_by_truth
+from sim.capture.visit import visit
+from sim.tasks import make_task
+
+COPIES = 3
+"""How often each frame is told: as it was, and from beside."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session:
+    """What one session's capture comes to."""
+
+    task: str
+    labels: tuple[Labels, ...]
+
+
+def record_session(
+    task: str,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    noise: Noise = NOISY,
+    film: bool = False,
+    on_demonstration: Callable[[Performance], None] = lambda performance: None,
+) -> list[Performance]:
+    """One person's demonstrations, seed by seed, recorded into FOLDER/capture; returns all clips of it."""
+    clips = visit(task, seeds, film=film, on_demonstration=on_demonstration)
+    config = RigConfig(noise=noise, seed=int(seeds[0]), task=make_task(task).instruction)
+    simulate_session([Take.of(clip) for clip in clips], config, folder)
+    return clips
+
+
+def labelled(task: str, folder: Path) -> Session:
+    """Labels of a recorded session. InvalidValueError: its capture cannot be used, and why."""
+    capture, config = RawCapture.open(folder / "capture"), LabelConfig()
+    hand = hand_of(capture, None)
+    anchors = anchors_of(capture, hand, clock_of(capture, hand, config))
+    return Session(task=task, labels=tuple(label_all(capture, anchors, config)))
+
+
+def learnable(
+    sessions: Sequence[Session], *, kind: Kind, most: int, seed: int = 0
+) -> tuple[list[StoredDemonstration], list[str]]:
+    """Samples of at most so many demonstrations, and why others cannot be used.
+
+    InvalidValueError: none is left.
+    """
+    told, why = told_of(sessions, kind=kind)
+    return samples_of(told[:most], seed), why
+
+
+def told_of(sessions: Sequence[Session], *, kind: Kind) -> tuple[list[Told], list[str]]:
+    """Demonstrations told of the robot, each from where it starts, and why others cannot be."""
+    told: list[Told] = []
+    why: list[str] = []
+    for session in sessions:
+        x_GB = fit_offset(session.labels, task=session.task)
+        words = make_task(session.task).instruction
+        for labels in session.labels:
+            if not labels.verdict.ok:
+                why.append(f"demonstration {labels.demonstration}: {labels.verdict.reasons[0]}")
+                continue
+            try:
+                one = told_by_labels(labels, x_GB, task=session.task, words=words, kind=kind)
+            except InvalidValueError as error:
+                why.append(f"demonstration {labels.demonstration}: {error}")
+                continue
+            told.append(from_start(one))
+    return told, why
+
+
+def from_start(told: Told) -> Told:
+    """The same in the world that a robot's odometry counts in: its base starts at the origin."""
+    back = inverse_planar(told.x_WB[0])
+    x = np.array([compose_planar(back, each) for each in told.x_WB])
+    x[:, 2] = np.unwrap(x[:, 2])
+    return replace(
+        told,
+        x_WB=x,
+        p_WE=_moved(back, told.p_WE),
+        things={name: _moved(back, p) for name, p in told.things.items()},
+    )
+
+
+def _moved(x_RW: Float[np.ndarray, "3"], p_W: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
+    c, s = np.cos(x_RW[2]), np.sin(x_RW[2])
+    x, y = c * p_W[:, 0] - s * p_W[:, 1], s * p_W[:, 0] + c * p_W[:, 1]
+    return np.column_stack([x_RW[0] + x, x_RW[1] + y, p_W[:, 2]])
+
+
+def truly_meant(
+    task: str, seeds: Sequence[int], *, most: int, seed: int = 0, person: Callable[[int], Person] = person_of
+) -> list[StoredDemonstration]:
+    """The same demonstrations by what she meant and did: the expert's own labels, no device between."""
+    told: list[Told] = []
+    for each in seeds:
+        if len(told) == most:
+            break
+        performance = perform(task, each, person=person(each // 100), film=False)
+        if performance.success:
+            told.append(from_start(told_by_truth(performance)))
+    return samples_of(told, seed)
+
+
+def samples_of(told: Sequence[Told], seed: int = 0) -> list[StoredDemonstration]:
+    """Every frame, as it was and from beside. InvalidValueError: there is none."""
+    rng = np.random.default_rng([seed, 0x5A])
+    out = [sample for one in told for sample in samples(one, rng, copies=COPIES)]
+    if not out:
+        raise InvalidValueError("no demonstration can be learned from")
+    return out

@@ -1,0 +1,132 @@
+"""The rig that a person wears: two cameras with odometry, and how wrong each part of it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from calibration.board import Board
+from calibration.camera import KannalaBrandt, Pinhole
+from sim.capture.cameras import Camera
+from sim.capture.faults import Fault
+from sim.capture.imu import ImuErrors
+from sim.capture.vio import Vio
+
+BOARD = Board(columns=8, rows=5, square_m=0.05, marker_m=0.037)
+"""The board that the rig is anchored by."""
+CHEST_LENS = Pinhole(size=(960, 1280), fx=640.0, fy=640.0, cx=641.7, cy=478.2)
+WRIST_LENS = KannalaBrandt(
+    size=(960, 1280), fx=455.0, fy=455.0, cx=637.9, cy=481.1, k1=0.021, k2=-0.008, k3=0.003, k4=-0.0007
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceErrors:
+    """Of one device: its clock, odometry, inertial sensor.
+
+    offset_s, skew_ppm: of the clock, at most, either way. jitter_ms: of when pictures are taken; stamp_ms: of
+    what is said about it. share_dropped: of pictures.
+    """
+
+    offset_s: float = 0.5
+    skew_ppm: float = 50.0
+    jitter_ms: float = 0.0
+    stamp_ms: float = 0.0
+    share_dropped: float = 0.0
+    vio: Vio = field(default_factory=Vio)
+    imu: ImuErrors = field(default_factory=ImuErrors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How wrong the whole rig is when nothing is broken."""
+
+    device: DeviceErrors
+    corner_px: float
+    blur: bool
+    """Whether exposure is long enough to smear, and rows are read one after the other."""
+    width_m: float
+    """Of a measured gripper width [m]."""
+    glimpse_m: float
+    """Of where a thing is seen, at 1 m; it grows with the distance [m]."""
+    pixel_noise: float = 0.0
+    """Of drawn pictures [grey levels]."""
+
+    def cameras(self) -> Mapping[str, Camera]:
+        exposure, readout = (6_000_000, 12_000_000) if self.blur else (1_000_000, 0)
+        lenses = {"chest": (CHEST_LENS, 30.0), "hand": (WRIST_LENS, 60.0)}
+        return {
+            role: Camera(
+                lens=lens,
+                rate_hz=rate,
+                exposure_ns=exposure,
+                readout_ns=readout,
+                corner_noise_px=self.corner_px,
+                pixel_noise=self.pixel_noise,
+            )
+            for role, (lens, rate) in lenses.items()
+        }
+
+
+CLEAN = Noise(
+    device=DeviceErrors(
+        vio=Vio(walk_m=0.0004, walk_deg=0.01, noise_m=0.0001, noise_deg=0.005),
+        imu=ImuErrors(gyro_noise=0.001, gyro_bias=0.001, accelerometer_noise=0.01, accelerometer_bias=0.01),
+    ),
+    corner_px=0.1,
+    blur=False,
+    width_m=0.0001,
+    glimpse_m=0.001,
+)
+"""Nearly what is true: shows whether the mathematics is right."""
+NOISY = Noise(
+    device=DeviceErrors(
+        jitter_ms=1.0,
+        stamp_ms=0.3,
+        share_dropped=0.005,
+        vio=Vio(
+            walk_m=0.004,
+            walk_deg=0.10,
+            noise_m=0.0006,
+            noise_deg=0.03,
+            tilt_deg=0.05,
+            jumps_per_min=0.1,
+            limited_per_min=0.3,
+            lost_per_min=0.05,
+        ),
+        imu=ImuErrors(gyro_noise=0.01, gyro_bias=0.01, accelerometer_noise=0.05, accelerometer_bias=0.05),
+    ),
+    corner_px=0.3,
+    blur=True,
+    width_m=0.0007,
+    glimpse_m=0.008,
+    pixel_noise=4.0,
+)
+"""As phones and action cameras have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RigConfig:
+    """What a session is recorded with; the same seed gives the same bits."""
+
+    noise: Noise = NOISY
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+    task: str = ""
+    person: str = "simulated"
+    glimpses: bool = True
+    tags: bool = True
+    """Whether the chest camera finds the tags on the gripper."""
+    imu: bool = True
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """What the person measured with a tape: `board_height_m`, `chest_height_m` [m]; if nothing is given, the
+    height of a board that lies flat."""
+    cameras: Mapping[str, Camera] = field(default_factory=dict)
+    """Others than the noise's own, by role."""
+
+    def camera(self, role: str) -> Camera:
+        return self.cameras.get(role) or self.noise.cameras()[role]
+
+    def rng(self, *what: int) -> np.random.Generator:
+        """Random numbers of one part, the same whatever the others draw."""
+        return np.random.default_rng([self.seed, *what])

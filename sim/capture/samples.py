@@ -1,0 +1,154 @@
+"""Training samples of demonstrations told as a robot's: `samples`.
+
+    rows of frame k      base of k, k+1, ... from the base of k; hand in those bases; width of the fingers
+
+A person is never pushed off course as a scripted expert is; but as base, hand and things are known in one
+world, a frame can be told from beside: the base, or a hand that is free, elsewhere, and rows that lead back.
+"""
+
+import math
+
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Bool, Float
+
+from policies.flow.demonstrations import StoredDemonstration
+from robot_runtime.core.values.state import (
+    ARM,
+    BASE,
+    GRIPPER,
+    ArmState,
+    BaseState,
+    GripperState,
+    Observation,
+    RobotState,
+)
+from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
+from sim.capture.things import environment_state
+from sim.capture.told import Told, commanded_width, turned_back
+from sim.experts.motion import DT_NS, DT_S, HORIZON
+from sim.scene.kinematics import solve_down
+from sim.scene.mobile_base import P_BA
+from sim.scene.model import MAX_WIDTH, SERVO_LAG_S
+from sim.tasks.household import TABLE_Z
+
+Planar = Float[np.ndarray, "*n 3"]
+BASE_ASIDE, YAW_ASIDE, HAND_ASIDE = 0.06, 0.10, 0.08
+"""Deviations of what is told from beside [m, rad, m]."""
+BACK_ROWS, BACK_ROWS_MIN = 26, 6
+"""Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
+EMPTY_SHARE = 0.1
+"""How many frames from beside show fingers closed on nothing, where rows open them: as after a miss."""
+
+
+def samples(told: Told, rng: np.random.Generator, *, copies: int = 1) -> list[StoredDemonstration]:
+    """Every frame as a training sample, and as many times from beside as there are further copies.
+
+    A frame near the end repeats the last row; frames are left out whose rows are not all known.
+    copies: 1: only as it was.
+    """
+    planned, n = _Plan(told), len(told)
+    known = [k for k in range(n) if told.is_known[k : k + HORIZON].all()]
+    out = [planned.sample(k, np.zeros(3), np.zeros(3)) for k in known]
+    for _ in range(copies - 1):
+        out += [planned.sample(k, *_aside(planned, k, rng), planned.empty(k, rng)) for k in known]
+    return out
+
+
+def led_rows(told: Told) -> Float[np.ndarray, "N 13"]:
+    """All of it as one plan of absolute rows, as `sim.demonstrations.rollout_robot` leads a robot."""
+    planned = _Plan(told)
+    hand = _seen_from(told.x_WB, planned.p_led)
+    return np.hstack([told.x_WB, hand, rotation_to_6d(told.R_BE), planned.command[:, None]])
+
+
+def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """How far off base (in B) and hand (in W) are told; a hand that is low, or busy, is told where it was."""
+    size = rng.random()
+    base = size * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
+    left = planned.free_rows[k]
+    hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
+    return base, hand if left >= BACK_ROWS_MIN else np.zeros(3)
+
+
+class _Plan:
+    """The rows of a demonstration, and what is seen at each."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self.command = commanded_width(told.width)
+        lag = SERVO_LAG_S / DT_S
+        self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
+        v = np.gradient(told.x_WB, DT_S, axis=0)
+        self._v_B = np.array([[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, told.x_WB, strict=True)])
+        busy = told.p_WE[:, 2] < TABLE_Z + 0.13
+        busy |= np.abs(np.gradient(self.command)) > 1e-3
+        self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
+        """How many rows from each on the hand is free, up to `BACK_ROWS`."""
+
+    def empty(self, k: int, rng: np.random.Generator) -> float | None:
+        """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
+        opens = self.command[k : k + 10].min() > 0.9 * MAX_WIDTH
+        return float(rng.uniform(0.0, 0.05)) if opens and rng.random() < EMPTY_SHARE else None
+
+    def sample(
+        self, k: int, base: Float[np.ndarray, "3"], hand: Float[np.ndarray, "3"], width: float | None = None
+    ) -> StoredDemonstration:
+        """Frame k, told from beside: base off in its own axes, hand in W, fingers at another width."""
+        told = self._told
+        at = np.minimum(k + np.arange(HORIZON), len(told) - 1)
+        c, s = math.cos(told.x_WB[k, 2]), math.sin(told.x_WB[k, 2])
+        off_W = np.array([c * base[0] - s * base[1], s * base[0] + c * base[1], base[2]])
+        back = _back(BACK_ROWS)
+        x = told.x_WB[at] + back[:, None] * off_W
+        p_W = self.p_led[at] + _back(max(self.free_rows[k], 1))[:, None] * hand
+        p_B, R_B = _seen_from(x, p_W), _yawed(told.R_BE[at], -back * base[2])
+        rows = np.hstack([_relative(x[0], x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
+        now = _seen_from(x[:1], told.p_WE[[k]] + hand)[0]
+        things = {name: _seen_from(x[:1], p[[k]])[0] for name, p in told.things.items()}
+        V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
+        state = RobotState(
+            t_ns=k * DT_NS,
+            parts={
+                ARM: ArmState(q=_posture(now, R_B[0]), dq=np.zeros(7), X_BE=pin.SE3(R_B[0], now)),
+                GRIPPER: GripperState(width=float(told.width[k]) if width is None else width),
+                BASE: BaseState(x_WB=x[0], V_WB_B=V_WB_B),
+            },
+        )
+        seen = environment_state(told.task, things)
+        return StoredDemonstration(
+            observation=Observation(state=state, environment_state=seen, task=told.words),
+            rows=rows,
+            num_committed=0,
+        )
+
+
+def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:
+    return int(np.argmax(busy)) if busy.any() else BACK_ROWS
+
+
+def _back(rows: int) -> Float[np.ndarray, "32"]:
+    """How much of an offset is left, row by row: all at first, none after so many."""
+    share = np.clip(np.arange(HORIZON) / rows, 0.0, 1.0)
+    return 1.0 - share**3 * (10.0 - 15.0 * share + 6.0 * share**2)
+
+
+def _posture(p_BE: Float[np.ndarray, "3"], R_BE: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "7"]:
+    """Joints of the robot's arm with its hand there, pointing straight down: for whoever draws it."""
+    yaw = math.atan2(R_BE[1, 0], R_BE[0, 0])
+    return solve_down((p_BE - P_BA)[None], np.array([yaw]))[0]
+
+
+def _seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    d = p_W - np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
+    c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
+    return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])
+
+
+def _relative(x: Float[np.ndarray, "3"], rows: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    d, (c, s) = rows - x, (math.cos(x[2]), math.sin(x[2]))
+    return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])
+
+
+def _yawed(R: Float[np.ndarray, "n 3 3"], yaw: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 3 3"]:
+    return turned_back(R, -yaw)

@@ -1,0 +1,198 @@
+"""Visual-inertial odometry as devices give it: the truth in a world of its own, and what goes wrong with it.
+
+    V   the odometry's world: z up, its own yaw and origin         dp' = R_z(yaw error) dp + walk
+                                                                   p_V = sum of dp', then jumps and noise
+
+Gravity is seen, so roll and pitch do not drift. Within `MAP_M` of a place it knows its map and does not
+drift; from place to place yaw and position walk with the root of the way.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pinocchio as pin
+from jaxtyping import Bool, Float, Int64, UInt8
+from scipy.spatial.transform import Rotation
+
+from calibration.trajectory import LIMITED, LOST, OK, Trajectory
+from robot_runtime.core.values.action import NS_PER_S
+
+MAP_M = 0.8
+"""How far a camera goes before it sees new things to hold on to [m]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vio:
+    """How wrong an odometry is.
+
+    walk_m, walk_deg: of position per axis and of yaw, per root of a metre of way [m, degrees].
+    noise_m, noise_deg: of one pose, per axis. tilt_deg: a slow error of roll and pitch.
+    scale: of all its lengths, less 1. jumps_per_min: relocalisations, each `jump_m` and `jump_deg` at most;
+    limited_per_min, lost_per_min: intervals in which tracking is poor (the walk is three times as fast), or
+    gone (the pose stands still, and comes back with a jump).
+    """
+
+    walk_m: float = 0.0
+    walk_deg: float = 0.0
+    noise_m: float = 0.0
+    noise_deg: float = 0.0
+    tilt_deg: float = 0.0
+    scale: float = 0.0
+    jumps_per_min: float = 0.0
+    jump_m: float = 0.01
+    jump_deg: float = 0.2
+    limited_per_min: float = 0.0
+    lost_per_min: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jump:
+    """A relocalisation at a true time [ns]: what follows is moved by p [m], and turned by yaw [rad]."""
+
+    t_ns: int
+    p: tuple[float, float, float]
+    yaw: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odometry:
+    """What the device says, at true times, and what is hidden: its world, and when it jumped."""
+
+    said: Trajectory
+    X_WV: pin.SE3
+    jumps: tuple[Jump, ...] = field(default=())
+
+
+def run_vio(
+    truth: Trajectory,
+    vio: Vio,
+    rng: np.random.Generator,
+    *,
+    jumps: tuple[Jump, ...] = (),
+    lost: tuple[tuple[int, int], ...] = (),
+) -> Odometry:
+    """What an odometry says of a camera's true path in W, at the same true times.
+
+    jumps, lost: what happens besides what is drawn; lost are [begin, end) of true time [ns].
+    """
+    start = truth.p[0]
+    yaw_V = rng.uniform(-np.pi, np.pi)
+    X_WV = pin.SE3(pin.utils.rotate("z", yaw_V), start + rng.normal(0.0, 0.5, 3) * np.array([1.0, 1.0, 0.2]))
+    minutes = (truth.t_ns[-1] - truth.t_ns[0]) / (60.0 * NS_PER_S)
+    gone = _intervals(truth, rng, count=rng.poisson(vio.lost_per_min * minutes), seconds=(0.4, 1.0))
+    for begin, end in lost:
+        gone |= (truth.t_ns >= begin) & (truth.t_ns < end)
+    limited = _intervals(truth, rng, count=rng.poisson(vio.limited_per_min * minutes), seconds=(0.5, 2.0))
+    jumps += _draw_jumps(truth, vio, rng, count=rng.poisson(vio.jumps_per_min * minutes))
+    p_W, R_W = _walk(truth, vio, rng, faster=limited | gone)
+    for jump in jumps:
+        after = truth.t_ns >= jump.t_ns
+        if after.any():
+            p_W, R_W = _jumped(p_W, R_W, after, jump)
+    p_W = p_W + rng.normal(0.0, vio.noise_m, p_W.shape)
+    noise = Rotation.from_rotvec(np.deg2rad(vio.noise_deg) * rng.normal(size=p_W.shape))
+    R_VW = Rotation.from_matrix(X_WV.rotation.T)
+    p_V, R_V = R_VW.apply(p_W - X_WV.translation), R_VW * R_W * noise
+    q_V = _continuous(R_V.as_quat(scalar_first=True))
+    p_V, q_V = _frozen(p_V, gone), _frozen(q_V, gone)
+    said = Trajectory(t_ns=truth.t_ns, p=p_V, q=q_V, tracking=_states(gone, limited))
+    return Odometry(said=said, X_WV=X_WV, jumps=jumps)
+
+
+def _walk(
+    truth: Trajectory, vio: Vio, rng: np.random.Generator, *, faster: Bool[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, "N 3"], Rotation]:
+    """The path with its walk, scale and tilt, still in W."""
+    steps = np.diff(truth.p, axis=0)
+    root, when = _progress(truth)
+    times = np.where(faster[when], 3.0, 1.0) * root
+    yaw = np.deg2rad(vio.walk_deg) * _eased(truth, when, rng.normal(size=len(root)) * times)
+    drift = np.column_stack([_eased(truth, when, rng.normal(size=len(root)) * times) for _ in range(3)])
+    turn = Rotation.from_euler("z", yaw[:, None])
+    p = truth.p[0] + np.vstack([np.zeros(3), np.cumsum(turn[:-1].apply(steps), axis=0)])
+    p = truth.p[0] + (p - truth.p[0]) * (1.0 + vio.scale) + vio.walk_m * drift
+    tilt = np.deg2rad(vio.tilt_deg) * _slow(rng, truth.t_ns, columns=2)
+    lean = Rotation.from_rotvec(np.column_stack([tilt, np.zeros(len(tilt))]))
+    return p, lean * turn * Rotation.from_quat(truth.q, scalar_first=True)
+
+
+def _progress(truth: Trajectory) -> tuple[Float[np.ndarray, " K"], Int64[np.ndarray, " K"]]:
+    """Roots of how far it went to each new place, where its map has to grow, and at which samples."""
+    roots, when, place = [], [], truth.p[0]
+    for i, p in enumerate(truth.p):
+        far = float(np.linalg.norm(p - place))
+        if far > MAP_M:
+            roots.append(np.sqrt(far))
+            when.append(i)
+            place = p
+    return np.array(roots), np.array(when, dtype=np.int64)
+
+
+def _eased(
+    truth: Trajectory, when: Int64[np.ndarray, " K"], steps: Float[np.ndarray, " K"]
+) -> Float[np.ndarray, " N"]:
+    """The sum of steps, each taken within half a second after its sample."""
+    t = truth.t_ns / NS_PER_S
+    out = np.zeros(len(t))
+    for i, step in zip(when.tolist(), steps.tolist(), strict=True):
+        u = np.clip((t - t[i]) / 0.5, 0.0, 1.0)
+        out += step * u * u * (3.0 - 2.0 * u)
+    return out
+
+
+def _slow(rng: np.random.Generator, t_ns: np.ndarray, *, columns: int) -> Float[np.ndarray, "N C"]:
+    """Unit-variance noise that takes about five seconds to change."""
+    t = (t_ns - t_ns[0]) / 1e9
+    knots = np.arange(0.0, t[-1] + 10.0, 5.0)
+    values = rng.normal(size=(len(knots), columns))
+    return np.column_stack([np.interp(t, knots, values[:, i]) for i in range(columns)])
+
+
+def _draw_jumps(truth: Trajectory, vio: Vio, rng: np.random.Generator, *, count: int) -> tuple[Jump, ...]:
+    times = rng.integers(truth.t_ns[0], truth.t_ns[-1], size=count)
+    jumps = []
+    for t_ns in np.sort(times):
+        x, y, z = rng.uniform(-vio.jump_m, vio.jump_m, 3)
+        yaw = np.deg2rad(rng.uniform(-vio.jump_deg, vio.jump_deg))
+        jumps.append(Jump(t_ns=int(t_ns), p=(float(x), float(y), float(z)), yaw=float(yaw)))
+    return tuple(jumps)
+
+
+def _jumped(
+    p: np.ndarray, R: Rotation, after: Bool[np.ndarray, " N"], jump: Jump
+) -> tuple[np.ndarray, Rotation]:
+    """All that comes after a jump, turned about where the camera then is, and moved."""
+    here, turn = p[np.argmax(after)], Rotation.from_euler("z", jump.yaw)
+    moved = turn.apply(p - here) + here + np.array(jump.p)
+    turned = (turn * R).as_quat()
+    return np.where(after[:, None], moved, p), Rotation.from_quat(
+        np.where(after[:, None], turned, R.as_quat())
+    )
+
+
+def _intervals(
+    truth: Trajectory, rng: np.random.Generator, *, count: int, seconds: tuple[float, float]
+) -> Bool[np.ndarray, " N"]:
+    inside = np.zeros(len(truth.t_ns), dtype=bool)
+    for _ in range(count):
+        begin = rng.integers(truth.t_ns[0], truth.t_ns[-1])
+        end = begin + round(rng.uniform(*seconds) * NS_PER_S)
+        inside |= (truth.t_ns >= begin) & (truth.t_ns < end)
+    return inside
+
+
+def _frozen(values: np.ndarray, still: Bool[np.ndarray, " N"]) -> np.ndarray:
+    """Rows in which nothing is known repeat the last one before."""
+    index = np.where(still, 0, np.arange(len(values)))
+    return values[np.maximum.accumulate(index)]
+
+
+def _continuous(q: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
+    """Quaternions without changes of sign from row to row."""
+    flips = np.sign((q[1:] * q[:-1]).sum(axis=1))
+    signs = np.concatenate([[1.0], np.cumprod(np.where(flips == 0.0, 1.0, flips))])
+    return q * signs[:, None]
+
+
+def _states(lost: Bool[np.ndarray, " N"], limited: Bool[np.ndarray, " N"]) -> UInt8[np.ndarray, " N"]:
+    return np.where(lost, LOST, np.where(limited, LIMITED, OK)).astype(np.uint8)

@@ -1,0 +1,1 @@
+"""A policy that is made bad on purpose, and a scripted person who takes over from it."""

@@ -1,0 +1,95 @@
+"""A picture of an episode with a person in it: who drove, what was wanted, what was done."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+
+from robot_runtime.core.authority import Authority, HandoverPhase
+from robot_runtime.core.tick import Tick
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.command import Command, GripperCommand, JointCommand
+from robot_runtime.evaluation.result import Episode
+
+COLOURS = {
+    Authority.POLICY: "#2a6f97",
+    Authority.HUMAN: "#f2b134",
+    Authority.HOLD: "#cfd8dc",
+    Authority.SCRIPTED: "#8f6bb3",
+    Authority.SAFETY: "#d1495b",
+}
+_PART = "arm"
+
+
+def plot_takeover(episodes: Mapping[str, Episode], path: Path) -> None:
+    """Of each episode a band of who drove, how wide the fingers were, and how bent the elbow."""
+    fig, axes = plt.subplots(
+        3 * len(episodes),
+        1,
+        figsize=(11, 4.2 * len(episodes)),
+        height_ratios=[1, 3, 3] * len(episodes),
+        sharex=True,
+    )
+    for i, (name, episode) in enumerate(episodes.items()):
+        band, gripper, elbow = axes[3 * i : 3 * i + 3]
+        ticks = list(episode.record.ticks)
+        times = np.array([tick.now_ns for tick in ticks]) / NS_PER_S
+        _draw_band(band, times, ticks)
+        band.set_title(name, loc="left", fontweight="bold")
+        _draw(gripper, times, ticks, _width, "fingers [m]")
+        _draw(elbow, times, ticks, _elbow, "arm.joint_4 [rad]")
+    axes[-1].set_xlabel("time since the start of the episode [s]")
+    handles: list[Artist] = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
+    handles += [plt.Line2D([], [], color="#1d2b36"), plt.Line2D([], [], color="#d1495b", ls=":")]
+    labels = [*(who.value for who in COLOURS), "commanded", "what the policy wanted"]
+    fig.legend(handles, labels, loc="lower center", ncols=7, frameon=False)
+    fig.tight_layout(rect=(0, 0.04, 1, 1))
+    fig.savefig(path, dpi=110)
+    plt.close(fig)
+
+
+def _draw_band(ax: Axes, times: np.ndarray, ticks: list[Tick]) -> None:
+    """Who moved the arm, and how far the handover had come."""
+    rows = [(tick.authority[_PART], tick.phase_of[_PART]) for tick in ticks]
+    starts = [i for i, row in enumerate(rows) if i == 0 or rows[i - 1] != row]
+    for start, end in zip(starts, [*starts[1:], len(rows) - 1], strict=True):
+        who, phase = rows[start]
+        lasts = times[end] - times[start]
+        ax.barh(0, lasts, left=times[start], height=1.0, color=COLOURS[who])
+        if phase is not HandoverPhase.NONE and lasts > 1.0:
+            middle = times[start] + 0.5 * lasts
+            ax.text(middle, 0, phase.value, ha="center", va="center", fontsize=7)
+    ax.set_yticks([])
+    ax.set_ylim(-0.5, 0.5)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+
+
+def _draw(
+    ax: Axes, times: np.ndarray, ticks: list[Tick], number_of: Callable[[Command], float], label: str
+) -> None:
+    told = np.array([number_of(tick.command) for tick in ticks])
+    wanted = np.array([np.nan if t.policy_command is None else number_of(t.policy_command) for t in ticks])
+    ax.plot(times, told, color="#1d2b36", lw=1.4)
+    ax.plot(times, wanted, color="#d1495b", lw=1.2, ls=":")
+    led = np.array([Authority.HUMAN in tick.authority.values() for tick in ticks])
+    ax.fill_between(times, 0, 1, where=led, transform=ax.get_xaxis_transform(), color="#f2b134", alpha=0.15)
+    ax.set_ylabel(label)
+    ax.grid(alpha=0.2)
+
+
+def _width(command: Command) -> float:
+    told = command.parts.get("gripper")
+    return told.width if isinstance(told, GripperCommand) else float("nan")
+
+
+def _elbow(command: Command) -> float:
+    told = command.arm
+    return float(told.q[3]) if isinstance(told, JointCommand) else float("nan")

@@ -1,0 +1,81 @@
+"""What a robot learns of a person's demonstration."""
+
+import numpy as np
+import pytest
+
+from policies.flow.features import FeatureConfig, state_features
+from robot_runtime.core.values.transforms import compose_planar
+from sim.capture.samples import BACK_ROWS, samples
+from sim.capture.told import Told, commanded_width
+from sim.experts.mobile import SQUEEZE
+from sim.scene.kinematics import R_DOWN
+from sim.tasks import make_task
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    """Somebody who walks along x with her hand before her, fingers open."""
+    s = np.linspace(0.0, 1.5, N)
+    o = np.zeros(N)
+    points = ("cup", "tray", "door", "door>through", "door>table_a", "door>table_b")
+    return Told(
+        words="bring the cup",
+        task="fetch",
+        x_WB=np.column_stack([s, o, o]),
+        p_WE=np.column_stack([s + 0.5, o, o + 1.0]),
+        R_BE=np.tile(R_DOWN, (N, 1, 1)),
+        width=np.full(N, 0.08),
+        things={name: np.tile([2.0 + i, 1.0, 0.77], (N, 1)) for i, name in enumerate(points)},
+        is_known=np.ones(N, dtype=bool),
+    )
+
+
+def _world(sample, i):
+    x = compose_planar(np.asarray(sample.observation.state.x_WB), sample.rows[i, :3])
+    return x, compose_planar(x, np.array([*sample.rows[i, 3:5], 0.0]))[:2]
+
+
+def test_rows_tell_the_way_that_was_gone(told):
+    sample = samples(told, np.random.default_rng(0))[10]
+    for i in (0, 7, 31):
+        x, hand = _world(sample, i)
+        np.testing.assert_allclose(x, told.x_WB[10 + i], atol=1e-9)
+        np.testing.assert_allclose(hand[1], 0.0, atol=1e-9)
+
+
+def test_a_frame_told_from_beside_leads_back_to_the_way(told):
+    beside = samples(told, np.random.default_rng(0), copies=2)[N + 5]
+    x, _ = _world(beside, 0)
+    assert np.abs(x - told.x_WB[5]).max() > 0.005
+    x, hand = _world(beside, BACK_ROWS)
+    np.testing.assert_allclose(x, told.x_WB[5 + BACK_ROWS], atol=1e-9)
+    np.testing.assert_allclose(hand[1], 0.0, atol=1e-9)
+
+
+def test_frames_are_left_out_whose_rows_are_not_known(told):
+    known = np.ones(N, dtype=bool)
+    known[40] = False
+    lost = Told(**{**told.__dict__, "is_known": known})
+    assert len(samples(lost, np.random.default_rng(0))) == N - 32
+
+
+def test_fingers_that_something_stops_are_told_to_squeeze():
+    closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4), np.full(20, 0.06)])
+    width = np.concatenate([closing, np.linspace(0.06, 0.08, 4), np.full(10, 0.08)])
+    command = commanded_width(width)
+    np.testing.assert_allclose(command[30:40], 0.06 - SQUEEZE)
+    np.testing.assert_allclose(command[[5, -5]], 0.08)
+
+
+def test_fingers_that_never_opened_hold_what_they_hold():
+    np.testing.assert_array_equal(commanded_width(np.full(30, 0.03)), np.full(30, 0.03))
+
+
+def test_a_policy_of_people_does_not_see_joints(told):
+    sample, schema = samples(told, np.random.default_rng(0))[0], make_task("fetch").schema
+    seen = FeatureConfig(use_joints=False, use_joint_velocity=False)
+    without = state_features(sample.observation, schema, seen)
+    assert len(without) == len(state_features(sample.observation, schema, FeatureConfig())) - 14
+    assert without[0] == 0.08
