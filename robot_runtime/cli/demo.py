@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
+from robot_runtime.cli.demo_capture import show_capture
+from robot_runtime.cli.demo_takeover import show_takeover
 from robot_runtime.cli.log_file import WarningSummary, logged_to
 from robot_runtime.cli.options import (
     Maybe,
@@ -69,7 +71,8 @@ SHOWS: Mapping[str, _Show] = MappingProxyType(
                 "seam jump [rad]": (("seam_jump_max",), 3),
             },
             sentence=(
-                "Run synchronously, the robot stands still while it waits; run asynchronously, it goes on."
+                "Run synchronously, a whole chunk at a time, the robot stands still while it waits; run "
+                "asynchronously, it goes on."
             ),
         ),
         "mobile": _Show(
@@ -99,10 +102,16 @@ class Demo:
     For a first look: it needs no GPU, no robot and no data. Starts a server as a process of its own, runs
     each task in real time once with a baseline method and once with ours, and leaves a table, videos, plots
     and a web page behind. Exit code 1 if a robot did not move, or stopped by itself.
+
+    takeover shows something else: a policy that fails to fetch a cup, a scripted person who takes over, and
+    the policy that goes on. It needs no server, and leaves the run's log and a dataset of it as well.
+    capture, too: a person demonstrates without a robot, and a robot does as she did; it takes some minutes.
     """
 
-    show: Positional[Literal["table", "mobile"]] = "table"
-    """The Franka on its table, or on a mobile base that wipes and clears up."""
+    show: Positional[Literal["table", "mobile", "takeover", "capture"]] = "table"
+    """The Franka on its table; on a mobile base that wipes and clears up; or taken over by a person. Of the
+    options below, takeover takes --seed, --duration-s, --output and --json, capture --seed, --delay-ms,
+    --output and --json."""
     tasks: Maybe[Some[Task]] = None
     """On the table: track, pick_place, strike, conveyor; the first two if not given. On the mobile robot:
     wipe, clear, drawer, fetch; the first two if not given."""
@@ -122,6 +131,10 @@ class Demo:
     """Also write the figures to this file, as JSON."""
 
     def main(self) -> int:
+        if self.show == "takeover":
+            return show_takeover(self, self.output or Path("outputs/demo-takeover"))
+        if self.show == "capture":
+            return show_capture(self, self.output or Path("outputs/demo-capture"))
         need("av", "matplotlib", "torch")
         show, tasks = SHOWS[self.show], self.tasks or _shipped_tasks(self.show)
         self._check(tasks)
@@ -312,9 +325,10 @@ def _figures(episodes: "dict[str, dict[str, Episode]]") -> dict:
 def _print_table(table: list[list[str]]) -> None:
     """In 80 columns: a head is broken to the width of what stands below it."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from robot_runtime.cli.console import plain_console
 
     head, *rows = table
     out = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -324,4 +338,4 @@ def _print_table(table: list[list[str]]) -> None:
         out.add_column(Text(name), no_wrap=True, justify="left" if i < 2 else "right")
     for row in rows:
         out.add_row(*row)
-    Console().print(out)
+    plain_console().print(out)

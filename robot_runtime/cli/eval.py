@@ -11,6 +11,7 @@ from tyro.conf import arg
 
 from robot_runtime.cli.options import (
     SHIPPED,
+    AnyFolder,
     Count,
     InputFile,
     Maybe,
@@ -33,6 +34,7 @@ from robot_runtime.core.method.choose import (
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log.config import LogConfig
 from robot_runtime.results import keep, keep_text
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ class Eval:
     """Processes that share the work; the results do not depend on their number."""
     json: Maybe[OutputFile] = None
     """Write configuration, summary and every episode to this file, as JSON."""
+    log: Maybe[AnyFolder] = None
+    """Folder in which each episode leaves its log, a file of its own: see `robot-runtime log`."""
     plot: Maybe[PictureFile] = None
     """Write a picture of the results to this file; its ending says the format: .png, .svg, .pdf."""
 
@@ -114,6 +118,10 @@ class Eval:
             print(f"picture: {self.plot}")
         return 0
 
+    @property
+    def _log(self) -> LogConfig | None:
+        return None if self.log is None else LogConfig(folder=self.log)
+
     def _of_task(self, trace: "LatencyTrace", share: float) -> "Evaluation":
         """Episodes of one of our own tasks."""
         from robot_runtime.evaluation.evaluate import Evaluation
@@ -130,6 +138,7 @@ class Eval:
             first_seed=self.first_seed,
             control_period_ns=round(NS_PER_S / self.control_hz),
             sampling_share=share,
+            log=self._log,
         )
         try_out(config)
         results = self._with_progress(lambda hear: evaluate(config, hear, workers=self.workers))
@@ -149,6 +158,7 @@ class Eval:
             policy=self.policy,
             trace=trace,
             sampling_share=share,
+            log=self._log,
             seeds=range(self.first_seed, self.first_seed + self.episodes),
         )
         config, said = choose(config, self.method, execution_horizon=self.execution_horizon)
@@ -196,8 +206,9 @@ class Eval:
 
     def _report(self, summary: dict, own: Collection[str]) -> None:
         """own: the env's own figures, which are shown if they are 0, too."""
-        from rich.console import Console
         from rich.table import Table
+
+        from robot_runtime.cli.console import plain_console
 
         table = Table("figure", "value", title=self._title())
         rate, interval = summary.pop("success"), summary.pop("success_interval_95")
@@ -209,6 +220,6 @@ class Eval:
         shown = {name: value for name, value in summary.items() if value or name in own}
         for name, value in shown.items():
             table.add_row(name, f"{value:.4g}")
-        Console().print(table)
+        plain_console().print(table)
         if left := len(summary) - len(shown):
             print(f"{left} more figures are 0 or have no value; --json writes them too")

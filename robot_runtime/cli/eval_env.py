@@ -20,6 +20,7 @@ from robot_runtime.evaluation.result import EpisodeResult
 from robot_runtime.evaluation.stepped_env import as_robot_env
 from robot_runtime.evaluation.traces import LatencyTrace
 from robot_runtime.evaluation.workers import worker_pool
+from robot_runtime.log.config import LogConfig
 from robot_runtime.transport.address import server_and_name
 
 GYMNASIUM, LEROBOT = "gymnasium:", "lerobot:"
@@ -42,6 +43,8 @@ class EnvEvaluation:
     trace: LatencyTrace
     sampling_share: float
     seeds: range
+    log: LogConfig | None = None
+    """Where each episode leaves its log."""
 
     def run(self) -> Evaluation:
         """All of it, in this process. EnvError: the env or the policy raised something, as it was shown."""
@@ -64,6 +67,7 @@ class EnvEvaluation:
             trace=self.trace,
             seeds=self.seeds,
             sampling_share=self.sampling_share,
+            log=self.log,
         )
 
     def groups(self) -> list["EnvEvaluation"]:

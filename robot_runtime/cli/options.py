@@ -22,6 +22,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from robot_runtime.cli.errors import reason
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.log.config import keep_of
 from robot_runtime.transport.address import (
     address_to_connect,
     address_to_listen,
@@ -64,6 +65,14 @@ class Filled(Rule):
 
     def complaint(self, value: tuple[object, ...]) -> str | None:
         return None if value else "takes at least one value, got none"
+
+
+@dataclass(frozen=True)
+class AtMostOne(Rule):
+    """No value, or one."""
+
+    def complaint(self, value: tuple[object, ...]) -> str | None:
+        return None if len(value) < 2 else f"takes at most one value, got {' '.join(map(str, value))}"
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,21 @@ class Address(Rule):
         return None
 
 
+@dataclass(frozen=True)
+class Parsed(Rule):
+    """A text of a form of its own."""
+
+    parse: Callable[[str], object]
+    """Raises InvalidValueError, which says what is expected."""
+
+    def complaint(self, value: str) -> str | None:
+        try:
+            self.parse(value)
+        except InvalidValueError as error:
+            return str(error)
+        return None
+
+
 T = TypeVar("T")
 Maybe = Annotated[T | None, arg(help_behavior_hint="(optional)")]
 """An option without a value of its own."""
@@ -182,6 +206,7 @@ SHIPPED = f"Shipped are {', '.join(SHIPPED_POLICIES)}."
 
 Count = Annotated[int, Within(1, 1_000_000)]
 AnyCount = Annotated[int, Within(0, 1_000_000)]
+FramesPerSecond = Annotated[int, Within(1, 240)]
 Steps = Annotated[int, Within(1, 100_000_000)]
 Rows = Annotated[int, Within(1, 10_000)]
 AnyRows = Annotated[int, Within(0, 10_000)]
@@ -195,6 +220,9 @@ Hertz = Annotated[float, Within(1, 10_000)]
 Milliseconds = Annotated[float, Within(0, 3_600_000)]
 HeartbeatMs = Annotated[float, Within(1, 60_000)]
 Seconds = Annotated[float, Within(0.001, 1_000_000)]
+Height = Annotated[float, Within(0, 3)]
+ChestHeight = Annotated[float, Within(0.3, 3)]
+"""Of a camera that a person wears, above the floor [m]."""
 InputFile = Annotated[Path, Read()]
 InputFolder = Annotated[Path, Read(is_folder=True)]
 OutputFile = Annotated[Path, Written()]
@@ -203,11 +231,16 @@ OutputFolder = Annotated[Path, Written(is_folder=True)]
 NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
 KeptFile = Annotated[Path, Written(is_kept=True)]
 AnyFolder = Annotated[Path, Folder()]
+KeepText = Annotated[str, Parsed(keep_of)]
 ServerAddress = Annotated[str, Address(address_to_connect)]
 PolicyAddress = Annotated[str, Address(server_and_name)]
 """Of a server, or of one of its policies."""
 OwnAddress = Annotated[str, Address(address_to_listen)]
 HostPort = Annotated[str, Address(host_and_port)]
+PageAddress = Annotated[
+    tuple[HostPort, ...] | None, AtMostOne(), arg(metavar="[HOST:PORT]", help_behavior_hint="(optional)")
+]
+"""None: no page; nothing: one at the usual place."""
 
 
 def need(*modules: str) -> None:

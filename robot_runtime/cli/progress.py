@@ -4,15 +4,18 @@ from collections.abc import Callable
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from robot_runtime.cli.console import plain_console
+
 
 def counted(*, with_notes: bool = False) -> Progress:
     """So many of so many, and how long the rest will take.
 
     with_notes: every bar is added with a `note`, which stands behind it.
     """
-    notes = [TextColumn("{task.fields[note]}")] if with_notes else []
+    notes = [TextColumn("{task.fields[note]}", markup=False)] if with_notes else []
+    what = TextColumn("{task.description}", markup=False)
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *notes, TimeRemainingColumn()
+        what, BarColumn(), MofNCompleteColumn(), *notes, TimeRemainingColumn(), console=plain_console()
     )
 
 

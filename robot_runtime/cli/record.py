@@ -8,30 +8,38 @@ from tyro.conf import arg
 
 from robot_runtime.cli.options import (
     SHIPPED,
+    AnyFolder,
     Count,
+    FramesPerSecond,
     InputFile,
     Maybe,
     OutputFolder,
+    PageAddress,
     Pixels,
     Processes,
     Seed,
+    Several,
     Share,
     Task,
     need,
 )
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError, UnknownNameError
+from robot_runtime.log.config import DEFAULT_FOLDER
+from robot_runtime.transport.address import address_to_connect, server_and_name
 
 _POLICY = (
     "Name of a shipped policy, or folder of a trained one, that drives more than half of the time; the "
-    f"recorded actions stay the expert's (dataset aggregation, DAgger). {SHIPPED}"
+    f"recorded actions stay the expert's (dataset aggregation, DAgger). {SHIPPED} With --teleop: the "
+    "address of a server, tcp://HOST:PORT, whose policy drives until the person takes over."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset; or,
-    with --env, those of your own expert in your own simulator, in numbers.
+    """Record demonstrations of a scripted expert in simulation, with pictures, as a LeRobot v3 dataset; with
+    --teleop those of a person, in simulation or with --robot; with --env those of your own expert in your own
+    simulator, in numbers.
 
     For training a vision policy, with `train --dataset` or with LeRobot. The expert is disturbed, so that
     the dataset shows how to recover; episodes that fail are left out. With --policy all episodes are kept:
@@ -39,6 +47,28 @@ class Record:
     whatever ends the command; --resume goes on after them.
     """
 
+    teleop: Maybe[str] = None
+    """A person drives, with keyboard, gamepad, spacemouse, webxr (a phone or a headset), lerobot (a leader
+    arm), or file.py:Class, as for run. Keys n y f x begin an episode, end it as success or failure, discard
+    it. expert: a scripted person takes over --policy where it goes wrong, unattended, in simulated time."""
+    robot: Maybe[str] = None
+    """With --teleop, your own robot, as for run; a simulated one if not given."""
+    set: Several[str] = ()
+    """Over what robot.toml says."""
+    yes: bool = False
+    """With --robot: it is armed from the start."""
+    fps: FramesPerSecond = 20
+    """With --teleop: frames a second of the dataset."""
+    pedal: Maybe[str] = None
+    """With --teleop, an input device that begins an episode and ends it as success, by turns:
+    /dev/input/by-id/...-event-kbd, or with its key, DEVICE:KEY_B."""
+    beep: bool = False
+    """With --teleop: once when an episode was discarded, twice when it was kept."""
+    page: PageAddress = None
+    """With --teleop: show the run in a browser, as run --page does; in simulation each episode has its
+    own page, at the same place."""
+    log: AnyFolder = DEFAULT_FOLDER
+    """With --teleop: folder of the runs' logs, from which the dataset is made."""
     task: Task = "fetch"
     env: Maybe[str] = None
     """Your own simulator in place of a task, named as for eval. The recording is a small folder that train
@@ -69,6 +99,11 @@ class Record:
     """Height and width of the pictures [pixels]."""
 
     def main(self) -> int:
+        if self.teleop is not None:
+            return self._record_person(self.teleop)
+        for name in ("robot", "set", "yes", "pedal", "beep", "page"):
+            if getattr(self, name) or (name == "page" and self.page is not None):
+                raise InvalidValueError(f"--{name} goes with --teleop, a person who drives")
         if (self.env is None) != (self.expert is None):
             raise InvalidValueError("--env and --expert go together: where, and who acts there")
         if self.env is not None and self.expert is not None:
@@ -109,6 +144,65 @@ class Record:
         through = f"cameras {', '.join(cameras)}" if cameras else "no cameras"
         print(f"{self.output}: {kept} of {self.episodes} episodes of {self.task}, {through}")
         return 0
+
+    def _record_person(self, teleop: str) -> int:
+        """A person drives, alone or over a policy."""
+        from robot_runtime.cli.record_scripted import EXPERT, record_scripted
+        from robot_runtime.cli.record_teleop import TeleopRecording
+        from robot_runtime.dataset.dataset_folder import DatasetFolder
+
+        if self.env is not None or self.expert is not None:
+            raise InvalidValueError("--teleop records our tasks and robots, not --env")
+        if self.policy is not None and teleop != EXPERT:
+            address_to_connect(server_and_name(self.policy)[0])
+        need("lerobot")
+        if not self.resume and self.output.exists():
+            raise InvalidValueError(f"--output: {self.output} exists (--resume goes on in one)")
+        already = 0
+        if self.output.exists():
+            with DatasetFolder(self.output, resume=True) as folder:
+                already = folder.num_episodes
+        if already >= self.episodes:
+            raise InvalidValueError(f"{self.output} has {already} episodes already: --episodes is of all")
+        if self.page is not None:
+            if teleop == EXPERT:
+                raise InvalidValueError("--page shows a run in real time: --teleop expert has none")
+            need("viser")
+        if teleop == EXPERT:
+            return record_scripted(
+                task=self.task,
+                policy=self.policy,
+                output=self.output,
+                log=self.log,
+                fps=self.fps,
+                episodes=range(self.seed + already, self.seed + self.episodes),
+            )
+        return TeleopRecording(
+            teleop=teleop,
+            task=self.task,
+            robot=self.robot,
+            set=self.set,
+            policy=self.policy,
+            episodes=self.episodes,
+            output=self.output,
+            fps=self.fps,
+            cameras=self._cameras_of_person(),
+            size=self.size,
+            seed=self.seed,
+            log=self.log,
+            yes=self.yes,
+            pedal=self.pedal,
+            beep=self.beep,
+            page=self.page,
+        ).main(already=already)
+
+    def _cameras_of_person(self) -> tuple[str, ...] | None:
+        """Those that are named; of a simulated robot its own, of a real one all."""
+        if self.cameras is not None or self.robot is not None:
+            return self.cameras
+        from sim.tasks import make_task
+
+        return tuple(name for name in make_task(self.task).schema.cameras if name != "overview")
 
     def _record_env(self, env: str, expert: str) -> int:
         """The user's expert in the user's env."""

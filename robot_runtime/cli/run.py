@@ -1,37 +1,52 @@
 """`robot-runtime run`: the robot's side, in real time, against a server that is already up."""
 
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from tyro.conf import arg
 
+from robot_runtime.cli.aside import Aside
 from robot_runtime.cli.options import (
+    AnyFolder,
     Hertz,
     InputFolder,
+    KeepText,
     Maybe,
     MethodName,
     OutputFile,
+    PageAddress,
     Pixels,
     PolicyAddress,
     Rows,
     Seconds,
     Seed,
+    Several,
     Within,
+    need,
 )
+from robot_runtime.cli.order_file import check_source, read_orders
 from robot_runtime.cli.signals import Ended, own_handler
+from robot_runtime.cli.teleop_option import arming_options, teleop_options
 from robot_runtime.core.method.choose import DEFAULT, method_or_choice
 from robot_runtime.core.method.table import Method
 from robot_runtime.core.safety import Cause
 from robot_runtime.errors import InvalidValueError, RobotStoppedError
 from robot_runtime.keys import RobotKeys
+from robot_runtime.log.config import DEFAULT_FOLDER, LogConfig, Nothing, keep_of
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
+    from robot_runtime.cli.robot_file import OpenRobot
+    from robot_runtime.core.robot import Switch
     from robot_runtime.core.tick import Tick
     from robot_runtime.evaluation.result import Episode
+    from robot_runtime.robot.run import Session
     from robot_runtime.robot.telemetry import RunRecord
 
 UNITS = {
@@ -41,8 +56,6 @@ UNITS = {
 """Of the figures that do not say it in their names."""
 DEFAULT_TASK = "track"
 """Of the simulated robot."""
-ROBOTS = "robot_runtime.robots"
-"""Group of the entry points that name robots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +65,30 @@ class Run:
     Drives the robot of --robot, or a simulated Franka. Start `robot-runtime serve --policy track` in another
     terminal first. Ctrl-C brings the robot to rest; a second one does not wait for that. Exit code 0: the
     robot moved and came to rest when it was told to, whether or not the task succeeded (--json says that) or
-    it stood still for much of the time (the last line says that); 1: it did not move, or stopped by itself.
+    it stood still for much of the time (the last line says that); 1: it did not move, or stopped by itself;
+    130: Ctrl-C, once the robot rests.
+    A robot of --robot has to be armed: it moves once chunks come in time and somebody has pressed the key a.
     """
 
     robot: Maybe[str] = None
-    """Your own robot, a robot_runtime.Robot or a function that makes one: path/to/file.py:robot,
-    package.module:robot, or the name of an entry point of the group robot_runtime.robots. A simulated Franka
-    if not given."""
+    """Your own robot: a file that describes it, robot.toml; or a robot_runtime.Robot or a function that makes
+    one, as path/to/file.py:robot, package.module:robot, or the name of an entry point of the group
+    robot_runtime.robots. A simulated Franka if not given."""
+    set: Several[str] = ()
+    """Over what robot.toml says: parts.arm.host=172.16.0.3, one or more."""
+    home: bool = False
+    """Go to where its parts wait first, as robot.toml says, with a fifth of their speeds."""
     policy: Annotated[PolicyAddress, arg(aliases=("--server",))] = DEFAULT_ADDRESS
     """Address of the server, tcp://HOST:PORT or HOST:PORT; of one of its policies, if it has several,
     HOST:PORT/NAME."""
+    teleop: Maybe[str] = None
+    """What a person leads the robot with, taking over what she engages: keyboard, gamepad, spacemouse, webxr
+    (a phone or a headset), lerobot (a leader arm), or file.py:Class; with options after a colon, as in
+    gamepad:speed=0.3,yaw_deg=180. As robot.toml says if not given."""
+    no_policy: bool = False
+    """Ask no server: a person drives alone, with --teleop."""
+    yes: bool = False
+    """Ask nobody: the robot of --robot is armed from the start. For robots that are simulated."""
     task: Maybe[str] = None
     """What to do: in words, with --robot. The simulated robot's tasks have names: track, pick_place, strike,
     conveyor on a table, clear, drawer, fetch, wipe for the mobile one, handover for two arms; track if not
@@ -76,21 +103,48 @@ class Run:
     """Rows of a chunk to run before the policy is asked again; as the method has it if not given."""
     seed: Seed = 10_000
     """Decides the simulated scene and the policy's random numbers."""
-    control_hz: Hertz = 500.0
-    """Ticks of the control loop per second."""
+    control_hz: Maybe[Hertz] = None
+    """Ticks of the control loop per second; as robot.toml says if not given, and else 500."""
     duration_s: Maybe[Seconds] = None
-    """How long to run [s]; if not given, the simulated task's own time limit, with --robot until Ctrl-C."""
+    """How long to run, once it is armed [s]; if not given, the simulated task's own time limit, with --robot
+    until Ctrl-C."""
     picture_size: Maybe[tuple[Pixels, Pixels]] = None
     """Height and width of the simulated cameras' pictures [pixels], if the policy needs other ones."""
+    orders: Maybe[str] = None
+    """Where orders come from, one a line: - is standard input, anything else a file or a named pipe. They are
+    task TEXT, stop, reset, arm, take-over [PART ...], hand-back [PART ...], recover, correct, begin, success,
+    failure, abort, discard, keep [SECONDS]."""
     connect_timeout_s: Annotated[float, Within(0, 86_400)] = 10.0
     """How long to wait for the server to be ready [s]."""
+    log: AnyFolder = DEFAULT_FOLDER
+    """Folder in which the run leaves its log, a file of its own: see `robot-runtime log`."""
+    no_log: bool = False
+    """Leave no log."""
+    keep: KeepText = "all"
+    """What of the log is written: all, or last:30s, the newest seconds whenever somebody orders it, a fault
+    happens or an episode fails."""
+    page: PageAddress = None
+    """Show the run in a browser, with buttons to stop, arm and take over: at 127.0.0.1:8080, or where is
+    said. Beyond this machine the page asks for a token, which is in the address that is printed."""
     json: Maybe[OutputFile] = None
     """Write the results to this file, as JSON."""
 
     def main(self) -> int:
-        with Orders() as orders:
-            record, episode = self._own(orders) if self.robot is not None else self._simulated(orders)
-        report(record, episode)
+        if (self.set or self.home) and self.robot is None:
+            raise InvalidValueError("--set and --home are for --robot robot.toml")
+        check_source(self.orders)
+        if self.page is not None:
+            need("viser")
+        with Aside() as aside, Orders() as orders, ExitStack() as held:
+            attend = partial(self._attend, aside=aside, held=held)
+            if self.robot is not None:
+                record, episode = self._own(orders, aside, attend), None
+            else:
+                record, episode = self._simulated(orders, aside, attend)
+        with suppress(OSError):  # a pipe or a terminal that is gone
+            report(record, episode)
+            if self.keep != "all" and not (self.no_log or record.log_files or record.log_fault):
+                print("no log: nothing happened that keeps one")
         if self.json is not None:
             keep_text(self.json, self._json(record, episode))
         if orders.signals:
@@ -98,43 +152,106 @@ class Run:
         refuse_fault(record)
         return 0
 
-    def _own(self, orders: "Orders") -> "tuple[RunRecord, None]":
+    def _own(self, orders: "Orders", aside: Aside, attend: "Callable[[Session], None]") -> "RunRecord":
         """Drive the robot that was named."""
-        from robot_runtime.cli.load_object import load_made
-        from robot_runtime.robot.robot import Robot
+        from robot_runtime.cli.robot_file import open_robot
         from robot_runtime.robot.run import Session
 
         if self.picture_size is not None:
             raise InvalidValueError(
                 "--picture-size is for the simulated robot: --robot has cameras of its own"
             )
-        robot = load_made(
-            str(self.robot), group=ROBOTS, what="robot", is_one=lambda found: isinstance(found, Robot)
-        )
-        assert isinstance(robot, Robot)
-        options = self._options(self.task or "")
-        with Session(robot, task=self.task or "", **options) as session:
-            for _ in session:
-                orders.on_tick()
-                if orders.signals:
-                    session.stop()
-        return session.record, None
+        with open_robot(str(self.robot), self.set) as opened, ExitStack() as held:
+            options = {**opened.options, **self.options(self.task or "", aside)}
+            options |= teleop_options(self.teleop, held, opened.options)
+            options |= self._arming(opened, options.get("teleop"))
+            if (arm := options["arm"]) is not None:
+                held.callback(arm.close)
+            if self.home:
+                if not opened.home:
+                    raise InvalidValueError(f"--home: {self.robot} says of no part where its home is")
+                self.go_slowly(opened, opened.home, "home", arm, orders, aside)
+                orders.close()  # until the next tick nothing moves, and signals end the command at once
+            with Session(opened.robot, task=self.task or "", **options) as session:
+                attend(session)
+                for _ in session:
+                    orders.on_tick()
+                    if orders.signals:
+                        session.stop()
+        return session.record
 
-    def _simulated(self, orders: "Orders") -> "tuple[RunRecord, Episode]":
+    def _attend(self, session: "Session", *, aside: Aside, held: ExitStack) -> None:
+        """Orders from where --orders says, and the page, as long as the run lasts."""
+        if self.page is not None:
+            from robot_runtime.cli.live_page import open_page
+
+            held.enter_context(open_page(session, self.page, say=aside.say))
+        if self.orders is not None:
+            read_orders(self.orders, session.post, say=aside.say)
+
+    def arm_switch(self, opened: "OpenRobot") -> "Switch | None":
+        """What arms the robot: as its file says, else a key; None with --yes."""
+        arm: Switch | None = self._arming(opened, None)["arm"]
+        return arm
+
+    def _arming(self, opened: "OpenRobot", teleop: object) -> dict[str, Any]:
+        return arming_options(
+            opened.options, teleop=teleop, is_unasked=self.yes, reads_orders=self.orders == "-"
+        )
+
+    def go_slowly(
+        self,
+        opened: "OpenRobot",
+        places: Mapping[str, Sequence[float] | np.ndarray],
+        where: str,
+        arm: "Switch | None",
+        orders: "Orders",
+        aside: Aside,
+    ) -> None:
+        """Move joints without a policy, once the operator has said so. places: joints by part [rad]."""
+        from robot_runtime.clock import MonotonicClock
+        from robot_runtime.robot.joint_move import go_home
+        from robot_runtime.robot.watched_switch import await_operator, is_held
+
+        orders.on_tick()
+        hold = opened.options.get("hold_to_run")
+        who = ", ".join(places)
+        await_operator(
+            arm, hold, f"{who} goes {where} slowly", say=aside.say, should_stop=lambda: bool(orders.signals)
+        )
+        if orders.signals:
+            raise Ended(orders.signals[0])
+        aside.say(f"going {where}: {who}")
+        go_home(
+            opened.robot,
+            places,
+            clock=MonotonicClock(),
+            control_hz=self.control_hz or opened.options.get("control_hz", 500.0),
+            should_stop=lambda: bool(orders.signals) or not is_held(hold),
+        )
+        if orders.signals:
+            raise Ended(orders.signals[0])
+
+    def _simulated(
+        self, orders: "Orders", aside: Aside, attend: "Callable[[Session], None]"
+    ) -> "tuple[RunRecord, Episode]":
         """Drive the simulated Franka, and score what it does."""
         from sim.episodes.run_episode import run_real_time
 
         task = self.task or DEFAULT_TASK
-        episode = run_real_time(
-            task,
-            picture_size=self.picture_size,
-            on_tick=orders.on_tick,
-            should_stop=lambda: bool(orders.signals),
-            **self._options(task),
-        )
+        with ExitStack() as held:
+            episode = run_real_time(
+                task,
+                picture_size=self.picture_size,
+                on_tick=orders.on_tick,
+                on_session=attend,
+                should_stop=lambda: bool(orders.signals),
+                **self.options(task, aside),
+                **teleop_options(self.teleop, held, {}),
+            )
         return episode.record, episode
 
-    def _options(self, task: str) -> dict[str, Any]:
+    def options(self, task: str, aside: Aside) -> dict[str, Any]:
         """Of the session: all options here that it has too, but robot and task."""
         from policies.correction import head_for
         from robot_runtime.robot.config import RunConfig
@@ -142,14 +259,26 @@ class Run:
         method = method_or_choice(self.method, execution_horizon=self.execution_horizon)
         names = {field.name for field in fields(RunConfig)} & {field.name for field in fields(self)}
         return {
-            **{name: getattr(self, name) for name in names - {"robot", "task"}},
+            **{
+                name: value
+                for name in names - {"robot", "task", "log", "teleop"}
+                if (value := getattr(self, name)) is not None
+            },
+            **({"policy": None} if self.no_policy else {}),
             "method": method,
+            "log": self._log_config(),
             "correction_head": head_for(method, self.correction, task=task)
             if isinstance(method, Method)
             else None,
-            "keys": None if self.keys is None else RobotKeys.load(self.keys),
-            "say": partial(print, flush=True),
+            **({} if self.keys is None else {"keys": RobotKeys.load(self.keys)}),
+            "say": aside.say,
         }
+
+    def _log_config(self) -> LogConfig | None:
+        """With --no-log a page still hears what a log would."""
+        if self.no_log:
+            return None if self.page is None else LogConfig(folder=self.log, keep=Nothing())
+        return LogConfig(folder=self.log, keep=keep_of(self.keep))
 
     def _json(self, record: "RunRecord", episode: "Episode | None") -> str:
         if episode is None:
@@ -160,7 +289,8 @@ class Run:
 
 
 class Orders(ExitStack):
-    """Ctrl-C and SIGTERM, once the robot moves: the first is an order to come to rest."""
+    """Ctrl-C, Ctrl-Z, SIGTERM and a terminal that is closed, once the robot moves: the first is an order to
+    come to rest. A process that Ctrl-Z stopped would leave its robot without anybody."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +301,12 @@ class Orders(ExitStack):
         """The robot moves: from here on signals are orders."""
         if not self._is_moving:
             self._is_moving = True
-            self.enter_context(own_handler(self._take))
+            self.enter_context(own_handler(self._take, also=(signal.SIGHUP, signal.SIGTSTP)))
+
+    def close(self) -> None:
+        """It stands: signals do what they did before."""
+        super().close()
+        self._is_moving = False
 
     def _take(self, number: int) -> None:
         if self.signals:
@@ -205,8 +340,9 @@ def loop_figures(record: "RunRecord") -> dict[str, float]:
 
 def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
     """Print a run's figures, but for what never happened, and how its task went if somebody judged that."""
-    from rich.console import Console
     from rich.table import Table
+
+    from robot_runtime.cli.console import plain_console
 
     rows, title = {**record.summary(), **loop_figures(record)}, "run"
     counted = {*asdict(record.counts), "repeated_rows", "resent_rows", "refused_pictures", "reused_pictures"}
@@ -219,6 +355,10 @@ def report(record: "RunRecord", episode: "Episode | None" = None) -> None:
     table = Table("figure", "value", "", title=title)
     for name, value in rows.items():
         table.add_row(name, f"{value:.4g}", UNITS.get(name, ""))
-    Console().print(table)
+    plain_console().print(table)
     if why := record.why_it_stood():
         print(f"{why[0].upper()}{why[1:]}.")
+    for path in record.log_files:
+        print(f"log: {path}")
+    if record.log_fault:
+        print(f"ATTENTION: {record.log_fault}.")

@@ -32,6 +32,7 @@ from robot_runtime.cli.options import (
     Milliseconds,
     OutputFile,
     OwnAddress,
+    PageAddress,
     Processes,
     Seed,
     Several,
@@ -53,15 +54,18 @@ from robot_runtime.server.door import checked_policy
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
-from robot_runtime.transport.address import DEFAULT_ADDRESS
+from robot_runtime.transport.address import DEFAULT_ADDRESS, host_and_port
 
 if TYPE_CHECKING:
     from robot_runtime.server.gateways import process
     from robot_runtime.server.metrics_http import MetricsServer
+    from robot_runtime.server.status_http import StatusServer
 
 logger = logging.getLogger(__name__)
 POLICIES = "robot_runtime.policies"
 """The group of entry points that installed policies are found by."""
+PAGE = ("127.0.0.1", "8090")
+"""Where the page is if nothing is said."""
 _SWITCH_INTERVAL_S = 0.0005
 _POLICY = (
     "One policy or several: names of shipped or scripted ones, folders of trained ones, hf://OWNER/NAME, or "
@@ -129,6 +133,9 @@ class Serve:
     """File with the api_key, or api_token, that openpi's and GR00T's clients have to give."""
     metrics: Maybe[HostPort] = None
     """HOST:PORT at which to answer HTTP: /metrics for Prometheus, /healthz, /readyz."""
+    page: PageAddress = None
+    """Show in a browser who is connected, queues, batches, deadlines, latencies: at 127.0.0.1:8090, or where
+    is said. Beyond this machine the page asks for a token, which is in the address that is printed."""
     json: Maybe[OutputFile] = None
     """Write address, process id and policies to this file once ready, as JSON."""
 
@@ -174,7 +181,10 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _check(args)
     metrics: dict[str, ServerMetrics] = {}
-    with nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics):
+    with (
+        nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics),
+        nullcontext() if args.page is None else _page(args.page, metrics),
+    ):
         policies = [load_one() for load_one in load]
         metrics |= {policy.info.name: ServerMetrics() for policy in policies}
         if args.torch_threads is not None and "torch" in sys.modules:
@@ -340,6 +350,17 @@ def _metrics_server(address: str, metrics: dict[str, ServerMetrics]) -> "Metrics
     from robot_runtime.server.metrics_http import MetricsServer  # most servers do without
 
     return MetricsServer(address, metrics)
+
+
+def _page(address: Sequence[str], metrics: dict[str, ServerMetrics]) -> "StatusServer":
+    from robot_runtime.server.status_http import StatusServer  # the same
+
+    host, port = host_and_port(address[0]) if address else PAGE
+    page = StatusServer(
+        "0.0.0.0" if host == "*" else host.strip("[]"), 0 if port == "*" else int(port), metrics
+    )
+    print(f"page: {page.url}", flush=True)
+    return page
 
 
 def tune_process() -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -21,6 +21,8 @@ from typing import NoReturn
 GRACE_S = 1.5
 """For clean-up."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_OTHERS = (signal.SIGHUP, signal.SIGTSTP)
+"""Which a command may take for orders to end, too."""
 
 
 class Ended(KeyboardInterrupt):
@@ -65,7 +67,8 @@ class Ending:
                 os.kill(pid, signal.SIGKILL)
         if not self._has_spoken:
             self._has_spoken = True
-            os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
+            with suppress(OSError):  # the terminal is gone
+                os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
         os._exit(exit_code(number))
 
     def leave_at_once(self) -> None:
@@ -96,7 +99,7 @@ class Ending:
         self.end(number)
 
     def _watch(self, reader: int) -> None:
-        while (number := os.read(reader, 1)[0]) not in _SIGNALS:
+        while (number := os.read(reader, 1)[0]) not in (*_SIGNALS, *_OTHERS):
             pass
         time.sleep(GRACE_S)
         if os.isatty(1):
@@ -105,9 +108,10 @@ class Ending:
 
 
 @contextmanager
-def own_handler(handle: Callable[[int], None]) -> Iterator[None]:
+def own_handler(handle: Callable[[int], None], *, also: Sequence[int] = ()) -> Iterator[None]:
     """Both signals call `handle`, for a command that has an order to end in; no time is set meanwhile.
 
+    also: others that do, unless whoever started the command had them ignored, as `nohup` does.
     What is left to do after the block has GRACE_S if a signal has come in it.
     """
     taken: list[int] = []
@@ -116,7 +120,8 @@ def own_handler(handle: Callable[[int], None]) -> Iterator[None]:
         taken.append(number)
         handle(number)
 
-    before = {number: signal.signal(number, take) for number in _SIGNALS}
+    others = [number for number in also if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, take) for number in (*_SIGNALS, *others)}
     watched = signal.set_wakeup_fd(-1)
     try:
         yield

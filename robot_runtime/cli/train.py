@@ -70,6 +70,9 @@ class Train:
     labels: Literal["base", "world"] = "base"
     """What actions of a mobile robot refer to. base: the hand in the base, and the base from where it stands.
     world: both in the world."""
+    no_joints: bool = False
+    """The network sees the hand alone, and not the arm's joints: for demonstrations of people
+    who carried the gripper themselves."""
     init: Maybe[str] = None
     """Policy to start from: a folder, or the name of a shipped one. With --dataset either a
     state-based one, so that the task need not be learned from pictures, or a vision policy."""
@@ -99,6 +102,9 @@ class Train:
     dataset: Several[InputFolder] = ()
     """LeRobot datasets made by `record`: those with pictures make a vision policy, those without a
     state-based one. Or recordings of an env by `record --env`: they make a policy of its numbers."""
+    only: Literal["all", "human", "policy"] = "all"
+    """With --dataset made of runs by `log export`: whose commands to learn from. human: those of a person who
+    took over, policy: the others, all: both. Pauses and handovers are left out in any case."""
     horizon: Maybe[Rows] = None
     """With --dataset of an env: rows of a chunk, each a step of the env; 16 if not given."""
     random_views: Maybe[AnyCount] = None
@@ -121,6 +127,8 @@ class Train:
             raise InvalidValueError("--horizon goes with --dataset of an env: our own tasks have theirs")
         if self.device != "cpu":
             raise InvalidValueError("--device goes with --dataset of an env: our own tasks learn on the CPU")
+        if self.only != "all" and not self.dataset:
+            raise InvalidValueError("--only goes with --dataset: it says whose commands there count")
         if self.network != "flow" or self.dataset:
             need("lerobot")
         if self.network == "diffusion":

@@ -41,13 +41,40 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
     """From the datasets if there are any."""
     if options.dataset:
         from policies.lerobot.data import load_dataset
-        from sim.tasks import make_task
+        from policies.lerobot.rows import FromActions
+        from sim.experts import action_spec_of
+        from sim.tasks import hand_poses_of, make_task
 
         for folder in options.dataset:
             _refuse_other_rate(folder)
-        robot = make_task(options.task[0]).schema
-        return [d for folder in options.dataset for d in load_dataset(folder, robot)]
+        task = options.task[0]
+        if options.network == "flow":
+            _refuse_unseen_scene(task, options.dataset)
+        robot = make_task(task).schema
+        actions = FromActions(spec=action_spec_of(task), hand_poses=hand_poses_of(task), only=options.only)
+        return [d for folder in options.dataset for d in load_dataset(folder, robot, actions)]
     return _without_pictures(options, progress)
+
+
+def _refuse_unseen_scene(task: str, datasets: Sequence[Path]) -> None:
+    """InvalidValueError: there are pictures of a camera on a hand, and nothing in space for it to see."""
+    from policies.files import read_json
+    from robot_runtime.dataset.recording import PICTURES
+    from sim.demonstrations.training_data import HAND_CAMERAS
+    from sim.tasks import TASKS, make_task
+
+    def has_place(name: str) -> bool:
+        noise = make_task(name).observation_noise
+        return noise is not None and 3 in noise.points
+
+    for folder in datasets if not has_place(task) else ():
+        features = read_json(folder / "meta" / "info.json").get("features", {})
+        if any(f"{PICTURES}.{camera}" in features for camera in HAND_CAMERAS):
+            able = ", ".join(name for name in sorted(TASKS) if has_place(name))
+            raise InvalidValueError(
+                f"no vision policy can be trained for {task}, whose scene has nothing in space: one can for "
+                f"{able}; a dataset recorded with --cameras and nothing after it makes a state-based one"
+            )
 
 
 def _refuse_other_rate(dataset: Path) -> None:
@@ -92,14 +119,15 @@ def training_data(
     from sim.demonstrations.training_data import by_estimates, by_labels, refuse_others
 
     if not options.dataset:
-        return by_labels(options.task[0], demonstrations, options.labels)
+        return by_labels(options.task[0], demonstrations, options.labels, joints=not options.no_joints)
     refuse_others(options.task[0], demonstrations)
     has_pictures = any(d.observation.images for d in demonstrations)
     if not has_pictures and (options.estimator_steps is not None or options.random_views is not None):
         raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --random-views")
     more = _without_pictures(options, progress) if options.episodes or options.demonstrations else ()
     if not has_pictures:
-        return by_labels(options.task[0], [*demonstrations, *more], options.labels)
+        both = [*demonstrations, *more]
+        return by_labels(options.task[0], both, options.labels, joints=not options.no_joints)
     estimator, notes = _estimator(options, demonstrations, init, progress)
     keep(options.output, estimator.save)
     data = by_estimates(options.task[0], demonstrations, estimator, more=more, init=init, seed=options.seed)

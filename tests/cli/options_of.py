@@ -16,6 +16,8 @@ class Option(NamedTuple):
 
     command: tuple[str, ...]
     """The words before it."""
+    dataclass: type
+    """Of the command, which tyro reads."""
     name: str
     kind: type
     """Of the first of its values."""
@@ -29,10 +31,10 @@ class Option(NamedTuple):
         return f"{' '.join(self.command)} {self.name}"
 
     def typed(self, value: object) -> list[str]:
-        """The command line with that value."""
+        """The command line with that value, without the words of the command."""
         values = [str(value)] * self.num_values
         given = values if self.name.isupper() else [self.name, *values]
-        return [*self.command, *self.others, *given]
+        return [*self.others, *given]
 
 
 NEEDED = {
@@ -40,7 +42,21 @@ NEEDED = {
     "--policy": ("--policy", "hold"),
     "--task": ("--task", "track"),
     "--robots": ("--robots", "left"),
+    "--chest": ("--chest", "video:chest.mp4"),
+    "--board": ("--board", "pyproject.toml"),
     "POLICY": (".",),
+    "FILE": ("pyproject.toml",),
+    "LOG": ("pyproject.toml",),
+    "FOLDER": (".",),
+    "FOLDERS": (".",),
+    "CAPTURES": (".",),
+    "RIG": ("pyproject.toml",),
+    "CAPTURE": (".",),
+    "SOURCE": (".",),
+    "--intrinsics": ("--intrinsics", "pyproject.toml"),
+    "--open-m": ("--open-m", "0.08"),
+    "A": (".",),
+    "B": (".",),
 }
 """Options without a default, and what to give."""
 
@@ -62,7 +78,7 @@ def options(hint: Any = Subcommand, command: tuple[str, ...] = ()) -> Iterator[O
         for field in fields(kind):
             name = option_name(field.name, hints[field.name])
             others = tuple(word for other in needed if other != name for word in NEEDED[other])
-            yield Option(words, name, *first_value(hints[field.name]), others)
+            yield Option(words, kind, name, *first_value(hints[field.name]), others)
 
 
 def first_value(hint: Any) -> tuple[type, tuple[Rule, ...], int]:

@@ -18,7 +18,9 @@ PAGES = tuple(
     for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     if "_build" not in path.parts
 )
-COMMANDS = ("demo", "serve", "run", "eval", "train", "record", "describe", "keys", "bench")
+COMMANDS = (
+    "demo", "serve", "run", "eval", "train", "record", "log", "replay", "describe", "keys", "bench",
+)  # fmt: skip
 
 
 def shown(page: str) -> tuple[list[str], list[str]]:

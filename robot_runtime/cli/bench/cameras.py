@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from msgspec import structs
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.cli.run import loop_figures, refuse_fault
 from robot_runtime.clock import MonotonicClock
@@ -73,7 +73,7 @@ class BenchCameras:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        console, rounds = Console(), list[Round]()
+        console, rounds = plain_console(), list[Round]()
         with ServerProcess(POLICY) as server:
             for i in track(range(self.rounds), description="episodes", console=console):
                 seed = FIRST_SEED + i

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Batch, Count, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
@@ -143,7 +143,7 @@ def show(figures: list[dict[str, Any]], *, title: str) -> None:
             f"{row['p50_ms'] / row['floor_ms']:.1f}",
             f"{1e3 * row['robots'] / row['p50_ms']:.1f}" if is_chunk else "",
         )
-    console = Console()
+    console = plain_console()
     console.print(table)
     console.print(
         "floor: max(2 x weights x tokens / peak, bytes of weights and cache / bandwidth) of each stage"

@@ -99,9 +99,9 @@ class BenchHousehold(Comparison):
         return tuple(s for s in (*has, *VARIANTS) if s in (self.splices or has))
 
     def _write(self, rows: "list[Row]", left_out: list[str]) -> None:
-        from rich.console import Console
         from rich.table import Table
 
+        from robot_runtime.cli.console import plain_console
         from sim.lab.household_page import averages, draw
         from sim.lab.page import RESULTS, to_json
 
@@ -114,7 +114,7 @@ class BenchHousehold(Comparison):
             shown.add_column(name, no_wrap=True)
         for line in body:
             shown.add_row(*(cell.partition(" (")[0] for cell in line[:num_columns]))
-        Console().print(shown)
+        plain_console().print(shown)
         print(f"figures: {self.output / 'mobile.json'}, picture: {self.output / 'mobile.png'}")
         if self.write_results:
             (RESULTS / "mobile.json").write_text(to_json(rows))

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Hertz, Maybe, OutputFile, Some, Within
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.executor import Executor
@@ -56,7 +56,7 @@ class BenchLoop:
     """Write the results to this file, as JSON."""
 
     def main(self) -> int:
-        console = Console()
+        console = plain_console()
         cost = tick_cost_us()
         corrected = tick_cost_us(head=random_head(_SPEC))
         cost |= {"correction": corrected["correction"], "tick with corrections": corrected["tick"]}

@@ -163,9 +163,9 @@ class BenchMethods(Comparison):
         print(f"results: {RESULTS / 'lab.json'}")
 
     def _print(self, rows: "list[Row]") -> None:
-        from rich.console import Console
         from rich.table import Table
 
+        from robot_runtime.cli.console import plain_console
         from sim.lab.page import success_table
 
         for task in dict.fromkeys(row.task for row in rows):
@@ -175,4 +175,4 @@ class BenchMethods(Comparison):
                 shown.add_column(name, no_wrap=name == head[0], overflow="fold")
             for line in body:
                 shown.add_row(line[0], *(cell.partition(" (")[0] for cell in line[2:]))
-            Console().print(shown)
+            plain_console().print(shown)

@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from robot_runtime.cli.bench.wire import (
@@ -33,6 +32,7 @@ from robot_runtime.cli.bench.wire import (
     warm_up,
 )
 from robot_runtime.cli.bench.wire_floor import Trip, floor_round_trip, threads_round_trip
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile, need
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import RobotRuntimeError
@@ -158,4 +158,4 @@ def show(rows: list[Row]) -> None:
         times = [f"{value:.2f}" for value in (row.p50, row.p95, row.p99)]
         ratio = f"{row.p50 / ours[row.payload, row.pace]:.1f}"
         table.add_row(row.payload, row.pace, row.path, str(row.n), *times, ratio)
-    Console().print(table)
+    plain_console().print(table)

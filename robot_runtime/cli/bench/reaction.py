@@ -1,6 +1,5 @@
 """`robot-runtime bench reaction`: from an unforeseen event to the first command that knows of it."""
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,8 +70,9 @@ def _shorter(outcomes: "list[Outcome]", this: "Outcome") -> float | None:
 
 def show(outcomes: "list[Outcome]") -> None:
     """Print them as a table."""
-    from rich.console import Console
     from rich.table import Table
+
+    from robot_runtime.cli.console import plain_console
 
     table = Table(title="Reaction on track: measured / bound [ms]")
     for column in ("chunks", "delay", "method", "events", "mean", "± 95 %", "p95", "worst"):
@@ -93,4 +93,4 @@ def show(outcomes: "list[Outcome]") -> None:
             f"{o.requests_per_s:.1f}",
             "–" if shorter is None else f"{shorter:.1f} x shorter",
         )
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    plain_console(is_wide=True).print(table)

@@ -16,11 +16,11 @@ from typing import Annotated
 
 import numpy as np
 from msgspec import structs
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from robot_runtime.cli.bench.wire_floor import ANY_PORT, server_process
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import HeartbeatMs, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
@@ -286,7 +286,7 @@ def _robots_of(policy: Policy, num_robots: int, *, deadline_ns: int) -> Iterator
 
 def show(figures: dict) -> None:
     """Print both tables."""
-    console = Console()
+    console = plain_console()
     for title, key in (
         (f"Two robots in a loop, a policy of {LOOP_POLICY_MS} ms [ms]", "loop"),
         (f"{figures['policy']}, {figures['requests_per_s']:g} requests/s each [ms]", "paced"),

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import AnyRows, Count, Maybe, OutputFile, Rows
 from robot_runtime.core.method.capabilities import resolve_method
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
@@ -182,7 +182,7 @@ def show(figures: dict) -> None:
         table.add_column(column, justify="left" if column == "what" else "right")
     for name, times in figures["times_ms"].items():
         table.add_row(name, str(times["n"]), *(f"{times[p]:.1f}" for p in ("p50", "p95", "p99")))
-    console = Console()
+    console = plain_console()
     console.print(table)
     console.print(
         f"medians: first fresh row / sampling in-process {figures['first_over_sampling']:.2f}, "

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pinocchio as pin
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -29,6 +28,7 @@ from robot_runtime.cli.bench.wire_floor import (
     server_process,
     threads_round_trip,
 )
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
@@ -259,7 +259,7 @@ def show(figures: dict) -> None:
         ratios = [f"{figures['ratios'][f'{name} / {floor}']:.2f}" for floor in FLOORS]
         times = [f"{row[key]:.2f}" for key in ("p50", "p95", "p99")]
         table.add_row(row["payload"], row["pace"], row["path"], str(row["n"]), *times, *ratios)
-    console = Console()
+    console = plain_console()
     console.print(table)
     hand_over = figures["arrived_to_available_ms"]
     console.print(f"chunk 50 x 14, encode + decode: {figures['chunk_codec_ms']:.3f} ms")

@@ -1,0 +1,1 @@
+"""`robot-runtime calibrate`: one module per subcommand."""

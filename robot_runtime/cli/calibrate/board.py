@@ -1,0 +1,111 @@
+"""`robot-runtime calibrate board`: a board to print, and what it came out as."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Within, need
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep
+
+if TYPE_CHECKING:
+    from calibration.board import Board
+    from calibration.board_sheet import Sheet
+
+Squares = Annotated[int, Within(3, 50)]
+Millimetres = Annotated[float, Within(0, 2000, is_above=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateBoard:
+    """Make a ChArUco board: board.json, a PDF to print at 100 %, and a PNG to look at.
+
+    Then measure the printed ruler with a calliper, and write what it is into board.json:
+    calibrate board --board board.json --measured-mm 98.1 --of 100.
+    """
+
+    output: OutputFolder = Path()
+    """Folder for board.json, board.pdf and board.png."""
+    paper: Literal["a4", "a3", "letter", "tabloid"] = "a4"
+    """The printer's, landscape. a3 and tabloid are for anchors; a4 and letter for intrinsics, and near by."""
+    columns: Maybe[Squares] = None
+    """Squares in a row; if nothing of the board is given, what fits the paper well."""
+    rows: Maybe[Squares] = None
+    """Squares in a column; odd, so that old and new layouts are the same."""
+    square_mm: Maybe[Millimetres] = None
+    """Side of a square."""
+    marker_mm: Maybe[Millimetres] = None
+    """Side of a marker; 0.7 of a square if not given."""
+    dictionary: Maybe[str] = None
+    """Of the markers: 5X5_100 and the like, OpenCV's names without DICT_."""
+    legacy: bool = False
+    """The layout before OpenCV 4.6, for a board that is printed already."""
+    board: Maybe[InputFile] = None
+    """A board.json that is there, to write a measured print into. The PDF is not made anew."""
+    measured_mm: Maybe[Millimetres] = None
+    """What a calliper says of a printed length, the ruler or several squares."""
+    of: Millimetres = 100.0
+    """What that length should be [mm]."""
+
+    def main(self) -> int:
+        need("scipy", "cv2")
+        from dataclasses import replace
+
+        from calibration.board import Board
+        from calibration.board_sheet import BOARDS, Sheet
+        from calibration.store import load, save
+
+        if self.board is not None:
+            if self.measured_mm is None:
+                raise InvalidValueError("--board is for --measured-mm: what does the ruler measure?")
+            return _measured(self.board, load(self.board, Board), self.measured_mm, self.of)
+        if self.measured_mm is not None:
+            raise InvalidValueError("--measured-mm is of a board that was printed: --board its board.json")
+        board = BOARDS[self.paper]
+        square_m = board.square_m if self.square_mm is None else self.square_mm / 1e3
+        board = replace(
+            board,
+            columns=self.columns or board.columns,
+            rows=self.rows or board.rows,
+            square_m=square_m,
+            marker_m=0.7 * square_m if self.marker_mm is None else self.marker_mm / 1e3,
+            dictionary=(self.dictionary or board.dictionary).removeprefix("DICT_"),
+            legacy=self.legacy,
+        )
+        sheet = Sheet(board=board, paper=self.paper)
+        self.output.mkdir(parents=True, exist_ok=True)
+        print(f"{board}, on {self.paper}")
+        _write(sheet, self.output)
+        file = self.output / "board.json"
+        print(f"{file}: board, sha256 {save(file, board)[:12]}")
+        if board.rows % 2 == 0:
+            print("note: an even number of rows has two layouts (--legacy); odd by odd has one")
+        print(
+            "next: print board.pdf at 100 % (no fit to page), glue it to something flat, measure the ruler:"
+        )
+        print(f"      robot-runtime calibrate board --board {file} --measured-mm ... --of 100")
+        return 0
+
+
+def _write(sheet: "Sheet", folder: Path) -> None:
+    import cv2
+
+    from calibration.board_sheet import pdf_of, picture_of
+
+    keep(folder / "board.pdf", lambda path: path.write_bytes(pdf_of(sheet)))
+    picture = picture_of(sheet)[..., ::-1]
+    keep(folder / "board.png", lambda path: path.write_bytes(cv2.imencode(".png", picture)[1].tobytes()))
+    print(f"{folder / 'board.pdf'}, {folder / 'board.png'}")
+
+
+def _measured(file: Path, board: "Board", measured_mm: float, of_mm: float) -> int:
+    from calibration.store import save
+
+    found = board.measured(measured_mm / 1e3, of_mm / 1e3)
+    digest = save(file, found)
+    print(f"{file}: printed at {100 * found.print_scale:.2f} %: {found}, sha256 {digest[:12]}")
+    if abs(found.print_scale - 1.0) > 0.005:
+        print(
+            "note: files that were calibrated with the old board.json are wrong by as much; make them again"
+        )
+    return 0

@@ -1,0 +1,228 @@
+"""`robot-runtime calibrate intrinsics`: how a camera sees, from pictures of a board."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from tyro.conf import Positional
+
+from robot_runtime.cli.calibrate.result import keep as keep_result
+from robot_runtime.cli.calibrate.sources import pictures_of
+from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.options import Count, InputFile, Maybe, NewFolder, OutputFile, PictureFile, need
+from robot_runtime.cli.progress import counted
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep
+
+if TYPE_CHECKING:
+    from calibration.board import Board
+    from calibration.detection import Corners
+    from calibration.intrinsics import Calibrated
+
+LOOK_EVERY_S = 0.15
+"""Live: pictures between are not looked at [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateIntrinsics:
+    """Find a camera's focal lengths, middle and distortion from pictures of a board, and say whether they can
+    be trusted.
+
+    Calibrate at the size and zoom that are used later, with autofocus and stabilisation off. Exit code 1: not
+    usable, and why.
+    """
+
+    source: Annotated[str, Positional]
+    """A video, a folder of pictures, a capture, or with --live a camera: /dev/video0, an address, a file."""
+    board: InputFile
+    """The board that is shown, board.json of `calibrate board`."""
+    output: OutputFile = Path("camera.json")
+    """File to write."""
+    model: Literal["pinhole", "fisheye"] = "pinhole"
+    """fisheye: for lenses wider than about 100 degrees, as of a GoPro (Kannala and Brandt)."""
+    role: str = "chest"
+    """Of a capture: whose camera."""
+    live: bool = False
+    """Take the pictures now: move the board or the camera, do what is said, Ctrl-C ends it."""
+    views: Count = 40
+    """Live: how many to take."""
+    keep_pictures: Maybe[NewFolder] = None
+    """Live: keep the pictures that were taken, to calibrate from again."""
+    picture: Maybe[PictureFile] = None
+    """Draw where corners were seen and how far they are off; live, also what was covered so far."""
+    every: Count = 1
+    """Of a long video: look at each so many-th picture."""
+
+    def main(self) -> int:
+        need("scipy", "cv2")
+        from calibration.board import Board
+        from calibration.intrinsics import calibrate
+        from calibration.store import load
+
+        board = load(self.board, Board)
+        views, without = self._live(board) if self.live else self._seen(board)
+        if len(views) < 3:
+            raise InvalidValueError(_nothing(board, len(views), len(views) + len(without), without))
+        found = calibrate(board, views, self.model)
+        if self.picture is not None:
+            _draw(self.picture, found.views, found.bundle.off, _lines(found))
+        return _shown(self.output, found, len(views), len(views) + len(without))
+
+    def _seen(self, board: "Board") -> tuple[list["Corners"], list[np.ndarray]]:
+        """Views, and a few of the pictures that show nothing."""
+        from calibration.detection import detect
+
+        views: list[Corners] = []
+        without: list[np.ndarray] = []
+        with counted() as progress:
+            bar = progress.add_task(f"look at {Path(self.source).name}", total=None)
+            for number, (_, picture) in enumerate(pictures_of(Path(self.source), self.role)):
+                progress.update(bar, completed=number + 1)
+                if number % self.every:
+                    continue
+                if len(corners := detect(board, picture)):
+                    views.append(corners)
+                else:
+                    without.append(picture if len(without) < 8 else picture[:0])
+            progress.update(bar, total=number + 1)
+        return views, without
+
+    def _live(self, board: "Board") -> tuple[list["Corners"], list[np.ndarray]]:
+        from drivers.cameras import OpenCvCamera
+
+        camera = OpenCvCamera(self.source)
+        if self.keep_pictures is not None:
+            self.keep_pictures.mkdir(parents=True)
+        try:
+            return self._taken(board, _read(camera))
+        finally:
+            camera.close()
+
+    def _taken(
+        self, board: "Board", pictures: Iterator[np.ndarray]
+    ) -> tuple[list["Corners"], list[np.ndarray]]:
+        import cv2
+
+        from calibration.coverage import is_other, lacking
+        from calibration.detection import detect
+
+        views: list[Corners] = []
+        tilts: list[float] = []
+        without: list[np.ndarray] = []
+        say = _once()
+        say(lacking([], []))
+        try:
+            for picture in pictures:
+                corners = detect(board, picture)
+                if not len(corners):
+                    without = [*without[-7:], picture]
+                    say("the board is not seen: whole, flat, lit?")
+                    continue
+                if corners.blur_px > 2.0:
+                    say("blurred: hold still, or give more light")
+                    continue
+                if not is_other(corners, views):
+                    continue
+                views.append(corners)
+                tilts.append(_rough_tilt(board, corners))
+                if self.keep_pictures is not None:
+                    cv2.imwrite(str(self.keep_pictures / f"{len(views):03d}.png"), picture[..., ::-1])
+                if self.picture is not None:
+                    _draw(self.picture, views, [np.zeros((len(v), 2)) for v in views], [])
+                next_one = lacking(views, tilts)
+                say(f"{len(views)} taken; {next_one or 'enough'}")
+                if len(views) >= self.views or not next_one:
+                    break
+        except KeyboardInterrupt:
+            print(f"ended with {len(views)} views")
+        return views, without
+
+
+def _read(camera: Any) -> Iterator[np.ndarray]:
+    """Pictures as they come, a few each second; until the camera ends."""
+    next_s = time.monotonic()
+    while True:
+        try:
+            image = camera.read()
+        except ValueError:
+            continue
+        except Exception as error:  # whatever a camera's end is
+            print(f"the camera ends: {error}")
+            return
+        if time.monotonic() >= next_s:
+            next_s = time.monotonic() + LOOK_EVERY_S
+            yield np.asarray(image.pixels)
+
+
+def _once() -> Callable[[str], None]:
+    """Prints what was not said just before."""
+    last = ""
+
+    def say(line: str) -> None:
+        nonlocal last
+        if line != last:
+            print(line, flush=True)
+        last = line
+
+    return say
+
+
+def _rough_tilt(board: "Board", corners: "Corners") -> float:
+    """By a lens of 60 degrees, as none is known yet [rad]."""
+    from calibration.board_pose import pose_of
+    from calibration.camera import Pinhole
+
+    height, width = corners.size
+    focal = 0.87 * width
+    rough = Pinhole(size=corners.size, fx=focal, fy=focal, cx=width / 2, cy=height / 2)
+    try:
+        return pose_of(board, corners, rough).tilt
+    except InvalidValueError:
+        return 0.0
+
+
+def _nothing(board: "Board", num: int, total: int, without: list[np.ndarray]) -> str:
+    from calibration.detection import wrong_board
+
+    pictures = [picture for picture in without if picture.size]
+    reason = wrong_board(board, pictures) if pictures else None
+    why = str(reason) if reason else f"Expected {board}: is it in view, whole, flat, sharp and lit?"
+    return f"the board is seen in {num} of {total} pictures. {why}"
+
+
+def _lines(found: "Calibrated") -> list[str]:
+    camera, numbers = found.intrinsics.camera, found.intrinsics.residuals
+    return [
+        f"{camera.MODEL} {camera.size[1]}x{camera.size[0]}: fx {camera.fx:.2f} fy {camera.fy:.2f} "
+        f"cx {camera.cx:.2f} cy {camera.cy:.2f}",
+        f"rms {numbers['rms_px']:.3f} px, {numbers['views']:.0f} views, "
+        f"{100 * numbers['coverage_share']:.0f} % covered, "
+        f"focal length repeats within {100 * numbers['focal_repeat_share']:.3f} %",
+    ]
+
+
+def _draw(path: Path, views: Any, off: Any, lines: list[str]) -> None:
+    import matplotlib.image
+
+    from calibration.coverage import coverage_picture
+
+    picture = coverage_picture(views, off, lines)
+    keep(path, lambda to: matplotlib.image.imsave(to, picture, format=path.suffix[1:]))
+
+
+def _shown(output: Path, found: "Calibrated", num: int, total: int) -> int:
+    camera = found.intrinsics.camera
+    rows = {
+        "pictures": f"{total}, with the board {num}, used {len(found.views)}",
+        "model": f"{camera.MODEL}, {camera.size[1]}x{camera.size[0]} pixels",
+        "fx, fy": f"{camera.fx:.3f}, {camera.fy:.3f}",
+        "cx, cy": f"{camera.cx:.3f}, {camera.cy:.3f}",
+        "distortion": " ".join(f"{value:.5f}" for value in camera.distortion),
+    }
+    code = keep_result(output, found.intrinsics, rows)
+    if code:
+        plain_console(is_error=True).print("not usable: it is written, and no command will read it")
+    return code

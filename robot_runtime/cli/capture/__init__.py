@@ -1,0 +1,1 @@
+"""`robot-runtime capture`: one module per subcommand."""

@@ -1,0 +1,281 @@
+"""`robot-runtime capture label`: from captures to a dataset that a policy learns from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from rich.table import Table
+
+from robot_runtime.cli.capture.check import Captures, reasons_of
+from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.options import (
+    ChestHeight,
+    FramesPerSecond,
+    Height,
+    InputFile,
+    Maybe,
+    NewFolder,
+    OutputFile,
+    OutputFolder,
+    Pixels,
+    Several,
+    TaskName,
+    Within,
+    need,
+)
+from robot_runtime.cli.progress import advance, counted
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.results import keep_text, result_json
+
+if TYPE_CHECKING:
+    from calibration.labels.export_lerobot import Labelled, Written
+    from calibration.labels.values import LabelConfig
+    from robot_runtime.cli.capture.reach import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureLabel:
+    """Make a dataset of captures: the hand in a virtual base, the base on the floor, things as they were.
+
+    Demonstrations that cannot be used are left out, with the reason; what is in the dataset already is not
+    labelled again. Exit code 1: nothing could be used.
+    """
+
+    captures: Captures
+    """Their folders."""
+    output: Maybe[OutputFolder] = None
+    """LeRobot v3 dataset, made or gone on with."""
+    umi: Maybe[NewFolder] = None
+    """A UMI replay buffer (Zarr v2), a folder that ends in .zarr."""
+    labels: Literal["decoupled", "chest", "world"] = "decoupled"
+    """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
+    it is. world: the room. The others stand beside it in the dataset."""
+    task: Maybe[TaskName] = None
+    """A household task: joints and reach of its robot, and the scene as its policies know it, so that `train
+    --task ... --dataset ...` learns from it."""
+    robot: Maybe[InputFile] = None
+    """In place of --task, a robot.toml whose arm has kinematics and limits."""
+    anchors: Several[InputFile] = ()
+    """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
+    hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
+    """Which hand; the one there is if not given."""
+    fps: FramesPerSecond = 20
+    """Rows a second; `train` wants 20."""
+    board_height_m: Maybe[Height] = None
+    """Of the board above the floor, lying flat [m]; as the capture says if not given."""
+    chest_height_m: Maybe[ChestHeight] = None
+    """Of the chest camera above the floor, standing upright [m]."""
+    cut_off_hz: Annotated[float, Within(0.05, 5.0)] = 0.6
+    """Faster than that the virtual base does not move to and fro."""
+    size: Maybe[tuple[Pixels, Pixels]] = None
+    """Height and width of the dataset's pictures; as filmed if not given."""
+    shared_clock: bool = False
+    """Both devices were stamped by one clock: no sync clip is needed."""
+    no_tags: bool = False
+    """Leave the gripper's tags out, by which drift is corrected where the chest camera saw them."""
+    json: Maybe[OutputFile] = None
+    """Write what was found for each demonstration to this file."""
+
+    def main(self) -> int:
+        need("scipy", "cv2", "av")
+        if self.output is not None:
+            need("lerobot")
+        if self.task is not None and self.robot is not None:
+            raise InvalidValueError("--task and --robot both say who is to do it: give one of them")
+        if self.anchors and len(self.captures) > 1:
+            raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
+        target = self._target()
+        labelled, broken = self._labelled(target)
+        try:
+            written = self._written(labelled, target)
+        except InvalidValueError:
+            show(labelled, [], broken)  # why none of them can be used is said there
+            raise
+        show(labelled, written, broken)
+        if self.json is not None:
+            keep_text(self.json, result_json({"demonstrations": [as_json(each) for each in labelled]}))
+        return 0 if any(_is_usable(each) for each in labelled) else 1
+
+    def _target(self) -> "Target | None":
+        from robot_runtime.cli.capture.reach import of_file, of_task
+
+        if self.task is not None:
+            need("mujoco")
+            return of_task(self.task)
+        return None if self.robot is None else of_file(self.robot)
+
+    def _config(self, target: "Target | None") -> "LabelConfig":
+        from calibration.labels.smoothing import Pace, Smoothing
+        from calibration.labels.values import LabelConfig
+
+        pace = Pace() if target is None or target.pace is None else target.pace
+        return LabelConfig(
+            fps=self.fps,
+            board_height_m=self.board_height_m,
+            chest_height_m=self.chest_height_m,
+            smoothing=Smoothing(cut_off_hz=self.cut_off_hz, pace=pace),
+            use_tags=not self.no_tags,
+            has_shared_clock=self.shared_clock,
+        )
+
+    def _labelled(self, target: "Target | None") -> "tuple[list[Labelled], list[str]]":
+        """All demonstrations of all captures; and what is wrong with captures that could not be labelled."""
+        from calibration.capture.raw import RawCapture, parts_of
+        from calibration.labels.export_lerobot import Labelled
+
+        paths = [part for folder in self.captures for part in parts_of(folder)]
+        config, broken = self._config(target), list[str]()
+        out: list[Labelled] = []
+        with counted() as progress:
+            bar = progress.add_task("label", total=len(paths))
+            for path in paths:
+                try:
+                    out += self._of_capture(RawCapture.open(path), config, broken)
+                except InvalidValueError as error:
+                    if len(paths) == 1:
+                        raise
+                    broken.append(f"{path}: {error}")
+                progress.advance(bar)
+        return (out if target is None else _on_robot(out, target)), broken
+
+    def _of_capture(self, capture: Any, config: "LabelConfig", broken: list[str]) -> "list[Labelled]":
+        from calibration.anchor import Anchor
+        from calibration.capture.check import check_capture
+        from calibration.labels.anchors import anchors_of
+        from calibration.labels.demonstration import labels_of
+        from calibration.labels.export_lerobot import Labelled
+        from calibration.labels.joined import hand_of
+        from calibration.labels.label import clock_of, joined_with, with_check
+        from calibration.store import load
+
+        role = hand_of(capture, self.hand)
+        clock = clock_of(capture, role, config)
+        if self.anchors:
+            anchors = [load(path, Anchor) for path in self.anchors]
+        else:
+            anchors = anchors_of(capture, role, clock)
+        joined = joined_with(capture, anchors, config, clock, role)
+        report = check_capture(
+            capture, anchors={role: joined.ties[0].X_WcWh}, has_shared_clock=config.has_shared_clock
+        )
+        out = []
+        for checked in report.demonstrations:
+            each = checked.demonstration
+            try:
+                labels = with_check(labels_of(joined, each), report.verdict, checked.verdict)
+                out.append(Labelled(labels=labels, joined=joined))
+            except InvalidValueError as error:
+                broken.append(f"{capture.path}, demonstration {each.number}: {error}")
+        return out
+
+    def _written(self, labelled: "Sequence[Labelled]", target: "Target | None") -> "list[Written]":
+        from calibration.labels.columns import points_of
+        from calibration.labels.export_lerobot import export_lerobot
+        from calibration.labels.export_umi import export_umi
+
+        out: list[Written] = []
+        if not labelled:
+            return out
+        with counted() as progress:
+            if self.output is not None:
+                names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
+                scene = points_of(names) if target is None or target.scene is None else target.scene
+                bar = progress.add_task(f"write {self.output.name}", total=len(labelled))
+                out = export_lerobot(
+                    labelled,
+                    self.output,
+                    kind=self.labels,
+                    scene=scene if names else None,
+                    robot_type="person" if target is None else target.name,
+                    size=self.size,
+                    progress=advance(progress, bar),
+                )
+            if self.umi is not None:
+                bar = progress.add_task(f"write {self.umi.name}", total=len(labelled))
+                export_umi(labelled, self.umi, progress=advance(progress, bar))
+        return out
+
+
+def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
+    """With joints and a verdict of that robot; its base stands in one place against all of them."""
+    from dataclasses import replace
+
+    from calibration.labels.feasibility import feasibility, place_robot
+
+    if not labelled:
+        return labelled
+    x_GB = place_robot([each.labels for each in labelled], target.reach)
+    with counted() as progress:
+        bar = progress.add_task("reach", total=len(labelled))
+        out = []
+        for each in labelled:
+            done = feasibility(each.labels, reach=target.reach, x_GB=x_GB, pace=target.pace)
+            out.append(replace(each, done=done))
+            progress.advance(bar)
+    return out
+
+
+def _is_usable(each: "Labelled") -> bool:
+    return each.labels.verdict.ok and (each.done is None or each.done.verdict.ok)
+
+
+def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: Sequence[str]) -> None:
+    """One line for each demonstration."""
+    console = plain_console(is_wide=True)
+    for line in broken:
+        console.print(line, soft_wrap=True, markup=False)
+    if not labelled:
+        return
+    has_robot = labelled[0].done is not None
+    heads = ["capture", "nr", "long [s]", "way [m]", "hand +- [mm]", "base off [mm]"]
+    table = Table(*heads, *(["reached [%]"] if has_robot else []), "verdict", "why", box=None, pad_edge=False)
+    whys = {(each.capture, each.demonstration): each.why for each in written}
+    for each in labelled:
+        found, capture = each.labels.figures, each.joined.capture.path
+        reasons = reasons_of(each.labels.verdict) + (
+            [] if each.done is None else reasons_of(each.done.verdict)
+        )
+        row = [
+            capture.name if len(labelled) > 1 else str(capture),
+            str(each.labels.demonstration),
+            f"{found['duration_s']:.1f}",
+            f"{found['base_path_m']:.1f}",
+            f"{1e3 * found['hand_sigma_m']:.1f}",
+            f"{1e3 * found['base_off_person_m']:.0f}",
+        ]
+        row += [] if each.done is None else [f"{100 * each.done.reached_share:.0f}"]
+        why = whys.get((capture, each.labels.demonstration), "")
+        usable = _is_usable(each)
+        verdict = "there already" if why == "in the dataset already" else "usable" if usable else "not usable"
+        table.add_row(*row, verdict, "\n".join(reasons), style=None if usable else "red")
+    console.print(table)
+    if has_robot and labelled[0].done is not None:
+        x, y, _ = labelled[0].done.x_GB
+        console.print(f"robot's base in the person's: {x:+.1f} m forwards, {y:+.1f} m to the left")
+    if written:
+        rows = sum(each.num_frames for each in written)
+        console.print(f"{sum(each.num_frames > 0 for each in written)} episodes, {rows} frames written")
+
+
+def as_json(each: "Labelled") -> dict[str, Any]:
+    """What was found."""
+    done = each.done
+    robot = (
+        {}
+        if done is None
+        else {
+            "reached_share": done.reached_share,
+            "joint_share": done.joint_share,
+            "speed_share": done.speed_share,
+            "lateral_share": done.lateral_share,
+            "base_offset": done.x_GB.tolist(),
+            "robot_verdict": done.verdict.to_dict(),
+        }
+    )
+    return {
+        "capture": str(each.joined.capture.path),
+        "demonstration": each.labels.demonstration,
+        "figures": {name: float(value) for name, value in each.labels.figures.items()},
+        "verdict": each.labels.verdict.to_dict(),
+        **robot,
+    }

@@ -1,0 +1,192 @@
+"""Which robot labels are made for: its arm's reach and its base's pace, by a task or by robot.toml."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pinocchio as pin
+
+from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from calibration.labels.columns import Scene
+    from calibration.labels.feasibility import Reach
+    from calibration.labels.smoothing import Pace
+    from calibration.labels.values import Labels
+    from robot_runtime.core.plan.limits import JointLimits
+    from robot_runtime.core.plan.predict import HandPose
+
+_STEP, _ROUNDS = 0.4, 60
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """The robot that is to do it."""
+
+    name: str
+    reach: "Reach"
+    pace: "Pace | None" = None
+    """Of its base; None: it says none, or has none."""
+    scene: "Scene | None" = None
+    """What of the glimpses its policies are told; None: places of all things."""
+
+
+class SimReach:
+    """The simulated mobile robot's arm, its posture as its experts have it."""
+
+    num_joints = 7
+
+    def __init__(self) -> None:
+        from drivers.fr3 import FR3_LIMITS
+        from sim.scene.kinematics import Q_HOME, Kinematics
+        from sim.scene.mobile_base import P_BA
+
+        self._kinematics = Kinematics(p_BA=P_BA)
+        self.q_home = np.array(Q_HOME)
+        self.dq_max = FR3_LIMITS.arm("arm").dq_max
+
+    def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Joints (7,) [rad], and whether the hand is there."""
+        q = self._kinematics.solve(X_BE, q_start)
+        return q, is_there(self._kinematics.forward(q), X_BE)
+
+
+class FileReach:
+    """An arm of a robot's file, by its URDF and its limits: damped least squares."""
+
+    def __init__(self, hand_pose: "HandPose", limits: "JointLimits") -> None:
+        from robot_runtime.teleop.hand_kinematics import ForwardKinematics
+
+        self._kinematics, self._limits = ForwardKinematics(hand_pose), limits
+        self.num_joints = len(limits.q_min)
+        self.q_home = 0.5 * (np.maximum(limits.q_min, -np.pi) + np.minimum(limits.q_max, np.pi))
+        self.dq_max = limits.dq_max
+
+    def solve(self, X_BE: pin.SE3, q_start: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Joints (N,) [rad], and whether the hand is there."""
+        from robot_runtime.teleop.hand_kinematics import pose_error
+
+        q = np.array(q_start, dtype=float)
+        for _ in range(_ROUNDS):
+            X = self._kinematics.forward(q)
+            if is_there(X, X_BE, share=0.2):
+                return q, True
+            e, J = pose_error(X, X_BE), self._kinematics.jacobian(q)
+            damping = 1e-2 * min(1.0, float(e @ e)) + 1e-6
+            step = J.T @ np.linalg.solve(J @ J.T + damping * np.eye(6), e)
+            q = np.clip(q + np.clip(step, -_STEP, _STEP), self._limits.q_min, self._limits.q_max)
+        return q, is_there(self._kinematics.forward(q), X_BE)
+
+
+def is_there(X_BE: pin.SE3, wanted: pin.SE3, *, share: float = 1.0) -> bool:
+    """Whether a hand is where it should be, to what labels ask for, or a share of it."""
+    from calibration.labels.feasibility import REACHED_M, REACHED_RAD
+
+    off = float(np.linalg.norm(X_BE.translation - wanted.translation))
+    turned = float(np.linalg.norm(pin.log3(X_BE.rotation.T @ wanted.rotation)))
+    return off < share * REACHED_M and turned < share * REACHED_RAD
+
+
+def of_task(task: str) -> Target:
+    """The simulated robot of a household task, and how its policies know the scene.
+
+    InvalidValueError: a task on a table, whose robot has no base.
+    """
+    from calibration.labels.columns import Scene
+    from calibration.labels.smoothing import Pace
+    from sim.capture.things import environment_state, names_of
+    from sim.scene.mobile_base import ACCELERATION_MAX, SPEED_MAX
+    from sim.tasks import HOUSEHOLD_TASKS
+
+    if task not in HOUSEHOLD_TASKS:
+        raise InvalidValueError(
+            f"captures are for mobile robots: --task takes {', '.join(sorted(HOUSEHOLD_TASKS))}; got {task}"
+        )
+    things = names_of(task)
+
+    def scene_of(labels: "Labels", x_WB: np.ndarray) -> np.ndarray:
+        if missing := [name for name in things if name not in labels.glimpses]:
+            raise InvalidValueError(
+                f"the policies of {task} are told of {', '.join(missing)}, which the capture never "
+                f"glimpses; it has {', '.join(labels.glimpses) or 'no glimpses at all'}"
+            )
+        seen = {name: labels.seen_from(name, x_WB) for name in things}
+        return np.array(
+            [environment_state(task, {name: p[k] for name, p in seen.items()}) for k in range(len(labels))]
+        )
+
+    size = _scene_size(task)
+    return Target(
+        name="simulated FR3",
+        reach=SimReach(),
+        pace=Pace(
+            speed=float(SPEED_MAX[0]),
+            acceleration=float(ACCELERATION_MAX[0]),
+            turn=float(SPEED_MAX[2]),
+            turn_acceleration=float(ACCELERATION_MAX[2]),
+        ),
+        scene=Scene(names=tuple(f"scene_{i}" for i in range(size)), of=scene_of),
+    )
+
+
+def _scene_size(task: str) -> int:
+    from sim.tasks import make_task
+
+    return make_task(task).schema.environment_state_dim
+
+
+def of_file(path: Path) -> Target:
+    """The one arm of a robot's file that has kinematics, and its base's limits; no device is opened.
+
+    InvalidValueError: none or several arms have [parts.NAME.kinematics], or its limits are missing.
+    """
+    from robot_runtime.cli.robot_file import RobotFile
+    from robot_runtime.cli.robot_file.declared import declared_limits
+    from robot_runtime.cli.robot_file.kinematics import hand_pose_of
+
+    file = RobotFile.load(path)
+    tables: Mapping[str, Any] = file.table.get("parts", {})
+    arms = [name for name, table in tables.items() if "kinematics" in table]
+    if len(arms) != 1:
+        raise InvalidValueError(
+            f"{path}: one arm with [parts.NAME.kinematics] (urdf, frame) is needed to see what the robot "
+            f"reaches, got {', '.join(arms) or 'none'}"
+        )
+    [arm] = arms
+    table = tables[arm]["kinematics"]
+    joints = table.get("joints") or _joints_of(path.parent / str(table.get("urdf")))
+    limits = declared_limits(path, {arm: tuple(joints)})
+    sized = _Sized(len(joints))
+    forward = hand_pose_of(f"parts.{arm}.kinematics", table, sized, path.parent)
+    return Target(name=path.stem, reach=FileReach(forward, limits.arm(arm)), pace=_pace(limits))
+
+
+@dataclass(frozen=True)
+class _Sized:
+    num_joints: int
+
+
+def _joints_of(urdf: Path) -> list[str]:
+    try:
+        return list(pin.buildModelFromUrdf(str(urdf)).names)[1:]
+    except Exception as error:  # whatever its parser raises
+        raise InvalidValueError(f"{urdf} is no URDF: {error}") from None
+
+
+def _pace(limits: Any) -> "Pace | None":
+    """Of the file's base."""
+    from calibration.labels.smoothing import Pace
+    from robot_runtime.core.plan.limits import BaseLimits
+
+    for each in limits.parts.values():
+        if isinstance(each, BaseLimits):
+            speed, acceleration = np.asarray(each.motion.speed), np.asarray(each.motion.acceleration)
+            return Pace(
+                speed=float(speed[:2].min()),
+                acceleration=float(acceleration[:2].min()),
+                turn=float(speed[2]),
+                turn_acceleration=float(acceleration[2]),
+            )
+    return None

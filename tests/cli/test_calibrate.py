@@ -1,0 +1,162 @@
+"""`calibrate hand-eye` on a folder and on a robot that is here, and what it says of bad input."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pinocchio as pin
+import pytest
+
+from calibration.board import Board
+from calibration.camera import Intrinsics, Pinhole
+from calibration.hand_eye import HandEye
+from calibration.store import load, save
+from robot_runtime.cli import main
+from robot_runtime.cli.calibrate.live_shots import LiveShots, read_places
+from robot_runtime.cli.calibrate.shots import COLUMNS, Shot, ShotsFolder, read_poses, shots_of_folder
+from robot_runtime.cli.robot_file import OpenRobot
+from robot_runtime.core.robot import ArmState
+from robot_runtime.core.values.state import Image
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.robot.robot import Robot
+from sim.capture.board_scene import draw_board
+
+BOARD = Board(columns=7, rows=5, square_m=0.04, marker_m=0.029)
+CAMERA = Pinhole(size=(240, 320), fx=300.0, fy=300.0, cx=159.5, cy=119.5)
+X_EC = pin.SE3(pin.exp3(np.array([0.0, 0.1, 1.5])), np.array([0.06, 0.0, -0.08]))
+X_AB = pin.SE3(np.diag([1.0, -1.0, -1.0]), np.array([0.4, 0.1, 0.0]))
+
+
+def shots(num: int) -> list[Shot]:
+    rng, out = np.random.default_rng(0), []
+    centre = X_AB.act(BOARD.centre_B)
+    for k in range(num):
+        around, tilt = 2.4 * k, rng.uniform(0.3, 0.6)
+        aside = np.array([np.sin(tilt) * np.cos(around), np.sin(tilt) * np.sin(around), np.cos(tilt)])
+        x = np.cross(-aside, [0.0, 1.0, 0.0])
+        x /= np.linalg.norm(x)
+        R = np.column_stack([x, np.cross(-aside, x), -aside]) @ pin.exp3(
+            np.array([0, 0, rng.uniform(-0.5, 0.5)])
+        )
+        X_AC = pin.SE3(R, centre + 0.4 * aside)
+        grey = draw_board(BOARD, CAMERA, X_AC.inverse() * X_AB)
+        out.append(
+            Shot(name=str(k), picture=np.repeat(grey[..., None], 3, axis=2), X_AE=X_AC * X_EC.inverse())
+        )
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures with their poses, the board and the camera."""
+    path = tmp_path_factory.mktemp("shots")
+    save(path / "board.json", BOARD)
+    save(path / "camera.json", Intrinsics(camera=CAMERA))
+    kept = ShotsFolder(path)
+    for shot in shots(12):
+        kept.add(shot)
+    return path
+
+
+def calibrate(source: Path | str, folder: Path, output: Path, *others: str) -> int:
+    files = ["--board", str(folder / "board.json"), "--intrinsics", str(folder / "camera.json")]
+    return main(["calibrate", "hand-eye", str(source), *files, "--output", str(output), *others])
+
+
+def test_a_folder_of_pictures_gives_the_camera_s_place(folder, tmp_path, capsys):
+    assert calibrate(folder, folder, tmp_path / "wrist.json") == 0
+    found = load(tmp_path / "wrist.json", HandEye)
+    assert np.linalg.norm(found.X_EC.translation - X_EC.translation) < 5e-4
+    assert "usable" in capsys.readouterr().out
+
+
+def test_quaternions_in_another_order_are_named_and_the_result_is_refused(folder, tmp_path, capsys):
+    swapped = tmp_path / "swapped"
+    swapped.mkdir()
+    for file in folder.glob("*.png"):
+        (swapped / file.name).symlink_to(file)
+    text = (folder / "poses.csv").read_text()
+    (swapped / "poses.csv").write_text(text.replace("qw,qx,qy,qz", "qx,qy,qz,qw"))
+    assert calibrate(swapped, folder, tmp_path / "wrist.json") == 1
+    assert "quaternion-order" in capsys.readouterr().out
+    with pytest.raises(InvalidValueError, match="refused when it was made"):
+        load(tmp_path / "wrist.json", HandEye)
+
+
+def test_a_table_of_poses_that_cannot_be_meant_is_refused_with_its_line(tmp_path):
+    table = tmp_path / "poses.csv"
+    for text, says in (
+        ("picture,px\na.png,1\n", "lacks py, pz, qw"),
+        (f"{','.join(COLUMNS)}\n", "has no rows"),
+        (f"{','.join(COLUMNS)}\na.png,0,0,0,1,0,0\n", "line 2: expected seven numbers"),
+        (f"{','.join(COLUMNS)}\na.png,0,0,0,1,1,0,0\n", "line 2.*unit quaternion"),
+    ):
+        table.write_text(text)
+        with pytest.raises(InvalidValueError, match=says):
+            read_poses(table)
+    table.write_text(f"{','.join(COLUMNS)}\na.png,0,0,0,1,0,0,0\n")
+    with pytest.raises(InvalidValueError, match=r"a.png is no picture"):
+        list(shots_of_folder(tmp_path))
+    table.write_text("joint_1,joint_2\n0.1,90\n")
+    with pytest.raises(InvalidValueError, match="radians"):
+        read_places(table, ("a", "b"))
+
+
+def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cv2.imwrite(str(empty / "a.png"), np.full((240, 320), 128, np.uint8))
+    (empty / "poses.csv").write_text(f"{','.join(COLUMNS)}\na.png,0,0,0,1,0,0,0\n")
+    assert calibrate(empty, folder, tmp_path / "wrist.json") == 1
+    assert "seen in none of 1 pictures" in capsys.readouterr().err
+
+
+class Played:
+    """An arm and its camera that a person moves: half a second on the way, a second at each place."""
+
+    num_joints = 1
+
+    def __init__(self, played: list[Shot]) -> None:
+        self.played, self.t_ns = played, 0
+        self.size = played[0].picture.shape[:2]
+
+    def _here(self) -> tuple[Shot, bool]:
+        k, rest_ns = divmod(self.t_ns, 1_500_000_000)
+        return self.played[min(k, len(self.played) - 1)], rest_ns > 500_000_000
+
+    def read_arm(self) -> ArmState:
+        shot, stands = self._here()
+        X = shot.X_AE.copy()
+        if not stands:
+            X.translation = X.translation + np.array([0.0, 0.0, 0.1 + 1e-10 * (self.t_ns % 500_000_000)])
+        return ArmState(t_ns=self.t_ns, q=np.zeros(1), dq=np.zeros(1), X_BE=X)
+
+    def read_picture(self) -> Image:
+        self.t_ns += 50_000_000
+        return Image(t_ns=self.t_ns, pixels=self._here()[0].picture)
+
+
+def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
+    def member(**members: object) -> object:
+        return type("Part", (), members)()
+
+    seen = list(shots_of_folder(folder))[:4]
+    played = Played(seen)
+    arm = member(
+        num_joints=1,
+        read=lambda self: played.read_arm(),
+        write=lambda self, command: command,
+        stop=lambda self: None,
+    )
+    camera = member(size=played.size, read=lambda self: played.read_picture(), close=lambda self: None)
+    robot = Robot({"arm": arm}, cameras={"wrist": camera})
+    opened, said = OpenRobot(robot=robot, options={}, home={}), list[str]()
+    live = LiveShots(opened, part=None, camera=None, board=BOARD, say=said.append)
+    taken = list(live.by_person(4))
+    assert [shot.X_AE.isApprox(each.X_AE) for shot, each in zip(taken, seen, strict=True)] == [True] * 4
+    assert "move and turn the hand to another place, and let it stand" in said
+    two = OpenRobot(
+        robot=Robot({"arm": arm}, cameras={"wrist": camera, "front": camera}), options={}, home={}
+    )
+    with pytest.raises(InvalidValueError, match="--camera"):
+        LiveShots(two, part=None, camera=None, board=BOARD, say=print)
