@@ -1,8 +1,9 @@
 """Policies by name. Torch is imported only for a policy that needs it."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from policies.files import ESTIMATOR, OPENPI, metadata_file, read_json
+from policies.files import ESTIMATOR, OPENPI, fingerprint, metadata_file, read_json
 from policies.scripted import FRANKA, HoldPolicy, SinePolicy
 from policies.shipped import find_checkpoint, refuse_left_out, shipped_checkpoints
 from robot_runtime.core.policy import Policy
@@ -94,7 +95,9 @@ def load_policy(
     if metadata_file(Path(name)).is_file():
         from policies.lerobot.policy import load_lerobot
 
-        return load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)
+        served = load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)
+        served.info = replace(served.info, weights=fingerprint(Path(name)))
+        return served
     if dtype is not None or is_compiled:
         raise InvalidValueError(f"dtype and compile are for LeRobot's flow policies; {name} is none")
     if is_lerobot(Path(name)):
@@ -109,4 +112,6 @@ def load_policy(
 
     folder = find_checkpoint(name)
     estimator = Estimator.load(folder, device=device) if (folder / ESTIMATOR).is_file() else None
-    return FlowPolicy(load(folder), device=device, estimator=estimator)
+    policy = FlowPolicy(load(folder), device=device, estimator=estimator)
+    policy.info = replace(policy.info, weights=fingerprint(folder))
+    return policy

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from policies.files import OPENPI, read_json, refuse_unknown, texts, value_of
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
@@ -131,7 +132,7 @@ class OpenpiPolicy:
         self._connection.send(message)
         return self._connection.recv(timeout=TIMEOUT_S)
 
-    def _connected(self) -> ClientConnection:
+    def _connected(self) -> Connection:
         self._open.close()
         at = urlsplit(self._url)
         port = at.port or (443 if at.scheme == "wss" else 80)

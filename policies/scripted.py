@@ -10,7 +10,7 @@ from robot_runtime.core.method.request_parts import LastTarget
 from robot_runtime.core.method.sampler_parts import SamplerPart
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.policy_info import PolicyInfo
-from robot_runtime.core.values.action import NS_PER_S, ActionSpec, GripperWidth, JointPosition
+from robot_runtime.core.values.action import NS_PER_S, ActionChunk, ActionSpec, GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.shapes import Float, Int
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
@@ -80,11 +80,11 @@ class HoldPolicy:
 
     def infer(self, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
         state = request.observation.state
-        return in_blocks(self._waypoints(state).encode(self._spec, state), request, self._block_rows)
+        return in_blocks(self._waypoints(request).encode(self._spec, state), request, self._block_rows)
 
-    def _waypoints(self, state: RobotState) -> Waypoints:
+    def _waypoints(self, request: ChunkRequest) -> Waypoints:
         """Where it leads, row by row."""
-        return still_waypoints(state, self._spec.horizon)
+        return still_waypoints(request.observation.state, self._spec.horizon)
 
 
 class InstantPolicy:
@@ -99,10 +99,11 @@ class InstantPolicy:
 
 
 class SinePolicy(HoldPolicy):
-    """Swing the joints: q(t) = q_obs + amplitude (sin wt - sin wt_obs), w = 2 pi frequency, robot's clock.
+    """Swing the joints: q(t) = q_k + amplitude (sin wt - sin wt_k), w = 2 pi frequency, robot's clock.
 
-    The motion belongs to the clock and not to the observation, so on a robot that follows exactly all chunks
-    lie on one curve, whenever they were asked for. Needs joint columns.
+    q_k is the last committed row, so a motion goes on from where the robot was told to be. An arm lags behind
+    that, and a motion that went on from where it is measured would wander off and shake. Without committed
+    rows k is the observation: a robot at rest, or a method that tells no plan. Needs joint columns.
     """
 
     name = "sine"
@@ -127,13 +128,20 @@ class SinePolicy(HoldPolicy):
         """Joint displacement [rad] at times of the robot's clock [ns]: `q(t)` but for a constant."""
         return self._amplitude * np.sin(2.0 * np.pi * self._frequency_hz * (t_ns / NS_PER_S))
 
-    def _waypoints(self, state: RobotState) -> Waypoints:
+    def _waypoints(self, request: ChunkRequest) -> Waypoints:
+        state, planned = request.observation.state, request.prev_action_chunk
+        told, k = Waypoints({}), 0
+        if planned is not None and len(planned):
+            k = max(request.inference_delay, 1) - 1
+            chunk = ActionChunk(spec=self._spec, rows=planned, anchor=state, request_id=0, epoch=0)
+            told = Waypoints.from_chunk(chunk)
         t_ns = state.t_ns + self._spec.dt_ns * np.arange(self._spec.horizon)
-        swing = self.displacement(t_ns) - self.displacement(t_ns[:1])  # (H,)
-        rows_of = dict(super()._waypoints(state).rows_of)
+        swing = self.displacement(t_ns) - self.displacement(t_ns[k : k + 1])  # (H,)
+        rows_of = dict(super()._waypoints(request).rows_of)
         for name, part in state.parts.items():
             if isinstance(part, ArmState):
-                rows_of[name, "q"] = part.q + swing[:, None]
+                begin = told.rows_of[name, "q"][k] if (name, "q") in told.rows_of else part.q
+                rows_of[name, "q"] = begin + swing[:, None]
         return Waypoints(rows_of)
 
 

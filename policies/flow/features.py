@@ -36,8 +36,10 @@ MAX_SIGMA = 5.0  # features beyond this many standard deviations are clipped
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """Which parts of an observation the network sees besides joints, gripper and environment state."""
+    """Which parts of an observation the network sees besides gripper and environment state."""
 
+    use_joints: bool = True
+    """Joint positions (N,). Off for demonstrations of people, who have none: the hand tells of the arm."""
     use_hand_pose: bool = True
     """Position (3) and 6D rotation (6) of `X_BE`; follows from the joints, but saves learning kinematics."""
     use_joint_velocity: bool = True
@@ -61,8 +63,9 @@ class FeatureConfig:
 def state_features(
     observation: Observation, schema: Schema, config: FeatureConfig
 ) -> Float[np.ndarray, " F"]:
-    """The state as one vector: q, gripper width, p_BE, 6D rotation of `X_BE`, dq, `V_WB_B`, scene. With
-    several arms each of these is there for every arm, in the order of the schema.
+    """The state as one vector, without what the config leaves out: q, gripper width, p_BE, 6D rotation of
+    `X_BE`, dq, `V_WB_B`, scene. With several arms each of these is there for every arm, in the order of the
+    schema.
 
     Where a mobile base is in the world is left out, for its rows count from there, unless it is asked for:
     then x, y, cos yaw, sin yaw and the hands' positions there come after the twist. Points seen from the hand
@@ -77,7 +80,7 @@ def state_features(
             f"the observation has {environment.size}"
         )
     arms = _arms(state, schema)
-    parts = [arm.q for arm in arms.values()]
+    parts = [arm.q for arm in arms.values()] if config.use_joints else []
     for name in schema.grippers:
         if not isinstance(state.parts.get(name), GripperState):
             raise ValueError(f"the policy needs {name}_width, the state has none")

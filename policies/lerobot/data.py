@@ -1,4 +1,4 @@
-"""Demonstrations out of a LeRobot v3 dataset that `robot-runtime record` has written: `load_dataset`."""
+"""Demonstrations out of a LeRobot v3 dataset that `robot-runtime` has written: `load_dataset`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from jaxtyping import UInt8
 
 from policies.files import read_json
 from policies.flow.demonstrations import StoredDemonstration
+from policies.lerobot.rows import FromActions
 from robot_runtime.core.values.columns import (
     HAND,
     POSE,
@@ -32,18 +33,22 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import rotation_from_6d
+from robot_runtime.dataset.recording import BASE_POSES, CAPTURE, PICTURES, SCENE, STATE, names_in
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from robot_runtime.robot.recording import BASE_POSES, CAPTURE, PICTURES, SCENE, STATE, names_in
 
 ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
 """Columns that `record` adds: the chunk planned from a frame, and how many of its rows were given."""
 
 
-def load_dataset(folder: Path, robot: Schema | None = None) -> list[StoredDemonstration]:
+def load_dataset(
+    folder: Path, robot: Schema | None = None, actions: FromActions | None = None
+) -> list[StoredDemonstration]:
     """Every frame, with its pictures and the expert's plan from there, in order; videos front to back.
 
     robot: whose numbers are wanted, in the order of its joints; None takes the robot that the names tell of.
     Numbers are matched by name; those of datasets of before parts had names are known too.
+    actions: how rows are made of a run's commands, where there is no expert's plan; then those frames are
+        left out that nobody drove who is to be imitated. None: a plan is needed.
 
     What was left of an episode whose saving was interrupted is passed over: info.json says how many there
     are, and they say in which files they are.
@@ -54,7 +59,7 @@ def load_dataset(folder: Path, robot: Schema | None = None) -> list[StoredDemons
     if not (folder / "meta" / "info.json").is_file():
         raise InvalidValueError(f"{folder} is no LeRobot dataset: it has no meta/info.json")
     try:
-        return _loaded(folder, robot)
+        return _loaded(folder, robot, actions)
     except InvalidValueError:
         raise
     except (pa.ArrowException, CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
@@ -66,15 +71,17 @@ def _reason(error: Exception) -> str:
     return f"it has no {lines[0]}" if isinstance(error, KeyError) else lines[0][:500]
 
 
-def _loaded(folder: Path, robot: Schema | None) -> list[StoredDemonstration]:
+def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> list[StoredDemonstration]:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     info = read_json(folder / "meta" / "info.json")
     features = info["features"]
-    if ROWS not in features:
+    if ROWS not in features and actions is None:
         raise InvalidValueError(f"{folder} has no column {ROWS}: robot-runtime record makes datasets with it")
+    if ROWS in features and actions is not None and actions.only != "all":
+        raise InvalidValueError(f"--only {actions.only}: {folder} holds an expert's plans, nobody took over")
     paths = sorted((folder / "meta" / "episodes").rglob("*.parquet"))
     episodes = [row for path in paths for row in pq.read_table(path).to_pylist()]
     episodes = [row for row in episodes if row["episode_index"] < info["total_episodes"]]
@@ -100,7 +107,24 @@ def _loaded(folder: Path, robot: Schema | None) -> list[StoredDemonstration]:
                 num_written=num_written,
             )
     numbers = _Numbers.of(features, columns, robot, folder)
-    return [_frame(i, columns, numbers, pictures, task_of[i]) for i in range(len(task_of))]
+    every = range(len(task_of))
+    if ROWS in features:
+        rows, committed, kept = columns[ROWS].astype(float), columns[NUM_COMMITTED], [*every]
+    else:
+        assert actions is not None
+        rows, is_kept = actions.rows(features, columns)
+        committed, kept = np.zeros(len(rows), int), np.flatnonzero(is_kept).tolist()
+        if not kept:
+            only = f" with --only {actions.only}"
+            raise InvalidValueError(f"{folder} has no frame to learn from{only}: {actions.why_none(columns)}")
+    return [
+        StoredDemonstration(
+            observation=_observation(i, columns, numbers, pictures, task_of[i]),
+            rows=rows[i],
+            num_committed=int(committed[i]),
+        )
+        for i in kept
+    ]
 
 
 def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str) -> list[Path]:
@@ -224,25 +248,21 @@ def _quantities_of(features: Mapping[str, Any]) -> dict[str, int]:
     return out
 
 
-def _frame(
+def _observation(
     i: int,
     columns: dict[str, np.ndarray],
     numbers: _Numbers,
     pictures: dict[str, np.ndarray],
     task: str,
-) -> StoredDemonstration:
+) -> Observation:
     images = {
         camera: Image(t_ns=int(columns[f"{CAPTURE}.{camera}"][i]), pixels=frames[i])
         for camera, frames in pictures.items()
     }
     scene = columns.get(SCENE)
-    observation = Observation(
+    return Observation(
         state=numbers.state(i, int(columns[f"{CAPTURE}.state"][i])),
         images=images,
         environment_state=np.zeros(0) if scene is None else scene[i].astype(float),
         task=task,
-    )
-    rows = columns[ROWS][i].astype(float)
-    return StoredDemonstration(
-        observation=observation, rows=rows, num_committed=int(columns[NUM_COMMITTED][i])
     )

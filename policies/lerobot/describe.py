@@ -28,8 +28,8 @@ from robot_runtime.core.values.action import Numbers as PlainNumbers
 from robot_runtime.core.values.columns import VELOCITY, command_columns
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear, convention_named, convention_of
 from robot_runtime.core.values.schema import Schema
+from robot_runtime.dataset.recording import timing_of
 from robot_runtime.errors import CheckpointError, InvalidValueError
-from robot_runtime.robot.recording import timing_of
 
 _SLOWEST_FPS = NS_PER_S / MAX_DT_NS
 

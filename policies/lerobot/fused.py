@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP, apply_rotary_pos_emb
 from transformers.models.smolvlm.modeling_smolvlm import SmolVLMVisionEmbeddings
 
+from policies.lerobot.fused_smolvla import fuse_smolvla
+
 MAX_KNOWN = 64
 """Flow times of which `Modulations` keeps what they do; a schedule of equal steps has ten."""
 
@@ -63,7 +65,8 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
     policy.eval = lambda: policy  # every chunk of theirs walks a thousand layers to say so again
     if not hasattr(model, "paligemma_with_expert"):
         both.get_vlm_model().vision_model.embeddings.__class__ = WholePictures
-        model.denoise_step = partial(_smolvla_step, model)
+        if not fuse_smolvla(model, _side_by_side):
+            model.denoise_step = partial(_smolvla_step, model)
         return None
     vlm, expert = both.paligemma.model, both.gemma_expert.model
     for layer in (*vlm.language_model.layers, *expert.layers):

@@ -55,7 +55,7 @@ PUBLISHED = SmolVlmSize(
     image_size=512, patch_size=16, scale_factor=4,
 )  # fmt: skip
 NARROW = SmolVlmSize(
-    width=32, mlp=64, layers=2, heads=2, kv_heads=2, head_dim=16, num_words=len(WORDS),
+    width=32, mlp=64, layers=2, heads=4, kv_heads=2, head_dim=16, num_words=len(WORDS),
     vision_width=32, vision_mlp=64, vision_layers=2, vision_heads=2,
     image_size=32, patch_size=8, scale_factor=2,
 )  # fmt: skip

@@ -82,6 +82,7 @@ def behind_estimator(told: Checkpoint, seen: Sequence[Demonstration], schema: Sc
     yet. schema: see `estimated_schema`. InvalidValueError: it is told another scene.
     """
     config = FeatureConfig(
+        use_joints=told.feature_config.use_joints,
         use_hand_pose=told.feature_config.use_hand_pose,
         use_joint_velocity=told.feature_config.use_joint_velocity,
     )

@@ -6,6 +6,7 @@ import torch
 
 from policies.flow.checkpoint import load
 from policies.flow.policy import FlowPolicy
+from tests.made_once import made_once
 from tests.policies.toy import train_toy
 
 
@@ -20,7 +21,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_toy(tmp_path_factory.mktemp("checkpoints") / "toy", steps=800)
+    return made_once(tmp_path_factory, "toy", lambda folder: train_toy(folder, steps=800))
 
 
 @pytest.fixture(scope="session")

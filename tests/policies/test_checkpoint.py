@@ -16,6 +16,7 @@ from policies.load import load_policy, policy_names
 from policies.shipped import shipped_checkpoints
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.errors import CheckpointError, UnknownNameError
 from tests.policies.toy import SCHEMA, SPEC, TASK, make_observation
 
@@ -41,6 +42,20 @@ def test_a_loaded_checkpoint_answers_bit_for_bit_like_the_trained_one(
             loaded.infer(ChunkRequest(observation=observation, sampler=ConstantSchedule(), seed=seed))
         )
         assert np.array_equal(ours, theirs)
+
+
+def test_a_policys_weights_have_a_fingerprint_that_robots_are_told_and_a_retrained_one_is_the_same_policy(
+    folder: Path,
+) -> None:
+    before = load_policy(folder).info
+    assert len(before.weights) == 64
+    assert PolicyInfo.from_dict(before.to_dict()).weights == before.weights
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if name.startswith("model."))
+    save_file({**tensors, name: tensors[name] + 1.0}, folder / "model.safetensors")
+    after = load_policy(folder).info
+    assert after.weights != before.weights
+    assert after.differences(before) == []
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])

@@ -20,9 +20,9 @@ from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import GripperWidth, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
+from robot_runtime.dataset.recording import Recording
 from robot_runtime.errors import CheckpointError, InvalidValueError
 from robot_runtime.evaluation.delay import answers
-from robot_runtime.robot.recording import Recording
 from tests.policies.tiny_vla import TASK
 
 pytest.importorskip("lerobot", reason="whose policies they are")

@@ -1,0 +1,165 @@
+"""SmolVLA's prefix and step as fewer products: `fuse_smolvla`, called by `policies.lerobot.fused.fuse`.
+
+    pictures                 of all cameras go through the image encoder together
+    queries, keys, values    one product instead of three, in layers whose rows see each other
+    gate and up              one instead of two
+    keys and values          of layers in which rows see the prefix alone: projected once a chunk, not a step
+    positions                their sines and cosines are written once a step; inductor still computes them
+                             again in every layer that uses them
+    heads that share keys    rows of one attention; the keys are not copied for each head
+
+The step reads the prefix's cache and leaves it as it is, so it can be one graph.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ALIGNED = 8
+"""Keys are padded to a multiple of it, unseen: 8 numbers of 16 bits are loaded at once."""
+MAX_WAVELENGTH = 10_000.0
+"""LeRobot's `apply_rope`, whatever the configuration says."""
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines (B, 1, n, d/2)."""
+
+
+def fuse_smolvla(model: Any, side_by_side: Callable[[tuple[nn.Linear, ...]], nn.Linear]) -> bool:
+    """Change a `VLAFlowMatching` in place; False, and nothing is changed, if its layers are not as usual.
+
+    side_by_side: layers of one input to one layer.
+    """
+    both, config = model.vlm_with_expert, model.config
+    if (
+        both.num_expert_layers != both.num_vlm_layers
+        or not config.use_cache
+        or "cross" not in both.attention_mode
+    ):
+        return False
+    for i, layer in enumerate(both.lm_expert.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        if _sees_rows(both, i):
+            attention.q_proj = side_by_side((attention.q_proj, attention.k_proj, attention.v_proj))
+            del attention.k_proj, attention.v_proj
+        mlp.gate_proj = side_by_side((mlp.gate_proj, mlp.up_proj))
+        del mlp.up_proj
+    if not config.add_image_special_tokens and model.prefix_length <= 0:
+        model.embed_prefix = partial(_prefix, model)
+    both.forward = partial(_projected, both, both.forward)
+    model.denoise_step = partial(_step, model)
+    return True
+
+
+def _sees_rows(both: Any, layer: int) -> bool:
+    """Whether rows of this layer see each other, and not the prefix alone."""
+    every = both.self_attn_every_n_layers
+    return bool(every > 0 and layer % every == 0)
+
+
+def _prefix(
+    model: Any, images: list[Tensor], img_masks: list[Tensor], tokens: Tensor, masks: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As their `embed_prefix`: pictures camera by camera, words, then the state, which those do not see."""
+    both = model.vlm_with_expert
+    pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
+    pictures = pictures * torch.tensor(
+        pictures.shape[-1] ** 0.5, dtype=pictures.dtype, device=pictures.device
+    )
+    words = both.embed_language_tokens(tokens)
+    states = model.state_proj(state)
+    states = states[:, None] if states.ndim == 2 else states
+    embedded = torch.cat([*pictures, words * math.sqrt(words.shape[-1]), states], dim=1)
+    is_there = [mask[:, None].expand(-1, pictures.shape[2]) for mask in img_masks]
+    is_state = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+    pad_masks = torch.cat([*is_there, masks, is_state], dim=1)
+    starts_block = torch.cat([torch.zeros_like(pad_masks[:, states.shape[1] :]), is_state], dim=1)
+    return embedded, pad_masks, starts_block
+
+
+def _projected(both: Any, forward: Callable, **given: Any) -> tuple[list[Tensor | None], Any]:
+    """Of the prefix; its cache holds what the expert's layers make of the keys and values they see."""
+    out, cache = forward(**given)
+    for i, layer in enumerate(both.lm_expert.layers):
+        if not _sees_rows(both, i):
+            held, attention = cache.layers[i], layer.self_attn
+            held.keys = _padded(_seen_as(attention.k_proj, held.keys, attention.head_dim))
+            held.values = _padded(_seen_as(attention.v_proj, held.values, attention.head_dim))
+    return out, cache
+
+
+def _seen_as(project: nn.Linear, cached: Tensor, head_dim: int) -> Tensor:
+    """(B, heads, P, d) of the prefix's layer, as the expert's has it."""
+    flat = cached.transpose(1, 2).flatten(2).to(project.weight.dtype)
+    out: Tensor = project(flat).unflatten(-1, (-1, head_dim)).transpose(1, 2)
+    return out
+
+
+def _padded(keys: Tensor) -> Tensor:
+    return F.pad(keys, (0, 0, 0, -keys.shape[2] % ALIGNED))
+
+
+def _step(
+    model: Any, prefix_pad_masks: Tensor, past_key_values: Any, x_t: Tensor, timestep: Tensor
+) -> Tensor:
+    """Their `denoise_step`, after a prefix by `_projected`."""
+    both = model.vlm_with_expert
+    rows, _, _ = model.embed_suffix(x_t, timestep)
+    num_rows, head_dim = rows.shape[1], both.vlm.config.text_config.head_dim
+    order = torch.arange(num_rows, device=rows.device)
+    first = prefix_pad_masks.sum(dim=-1, keepdim=True)
+    among_rows, alone = _rotation(first + order, head_dim), _rotation(order[None], head_dim)
+    sees_prefix = prefix_pad_masks[:, None, :].expand(-1, num_rows, -1)
+    looks_back = (order <= order[:, None]).expand(len(rows), -1, -1)
+    num_groups = both.num_attention_heads // both.num_key_value_heads
+    sees_rows = _for_heads(torch.cat([sees_prefix, looks_back], dim=2), num_groups)
+    sees_prefix = _for_heads(sees_prefix, num_groups)
+    for i, layer in enumerate(both.lm_expert.layers):
+        attention, held = layer.self_attn, past_key_values.layers[i]
+        normed = layer.input_layernorm(rows).to(attention.q_proj.weight.dtype)
+        each = attention.q_proj(normed).unflatten(-1, (-1, head_dim)).transpose(1, 2)
+        if _sees_rows(both, i):
+            shared = both.num_key_value_heads
+            q, k, v = each.split([each.shape[1] - 2 * shared, shared, shared], dim=1)
+            q, k = _rotated(q, among_rows), _rotated(k, among_rows)
+            keys, values = (_padded(torch.cat(pair, dim=2)) for pair in ((held.keys, k), (held.values, v)))
+            out = _attended(q, keys, values, sees_rows)
+        else:
+            out = _attended(_rotated(each, alone), held.keys, held.values, sees_prefix)
+        added = attention.o_proj(out.to(attention.o_proj.weight.dtype))
+        rows = (added + rows).to(added.dtype)
+        gate, up = layer.mlp.gate_proj(layer.post_attention_layernorm(rows)).chunk(2, dim=-1)
+        rows = layer.mlp.down_proj(layer.mlp.act_fn(gate) * up) + rows
+    normed = both.lm_expert.norm(rows)
+    velocity: Tensor = model.action_out_proj(normed.to(torch.float32))
+    return velocity
+
+
+def _rotation(positions: Tensor, head_dim: int) -> Rotation:
+    """Of positions (B, n), as LeRobot's `apply_rope` turns."""
+    half = torch.arange(head_dim // 2, dtype=torch.float32, device=positions.device)
+    radians = positions[:, None, :, None].float() / MAX_WAVELENGTH ** ((2.0 / head_dim) * half)
+    return radians.cos(), radians.sin()
+
+
+def _rotated(x: Tensor, by: Rotation) -> Tensor:
+    cos, sin = by
+    a, b = x.float().chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+
+
+def _for_heads(is_seen: Tensor, num_groups: int) -> Tensor:
+    """(B, n, keys) for as many heads as share keys, (B, 1, groups * n, keys padded)."""
+    is_seen = F.pad(is_seen, (0, -is_seen.shape[2] % ALIGNED), value=False)
+    return is_seen.repeat(1, num_groups, 1)[:, None]
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, is_seen: Tensor) -> Tensor:
+    """(B, n, heads * d). q: (B, heads, n, d); k, v: (B, shared, keys, d)."""
+    num_rows = q.shape[2]
+    grouped = q.unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # (B, shared, group * n, d)
+    out = F.scaled_dot_product_attention(grouped, k.to(q.dtype), v.to(q.dtype), attn_mask=is_seen)
+    return out.unflatten(2, (-1, num_rows)).flatten(1, 2).transpose(1, 2).flatten(2)

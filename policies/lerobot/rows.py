@@ -1,0 +1,120 @@
+"""Rows to imitate out of what was commanded, for datasets that hold no expert's plan: `FromActions`.
+
+frames   k    k+1  k+2  ...  k+H-1           the rows of frame k are the actions of k, k + 1, ...
+         └────── all of one kind ──────┘     kept if somebody worth imitating drove all along
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from robot_runtime.core.plan.predict import HandPose
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.columns import command_columns, hand_numbers
+from robot_runtime.core.values.fields import ActionField, EndEffectorPose
+from robot_runtime.dataset.recording import ACTION, names_in
+from robot_runtime.dataset.run_columns import (
+    AUTHORITIES,
+    AUTHORITY,
+    IS_INTERVENTION,
+    NEXT_VALID,
+    PHASE,
+    PHASES,
+    TRAINABLE,
+)
+from robot_runtime.errors import InvalidValueError
+
+Who = Literal["all", "human", "policy"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FromActions:
+    """How rows are made of actions, and whose are learned from."""
+
+    spec: ActionSpec
+    """Of the rows; a frame is as far from the next as a row is."""
+    hand_poses: Mapping[str, HandPose]
+    """Joints of each arm to X_BE: for rows that move a hand whose arm was told joints."""
+    only: Who = "all"
+    """human: what a person did who took over; policy: the rest; all: both. What nobody drove, what braked,
+    waited or was just being handed over is learned from in no case."""
+
+    def rows(
+        self, features: Mapping[str, Any], columns: Mapping[str, np.ndarray]
+    ) -> tuple[Float[np.ndarray, "n H D"], Bool[np.ndarray, " n"]]:
+        """Of every frame, and whether it is learned from.
+
+        InvalidValueError: the dataset lacks what it takes.
+        """
+        actions = columns[ACTION].reshape(len(columns[ACTION]), -1).astype(float)
+        named = dict(zip(names_in(features, ACTION), actions.T, strict=True))
+        told = np.column_stack([self._numbers(f, named) for f in self.spec.fields])
+        ends = _last_frames(columns["episode_index"])
+        ahead = np.arange(len(told))[:, None] + np.arange(self.spec.horizon)
+        inside = np.minimum(ahead, ends[:, None])
+        good = self._worth(columns)
+        follows = (
+            columns[NEXT_VALID].ravel().astype(bool) if NEXT_VALID in columns else np.ones(len(told), bool)
+        )
+        goes_on = follows | (np.arange(len(told)) == ends)
+        kept = good[inside].all(1) & goes_on[inside[:, :-1]].all(1)
+        return told[inside], kept
+
+    def why_none(self, columns: Mapping[str, np.ndarray]) -> str:
+        """What keeps frames from being learned from, each with how many; a frame may have several reasons."""
+        num = len(columns[ACTION])
+        counts = {}
+        if TRAINABLE in columns:
+            trainable = columns[TRAINABLE].ravel().astype(bool)
+            counts["not trainable"] = num - int(trainable.sum())
+            for column, values, what in (
+                (AUTHORITY, AUTHORITIES, ("hold", "safety", "blended")),
+                (PHASE, PHASES, ("request", "align", "adapt", "release")),
+            ):
+                for name in what if column in columns else ():
+                    is_so = (columns[column].reshape(num, -1) == values.index(name)).any(1)
+                    counts[f"of these with a part in {name}"] = int((is_so & ~trainable).sum())
+        if self.only != "all":
+            is_human = columns[IS_INTERVENTION].ravel() > 0
+            counts[f"not --only {self.only}"] = int((is_human != (self.only == "human")).sum())
+        if NEXT_VALID in columns:
+            counts["before a gap or an end"] = int((~columns[NEXT_VALID].ravel().astype(bool)).sum())
+        said = [f"{count} {why}" for why, count in counts.items() if count]
+        return (
+            f"of {num} frames {', '.join(said) or 'none is left out'}; rows take {self.spec.horizon} in a row"
+        )
+
+    def _numbers(self, f: ActionField, named: Mapping[str, np.ndarray]) -> np.ndarray:
+        names = command_columns(f)
+        if all(name in named for name in names):
+            return np.column_stack([named[name] for name in names])
+        joints = [name for name in named if name.startswith(f"{f.part}.joint_")]
+        if isinstance(f, EndEffectorPose) and f.part in self.hand_poses and joints:
+            hand = self.hand_poses[f.part]
+            q = np.column_stack([named[name] for name in joints])
+            return np.array([hand_numbers(hand(each)) for each in q])
+        missing = ", ".join(name for name in names if name not in named)
+        raise InvalidValueError(f"the dataset has no action {missing}; it has {', '.join(named)}")
+
+    def _worth(self, columns: Mapping[str, np.ndarray]) -> Bool[np.ndarray, " n"]:
+        """Frames that somebody drove of whom is learned."""
+        num = len(columns[ACTION])
+        good = columns[TRAINABLE].ravel().astype(bool) if TRAINABLE in columns else np.ones(num, bool)
+        if self.only == "all":
+            return good
+        if IS_INTERVENTION not in columns:
+            raise InvalidValueError(
+                f"--only {self.only}: the dataset has no column {IS_INTERVENTION}, it does not say who drove"
+            )
+        is_human = columns[IS_INTERVENTION].ravel() > 0
+        return good & (is_human if self.only == "human" else ~is_human)
+
+
+def _last_frames(episodes: Sequence[int] | np.ndarray) -> np.ndarray:
+    """For each frame, the last one of its episode."""
+    of = np.asarray(episodes).ravel()
+    ends = np.flatnonzero(np.append(of[1:] != of[:-1], True))
+    return ends[np.searchsorted(ends, np.arange(len(of)))]
