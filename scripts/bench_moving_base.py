@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Count, Maybe, OutputFile, Within
 from robot_runtime.cli.script import run_script
 from robot_runtime.core.values.action import BasePoseCommand, BaseTwistCommand, Command, PoseCommand
@@ -61,7 +61,7 @@ class BenchMovingBase:
         table = Table("", "p50", "p95", "p99", "max", "n")
         for name, row in rows.items():
             table.add_row(name, *(f"{row[key]:.1f}" for key in ("p50", "p95", "p99", "max")), str(row["n"]))
-        Console().print(table)
+        plain_console().print(table)
         if self.json is not None:
             self.json.write_text(json.dumps(rows, indent=1) + "\n")
         return 0

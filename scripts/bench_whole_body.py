@@ -15,10 +15,10 @@ from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
-from rich.console import Console
 from rich.table import Table
 
 from drivers.fr3 import FR3_LIMITS
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile, Within
 from robot_runtime.cli.script import run_script
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
@@ -59,7 +59,7 @@ class BenchWholeBody:
         for name, row in rows.items():
             figures = [f"{row[key]:.0f}" for key in ("p50", "p95", "p99", "n")]
             table.add_row(name, *figures, f"{row['hand_error_p95_mm']:.3f}")
-        Console().print(table)
+        plain_console().print(table)
         if self.json is not None:
             self.json.write_text(json.dumps(rows, indent=1) + "\n")
         return 0

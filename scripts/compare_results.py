@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile, Some
 from robot_runtime.cli.script import run_script
 from robot_runtime.errors import InvalidValueError
@@ -103,7 +103,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             " -> ".join(f"{side[key]:.3g}" if key in side else "-" for side in sides) for key in FIGURES
         )
         table.add_row(row["name"], success, *figures)
-    Console(width=200).print(table)
+    plain_console(is_wide=True).print(table)
 
 
 if __name__ == "__main__":

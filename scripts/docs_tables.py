@@ -19,10 +19,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import tables_of_calibration
+import tables_of_capture
+import tables_of_clocks
+import tables_of_hand_eye
 import tables_of_household
 import tables_of_methods
 import tables_of_readme
 import tables_of_robustness
+import tables_of_runs
 import tables_of_speed
 import tables_of_third_party
 from tables import ROOT
@@ -34,9 +39,14 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **tables_of_speed.TABLES,
     **tables_of_methods.TABLES,
     **tables_of_household.TABLES,
+    **tables_of_hand_eye.TABLES,
     **tables_of_robustness.TABLES,
+    **tables_of_runs.TABLES,
     **tables_of_readme.TABLES,
+    **tables_of_capture.TABLES,
     **tables_of_third_party.TABLES,
+    **tables_of_calibration.TABLES,
+    **tables_of_clocks.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 NUMBER = re.compile(r"(?:[\d.]+|–)<!--\s+(?P<source>\w+):\s+(?P<words>[^>]*?)\s+-->")

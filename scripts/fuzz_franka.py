@@ -9,16 +9,15 @@ setpoint is not finite or beyond a limit of position, speed, speed by position, 
 divided differences; arms that do not rest after silence; and what raises. Exit code 1 if there is one.
 """
 
-import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
 from fuzz_gate import SLACK, faster_than_curve
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from fuzzing import played, report
 
 from drivers.fr3 import FR3_LIMITS
 from drivers.franka.lead import SetpointLead
@@ -28,7 +27,6 @@ from robot_runtime.core.plan.limits import MotionLimits
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import JointCommand, PoseCommand
 from robot_runtime.core.values.transforms import quaternion_from_rotation
-from robot_runtime.results import keep_text, result_json
 
 LIMITS = FR3_LIMITS.arm()
 EPISODE_TICKS = 2_000
@@ -51,6 +49,9 @@ class Counted:
         )
     )
     """How often what must not be."""
+
+
+Episode = Callable[[np.random.Generator, float, Counted], None]
 
 
 def stream(rng: np.random.Generator, start: np.ndarray, span: np.ndarray) -> np.ndarray:
@@ -84,7 +85,8 @@ def run(lead: SetpointLead, commands: list, period_ns: int, rng: np.random.Gener
     due_ns = now_ns
     for _ in range(EPISODE_TICKS):
         while now_ns >= due_ns and k < len(commands):
-            lead.tell(commands[k], now_ns - int(rng.integers(0, 2) * rng.integers(-2_000_000, 2_000_000)))
+            moved_ns = int(rng.integers(0, 2) * rng.integers(-2_000_000, 2_000_000))
+            lead.tell(commands[k], now_ns - moved_ns, int(rng.choice([1, 1, 1, 2, 50, 0, -3])))
             due_ns += max(int(interval_ns * rng.uniform(0.5, 1.5)), 100_000)
             k += 1
         sent.append(lead.step(now_ns).command)
@@ -159,22 +161,13 @@ def main(args: Args) -> int:
     goals = {"joints": args.ticks, "hand poses": args.ticks // 5}
     for i, (name, episode) in enumerate({"joints": joints, "hand poses": poses}.items()):
         rng, counted = np.random.default_rng([args.seed, i]), results[name]
-        for k in track(range(-(-goals[name] // EPISODE_TICKS)), description=name):
-            try:
-                episode(rng, PERIODS_S[k % len(PERIODS_S)], counted)
-            except Exception:  # whatever it is, the driver's loop would have ended
-                traceback.print_exc()
-                counted.broken["raised"] += 1
-    table = Table("", *results)
-    table.add_row("ticks", *(f"{c.ticks:,}" for c in results.values()))
-    table.add_row("moving", *(f"{c.moved / max(c.ticks, 1):.0%}" for c in results.values()))
-    for kind in Counted().broken:
-        table.add_row(kind, *(str(c.broken[kind]) for c in results.values()))
-    Console().print(table)
-    if args.json is not None:
-        figures = {name: vars(counted) for name, counted in results.items()}
-        keep_text(args.json, result_json({"commands": figures}, seeds=[args.seed]))
-    return 1 if any(any(counted.broken.values()) for counted in results.values()) else 0
+        play = partial(_nth, episode, rng, counted)
+        counted.broken["raised"] += played(name, -(-goals[name] // EPISODE_TICKS), play)
+    return report(results, "commands", seed=args.seed, path=args.json)
+
+
+def _nth(episode: Episode, rng: np.random.Generator, counted: Counted, k: int) -> None:
+    episode(rng, PERIODS_S[k % len(PERIODS_S)], counted)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,15 @@ how much the speed rises after a stop; what raises, what never rests after a sto
 target that stays. Exit code 1 if there is one.
 """
 
-import traceback
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
 import pinocchio as pin
+from fuzzing import played, report
 from gate_robots import DT_NS, HIGH, HORIZON, LOW, ROBOTS, Robot, limits_drawn, rows_of
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 from robot_runtime.cli.options import Maybe, OutputFile, Seed, Within
 from robot_runtime.cli.script import run_script
@@ -44,7 +42,6 @@ from robot_runtime.core.values.action import (
 )
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar, wrap_angle
-from robot_runtime.results import keep_text, result_json
 
 PERIODS_NS = (1_000_000, 2_000_000, 4_000_000, 10_000_000, 20_000_000)
 EPISODE_TICKS = 2_000
@@ -122,6 +119,7 @@ def episode(robot: Robot, method: str, rng: np.random.Generator, counted: Counte
     open_watch = StateLimits(max_arm_error=1e9, max_base_error=1e9, max_jump=1e9, max_turn=1e9)
     period_ns, limits = int(rng.choice(PERIODS_NS)), limits_drawn(rng)
     executor = Executor(
+        prefix_at_rest=True,
         action_spec=spec,
         method=method_named(method),
         limits=limits,
@@ -272,24 +270,14 @@ def main(args: Args) -> int:
     results = {}
     for i, (name, robot) in enumerate(ROBOTS.items()):
         rng, counted = np.random.default_rng([args.seed, i]), Counted()
-        for k in track(range(args.ticks // EPISODE_TICKS), description=name):
-            try:
-                episode(robot, METHODS[k % len(METHODS)], rng, counted)
-            except Exception:  # whatever it is, the control loop would have ended
-                traceback.print_exc()
-                counted.raised += 1
+        play = partial(_nth, robot, rng, counted)
+        counted.raised += played(name, args.ticks // EPISODE_TICKS, play)
         results[name] = counted
-    table = Table("", *results)
-    table.add_row("ticks", *(f"{c.ticks:,}" for c in results.values()))
-    table.add_row("moving", *(f"{c.moved / max(c.ticks, 1):.0%}" for c in results.values()))
-    table.add_row("stops", *(f"{c.stops:,}" for c in results.values()))
-    for kind in Counted().broken:
-        table.add_row(kind, *(str(c.broken[kind]) for c in results.values()))
-    Console().print(table)
-    if args.json is not None:
-        figures = {name: vars(counted) for name, counted in results.items()}
-        keep_text(args.json, result_json({"robots": figures}, seeds=[args.seed]))
-    return 1 if any(any(counted.broken.values()) for counted in results.values()) else 0
+    return report(results, "robots", seed=args.seed, path=args.json, further=["stops"])
+
+
+def _nth(robot: Robot, rng: np.random.Generator, counted: Counted, k: int) -> None:
+    episode(robot, METHODS[k % len(METHODS)], rng, counted)
 
 
 if __name__ == "__main__":

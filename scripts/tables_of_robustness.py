@@ -1,4 +1,4 @@
-"""Tables of `docs/results/robustness.md`: what was broken on purpose, and what the limits change."""
+"""Tables of `docs/results/robustness.md` and `faults.md`: what was broken, and what the limits change."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,13 +6,67 @@ from tables import NOTHING, result, share, table
 
 
 def faults() -> str:
-    """A server killed with -9 while the robot moves."""
-    rounds = result("bench-faults")["rounds"]
-    lines = []
-    for name in rounds[0]:
-        values = sorted(each[name] for each in rounds)
-        lines.append([name, f"{values[len(values) // 2]:.1f}", f"{values[-1]:.1f}", str(len(values))])
-    return table(["what", "median", "worst", "n"], lines)
+    """The table of faults: what is injected, what is to happen, and whether it did."""
+    lines = [
+        [
+            str(row["number"]),
+            row["fault"],
+            row["how"],
+            row["behaviour"],
+            str(row["injections"]),
+            _verdict(row),
+        ]
+        for row in result("bench-faults")["rows"]
+    ]
+    return table(["#", "fault", "injected by", "what happens", "n", "verdict"], lines)
+
+
+def _verdict(row: Mapping[str, str]) -> str:
+    return f"{row['verdict']}: {row['missing']}" if row["missing"] else row["verdict"]
+
+
+def figures_of_faults() -> str:
+    """Every figure of every row, and what it may be."""
+    lines, before = [], ""
+    for row in result("bench-faults")["rows"]:
+        for each in row["figures"]:
+            name = f"{each['name']} [{each['unit']}]" if each["unit"] else each["name"]
+            number = str(row["number"])
+            values = [
+                NOTHING if value is None else f"{value:.3g}" for value in (each["median"], each["worst"])
+            ]
+            most = NOTHING if each["most"] is None else f"{each['most']:g}"
+            lines.append(["" if number == before else number, name, *values, most, str(each["n"])])
+            before = number
+    return table(["#", "figure", "median", "worst", "at most", "n"], lines)
+
+
+def surprises() -> str:
+    """What happened that no row defines."""
+    found = [
+        f"- row {row['number']}: {text}"
+        for row in result("bench-faults")["rows"]
+        for text in dict.fromkeys(row["surprises"])
+    ]
+    return "\n".join(found) or "None."
+
+
+def franka() -> str:
+    """The Franka driver as a whole, beside our own simulation of the same seeds."""
+    found = result("bench-franka")
+    lines = [["a sine of 0.15 rad at 0.25 Hz, 20 targets a second: largest error after 1 s [rad]", "", ""]]
+    lines[0][1] = f"{found['sine_error_max_rad']:.4f}"
+    for name, what in (("franky_sim", "on franky-sim"), ("own_simulation", "in our own simulation")):
+        low, high = (100 * each for each in found[name]["interval"])
+        n, successes = found[name]["n"], found[name]["successes"]
+        lines.append(
+            [
+                f"`pick_place` by the shipped policy, {what} [%]",
+                f"{100 * successes / n:.0f}",
+                f"{low:.0f}–{high:.0f}",
+            ]
+        )
+    return table(["figure", "value", "95 % interval"], lines)
 
 
 def gate() -> str:
@@ -71,6 +125,25 @@ def limits() -> str:
     return table(head, lines)
 
 
+def late_parts() -> str:
+    """What declared latencies are worth."""
+    lines = []
+    for row in result("bench-part-latency")["rows"]:
+        done, off = row.get("completion_s_median"), row.get("error_mean_m")
+        lines.append(
+            [
+                f"`{row['task']}`",
+                row["case"],
+                share(row["success"], row["success_interval_95"]),
+                NOTHING if done is None else f"{done:.1f}",
+                NOTHING if off is None else f"{1e3 * off:.1f} / {1e3 * row['error_p95_m']:.0f}",
+                f"{row['jerk_mean']:.0f}",
+            ]
+        )
+    head = ["task", "latency", "success", "done [s]", "error mean / p95 [mm]", "mean jerk [rad/s³]"]
+    return table(head, lines)
+
+
 def _change(before: Mapping[str, float], after: Mapping[str, float], name: str, digits: int) -> str:
     if name not in before or name not in after:
         return NOTHING
@@ -79,7 +152,11 @@ def _change(before: Mapping[str, float], after: Mapping[str, float], name: str, 
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "faults": faults,
+    "faults-figures": figures_of_faults,
+    "faults-surprises": surprises,
     "fuzz-gate": gate,
     "fuzz-sessions": sessions,
     "limits": limits,
+    "late-parts": late_parts,
+    "franka": franka,
 }

@@ -1,13 +1,16 @@
 """Annotations checked at every call, in tests: types by beartype, shapes of arrays by jaxtyping.
 
-jaxtyping's own import hook binds the arguments of every call, which is most of what a control loop would do
-in a test; here only functions with an array in their signature are wrapped by it.
+jaxtyping's own import hook binds the arguments of every call and checks them twice, which is most of what a
+control loop would do in a test; here functions with an array in their signature get only what shapes need, a
+scope in which a dimension has one size, and beartype checks arguments and result once.
 """
 
 import ast
 import dataclasses
+import functools
 import inspect
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, get_args
@@ -31,7 +34,20 @@ def checked(what: Any) -> Any:
             what.__init__ = checked(what.__init__)
         return what
     has_arrays = any(map(_names_array, what.__annotations__.values()))
-    return jaxtyped(what, typechecker=beartype) if has_arrays else beartype(what)
+    return _with_dimensions(beartype(what)) if has_arrays else beartype(what)
+
+
+_DIMENSIONS = jaxtyped("context")
+"""Has no state of its own."""
+
+
+def _with_dimensions(what: Callable) -> Callable:
+    @functools.wraps(what)
+    def inner(*args, **kwargs):
+        with _DIMENSIONS:
+            return what(*args, **kwargs)
+
+    return inner
 
 
 def _names_array(hint: Any) -> bool:

@@ -1,5 +1,6 @@
 """Test settings shared by all packages."""
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -11,9 +12,26 @@ from tests.checked import check_package
 check_package("robot_runtime.core")
 
 
+@pytest.fixture(autouse=True)
+def logging_is_given_back() -> Iterator[None]:
+    """A library that sets the root logger up for itself (LeRobot's commands do) changes no later test."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
 settings.register_profile(
-    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile(
+    "thorough", settings.get_profile("default"), max_examples=1000, derandomize=False
+)  # HYPOTHESIS_PROFILE=thorough: others every time, for whoever changes what is tested
 settings.register_profile(
     "quick", settings.get_profile("default"), max_examples=5
 )  # HYPOTHESIS_PROFILE=quick: a first look while writing
@@ -27,6 +45,24 @@ ALLOWED_SKIPS = (
     "descriptors are allowed here",
 )
 """Words in the reasons of tests that a machine of ours may leave out."""
+
+
+LONGEST = (
+    "tests/test_arrows.py",
+    "tests/sim/test_recording.py",
+    "tests/process/test_interrupts.py",
+    "tests/sim/test_evaluate.py",
+    "tests/sim/test_household.py",
+    "tests/process/test_cameras.py",
+    "tests/process/test_demo.py",
+    "tests/process/test_slow_link.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest first, so that no worker is left with one when the others have ended."""
+    places = {path: place for place, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,13 @@
-"""Imports each module of ours in a process of its own, and writes those that failed as JSON.
+"""Imports each module of ours first of all, and writes those that failed as JSON.
 
-Each is forked from this one, which has loaded other people's packages but none of ours: as fresh as a new
-interpreter is to us, for a tenth of its time. Reads {"modules": [...], "preload": [...], "blocked": [...]}.
+Each is imported in a process that has loaded other people's packages, and of ours nothing but one module that
+it imports itself at its top, with what that one imports: as no modules import each other in a circle
+(test_arrows.py), loading these before it or from within it is the same. So processes fork like this tree:
+
+    others' packages ── a ── b, which imports a
+                        └─── c, which imports a and d
+
+Reads {"modules": [...], "after": {module: module or null}, "preload": [...], "blocked": [...]}.
 """
 
 import gc
@@ -32,27 +38,37 @@ def main() -> None:
     ours = {name.partition(".")[0] for name in modules}
     assert not [name for name in sys.modules if name.partition(".")[0] in ours]
     gc.freeze()  # so that children do not copy what they never look at
-    failures = {name: said for name in modules if (said := failure(name))}
+    then: dict[str | None, list[str]] = {}
+    for name in modules:
+        then.setdefault(orders["after"][name], []).append(name)
+    failures: dict[str, str] = {}
+    for name in then[None]:
+        failures |= failures_from(name, then)
     json.dump(failures, sys.stdout)
 
 
-def failure(module: str) -> str:
-    """What went wrong; nothing if nothing did."""
+def failures_from(module: str, then: dict[str | None, list[str]]) -> dict[str, str]:
+    """What went wrong in a process of its own with this module, and with those that come after it."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         gc.disable()
-        said = ""
+        os.close(reading)
+        out: dict[str, str] = {}
         try:
             importlib.import_module(module)
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode()[:4000])
+            out[module] = f"{type(error).__name__}: {error}"[:4000]
+        else:
+            for name in then.get(module, ()):
+                out |= failures_from(name, then)
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(out, pipe)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
         said = pipe.read()
     _, status = os.waitpid(child, 0)
-    return said or (f"ended with {status}" if status else "")
+    return json.loads(said) if said else {module: f"ended with {status}"}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -34,12 +35,19 @@ def others_packages(modules: Iterable[str]) -> set[str]:
     return {name for name in found if name.partition(".")[0] not in PACKAGES}
 
 
+@cache
 def arrows(*, in_functions: bool) -> dict[str, set[str]]:
     """For every module the others of the tree that it imports."""
     return {
         name: {to for to in imports(path, in_functions=in_functions) if to in MODULES} - {name}
         for name, path in MODULES.items()
     }
+
+
+def parents(module: str) -> set[str]:
+    """The packages that a module lies in: importing it runs them first."""
+    parts = module.split(".")
+    return {".".join(parts[:i]) for i in range(1, len(parts))}
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

@@ -47,6 +47,23 @@ def test_the_mobile_demo_tells_how_far_the_base_is_driven_back(tmp_path):
     assert "backtracking [m]" in (tmp_path / "index.html").read_text()
 
 
+def test_the_takeover_demo_leaves_a_log_a_picture_and_a_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no browser, whose picture takes it a quarter of a minute
+    figures_path = tmp_path / "figures.json"
+    options = ["--duration-s", "0.2", "--json", str(figures_path), "--output", str(tmp_path)]
+    assert main(["demo", "takeover", *options]) == 0
+    figures = json.loads(figures_path.read_text())
+    assert [figures[name]["takeovers"] for name in ("the policy alone", "with a person")] == [0, 0]
+    [log] = (tmp_path / "runs").glob("*.mcap")
+    said = capsys.readouterr().out
+    assert f"log:      {log}" in said
+    assert "no picture of the page: no browser is here that could draw it: chromium" in said
+    assert (tmp_path / "takeover.png").stat().st_size > 10_000
+    assert "hands back" in (tmp_path / "index.html").read_text()
+    assert main(["demo", "takeover", "--tasks", "wipe", "--output", str(tmp_path)]) == 1
+    assert "not --tasks" in capsys.readouterr().err
+
+
 def test_what_cannot_be_shown_is_refused_before_anything_starts(tmp_path, capsys):
     assert main(["demo", "mobile", "--baseline", "naivest", "--output", str(tmp_path / "out")]) == 1
     assert "unknown method 'naivest'" in capsys.readouterr().err

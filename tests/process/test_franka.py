@@ -5,13 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import robot_runtime as rr
 from drivers.fr3 import FR3_LIMITS
 from drivers.franka import FrankaArm, FrankaGripper
 from robot_runtime import Limits, Robot
+from robot_runtime.cli.robot_file import open_robot
+from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.robot import Arm, Gripper
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.command import (
@@ -20,9 +24,12 @@ from robot_runtime.core.values.command import (
     JointVelocityCommand,
     PoseCommand,
 )
+from robot_runtime.core.values.fields import JointPosition, JointVelocity, Reference
 from robot_runtime.core.values.transforms import quaternion_from_rotation
 from robot_runtime.errors import DriverError, InvalidValueError
-from tests.process.franka_robot import FrankaRobot
+from robot_runtime.robot.check import check_robot
+from sim.devices.franka import FrankaRobot
+from tests.process.toy import serving
 from tests.source_tree import ROOT
 
 PATIENT_S = 2.0
@@ -199,6 +206,67 @@ def test_two_arms_at_two_addresses_are_one_robot(robots):
     assert arms["right"].read().q[0] < starts["right"][0] - 0.03
     for each in arms.values():
         each.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "prefixes"), [("fr3.toml", [""]), ("fr3_two_arms.toml", ["left_", "right_"])]
+)
+def test_the_example_files_move_their_arms_and_leave_them_at_rest(robots, file, prefixes):
+    """Each arm's first joint goes on by a little from wherever it is measured."""
+    settings = [f"state_limits.{name}={PATIENT_S}" for name in ("timeout_s", "max_gap_s")]
+    for robot, prefix in zip(robots, prefixes, strict=False):
+        arm = f"parts.{prefix}arm"
+        settings += [f"{arm}.host={robot.host}", f"parts.{prefix}gripper.host={robot.host}"]
+        settings += [f"{arm}.needs_real_time=false", f"{arm}.state_timeout_s={PATIENT_S}"]
+    fields = tuple(JointPosition(7, reference=Reference.RELATIVE, part=f"{prefix}arm") for prefix in prefixes)
+    spec = rr.ActionSpec(fields=fields, horizon=16, dt_ns=50_000_000)
+    onward = np.zeros((16, 7 * len(prefixes)))
+    onward[:, ::7] = 0.005 * np.arange(16)[:, None]
+
+    @rr.policy(rr.PolicyInfo(name="onward", action_spec=spec))
+    def policy(observation):
+        return onward
+
+    with (
+        serving(policy, heartbeat_ns=2_000_000_000) as server,
+        open_robot(str(ROOT / "examples" / file), settings) as opened,
+    ):
+        arms = [opened.robot.parts[f"{prefix}arm"] for prefix in prefixes]
+        starts = [arm.read().q[0] for arm in arms]
+        deadline_s = time.monotonic() + DEADLINE_S
+        with rr.Session(opened.robot, policy=server.address, **opened.options) as session:
+            for _ in session:
+                ways = [arm.read().q[0] - start for arm, start in zip(arms, starts, strict=True)]
+                if min(ways) > 0.02 or time.monotonic() > deadline_s:
+                    session.stop()
+        assert session.record.fault == ""
+        assert min(ways) > 0.02
+        wait_for(lambda: all(np.abs(arm.read().dq).max() < 0.02 for arm in arms))
+
+
+def test_limits_beyond_the_data_sheet_and_plain_velocities_are_refused_before_anything_moves(robots):
+    sheet = FR3_LIMITS.arm()
+    higher = replace(sheet, q_max=sheet.q_max + np.eye(7)[3], dq_max=sheet.dq_max + 0.1 * np.eye(7)[6])
+    said = r"q_max of joint 4 is 0.8482, beyond the -0.1518 of an FR3; dq_max of joint 7 is 5.36, beyond"
+    with pytest.raises(InvalidValueError, match=said):
+        FrankaArm("127.0.0.1", limits=higher)
+    with pytest.raises(InvalidValueError, match="an FR3 has 7 joints, the limits are for 2"):
+        FrankaArm(
+            "127.0.0.1",
+            limits=replace(sheet, **{k: v[:2] for k, v in sheet.__dict__.items() if k in _JOINTS}),
+        )
+    arm = connect(robots[0])
+    velocities = Robot(arm=arm, limits=Limits({"arm": sheet}), actions=(JointVelocity(7),))
+    with pytest.raises(DriverError, match=r"JointVelocity for arm, which takes .*is_integrated=True"):
+        check_robot(velocities, MonotonicClock())
+    with pytest.raises(DriverError, match=r"limits of arm: q_max of joint 4 is 0.8482, beyond the -0.1518"):
+        check_robot(Robot(arm=arm, limits=Limits({"arm": higher})), MonotonicClock())
+    places = Robot(arm=arm, limits=Limits({"arm": sheet}), actions=(JointVelocity(7, is_integrated=True),))
+    assert check_robot(places, MonotonicClock()).q.shape == (7,)
+    arm.close()
+
+
+_JOINTS = ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max")
 
 
 @pytest.mark.real_time

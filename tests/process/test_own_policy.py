@@ -141,7 +141,12 @@ def test_an_info_that_cannot_be_is_refused_where_it_is_made(values: dict, words:
             PolicyError,
             "policy is no policy: it is a plain function",
         ),
-        ("policy = 7", "polcy", RobotRuntimeError, "unknown object of .*'polcy'; valid: policy"),
+        (
+            "policy = 7",
+            "polcy",
+            RobotRuntimeError,
+            r"unknown object of .*'polcy'; did you mean policy\? valid: policy",
+        ),
     ],
 )
 def test_a_file_without_a_policy_says_so(tmp_path: Path, text: str, name: str, error: type, words: str):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from robot_runtime.robot.driver_contract import broken_promises
 from robot_runtime.server.process import ServerProcess
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_robot.py"
@@ -35,7 +36,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 def run_robot(folder: Path, address: str, *args: str, robot: str = "own.py:robot") -> tuple[int, str]:
     """Exit code, and what a person reads in her terminal."""
-    command = ("-m", "robot_runtime.cli", "run", "--robot", robot, "--policy", address)
+    command = ("-m", "robot_runtime.cli", "run", "--robot", robot, "--policy", address, "--yes")
     done = run(folder, *command, "--duration-s", "1", *args)
     return done.returncode, done.stdout + done.stderr
 
@@ -55,6 +56,14 @@ def test_the_example_is_at_most_thirty_lines_of_code():
     docstring = ast.parse(text).body[0]
     code = [line for line in text.splitlines()[docstring.end_lineno :] if line.strip()]
     assert len(code) <= 30
+
+
+def test_the_drivers_of_the_example_keep_what_drivers_promise(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
+    from own_robot import MyArm, MyGripper
+
+    assert broken_promises(MyArm()) == []
+    assert broken_promises(MyGripper()) == []
 
 
 def test_the_example_is_run_by_the_command_line_from_an_empty_folder(tmp_path, address):
@@ -89,7 +98,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_robot_needs_neither_simulator_nor_torch(tmp_path, address):
-    command = ("run", "--robot", "own.py:robot", "--policy", address, "--duration-s", "1")
+    command = ("run", "--robot", "own.py:robot", "--policy", address, "--duration-s", "1", "--yes")
     done = run(changed(tmp_path), "-c", WITHOUT_EXTRAS, *command)
     assert done.returncode == 0, done.stderr
 

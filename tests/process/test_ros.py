@@ -1,17 +1,22 @@
 """The drivers of ROS robots against a server that follows rosbridge's protocol document."""
 
+import base64
+import contextlib
+import json
 import runpy
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
 
 import robot_runtime as rr
 from drivers.ros import RosBase, RosCamera, RosGripper, RosJoints
 from drivers.rosbridge import RosBridge, RosTime
+from robot_runtime.cli.robot_file import open_robot
 from robot_runtime.core.values.command import (
     BasePoseCommand,
     BaseTwistCommand,
@@ -20,7 +25,7 @@ from robot_runtime.core.values.command import (
     JointVelocityCommand,
 )
 from robot_runtime.errors import DriverError, InvalidValueError
-from tests.process.ros_server import RosRobot
+from sim.devices.ros import RosRobot
 from tests.process.slow_link import SlowLink
 from tests.process.toy import serving
 
@@ -221,6 +226,64 @@ def test_messages_that_are_none_are_dropped_and_the_next_ones_are_read():
         bridge.close()
 
 
+def publishing(topic, **message):
+    stamp = {"sec": 1, "nanosec": 0}
+    message = {"header": {"stamp": stamp}, **message}
+    return json.dumps({"op": "publish", "topic": topic, "msg": message})
+
+
+def test_joints_that_measure_nan_keep_no_base_from_its_last_zero_twist():
+    broken = publishing("/other", name=["a"], position=[float("nan")])
+    with RosRobot() as robot:
+        robot.garbage.append(broken)
+        bridge = RosBridge(robot.url)
+        joints = RosJoints(bridge, ("a",), command_topic="/a", state_topic="/other")
+        base = RosBase(bridge, silence_s=60.0)
+        base.read()
+        joints.stop()
+        bridge.watch(lambda: None, lambda: 1 / 0)
+        last = RosBase(bridge, command_topic="/last", silence_s=60.0)
+        last.write(FORWARD)
+        bridge.close()
+        assert robot.wait_for(lambda: any(map(zeros, robot.told("/last"))))
+
+
+def test_an_orientation_that_nobody_filled_in_is_no_yaw_of_zero():
+    place = {"position": {"x": 9.0, "y": 0, "z": 0}, "orientation": dict.fromkeys("xyzw", 0)}
+    none = dict.fromkeys("xyz", 0)
+    odometry = publishing("/odom", pose={"pose": place}, twist={"twist": {"linear": none, "angular": none}})
+    with RosRobot() as robot:
+        robot.garbage.append(odometry)
+        bridge = RosBridge(robot.url)
+        assert RosBase(bridge).read().x_WB[0] < 9.0
+        bridge.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ({"format": "jpeg"}, "data of a picture is base64"),
+        ({"data": "AAAA"}, "jpeg was expected"),
+        ({"format": "jpeg", "data": [255, 216]}, "got list"),
+        ({"format": "jpeg", "data": "AAAA"}, r"."),
+        ({"format": "jpeg", "data": "huge"}, "60000 x 60000 pixels is no camera's"),
+    ],
+)
+def test_a_picture_that_is_none_is_a_picture_less_and_no_camera_less(message, sentence):
+    if message.get("data") == "huge":
+        jpeg = bytearray(simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8)))
+        at = jpeg.index(b"\xff\xc0") + 5
+        jpeg[at : at + 4] = (60000).to_bytes(2, "big") * 2
+        message = message | {"data": base64.b64encode(jpeg).decode()}
+    with RosRobot() as robot:
+        robot.garbage.append(publishing("/front", **message))
+        bridge = RosBridge(robot.url)
+        camera = RosCamera(bridge, "/front")
+        with pytest.raises(ValueError, match=sentence):
+            camera.read()
+        bridge.close()
+
+
 def test_nobody_at_the_address_is_said_within_two_seconds():
     bridge = RosBridge("ws://127.0.0.1:9")
     base = RosBase(bridge)
@@ -249,6 +312,14 @@ def test_what_a_ros_robot_cannot_be_told_is_refused():
             RosBase(bridge, command_type="std_msgs/Bool")
         with pytest.raises(InvalidValueError, match="a name each"):
             RosJoints(bridge, ("a", "a"), command_topic="/x")
+        with pytest.raises(InvalidValueError, match="a name each"):
+            RosJoints(bridge, "ab", command_topic="/x")
+        with pytest.raises(InvalidValueError, match="silence_s is above 0 and up to 60 s, got nan"):
+            RosBase(bridge, silence_s=float("nan"))
+        with pytest.raises(InvalidValueError, match="latency_s is from -1 to 1 s, got inf"):
+            RosCamera(bridge, "/chest", latency_s=float("inf"))
+        with pytest.raises(InvalidValueError, match="a topic has a name as /cmd_vel, got ''"):
+            RosBase(bridge, command_topic="")
         bridge.close()
     with pytest.raises(InvalidValueError, match="ws://HOST:9090, got 'robot:9090'"):
         RosBridge("robot:9090")
@@ -266,23 +337,63 @@ def test_the_least_delay_is_taken_for_none_and_a_clock_that_is_set_forgotten():
     assert ros_time.capture_ns(day_ns, 10_000) == 10_000
 
 
-def test_the_example_drives_the_base_and_leaves_it_at_rest(monkeypatch):
+@pytest.fixture(params=["ros_base.py", "ros_base.toml"])
+def example(request, monkeypatch):
+    """Opens the example's robot at an address."""
+    path = Path(__file__).parents[2] / "examples" / request.param
+
+    @contextlib.contextmanager
+    def opened(url):
+        if request.param.endswith(".toml"):
+            with open_robot(str(path), [f"devices.bridge.url={url}"]) as found:
+                yield found.robot
+            return
+        monkeypatch.setenv("ROSBRIDGE", url)
+        yield runpy.run_path(str(path))["robot"]()
+
+    return opened
+
+
+def test_the_examples_drive_the_base_and_leave_it_at_rest(example):
     spec = rr.ActionSpec(fields=(rr.BaseTwist(),), horizon=16, dt_ns=50_000_000)
 
     @rr.policy(rr.PolicyInfo(name="ahead", action_spec=spec))
     def ahead(observation):
         return np.tile([0.2, 0.0, 0.0], (16, 1))
 
-    with RosRobot() as robot, serving(ahead, heartbeat_ns=2_000_000_000) as server:
-        monkeypatch.setenv("ROSBRIDGE", robot.url)
-        example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "ros_base.py"))
-        with rr.Session(example["robot"](), policy=server.address, task="", name="robot") as session:
+    with (
+        RosRobot() as robot,
+        serving(ahead, heartbeat_ns=2_000_000_000) as server,
+        example(robot.url) as driven,
+    ):
+        with rr.Session(driven, policy=server.address, task="", name="robot") as session:
             for _ in session:
                 if robot.x_WB[0] > 0.02:
                     session.stop()
         assert session.record.fault == ""
         assert robot.x_WB[0] > 0.02
         assert robot.wait_for(lambda: zeros(robot.told("/cmd_vel")[-1]))
+
+
+def test_a_topic_that_is_named_while_a_server_is_greeted_is_named_to_it():
+    bridge, sent = RosBridge("ws://127.0.0.1:9"), []
+
+    class Connection:
+        def send(self, text):
+            if not sent:
+                bridge.subscribe("/chest", "sensor_msgs/CompressedImage", lambda message, arrival_ns: None)
+                bridge.advertise("/lift", "std_msgs/Float64MultiArray")
+            sent.append(text)
+
+        def close(self):
+            pass
+
+    bridge.advertise("/cmd_vel", "geometry_msgs/Twist")
+    bridge._announce(Connection())
+    assert any("/chest" in text for text in sent)
+    assert any("/lift" in text for text in sent)
+    assert bridge.is_connected
+    bridge.close()
 
 
 @given(st.lists(st.integers(0, 400_000_000), min_size=1, max_size=60), st.integers(0, 10**18))

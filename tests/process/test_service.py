@@ -21,7 +21,8 @@ from toy import ANY_PORT, SPEC, ToyPolicy, serving, toy_request, toy_schema
 from robot_runtime.cli.serve import Serve, serve
 from robot_runtime.errors import InvalidValueError, ServerUnavailableError, UnknownNameError
 from robot_runtime.robot.client import PolicyClient
-from robot_runtime.server.metrics_http import MAX_CONNECTIONS, MetricsServer
+from robot_runtime.server.bounded_http import MAX_CONNECTIONS
+from robot_runtime.server.metrics_http import MetricsServer
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.wire.codec import encode

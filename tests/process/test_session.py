@@ -275,7 +275,20 @@ def test_the_options_of_a_run_are_those_of_a_session_and_declared_once():
     options = list(inspect.signature(rr.run).parameters)
     assert options == list(inspect.signature(rr.Session).parameters)
     assert options == [field.name for field in fields(rr.RunConfig)]
-    typed = {field.name for field in fields(Run)} - {"correction", "picture_size", "json"}
+    own = {
+        "correction",
+        "picture_size",
+        "json",
+        "yes",
+        "home",
+        "set",
+        "orders",
+        "no_policy",
+        "no_log",
+        "keep",
+        "page",
+    }
+    typed = {field.name for field in fields(Run)} - own
     assert typed <= set(options)
 
 
@@ -301,3 +314,15 @@ def test_a_policy_that_no_server_serves_is_refused_with_what_serves_it():
 def test_what_is_no_robot_is_refused():
     with pytest.raises(DriverError, match=r"expected a robot_runtime\.Robot, got a dict"):
         rr.run({"arm": 1}, policy="tcp://127.0.0.1:1")
+
+
+def test_an_arm_that_stands_outside_its_limits_is_not_run():
+    arm = NotedArm(clock=MonotonicClock())
+    arm.q = arm.q + np.array([0, 0, 0, 0, 3.0, 0, 0])
+    with (
+        serving(HoldPolicy()) as server,
+        pytest.raises(DriverError, match=r"joint 5 of arm is at 3\.000 rad, outside its limits"),
+        rr.Session(rr.Robot(arm=arm, gripper=IdealGripper(), limits=FR3_LIMITS), policy=server.address),
+    ):
+        pass
+    assert arm.moved_last == 0.0

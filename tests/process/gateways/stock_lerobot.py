@@ -88,6 +88,8 @@ def main(address: str, joints: str, num_actions: str, *count: str) -> None:
         with get_context("fork").Pool(len(orders)) as pool:
             acted = pool.starmap(act, orders, chunksize=1)
     sys.stdout.write(json.dumps(acted))
+    sys.stdout.flush()
+    os._exit(0)  # the client's threads are still in gRPC, where an interpreter's end aborts now and then
 
 
 if __name__ == "__main__":

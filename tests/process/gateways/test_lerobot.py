@@ -187,13 +187,18 @@ def test_a_client_whose_instructions_went_to_another_server_is_answered(stub):
     np.testing.assert_allclose(rows[:, 0], 0.5)
 
 
-def test_a_client_may_come_anew_more_often_than_there_are_places(address: str):
-    for _ in range(3 * MAX_ASKING):
-        with grpc.insecure_channel(address) as channel:
-            stub = services_pb2_grpc.AsyncInferenceStub(channel)
-            instruct(stub)
-            observe(stub, RAW)
-            assert len(actions(stub)) == 4
+def test_a_client_may_come_anew_more_often_than_there_are_places():
+    """Of a gateway of its own: for ten seconds those that came may come back."""
+    with (
+        echo_server() as server,
+        LeRobotGateway({"echo": ECHO}, server=server, address="127.0.0.1:0", names=NAMES) as gateway,
+    ):
+        for _ in range(3 * MAX_ASKING):
+            with grpc.insecure_channel(gateway.address) as channel:
+                stub = services_pb2_grpc.AsyncInferenceStub(channel)
+                instruct(stub)
+                observe(stub, RAW)
+                assert len(actions(stub)) == 4
 
 
 def test_two_clients_of_one_process_are_told_so_and_get_nothing_of_each_others(address: str):

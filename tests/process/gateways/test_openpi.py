@@ -329,8 +329,12 @@ def openpi_server(talk: Callable[[ServerConnection], None]) -> Iterator[str]:
     """A server that greets as openpi's does and then talks like that."""
 
     def greeting_first(connection: ServerConnection) -> None:
+        talking.append(connection)
         connection.send(b"\x80")
-        talk(connection)
+        with contextlib.suppress(ConnectionClosed):
+            talk(connection)
+
+    talking: list[ServerConnection] = []
 
     with serve(greeting_first, "127.0.0.1", 0) as server:
         thread = Thread(target=server.serve_forever)
@@ -338,6 +342,8 @@ def openpi_server(talk: Callable[[ServerConnection], None]) -> Iterator[str]:
         yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
         server.shutdown()
         thread.join()
+        for connection in talking:
+            connection.close_socket()
 
 
 def test_an_answer_without_end_is_cut(monkeypatch):

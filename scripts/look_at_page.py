@@ -1,0 +1,42 @@
+"""Pictures of a page in a real browser, as `docs/_static` has them.
+
+robot-runtime run --task fetch --policy HOST:PORT --page &
+python scripts/look_at_page.py --url http://127.0.0.1:8080/ --output page.png
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from robot_runtime.cli.options import Maybe, PictureFile, Pixels, Within
+from robot_runtime.cli.script import run_script
+from robot_runtime.page.picture import picture_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Open a page in Debian's chromium and take a picture of it."""
+
+    url: str = "http://127.0.0.1:8080/"
+    """What to open."""
+    output: PictureFile
+    """The picture."""
+    size: tuple[Pixels, Pixels] = (1400, 900)
+    """Width and height of the window [pixels]."""
+    scheme: Literal["dark", "light"] = "dark"
+    """Colours."""
+    wait_s: Annotated[float, Within(0, 600)] = 10.0
+    """How long to look before the picture is taken; a machine without a GPU draws the robot slowly [s]."""
+    at_s: Annotated[Maybe[float], Within(0, 1e6)] = None
+    """Of a recorded run: where to go first [s]."""
+
+    def main(self) -> int:
+        wrong = picture_of(
+            self.url, self.output, size=self.size, scheme=self.scheme, at_s=self.at_s, wait_s=self.wait_s
+        )
+        for line in wrong:
+            print(f"the page says: {line}")
+        return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    run_script(Look, Look.main, description=__doc__)

@@ -1,0 +1,90 @@
+"""Tables of `docs/results/capture.md`: how far captures are from the truth, and what finds their faults."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+
+from tables import NOTHING, result, table
+
+_ROWS = (
+    ("clock offset over the session, p95 [ms]", "clock_p95_ms", "1", "3"),
+    ("anchor at the board, p95 [mm]", "anchor_p95_mm", "1", "3"),
+    ("anchor, p95 [deg]", "anchor_p95_deg", "0.1", "0.3"),
+    ("held-out cross-device reprojection, p95 [px]", "held_out_p95_px", "0.5", "1"),
+    ("hand in chest within 2 m of way, p95 [mm]", "near_p95_mm", "2", "10"),
+    ("the same [deg]", "near_p95_deg", "0.2", "0.7"),
+    ("hand in chest at 8 to 12 m, re-anchored and with tags, p95 [mm]", "far_p95_mm", "5", "15"),
+    ("the same [deg]", "far_p95_deg", "0.3", "1.0"),
+    ("base, rms [mm]", "base_rms_mm", "10", "30"),
+    ("base, rms [deg]", "base_rms_deg", "0.5", "1.5"),
+    ("recomposition, worst [m]", "recomposition_m", "1e-6", "1e-6"),
+    ("NEES over degrees of freedom", "nees", "0.5 to 2", "0.5 to 2"),
+)
+
+
+def figures() -> str:
+    """Every stage against the hidden truth."""
+    found = result("capture")["figures"]
+    lines = [
+        [what, f"{found['clean'][name]:.2g}", clean, f"{found['noisy'][name]:.2g}", noisy]
+        for what, name, clean, noisy in _ROWS
+    ]
+    clean, noisy = (
+        f"{values['sessions_refused']:.0f} of {values['sessions']:.0f}" for values in found.values()
+    )
+    lines.append(["sessions refused", clean, NOTHING, noisy, NOTHING])
+    return table(["what", "clean", "wanted", "noisy", "wanted"], lines)
+
+
+def faults() -> str:
+    """Which gate found which fault."""
+    rows = result("capture")["faults"]
+    lines = []
+    for name, group in groupby(rows, key=lambda row: row["fault"]):
+        each = list(group)
+        by = sorted({word for row in each for word in row["by"]})
+        warned = sorted({word for row in each for word in row["warned"]} - set(by))
+        lines.append(
+            [
+                _in_words(name),
+                f"{sum(row['is_caught'] for row in each)} of {len(each)}",
+                _list(by),
+                _list(warned),
+            ]
+        )
+    return table(["fault", "refused", "by", "warned of"], lines)
+
+
+def drawn() -> str:
+    """Anchors from drawn videos."""
+    lines = [
+        [
+            row["noise"],
+            f"{row['mm']:.1f}",
+            f"{row['deg']:.2f}",
+            f"{row['held_out_px']:.2f}",
+            _list(row["reasons"]),
+        ]
+        for row in result("capture")["drawn"]
+    ]
+    return table(["noise", "at the board [mm]", "[deg]", "held out [px]", "said of it"], lines)
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(words) or NOTHING
+
+
+def _in_words(name: str) -> str:
+    """`ClockShift ms=30.0 role=hand` -> `clock shift, ms 30, role hand`."""
+    kind, _, values = name.partition(" ")
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).lower()
+    pairs = (each.partition("=") for each in values.split())
+    numbers = [f"{key} {value.removesuffix('.0')}" for key, _, value in pairs]
+    return ", ".join([words, *numbers])
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "capture": figures,
+    "capture-faults": faults,
+    "capture-drawn": drawn,
+}

@@ -1,0 +1,97 @@
+"""`bench faults`: rows injected a few times, and what it takes for one to hold."""
+
+import socket
+import threading
+
+import pytest
+
+from robot_runtime.cli import main
+from robot_runtime.cli.bench.faults.command import verdict_of
+from robot_runtime.cli.bench.faults.proxy import FaultProxy
+from robot_runtime.cli.bench.faults.rows import ROWS
+from robot_runtime.cli.bench.faults.table import Fault, Figure, Injection
+
+BY_NUMBER = {fault.number: fault for fault in ROWS}
+
+
+def row(inject, *figures):
+    return Fault(number=1, name="x", how="x", behaviour="x", figures=figures, inject=inject)
+
+
+def given(*injections):
+    return lambda times: iter(injections)
+
+
+def word(inject, *figures):
+    return verdict_of(row(inject, *figures), 3).word
+
+
+LATE = Figure(name="late", unit="ms", most=2.0)
+
+
+def test_a_row_holds_if_the_worst_of_every_figure_is_within_its_limit_and_nothing_surprises():
+    good = Injection(figures={"late": 1.0})
+    assert word(given(good, Injection(figures={"late": 2.0})), LATE) == "held"
+    assert word(given(good, Injection(figures={"late": 2.1})), LATE) == "missed"
+    assert word(given(good, Injection(figures={"late": float("nan")})), LATE) == "missed"
+    assert word(given(good, Injection(surprises=("it flew",))), LATE) == "missed"
+    assert word(given(good), LATE, Figure(name="never measured")) == "missed"
+
+
+def test_an_error_in_mid_row_is_a_surprise_and_a_row_that_cannot_run_is_not_held():
+    def fails(times):
+        yield Injection(figures={"late": 1.0})
+        raise RuntimeError("mine")
+
+    verdict = verdict_of(row(fails, LATE), 3)
+    assert verdict.word == "missed"
+    assert verdict.surprises == ("after 1 runs: RuntimeError: mine",)
+    absent = Fault(
+        number=1, name="x", how="x", behaviour="x", figures=(), inject=fails, missing=lambda: "no arm"
+    )
+    assert verdict_of(absent, 3).to_plain()["verdict"] == "not run"
+    assert not verdict_of(absent, 3).holds
+
+
+def test_every_fault_of_the_table_has_one_row():
+    assert [fault.number for fault in ROWS] == list(range(1, 20))
+
+
+def test_a_row_that_there_is_not_is_named(capsys):
+    assert main(["bench", "faults", "--rows", "77"]) == 1
+    assert "--rows takes a number from 1 to 19" in capsys.readouterr().err
+
+
+def test_a_proxy_stalls_goes_deaf_corrupts_and_cuts():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with FaultProxy(address) as proxy:
+            host, port = proxy.address.removeprefix("tcp://").split(":")
+            near = socket.create_connection((host, int(port)), 5.0)
+            far, _ = server.accept()
+            near.sendall(b"one")
+            assert far.recv(9) == b"one"
+            proxy.stall()
+            near.sendall(b"two")
+            threading.Timer(0.1, proxy.open).start()
+            assert far.recv(9) == b"two"
+            proxy.corrupt_share = 1.0
+            far.sendall(b"three")
+            assert near.recv(9) not in (b"three", b"")
+            assert proxy.num_corrupt == 5
+            proxy.cut()
+            assert near.recv(9) == b""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("number", "times"), [(1, 2)])
+def test_a_fault_that_is_told_by_time_ends_as_its_row_says(number, times):
+    verdict = verdict_of(BY_NUMBER[number], times)
+    assert not verdict.surprises
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("number", "times"), [(4, 1), (5, 10), (6, 5), (17, 2), (18, 1), (19, 9)])
+def test_a_fault_of_what_is_said_is_held(number, times):
+    verdict = verdict_of(BY_NUMBER[number], times)
+    assert verdict.word == "held", verdict.to_plain()
