@@ -23,11 +23,7 @@ def logging_is_given_back() -> Iterator[None]:
 
 
 settings.register_profile(
-    "default",
-    deadline=None,
-    derandomize=True,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow],
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
     "thorough", settings.get_profile("default"), max_examples=1000, derandomize=False

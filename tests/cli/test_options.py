@@ -86,8 +86,8 @@ def test_a_path_that_cannot_be_what_it_is_for_is_refused_with_the_name_of_the_op
             refused[where] = complaint(option, tmp_path / where, tmp_path, capsys)
             assert refused[where] is None or option.name in refused[where], option
         takes_neither = any(isinstance(r, Written) and (r.is_new or r.endings) for r in option.rules)
-        one = (refused["folder"] is None) != (refused["file"] is None)
-        assert one or takes_neither or option.name == "--output", option
+        taken = {where for where in ("file", "folder") if refused[where] is None}
+        assert len(taken) == (0 if takes_neither else 1) or option.name == "--output", option
 
 
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path, capsys):
