@@ -117,14 +117,12 @@ def _loaded(folder: Path, robot: Schema | None, actions: FromActions | None) -> 
         if not kept:
             only = f" with --only {actions.only}"
             raise InvalidValueError(f"{folder} has no frame to learn from{only}: {actions.why_none(columns)}")
-    return [
-        StoredDemonstration(
-            observation=_observation(i, columns, numbers, pictures, task_of[i]),
-            rows=rows[i],
-            num_committed=int(committed[i]),
-        )
-        for i in kept
-    ]
+    out = []
+    for i in kept:
+        seen = _observation(i, columns, numbers, pictures, task_of[i])
+        told = rows[i] if ROWS in features or actions is None else actions.counted_from(rows[i], seen.state)
+        out.append(StoredDemonstration(observation=seen, rows=told, num_committed=int(committed[i])))
+    return out
 
 
 def _files(folder: Path, kind: str, episodes: list[dict[str, Any]], suffix: str) -> list[Path]:

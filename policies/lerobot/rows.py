@@ -5,16 +5,19 @@ frames   k    k+1  k+2  ...  k+H-1           the rows of frame k are the actions
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from robot_runtime.core.plan.predict import HandPose
-from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.columns import command_columns, hand_numbers
-from robot_runtime.core.values.fields import ActionField, EndEffectorPose
+from robot_runtime.core.values.fields import ActionField, EndEffectorPose, absolute
+from robot_runtime.core.values.state import RobotState
+from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.dataset.recording import ACTION, names_in
 from robot_runtime.dataset.run_columns import (
     AUTHORITIES,
@@ -45,7 +48,7 @@ class FromActions:
     def rows(
         self, features: Mapping[str, Any], columns: Mapping[str, np.ndarray]
     ) -> tuple[Float[np.ndarray, "n H D"], Bool[np.ndarray, " n"]]:
-        """Of every frame, and whether it is learned from.
+        """Of every frame, absolute as commands are, and whether it is learned from.
 
         InvalidValueError: the dataset lacks what it takes.
         """
@@ -62,6 +65,18 @@ class FromActions:
         goes_on = follows | (np.arange(len(told)) == ends)
         kept = good[inside].all(1) & goes_on[inside[:, :-1]].all(1)
         return told[inside], kept
+
+    def counted_from(self, rows: Float[np.ndarray, "H D"], anchor: RobotState) -> Float[np.ndarray, "H D"]:
+        """The rows of a frame as a policy tells them: where the spec says so, from the state at the frame."""
+        if self._absolute == self.spec:
+            return rows
+        chunk = ActionChunk(spec=self._absolute, rows=rows, anchor=anchor, request_id=0, epoch=0)
+        return Waypoints.from_chunk(chunk).encode(self.spec, anchor)
+
+    @cached_property
+    def _absolute(self) -> ActionSpec:
+        """What commands are told in."""
+        return replace(self.spec, fields=tuple(absolute(f) for f in self.spec.fields))
 
     def why_none(self, columns: Mapping[str, np.ndarray]) -> str:
         """What keeps frames from being learned from, each with how many; a frame may have several reasons."""

@@ -7,9 +7,17 @@ import pinocchio as pin
 import pytest
 
 from policies.lerobot.rows import FromActions
-from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.action import ActionChunk, ActionSpec
 from robot_runtime.core.values.columns import hand_numbers
-from robot_runtime.core.values.fields import EndEffectorPose, GripperWidth, JointPosition
+from robot_runtime.core.values.fields import (
+    BasePose,
+    EndEffectorPose,
+    GripperWidth,
+    JointPosition,
+    Reference,
+)
+from robot_runtime.core.values.state import BaseState, RobotState
+from robot_runtime.core.values.waypoints import Waypoints
 from robot_runtime.dataset.run_columns import AUTHORITIES, AUTHORITY, IS_INTERVENTION, NEXT_VALID, TRAINABLE
 from robot_runtime.errors import InvalidValueError
 
@@ -74,6 +82,22 @@ def test_hands_are_where_the_joints_that_were_told_put_them():
     np.testing.assert_allclose(rows[4][1], [*hand_numbers(hand_of([5.0, 15.0])), 105.0])
     with pytest.raises(InvalidValueError, match=r"no action arm\.x.*it has gripper\.width"):
         FromActions(spec=spec, hand_poses={}).rows(FEATURES, columns())
+
+
+def test_rows_of_a_base_count_from_where_it_is_at_the_frame():
+    """As a policy of such rows tells them, whatever the world that commands were told in."""
+    spec = ActionSpec(fields=(BasePose(Reference.RELATIVE), GripperWidth()), horizon=3, dt_ns=50_000_000)
+    actions = FromActions(spec=spec, hand_poses={})
+    x_WB = np.array([[4.0, 2.0, np.pi / 2], [4.0, 2.5, np.pi / 2], [3.0, 2.5, 3.0]])
+    told = np.column_stack([x_WB, [0.01, 0.02, 0.03]])
+    here = RobotState(t_ns=1, parts={"base": BaseState(x_WB=x_WB[0] + [0.0, -0.1, 0.0], V_WB_B=np.zeros(3))})
+    rows = actions.counted_from(told, here)
+    np.testing.assert_allclose(
+        rows[:, :3], [[0.1, 0, 0], [0.6, 0, 0], [0.6, 1.0, 3.0 - np.pi / 2]], atol=1e-12
+    )
+    np.testing.assert_array_equal(rows[:, 3], told[:, 3])
+    chunk = ActionChunk(spec=spec, rows=rows, anchor=here, request_id=0, epoch=0)
+    np.testing.assert_allclose(Waypoints.from_chunk(chunk).x_WB, x_WB, atol=1e-12)
 
 
 def test_who_drove_has_to_be_said():
