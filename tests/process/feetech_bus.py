@@ -53,6 +53,7 @@ class FeetechBus:
         self.servos = {i + 1: Servo() for i in range(num_servos)}
         self.is_silent = False
         self.lost_pings = 0
+        self.lost_reads = 0
         """So many are not answered."""
         self._ours, theirs = os.openpty()
         tty.setraw(self._ours)
@@ -103,6 +104,8 @@ class FeetechBus:
             case 0x03:  # write
                 self._write(number, words[0], words[1:])
                 self._say(number, b"")
+            case 0x82 if self.lost_reads:
+                self.lost_reads -= 1
             case 0x82:  # of several at once: read
                 for each in words[2:]:
                     self._say(each, self._read(each, words[0], words[1]))

@@ -4,7 +4,8 @@ from typing import Any
 
 from lerobot.motors.feetech import feetech
 
-PATIENCE_MS = 2000.0
+PATIENCE_MS = 500.0
+"""Shorter than a robot may be silent: an answer that is lost is asked for again before it counts as that."""
 
 
 def wait_longer(port: Any, packet_length: int) -> None:

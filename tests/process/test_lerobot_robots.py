@@ -61,6 +61,15 @@ def so101(tmp_path_factory):
     bus.close()
 
 
+def test_one_lost_answer_of_a_servo_is_no_silent_robot(so101):
+    """It is asked again; nothing latches."""
+    bus, device = so101
+    bus.lost_reads = 1
+    wait_for(lambda: bus.lost_reads == 0)
+    before_ns = time.monotonic_ns()
+    wait_for(lambda: device.arm.read().t_ns > before_ns)
+
+
 def rover(folder, **options):
     return LeRobotDevice(
         "tests_rover",

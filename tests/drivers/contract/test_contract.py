@@ -84,7 +84,7 @@ def so101() -> Iterator[Tried]:
             config=config,
             plugins=["tests.process.patient_feetech"],
             stroke_m=0.07,
-            state_timeout_s=4.0,
+            state_timeout_s=2.0,
         )
         try:
             yield Tried(
@@ -92,7 +92,7 @@ def so101() -> Iterator[Tried]:
                 driver=device.arm,
                 first=JointCommand(q=np.zeros(5)),
                 cut_off=bus.close,
-                notices_s=8.0,
+                notices_s=4.0,
                 close=device.close,
             )
         finally:
