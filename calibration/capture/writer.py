@@ -26,6 +26,7 @@ from calibration.capture.video import FragmentedVideo
 from calibration.trajectory import Trajectory
 from robot_runtime.core.values.shapes import Float, UInt8
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.staging import place_beside
 
 VERSION = 1
 CAPTURE_FILE, CHECKSUMS_FILE, VIDEO_FILE = "capture.json", "checksums.json", "video.mp4"
@@ -56,7 +57,7 @@ class CaptureWriter:
         """
         self.setup = setup
         self._target = _fresh(Path(path))
-        self.path = _beside(Path(path)) if is_whole else self._target
+        self.path = place_beside(Path(path)) if is_whole else self._target
         """Where it lies, after `close` for good."""
         self._tables: dict[Path, TextIOWrapper] = {}
         self._videos: dict[str, FragmentedVideo] = {}
@@ -321,12 +322,6 @@ def _fresh(path: Path) -> Path:
     while (path / f"part-{number}").exists():
         number += 1
     return path / f"part-{number}"
-
-
-def _beside(path: Path) -> Path:
-    """Where a capture is written until it is whole: on the same disk, under a name that no other process
-    has."""
-    return path.parent / f".{path.name}.{os.getpid()}.unfinished"
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

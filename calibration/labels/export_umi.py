@@ -12,7 +12,6 @@ which every reader knows.
 """
 
 import json
-import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from calibration.labels.export_lerobot import Labelled, key_of, pictures_between
 from calibration.labels.values import Labels
 from calibration.trajectory import Trajectory
 from robot_runtime.errors import InvalidValueError
+from robot_runtime.staging import whole_folder
 
 ROWS_IN_CHUNK = 1000
 SIDE = 224
@@ -52,14 +52,8 @@ def export_umi(
     usable = [each for each in labelled if each.labels.verdict.ok and each.labels.is_valid.any()]
     if not usable:
         raise InvalidValueError("no demonstration can be used: `robot-runtime capture check` says why")
-    unfinished = path.with_name(path.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        rows = _write(unfinished, usable, side, progress)
-        unfinished.rename(path)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return rows
+    with whole_folder(path) as unfinished:
+        return _write(unfinished, usable, side, progress)
 
 
 def _write(root: Path, usable: Sequence[Labelled], side: int, progress: Callable[[int, int], object]) -> int:

@@ -1,9 +1,6 @@
 """One dataset of several, and several of one: `merge`, `split`. An output is whole once it has its name."""
 
-import contextlib
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from robot_runtime.dataset.edit.cut import cut_episode
 from robot_runtime.dataset.staged_episode import StagedEpisode
 from robot_runtime.dataset.stored import StoredDataset, StoredEpisode
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
+from robot_runtime.staging import whole_folder
 
 Progress = Callable[[int, int], object]
 
@@ -30,7 +28,7 @@ def merge(
         refuse_others(sources[0], other)
     chosen = [(source, [episode.index for episode in source.episodes]) for source in sources]
     total = sum(len(indices) for _, indices in chosen)
-    with _whole(output) as part:
+    with whole_folder(_new(output)) as part:
         return _write(chosen, part, lambda done: progress(done, total))
 
 
@@ -47,7 +45,7 @@ def split(
         if unknown := sorted(set(indices) - known):
             raise InvalidValueError(f"{source.root} has {len(known)} episodes, {name} asks for {unknown[0]}")
     total, before = sum(map(len, parts.values())), 0
-    with _whole(output) as folder:
+    with whole_folder(_new(output)) as folder:
         folder.mkdir()
         for name, indices in parts.items():
             if indices:
@@ -93,16 +91,8 @@ def _cut(source: StoredDataset, episode: StoredEpisode, place: Path) -> StagedEp
         ) from error
 
 
-@contextlib.contextmanager
-def _whole(output: Path) -> Iterator[Path]:
-    """A place beside the output, which gets its name when all went well and is gone otherwise."""
+def _new(output: Path) -> Path:
+    """InvalidValueError: something is there already."""
     if output.exists():
         raise InvalidValueError(f"{output} exists: what is made of datasets goes into a folder of its own")
-    part = output.with_name(f".{output.name}.part")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        yield part
-        os.replace(part, output)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    return output
