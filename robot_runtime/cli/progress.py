@@ -7,15 +7,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from robot_runtime.cli.console import plain_console
 
 
-def counted(*, with_notes: bool = False) -> Progress:
+def counted(*, with_notes: bool = False, stays: bool = True) -> Progress:
     """So many of so many, and how long the rest will take.
 
-    with_notes: every bar is added with a `note`, which stands behind it.
+    with_notes: every bar is added with a `note`, which stands behind it. stays: when all is done, too.
     """
     notes = [TextColumn("{task.fields[note]}", markup=False)] if with_notes else []
     what = TextColumn("{task.description}", markup=False)
     return Progress(
-        what, BarColumn(), MofNCompleteColumn(), *notes, TimeRemainingColumn(), console=plain_console()
+        what,
+        BarColumn(),
+        MofNCompleteColumn(),
+        *notes,
+        TimeRemainingColumn(),
+        console=plain_console(),
+        transient=not stays,
     )
 
 

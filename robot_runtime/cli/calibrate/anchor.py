@@ -63,7 +63,7 @@ class CalibrateAnchor:
             print(f"note: {reason}")
         anchors: list[Anchor] = []
         code = 0
-        with counted() as progress:
+        with counted(stays=False) as progress:
             for span in progress.track(clips, description="anchor clips"):
                 begin, end = on_clock_of(self.hand, clocks, *span)
                 anchors.append(self._solved(capture, span, (begin, end), clocks))

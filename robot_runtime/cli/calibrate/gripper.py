@@ -52,7 +52,7 @@ class CalibrateGripper:
             raise InvalidValueError(f"SOURCE names a video, a folder or a capture; there is no {self.source}")
         camera = load(self.intrinsics, Intrinsics).camera
         seen = []
-        with counted() as progress:
+        with counted(stays=False) as progress:
             bar = progress.add_task("pictures", total=None)
             for _, picture in pictures_of(Path(self.source), self.role):
                 seen.append(find_tags(picture, camera, dictionary=self.dictionary, tag_m=self.tag_m))

@@ -162,7 +162,7 @@ def _counted(shots: Iterator[Shot], path: Path) -> Iterator[Shot]:
     """As they come, with a bar."""
     from robot_runtime.cli.progress import counted
 
-    with counted() as progress:
+    with counted(stays=False) as progress:
         bar = progress.add_task(f"pictures of {path.name}", total=None)
         for shot in shots:
             yield shot

@@ -77,7 +77,7 @@ class CalibrateIntrinsics:
 
         views: list[Corners] = []
         without: list[np.ndarray] = []
-        with counted() as progress:
+        with counted(stays=False) as progress:
             bar = progress.add_task(f"look at {Path(self.source).name}", total=None)
             for number, (_, picture) in enumerate(pictures_of(Path(self.source), self.role)):
                 progress.update(bar, completed=number + 1)

@@ -86,7 +86,7 @@ class CaptureImport:
         )
         with ExitStack() as stack:
             writer = stack.enter_context(CaptureWriter(self.output, setup, is_whole=True))
-            progress = stack.enter_context(counted())
+            progress = stack.enter_context(counted(stays=False))
             for role, each in recordings.items():
                 total = len(each.frames_ns) if each.frames_ns is not None and each.video is None else 1
                 bar = progress.add_task(role, total=total)

@@ -126,7 +126,7 @@ class CaptureLabel:
         paths = [part for folder in self.captures for part in parts_of(folder)]
         config, broken = self._config(target), list[str]()
         out: list[Labelled] = []
-        with counted() as progress:
+        with counted(stays=False) as progress:
             bar = progress.add_task("label", total=len(paths))
             for path in paths:
                 try:
@@ -176,7 +176,7 @@ class CaptureLabel:
         out: list[Written] = []
         if not labelled:
             return out
-        with counted() as progress:
+        with counted(stays=False) as progress:
             if self.output is not None:
                 names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
                 scene = points_of(names) if target is None or target.scene is None else target.scene
@@ -205,7 +205,7 @@ def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
     if not labelled:
         return labelled
     x_GB = place_robot([each.labels for each in labelled], target.reach)
-    with counted() as progress:
+    with counted(stays=False) as progress:
         bar = progress.add_task("reach", total=len(labelled))
         out = []
         for each in labelled:
