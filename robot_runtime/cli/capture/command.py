@@ -10,6 +10,7 @@ from robot_runtime.cli.capture.import_ import CaptureImport
 from robot_runtime.cli.capture.label import CaptureLabel
 from robot_runtime.cli.capture.record import CaptureRecord
 from robot_runtime.cli.capture.replay import CaptureReplay
+from robot_runtime.cli.capture.sample import CaptureSample
 
 
 @configure(OmitSubcommandPrefixes)
@@ -26,6 +27,7 @@ class Capture:
         | Annotated[CaptureCheck, subcommand("check")]
         | Annotated[CaptureLabel, subcommand("label")]
         | Annotated[CaptureReplay, subcommand("replay")]
+        | Annotated[CaptureSample, subcommand("sample")]
     )
 
     def main(self) -> int:
