@@ -26,6 +26,7 @@ from robot_runtime.core.values.state import (
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
 from sim.capture.things import environment_state
 from sim.capture.told import Told, commanded_width, turned_back
+from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
 from sim.scene.mobile_base import P_BA
@@ -37,6 +38,11 @@ BASE_ASIDE, YAW_ASIDE, HAND_ASIDE = 0.06, 0.10, 0.08
 """Deviations of what is told from beside [m, rad, m]."""
 BACK_ROWS, BACK_ROWS_MIN = 26, 6
 """Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
+LOW_ASIDE, LOW_ROWS_MIN = 0.012, 4
+"""Deviation of a low hand whose fingers do not move yet, each way [m], and the rows it needs to come back: the
+last centimetre is learned where nothing but what is seen of the thing can tell it."""
+HELD_WITHIN = 0.06
+"""What is so near to closed fingers goes with the hand [m]."""
 EMPTY_SHARE = 0.1
 """How many frames from beside show fingers closed on nothing, where rows open them: as after a miss."""
 
@@ -68,7 +74,10 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> tuple[np.ndarr
     base = size * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
     left = planned.free_rows[k]
     hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
-    return base, hand if left >= BACK_ROWS_MIN else np.zeros(3)
+    if left < BACK_ROWS_MIN:
+        hand = LOW_ASIDE * rng.standard_normal(3) if planned.back_rows[k] >= LOW_ROWS_MIN else np.zeros(3)
+        hand[2] = abs(hand[2])
+    return base, hand
 
 
 class _Plan:
@@ -81,10 +90,24 @@ class _Plan:
         self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
         v = np.gradient(told.x_WB, DT_S, axis=0)
         self._v_B = np.array([[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, told.x_WB, strict=True)])
-        busy = told.p_WE[:, 2] < TABLE_Z + 0.13
-        busy |= np.abs(np.gradient(self.command)) > 1e-3
+        moves = np.abs(np.gradient(self.command)) > 1e-3
+        busy = moves | (told.p_WE[:, 2] < TABLE_Z + 0.13)
         self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
         """How many rows from each on the hand is free, up to `BACK_ROWS`."""
+        still = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(told))]
+        self.holds = self.command < told.width - 0.5 * SQUEEZE
+        self.back_rows = [
+            free if free >= BACK_ROWS_MIN else 0 if holds else rows
+            for free, rows, holds in zip(self.free_rows, still, self.holds, strict=True)
+        ]
+        """How many rows from each on lead a hand back that is elsewhere; none: it is told where it was."""
+
+    def _place(
+        self, p_W: Float[np.ndarray, "3"], k: int, hand: Float[np.ndarray, "3"]
+    ) -> Float[np.ndarray, "3"]:
+        """Of a thing, where the hand is elsewhere: with it, if it is held."""
+        off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
+        return p_W + hand if self.holds[k] and off < HELD_WITHIN else p_W
 
     def empty(self, k: int, rng: np.random.Generator) -> float | None:
         """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
@@ -101,11 +124,13 @@ class _Plan:
         off_W = np.array([c * base[0] - s * base[1], s * base[0] + c * base[1], base[2]])
         back = _back(BACK_ROWS)
         x = told.x_WB[at] + back[:, None] * off_W
-        p_W = self.p_led[at] + _back(max(self.free_rows[k], 1))[:, None] * hand
+        p_W = self.p_led[at] + _back(max(self.back_rows[k], 1))[:, None] * hand
         p_B, R_B = _seen_from(x, p_W), _yawed(told.R_BE[at], -back * base[2])
         rows = np.hstack([_relative(x[0], x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
         now = _seen_from(x[:1], told.p_WE[[k]] + hand)[0]
-        things = {name: _seen_from(x[:1], p[[k]])[0] for name, p in told.things.items()}
+        things = {
+            name: _seen_from(x[:1], self._place(p[k], k, hand)[None])[0] for name, p in told.things.items()
+        }
         V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
         state = RobotState(
             t_ns=k * DT_NS,

@@ -1,5 +1,7 @@
 """What a robot learns of a person's demonstration."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,40 @@ def test_a_policy_of_people_does_not_see_joints(told):
     without = state_features(sample.observation, schema, seen)
     assert len(without) == len(state_features(sample.observation, schema, FeatureConfig())) - 14
     assert without[0] == 0.08
+
+
+def _reaching(told: Told, **changes) -> Told:
+    """The same with a cup at the hand, which is low over the table from the first row to the last."""
+    p = np.column_stack([told.p_WE[:, :2], np.full(N, 0.80)])
+    return replace(told, **{"p_WE": p, "things": {**told.things, "cup": p - [0.0, 0.0, 0.02]}, **changes})
+
+
+def _hand_and_cup(sample) -> tuple[np.ndarray, np.ndarray]:
+    """Places in the base."""
+    return sample.observation.state.arm("arm").X_BE.translation, sample.observation.environment_state[:3]
+
+
+def test_a_low_open_hand_is_told_a_little_off_and_led_back_before_its_fingers_close(told):
+    closing = np.concatenate([np.full(45, 0.08), np.linspace(0.08, 0.0, 8), np.full(7, 0.0)])
+    low = _reaching(told, width=closing)
+    beside = samples(low, np.random.default_rng(0), copies=2)[N:]
+    offs = []
+    for k, sample in enumerate(beside[:40]):
+        hand, cup = _hand_and_cup(sample)
+        offs.append(np.linalg.norm((hand - cup)[:2]))
+        base = compose_planar(np.asarray(sample.observation.state.x_WB), sample.rows[BACK_ROWS, :3])
+        np.testing.assert_allclose(base, low.x_WB[min(k + BACK_ROWS, N - 1)], atol=1e-9)
+        there = compose_planar(base, np.array([*sample.rows[BACK_ROWS, 3:5], 0.0]))
+        np.testing.assert_allclose(there[1], 0.0, atol=1e-9)
+    assert 0.008 < np.median(offs) < 0.025
+
+
+def test_what_is_held_goes_with_a_hand_that_is_told_elsewhere(told):
+    grips = np.concatenate([np.full(10, 0.08), np.linspace(0.08, 0.06, 4), np.full(N - 14, 0.06)])
+    carried = replace(told, width=grips, things={**told.things, "cup": told.p_WE - [0.0, 0.0, 0.02]})
+    asides = []
+    for sample in samples(carried, np.random.default_rng(0), copies=2)[N + 20 :]:
+        hand, cup = _hand_and_cup(sample)
+        np.testing.assert_allclose(hand - cup, [0.0, 0.0, 0.02], atol=1e-9)
+        asides.append(abs(hand[1]))
+    assert np.max(asides) > 0.01
