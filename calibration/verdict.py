@@ -18,6 +18,9 @@ class Reason:
     is_fatal: bool = True
     """Whether the result is refused for it; otherwise it is a warning."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_fatal", bool(self.is_fatal))  # numpy's is none that a file can hold
+
     def __str__(self) -> str:
         return f"{self.what} {self.do}"
 

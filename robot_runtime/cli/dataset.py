@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 from tyro.conf import OmitSubcommandPrefixes, Positional, arg, configure, subcommand
 
 from robot_runtime.cli.console import plain_console
@@ -150,7 +151,7 @@ def show(report: "Report", folder: Path, *, every: bool) -> None:
         table.add_column(name)
     for verdict in report.verdicts:
         if every or verdict.findings:
-            word = f"[{_COLOURS[verdict.word]}]{verdict.word}[/]"
+            word = Text(verdict.word, style=_COLOURS[verdict.word])
             cells = (str(verdict.episode), str(verdict.length), f"{verdict.seconds:.1f}", word)
             table.add_row(*cells, verdict.reason)
     if table.row_count:

@@ -39,8 +39,8 @@ BASE_ASIDE, YAW_ASIDE, HAND_ASIDE = 0.06, 0.10, 0.08
 BACK_ROWS, BACK_ROWS_MIN = 26, 6
 """Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
 LOW_ASIDE, LOW_ROWS_MIN = 0.012, 4
-"""Deviation of a low hand whose fingers do not move yet, each way [m], and the rows it needs to come back: the
-last centimetre is learned where nothing but what is seen of the thing can tell it."""
+"""Deviation of a low hand whose fingers do not move yet, each way [m], and the rows it needs to come back:
+the last centimetre is learned where nothing but what is seen of the thing can tell it."""
 HELD_WITHIN = 0.06
 """What is so near to closed fingers goes with the hand [m]."""
 EMPTY_SHARE = 0.1

@@ -132,11 +132,13 @@ def test_pictures_of_the_same_time_alone_give_an_anchor_while_the_board_is_moved
     assert "board-moved" not in anchor.verdict.names
 
 
-def test_worlds_whose_verticals_differ_are_refused():
+def test_worlds_whose_verticals_differ_are_refused_and_kept_with_why(tmp_path):
     chest, hand, _ = made(6, tilt_hand=np.deg2rad(2.0))
-    verdict = solve_anchor(BOARD, chest, hand).verdict
-    assert "gravity" in verdict.names
-    assert not verdict.ok
+    anchor = solve_anchor(BOARD, chest, hand)
+    assert "gravity" in anchor.verdict.names
+    assert not anchor.verdict.ok
+    save(tmp_path / "anchor.json", anchor)
+    assert load(tmp_path / "anchor.json", Anchor, even_refused=True).verdict == anchor.verdict
 
 
 def test_two_anchors_close_and_drift_between_them_is_measured():

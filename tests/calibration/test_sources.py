@@ -451,10 +451,20 @@ ODD = {
     "a trajectory of bytes": ("trajectory", b"\xff\xfe", "text in UTF-8"),
     "stamps of bytes": ("stamps", b"\xff\xfe", "text in UTF-8"),
     "widths that are none": ("gripper", b"1,nan\n2,0.1\n", "widths of a gripper"),
+    "a width too many": ("gripper", b"1.0 0.08 0.1\n", r"line 1: expected a time, .* got '1.0 0.08 0.1'"),
     "a pose of words": ("tcp", b'{"p": ["a", 2, 3], "q_wxyz": [1, 0, 0, 0]}', "a position and a unit"),
     "deep JSON": ("tcp", b"[" * 100_000, "not of the form"),
     "a camera with NaN": ("camera", b'{"kind": "camera", "version": 1, "content": NaN}', "finite numbers"),
 }
+
+
+def test_widths_are_read_with_commas_or_blanks_between(tmp_path):
+    video(tmp_path / "a.mp4")
+    for text in ("0.5,0.08\n1.25, 0.01\n", "# s m\n0.5 0.08\n\n1.25  0.01\n"):
+        (tmp_path / "x").write_text(text)
+        found = read(parse(f"video:{tmp_path}/a.mp4,gripper={tmp_path}/x")).widths
+        np.testing.assert_array_equal(found.t_ns, [500_000_000, 1_250_000_000])
+        np.testing.assert_array_equal(found.width_m, [0.08, 0.01])
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -102,6 +102,17 @@ def test_a_table_of_poses_that_cannot_be_meant_is_refused_with_its_line(tmp_path
         read_places(table, ("a", "b"))
 
 
+def test_a_board_that_was_measured_is_not_made_anew_over(tmp_path, capsys):
+    make = ["calibrate", "board", "--output", str(tmp_path)]
+    assert main(make) == main(make) == 0  # the same again loses nothing
+    board = tmp_path / "board.json"
+    assert main(["calibrate", "board", "--board", str(board), "--measured-mm", "99.4", "--of", "100"]) == 0
+    measured = board.read_bytes()
+    assert main(make) == 1
+    assert "a board whose print was measured (99.40 %): give another --output" in capsys.readouterr().err
+    assert board.read_bytes() == measured
+
+
 def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys):
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -1,6 +1,7 @@
 """Datasets merged, split and relabelled; stock LeRobot reads what comes out."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -231,7 +232,9 @@ def test_relabelling_refuses_what_cannot_be(copied, tmp_path):
 
 def test_the_commands_say_what_they_did(stranger, copied, tmp_path, capsys):
     assert main(["dataset", "check", str(stranger), "--json", str(tmp_path / "report.json")]) == 0
-    assert "4 good, 0 doubtful, 0 unusable" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "4 good, 0 doubtful, 0 unusable" in said
+    assert re.search(r"^ *0 +\d+ +[\d.]+ +good\b", said, re.MULTILINE)
     assert json.loads((tmp_path / "report.json").read_text())["episodes"]["good"] == 4
     change_json(copied / "meta/info.json", lambda info: info.update(total_frames=1))
     assert main(["dataset", "check", str(copied), "--pictures", "none"]) == 1

@@ -171,17 +171,21 @@ def _read(source: Source) -> Recording:
 
 
 def _widths(path: Path) -> Widths:
-    """Lines of a time, ns or s (with a point), and a width [m]."""
+    """Lines of a time, ns or s (with a point), and a width [m], with a comma or blanks between."""
     t_ns, widths = [], []
     for i, line in enumerate(text_of(path).splitlines(), start=1):
-        cells = [cell.strip() for cell in line.split(",")]
-        if not cells[0] or cells[0].startswith("#") or (i == 1 and not cells[0][0].isdigit()):
+        cells = line.replace(",", " ").split()
+        if not cells or cells[0].startswith("#") or (i == 1 and not cells[0][0].isdigit()):
             continue
         try:
-            t_ns.append(ns_of(cells[0], unit_ns=1_000_000_000 if "." in cells[0] else 1))
-            widths.append(float(cells[1]))
-        except (InvalidValueError, ValueError, IndexError) as error:
-            raise InvalidValueError(f"{path}, line {i}: expected a time and a width [m]: {error}") from error
+            time, width = cells
+            t_ns.append(ns_of(time, unit_ns=1_000_000_000 if "." in time else 1))
+            widths.append(float(width))
+        except (InvalidValueError, ValueError) as error:
+            raise InvalidValueError(
+                f"{path}, line {i}: expected a time, in s with a point or in whole ns, and a width [m], as "
+                f"`1.250, 0.08`; got {line[:60]!r}"
+            ) from error
     found = np.array(widths)
     if not len(found) or not (found.min() >= -0.005 and found.max() <= 0.5):
         raise InvalidValueError(f"{path}: expected widths of a gripper from 0 to 0.5 m, got {found[:5]}")

@@ -24,7 +24,7 @@ class CalibrateBoard:
     calibrate board --board board.json --measured-mm 98.1 --of 100.
     """
 
-    output: OutputFolder = Path()
+    output: OutputFolder = Path("board")
     """Folder for board.json, board.pdf and board.png."""
     paper: Literal["a4", "a3", "letter", "tabloid"] = "a4"
     """The printer's, landscape. a3 and tabloid are for anchors; a4 and letter for intrinsics, and near by."""
@@ -73,6 +73,7 @@ class CalibrateBoard:
             legacy=self.legacy,
         )
         sheet = Sheet(board=board, paper=self.paper)
+        _refuse_measured(self.output / "board.json")
         self.output.mkdir(parents=True, exist_ok=True)
         print(f"{board}, on {self.paper}")
         _write(sheet, self.output)
@@ -85,6 +86,22 @@ class CalibrateBoard:
         )
         print(f"      robot-runtime calibrate board --board {file} --measured-mm ... --of 100")
         return 0
+
+
+def _refuse_measured(file: Path) -> None:
+    """InvalidValueError: what a print was measured as would be lost, and no picture can tell it."""
+    from calibration.board import Board
+    from calibration.store import load
+
+    try:
+        scale = load(file, Board).print_scale
+    except InvalidValueError:
+        return  # there is none, or no board
+    if scale != 1.0:
+        raise InvalidValueError(
+            f"{file} is a board whose print was measured ({100 * scale:.2f} %): give another --output, or "
+            "remove it"
+        )
 
 
 def _write(sheet: "Sheet", folder: Path) -> None:
