@@ -5,9 +5,8 @@
                       |<->| offset                              offset, a little more: skew
 
 The size of the rotation rate is the same everywhere on a rigid body, whatever way each device looks. A
-sync span's is found in the other's whole recording by the correlation that is normalised at each lag (of two
-windows without their means), so no lag is favoured and clocks that have nothing to do with each other are
-no trouble; then between the samples, by the peak of a parabola.
+sync span's is found in the other's whole recording, so clocks that have nothing to do with each other are no
+trouble; then between the samples, by the peak of a parabola (`calibration.correlation`).
 """
 
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.capture.values import Imu
+from calibration.correlation import alike, along, between, even
 from calibration.trajectory import LOST, Trajectory
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import readonly
@@ -33,6 +33,8 @@ _RATE_HZ = 100.0
 _NEAR_S = 0.15
 """Lags this near to the best belong to the same peak; shaking is no faster than 3 Hz."""
 _FINE_S, _REACH_S = 0.001, 0.025
+_PEAK_STEPS = 4
+"""Of _FINE_S, to both sides of a peak: nearer to it noise would bend the parabola."""
 _BLOCKS = 5
 _LEAST_SPAN_S = 2.0
 _MOST_OFF, _OFF_FLOOR = 4.0, 0.02
@@ -253,45 +255,21 @@ def _middle(t_ns: np.ndarray) -> int:
 def _coarse(t_ns: np.ndarray, speed: np.ndarray, b: Turning) -> tuple[int, float, float]:
     """(b's clock minus a's [ns], correlation there, the next peak's share of it), over all lags."""
     step_ns = round(NS_PER_S / _RATE_HZ)
-    template = _even(t_ns, speed, step_ns)
-    long = _even(b.t_ns, b.speed, step_ns)
+    template = even(t_ns, speed, step_ns)
+    long = even(b.t_ns, b.speed, step_ns)
     n = len(template)
-    # Lags at which at least half of the span lies in b's recording: what is outside is left out by mask.
-    pad = n // 2
-    signal = np.concatenate([np.zeros(pad), long, np.zeros(pad)])
-    there = np.concatenate([np.zeros(pad), np.ones(len(long)), np.zeros(pad)])
-    if len(signal) < n:
+    if len(long) + 2 * (n // 2) < n:
         raise InvalidValueError(
             f"the other device recorded {len(long) / _RATE_HZ:.1f} s only, the sync span is "
             f"{n / _RATE_HZ:.1f} s"
         )
-    correlation = _masked(template - template.mean(), signal - long.mean() * there, there)
+    correlation = along(template, long)
     i = int(np.argmax(correlation))
     best = float(correlation[i])
     near = round(_NEAR_S * _RATE_HZ)
     others = np.concatenate([correlation[: max(0, i - near)], correlation[i + near + 1 :]])
     second = float(others.max()) / best if others.size and best > 0.0 else 0.0
-    return int(b.t_ns[0]) + (i - pad) * step_ns - int(t_ns[0]), best, max(0.0, second)
-
-
-def _masked(template: np.ndarray, signal: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Normalised correlation at each place of the template in the signal, of what is there of it."""
-    size = 1 << (len(signal) + len(template) - 1).bit_length()
-
-    def along(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        both = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(y[::-1], size), size)
-        return both[len(y) - 1 : len(x)]
-
-    ones = np.ones(len(template))
-    count = np.maximum(along(there, ones), 1.0)
-    sum_t, sum_tt = along(there, template), along(there, template**2)
-    sum_s, sum_ss = along(signal, ones), along(signal**2, ones)
-    top = along(signal, template) - sum_t * sum_s / count
-    var_t, var_s = sum_tt - sum_t**2 / count, sum_ss - sum_s**2 / count
-    floor = 1e-3 * float((template**2).sum())
-    return np.where(
-        (var_t > floor) & (var_s > floor), top / np.sqrt(np.maximum(var_t * var_s, floor**2)), 0.0
-    )
+    return int(b.t_ns[0]) + (i - n // 2) * step_ns - int(t_ns[0]), best, max(0.0, second)
 
 
 def _held(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> np.ndarray:
@@ -322,40 +300,11 @@ def _fine(t_ns: np.ndarray, speed: np.ndarray, b: _Smooth, lag_ns: int) -> tuple
         t, x = t_ns[inside], speed[inside]
         if len(t) < 8:
             return lag_ns, 0.0
-        found = np.array([_alike(x, b(t + lag_ns + round(step))) for step in steps_ns])
+        found = np.array([alike(x, b(t + lag_ns + round(step))) for step in steps_ns])
         i = int(np.argmax(found))
-        lag_ns += round(steps_ns[i] + _peak(found, i) * _FINE_S * NS_PER_S)
+        lag_ns += round(steps_ns[i] + between(found, i, reach=_PEAK_STEPS) * _FINE_S * NS_PER_S)
     return lag_ns, float(found[i])
-
-
-def _peak(found: np.ndarray, i: int) -> float:
-    """Where between the steps the peak lies, by a parabola through points 4 steps apart [steps]."""
-    wide = min(4, i, len(found) - 1 - i)
-    if wide == 0:
-        return 0.0
-    low, middle, high = found[i - wide], found[i], found[i + wide]
-    curve = low - 2.0 * middle + high
-    return 0.0 if curve >= 0.0 else float(np.clip(0.5 * wide * (low - high) / curve, -wide, wide))
 
 
 def _covered(t_ns: np.ndarray, b: _Smooth, lag_ns: int, *, margin_ns: int = 0) -> np.ndarray:
     return (t_ns + lag_ns - margin_ns >= b.start_ns) & (t_ns + lag_ns + margin_ns <= b.stop_ns)
-
-
-def _alike(x: np.ndarray, y: np.ndarray) -> float:
-    x, y = x - x.mean(), y - y.mean()
-    size = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / size if size > 0.0 else 0.0
-
-
-def _even(t_ns: np.ndarray, speed: np.ndarray, step_ns: int) -> np.ndarray:
-    """At even times from the first on; what comes faster is averaged, not left out."""
-    num = int((t_ns[-1] - t_ns[0]) // step_ns) + 1
-    at = np.arange(num) * step_ns
-    since = (t_ns - t_ns[0]).astype(float)
-    if len(t_ns) < 1.5 * num:
-        return np.interp(at, since, speed)
-    total = np.concatenate([[0.0], np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(since))])
-    edges = np.clip(np.concatenate([at - step_ns / 2, [at[-1] + step_ns / 2]]), 0.0, since[-1])
-    wide = np.diff(edges)
-    return np.diff(np.interp(edges, since, total)) / np.where(wide > 0.0, wide, 1.0)

@@ -1,19 +1,20 @@
-"""By how much one signal comes after another: `lag_between`.
+"""By how much one signal comes after another: `lag_between`, at lags that are listed; `along`, anywhere.
 
     a      ..╭╮..╭─╮....            correlation, per lag, over what both have
     b      .....╭╮..╭─╮.                    ╭╮
            |-->| lag                ..╭╮...╭╯╰╮..╭╮..
                                            best    second
 
-The correlation is normalised at every lag by what the two have in common there, and a straight line is taken
-out of both, so that neither an offset, a drift nor the shorter overlap at long lags draws the peak.
+The correlation is normalised at every lag by what the two have in common there, so that neither an offset nor
+the shorter overlap at long lags draws the peak; `lag_between` takes a straight line out of both as well, so
+that no drift does.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from robot_runtime.core.values.shapes import Float
+from robot_runtime.core.values.shapes import Float, Int
 from robot_runtime.errors import InvalidValueError
 
 LEAST_OVERLAP = 0.3
@@ -87,14 +88,67 @@ def lag_between(
     )
 
 
-def between(values: Float[np.ndarray, " L"], best: int) -> float:
-    """Where between the samples the top lies that samples best - 1 to best + 1 are of, by a parabola, in
-    steps of -0.5 to 0.5; 0 at the ends, and where the three are no top."""
-    if not 0 < best < len(values) - 1 or not np.isfinite(values[best - 1 : best + 2]).all():
+def along(template: Float[np.ndarray, " N"], signal: Float[np.ndarray, " M"]) -> Float[np.ndarray, " L"]:
+    """Correlations of a short signal with a long one at all places, both at the same even times.
+
+    At place i the short one begins i - N // 2 samples after the long one: at the first and the last half of
+    it lies outside, and what lies outside is left out. 0 where one hardly changes.
+    """
+    template = template - template.mean()
+    pad = np.zeros(len(template) // 2)
+    there = np.concatenate([pad, np.ones(len(signal)), pad])
+    signal = np.concatenate([pad, signal, pad]) - signal.mean() * there
+    size = 1 << (len(signal) + len(template) - 1).bit_length()
+
+    def sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        both = np.fft.irfft(np.fft.rfft(x, size) * np.fft.rfft(y[::-1], size), size)
+        return both[len(y) - 1 : len(x)]
+
+    ones = np.ones(len(template))
+    count = np.maximum(sums(there, ones), 1.0)
+    sum_t, sum_tt = sums(there, template), sums(there, template**2)
+    sum_s, sum_ss = sums(signal, ones), sums(signal**2, ones)
+    top = sums(signal, template) - sum_t * sum_s / count
+    var_t, var_s = sum_tt - sum_t**2 / count, sum_ss - sum_s**2 / count
+    floor = 1e-3 * float((template**2).sum())
+    return np.where(
+        (var_t > floor) & (var_s > floor), top / np.sqrt(np.maximum(var_t * var_s, floor**2)), 0.0
+    )
+
+
+def even(
+    t_ns: Int[np.ndarray, " N"], values: Float[np.ndarray, " N"], step_ns: int
+) -> Float[np.ndarray, " M"]:
+    """A signal at even times from the first on; what comes faster is averaged, not left out."""
+    num = int((t_ns[-1] - t_ns[0]) // step_ns) + 1
+    at = np.arange(num) * step_ns
+    since = (t_ns - t_ns[0]).astype(float)
+    if len(t_ns) < 1.5 * num:
+        return np.interp(at, since, values)
+    total = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * np.diff(since))])
+    edges = np.clip(np.concatenate([at - step_ns / 2, [at[-1] + step_ns / 2]]), 0.0, since[-1])
+    wide = np.diff(edges)
+    return np.diff(np.interp(edges, since, total)) / np.where(wide > 0.0, wide, 1.0)
+
+
+def alike(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:
+    """Correlation of two signals at the same times, -1 to 1; 0 where one does not change."""
+    x, y = x - x.mean(), y - y.mean()
+    size = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / size if size > 0.0 else 0.0
+
+
+def between(values: Float[np.ndarray, " L"], best: int, *, reach: int = 1) -> float:
+    """Where between the samples the top at `best` lies, in steps: by a parabola through it and the samples
+    `reach` to both sides, fewer near the ends; 0 at the ends, and where the three are no top."""
+    reach = min(reach, best, len(values) - 1 - best)
+    if reach == 0:
         return 0.0
-    a, b, c = values[best - 1 : best + 2]
+    a, b, c = values[best - reach], values[best], values[best + reach]
     curve = a - 2.0 * b + c
-    return 0.0 if curve >= 0.0 else float(np.clip(0.5 * (a - c) / curve, -0.5, 0.5))
+    if not curve < 0.0:
+        return 0.0
+    return float(np.clip(0.5 * reach * (a - c) / curve, -0.5 * reach, 0.5 * reach))
 
 
 def _columns(what: str, at_s: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibration.correlation import lag_between
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
@@ -23,6 +24,7 @@ LEAST_CORRELATION = 0.6
 """Between brightness and screen, at the best lag; of no relation at all it is about 0.2."""
 EARLIEST_S, LATEST_S, STEP_S = -0.1, 1.0, 0.005
 """Lags that are tried [s]."""
+_EDGE_S = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,11 @@ class _Told:
         """At these times, (n,) bool; before the first change it was the other way round."""
         return (np.searchsorted(self.at_s, t_s, side="right") % 2 == 1) == self.first_is_on
 
+    def as_signal(self) -> tuple[np.ndarray, np.ndarray]:
+        """Times and 0 or 1, with both edges of every change, so that lines between them are steps."""
+        t_s = np.sort(np.concatenate([self.at_s - _EDGE_S, self.at_s]))
+        return t_s, self.is_on(t_s).astype(float)
+
 
 def _told(changes: Sequence[Change]) -> tuple[int, _Told]:
     kept = [c for i, c in enumerate(changes) if i == 0 or c.is_on != changes[i - 1].is_on]
@@ -94,35 +101,29 @@ def _told(changes: Sequence[Change]) -> tuple[int, _Told]:
 
 def _best_lag(told: _Told, seen_s: np.ndarray, values: np.ndarray) -> float:
     """Where brightness follows the screen best; InvalidValueError: nowhere, or at several lags."""
-    lags = np.arange(EARLIEST_S, LATEST_S + STEP_S / 2, STEP_S)
-    told_of = (seen_s > LATEST_S) & (seen_s < told.at_s[-1] + EARLIEST_S)  # at all lags
-    seen_s, values = seen_s[told_of], values[told_of]
-    if len(values) < 2 * LEAST_CHANGES:
+    shows_some = (seen_s > LATEST_S) & (seen_s < told.at_s[-1] + EARLIEST_S)  # at all lags
+    if shows_some.sum() < 2 * LEAST_CHANGES:
         raise InvalidValueError(
-            f"only {len(values)} pictures lie from {LATEST_S:g} s after the first change to the last one, "
-            f"{2 * LEAST_CHANGES} are needed"
+            f"only {shows_some.sum()} pictures lie from {LATEST_S:g} s after the first change to the last "
+            f"one, {2 * LEAST_CHANGES} are needed"
         )
+    seen_s, values = seen_s[shows_some], values[shows_some]
     if np.ptp(values) == 0.0:
         raise InvalidValueError("brightness does not change: does the camera see the screen?")
-    found = np.array([_correlation(told.is_on(seen_s - lag), values) for lag in lags])
-    best = int(np.argmax(found))
-    if found[best] < LEAST_CORRELATION:
+    found = lag_between(
+        *told.as_signal(), seen_s, values, earliest_s=EARLIEST_S, latest_s=LATEST_S, step_s=STEP_S
+    )
+    if found.correlation < LEAST_CORRELATION:
         raise InvalidValueError(
-            f"brightness does not follow the screen (correlation {found[best]:.2f} at the best lag up to "
-            f"{LATEST_S:g} s, {LEAST_CORRELATION} is needed): does the camera see it, and nothing else?"
+            f"brightness does not follow the screen (correlation {found.correlation:.2f} at the best lag up "
+            f"to {LATEST_S:g} s, {LEAST_CORRELATION} is needed): does the camera see it, and nothing else?"
         )
-    near_s = float(np.min(np.diff(told.at_s)))
-    others = found[np.abs(lags - lags[best]) > near_s]
-    if others.size and others.max() > 0.95 * found[best]:
+    best_s, near_s = found.lags_s[np.argmax(found.correlations)], float(np.min(np.diff(told.at_s)))
+    others = found.correlations[np.abs(found.lags_s - best_s) > near_s]
+    if others.size and others.max() > 0.95 * found.correlation:
         raise InvalidValueError("the screen changes too regularly to tell one delay from another")
-    same = lags[found > found[best] - 1e-9]
+    same = found.lags_s[found.correlations > found.correlation - 1e-9]  # no picture tells these apart
     return float(same.mean())
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    if a.all() or not a.any():
-        return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
 
 
 def _crossed(told: _Told, seen_s: np.ndarray, lag_s: float) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.correlation import lag_between
+from calibration.correlation import along, lag_between
 from calibration.latency import latency_of
 from robot_runtime.errors import InvalidValueError
 
@@ -37,6 +37,16 @@ def test_a_lag_is_found_between_the_samples_despite_drift_offset_and_noise(seed,
     assert abs(found.gain - 2.0) < 0.1
     assert found.peak_ratio > 1.1
     assert not found.is_at_end
+
+
+@given(st.integers(0, 1000), st.integers(-15, 370))
+@settings(max_examples=20)
+def test_a_stretch_is_found_where_it_was_cut_out_though_half_of_it_lies_outside(seed, begin):
+    long = wander(np.arange(-1.0, 5.0, 0.01), seed)[:, 0]
+    stretch = 3.0 * long[100 + begin : 130 + begin] + 2.0
+    found = along(stretch, long[100:500])
+    assert int(np.argmax(found)) == begin + 15
+    assert found.max() == pytest.approx(1.0)
 
 
 def test_a_motion_that_repeats_itself_fits_at_several_delays_and_is_told_so():
