@@ -37,6 +37,7 @@ _PEAK_STEPS = 4
 """Of _FINE_S, to both sides of a peak: nearer to it noise would bend the parabola."""
 _BLOCKS = 5
 _LEAST_SPAN_S = 2.0
+_LEAST_READINGS = 10
 _MOST_OFF, _OFF_FLOOR = 4.0, 0.02
 """Robust standard deviations [-] and [rad/s]: both turn alike where they differ by less."""
 
@@ -60,6 +61,11 @@ class Turning:
         object.__setattr__(self, "speed", readonly(speed))
 
     @classmethod
+    def of(cls, poses: Trajectory, imu: Imu | None) -> "Turning":
+        """By its gyroscope, or by its poses where that says too little."""
+        return cls.of_poses(poses) if imu is None or len(imu) < _LEAST_READINGS else cls.of_imu(imu)
+
+    @classmethod
     def of_imu(cls, imu: Imu) -> "Turning":
         """By its gyroscope."""
         return cls(t_ns=imu.t_ns, speed=np.linalg.norm(imu.w, axis=1))
@@ -70,10 +76,7 @@ class Turning:
         known = poses.tracking != LOST
         if known.sum() < 3:
             raise InvalidValueError(f"only {known.sum()} poses are not lost, 3 are needed to see it turn")
-        kept = Trajectory(
-            t_ns=poses.t_ns[known], p=poses.p[known], q=poses.q[known], tracking=poses.tracking[known]
-        )
-        t_ns, speed = kept.angular_speed()
+        t_ns, speed = poses.taken(known).angular_speed()
         return cls(t_ns=t_ns, speed=speed)
 
 

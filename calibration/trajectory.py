@@ -125,7 +125,10 @@ class Trajectory:
             raise InvalidValueError(
                 f"no pose in [{start_ns}, {stop_ns}) ns: they run from {self.t_ns[0]} to {self.t_ns[-1]} ns"
             )
-        rows = slice(int(a), int(b))
+        return self.taken(slice(int(a), int(b)))
+
+    def taken(self, rows: slice | np.ndarray) -> "Trajectory":
+        """These samples, at least one: a slice, (N,) of bool, or rising numbers."""
         return Trajectory(t_ns=self.t_ns[rows], p=self.p[rows], q=self.q[rows], tracking=self.tracking[rows])
 
     def then(self, X_CD: pin.SE3) -> "Trajectory":

@@ -112,7 +112,7 @@ def join_clocks(
         return fits, reasons
     for role in hands:
         try:
-            fits[role] = join(_turning(devices["chest"]), _turning(devices[role]), capture.clips("sync"))
+            fits[role] = clock_fit(capture, role)
         except InvalidValueError as error:
             reasons.append(
                 Reason(
@@ -124,6 +124,12 @@ def join_clocks(
             continue
         reasons += _joined(role, fits[role])
     return fits, reasons
+
+
+def clock_fit(capture: RawCapture, role: str) -> ClockFit:
+    """A hand's clock by the chest's. InvalidValueError: no sync span is marked, or none says it."""
+    chest, hand = capture.devices["chest"], capture.devices[role]
+    return join(Turning.of(chest.poses, chest.imu), Turning.of(hand.poses, hand.imu), capture.clips("sync"))
 
 
 def _joined(role: str, fit: ClockFit) -> list[Reason]:
@@ -159,11 +165,6 @@ def _joined(role: str, fit: ClockFit) -> list[Reason]:
             )
         )
     return out
-
-
-def _turning(device: Device) -> Turning:
-    imu = device.imu
-    return Turning.of_poses(device.poses) if imu is None or len(imu) < 10 else Turning.of_imu(imu)
 
 
 def _on_disk(capture: RawCapture, *, with_checksums: bool) -> list[Reason]:

@@ -281,11 +281,7 @@ def _gripper(device: Device, start_ns: int, stop_ns: int, limits: Limits) -> Ite
 
 def _known(poses: Trajectory) -> Trajectory:
     known = poses.tracking != LOST
-    if known.all() or not known.any():
-        return poses
-    return Trajectory(
-        t_ns=poses.t_ns[known], p=poses.p[known], q=poses.q[known], tracking=poses.tracking[known]
-    )
+    return poses if known.all() or not known.any() else poses.taken(known)
 
 
 def _gaps(t_ns: np.ndarray, times: float) -> list[tuple[int, int]]:

@@ -8,14 +8,13 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.anchor import Anchor
+from calibration.capture.check import clock_fit
 from calibration.capture.marks import Demonstration
-from calibration.capture.raw import Device, RawCapture
-from calibration.clocks import Turning
-from calibration.clocks import join as join_clocks
+from calibration.capture.raw import RawCapture
 from calibration.labels.closure import note
 from calibration.labels.demonstration import labels_of
 from calibration.labels.graph import Tie
-from calibration.labels.joined import CHEST, HandClock, Joined, hand_of, join
+from calibration.labels.joined import HandClock, Joined, hand_of, join
 from calibration.labels.values import LabelConfig, Labels
 from calibration.store import fingerprint
 from calibration.verdict import Verdict
@@ -126,9 +125,7 @@ def clock_of(capture: RawCapture, role: str, config: LabelConfig) -> HandClock:
     """The hand's clock by the sync spans; InvalidValueError: there is none, or they do not join."""
     if config.has_shared_clock or capture.setup.more.get("clock") == "shared":
         return HandClock(sigma_s=config.clock_sigma_s)
-    fit = join_clocks(
-        _turning(capture.devices[CHEST]), _turning(capture.devices[role]), capture.clips("sync")
-    )
+    fit = clock_fit(capture, role)
     share = 1e-6 * fit.skew_ppm / (1.0 + 1e-6 * fit.skew_ppm)
     return HandClock(
         offset_ns=-fit.offset_ns,
@@ -136,8 +133,3 @@ def clock_of(capture: RawCapture, role: str, config: LabelConfig) -> HandClock:
         reference_ns=fit.at_ns + fit.offset_ns,
         sigma_s=max(config.clock_sigma_s, fit.sigma_ns / NS_PER_S),
     )
-
-
-def _turning(device: Device) -> Turning:
-    imu = device.imu
-    return Turning.of_poses(device.poses) if imu is None or len(imu) < 10 else Turning.of_imu(imu)

@@ -20,9 +20,7 @@ def upright(capture: RawCapture, chest: Trajectory) -> Trajectory:
     for each in capture.demonstrations():
         keep |= (chest.t_ns >= each.begin_ns) & (chest.t_ns < each.end_ns)
     keep &= chest.tracking != LOST
-    if not keep.any():
-        return chest
-    return Trajectory(t_ns=chest.t_ns[keep], p=chest.p[keep], q=chest.q[keep], tracking=chest.tracking[keep])
+    return chest.taken(keep) if keep.any() else chest
 
 
 def floor_of(

@@ -115,10 +115,6 @@ def spoilt(poses: Trajectory, start_s: float, stop_s: float, **what) -> Trajecto
     return Trajectory(t_ns=poses.t_ns, p=p, q=q, tracking=tracking)
 
 
-def kept(poses: Trajectory, rows: np.ndarray) -> Trajectory:
-    return Trajectory(t_ns=poses.t_ns[rows], p=poses.p[rows], q=poses.q[rows], tracking=poses.tracking[rows])
-
-
 def later(given: Given, from_s: float, by_ns: int) -> Given:
     """Its clock is set forward."""
 
@@ -149,11 +145,11 @@ JUMP = np.array([0.05, 0.0, 0.0])
 HAND = {
     "tracking-lost": poses_of(lambda X: spoilt(X, 5.0, 5.4, tracking=LOST)),
     "tracking-limited": poses_of(lambda X: spoilt(X, 5.0, 6.0, tracking=LIMITED)),
-    "pose-gap": poses_of(lambda X: kept(X, (X.t_ns < at(5.0)) | (X.t_ns > at(5.3)))),
+    "pose-gap": poses_of(lambda X: X.taken((X.t_ns < at(5.0)) | (X.t_ns > at(5.3)))),
     "pose-jump": poses_of(lambda X: spoilt(X, 7.0, LONG_S, p=JUMP)),
     "pose-freeze": poses_of(lambda X: spoilt(X, 7.0, 7.7, freeze=True)),
     "too-fast": poses_of(lambda X: Trajectory(t_ns=X.t_ns, p=1000.0 * X.p, q=X.q, tracking=X.tracking)),
-    "no-poses": poses_of(lambda X: kept(X, (X.t_ns < at(9.0)))),
+    "no-poses": poses_of(lambda X: X.taken(X.t_ns < at(9.0))),
     "quaternion-order": poses_of(
         lambda X: Trajectory(t_ns=X.t_ns, p=X.p, q=X.q[:, [1, 2, 3, 0]], tracking=X.tracking)
     ),
@@ -233,7 +229,7 @@ def test_a_demonstration_without_poses_spoils_no_other(tmp_path, good):
     marked = [mark for mark in marks() if mark[1] not in ("begin", "end")]
     for begin, end in ((4.2, 5.5), (6.2, 7.8), (8.2, 10.0)):
         marked += [(at(begin), "begin"), (at(end), "end")]
-    found = report(tmp_path, good | {"hand": replace(hand, poses=kept(hand.poses, gap))}, marked=marked)
+    found = report(tmp_path, good | {"hand": replace(hand, poses=hand.poses.taken(gap))}, marked=marked)
     assert [each.verdict.ok for each in found.demonstrations] == [True, False, True]
     assert "pose-gap" in found.demonstrations[1].verdict.names
 
@@ -242,7 +238,7 @@ def test_a_demonstration_without_poses_spoils_no_other(tmp_path, good):
 def test_a_handful_of_poses_is_no_demonstration(tmp_path, good, number):
     poses = good["hand"].poses
     rows = np.isin(np.arange(len(poses)), np.linspace(0, len(poses) - 1, number).astype(int))
-    found = report(tmp_path, good | {"hand": replace(good["hand"], poses=kept(poses, rows))})
+    found = report(tmp_path, good | {"hand": replace(good["hand"], poses=poses.taken(rows))})
     assert "pose-gap" in names(found)
     assert not found.usable
 
