@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pinocchio as pin
 
-from calibration.camera import CameraModel
 from calibration.chain import ArmView, Chain, ChainFit, Excitation
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
@@ -31,6 +30,9 @@ EXPLAINED = 0.3
 """Another reading of the poses that leaves less than this share of the residual is the right one."""
 _AXES = "xyz"
 
+ClosedForm = Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]]
+"""Y of every view, X_CB of every view -> X, Z; InvalidValueError: the views do not determine them."""
+
 
 def refuse_few(views: Sequence[ArmView]) -> None:
     """InvalidValueError: there is nothing to be found in so few."""
@@ -49,33 +51,29 @@ def refuse_few(views: Sequence[ArmView]) -> None:
         )
 
 
-def judge(
-    fit: ChainFit,
-    views: Sequence[ArmView],
-    camera: CameraModel,
-    excitation: Excitation,
-    *,
-    closed_form: Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]],
-    is_on_arm: bool,
-) -> Verdict:
+def judge(fit: ChainFit, chain: Chain, excitation: Excitation, closed_form: ClosedForm) -> Verdict:
     """With the reason that fits best for a large residual."""
-    reasons = []
-    if fit.rms_px > MOST_PX:
-        reasons.append(_misread(fit, views, camera, closed_form, is_on_arm=is_on_arm))
-    elif fit.hand_m > GOOD_HAND_M or np.rad2deg(fit.hand_rad) > GOOD_HAND_DEG:
-        reasons.append(
+    reasons = [_misread(fit, chain, closed_form)] if fit.rms_px > MOST_PX else _imprecise(fit)
+    reasons += [*_intrinsics_off(fit), *_too_little(fit, excitation), *_left_out(fit, chain.views)]
+    return Verdict.of(reasons)
+
+
+def _imprecise(fit: ChainFit) -> list[Reason]:
+    """Whether the arm or the corners err by more than good ones do."""
+    out = []
+    if fit.hand_m > GOOD_HAND_M or np.rad2deg(fit.hand_rad) > GOOD_HAND_DEG:
+        out.append(
             Reason(
                 name="arm-imprecise",
                 what=f"the views disagree as if the arm erred by {1e3 * fit.hand_m:.1f} mm and "
                 f"{np.rad2deg(fit.hand_rad):.2f} degrees.",
                 do="Let the arm stand when a picture is taken, fasten camera and board, and check the "
-                "square's "
-                "size.",
+                "square's size.",
                 is_fatal=False,
             )
         )
-    if fit.corner_px > GOOD_PX and fit.rms_px <= MOST_PX:
-        reasons.append(
+    if fit.corner_px > GOOD_PX:
+        out.append(
             Reason(
                 name="corners-imprecise",
                 what=f"corners err by {fit.corner_px:.2f} px, in sharp pictures by less than {GOOD_PX:g}.",
@@ -83,20 +81,28 @@ def judge(
                 is_fatal=False,
             )
         )
-    if abs(fit.focal_share) > MOST_FOCAL_SHARE:
-        reasons.append(
-            Reason(
-                name="intrinsics-off",
-                what=f"a focal length that is {100 * fit.focal_share:+.2f} % longer would suit the views "
-                "better.",
-                do="Calibrate the intrinsics again, at the size and focus that are used; or is the board's "
-                "square "
-                "another size?",
-                is_fatal=False,
-            )
+    return out
+
+
+def _intrinsics_off(fit: ChainFit) -> list[Reason]:
+    if abs(fit.focal_share) <= MOST_FOCAL_SHARE:
+        return []
+    return [
+        Reason(
+            name="intrinsics-off",
+            what=f"a focal length that is {100 * fit.focal_share:+.2f} % longer would suit the views better.",
+            do="Calibrate the intrinsics again, at the size and focus that are used; or is the board's "
+            "square another size?",
+            is_fatal=False,
         )
+    ]
+
+
+def _too_little(fit: ChainFit, excitation: Excitation) -> list[Reason]:
+    """Whether the views are too few, or too much alike, to say where the camera is."""
+    out = []
     if len(fit.used) < ENOUGH_VIEWS:
-        reasons.append(
+        out.append(
             Reason(
                 name="few-views",
                 what=f"{len(fit.used)} views are too few to trust, and to tell how far to.",
@@ -104,38 +110,42 @@ def judge(
             )
         )
     if excitation.degrees[1] < EXCITED_DEG:
-        reasons.append(
+        out.append(
             Reason(
                 name="little-rotation",
                 what="about its second direction the hand was turned by "
                 f"{excitation.degrees[1]:.1f} degrees only (standard deviation; {EXCITED_DEG:g} is the "
-                "least, "
-                f"{WELL_EXCITED_DEG:g} is good).",
+                f"least, {WELL_EXCITED_DEG:g} is good).",
                 do=_turn(excitation),
             )
         )
     sigma_m = float(np.sqrt(np.diag(fit.covariance)[:3].sum()))
     sigma_deg = float(np.rad2deg(np.sqrt(np.diag(fit.covariance)[3:6].sum())))
     if fit.rms_px <= MOST_PX and (sigma_m > MOST_SIGMA_M or sigma_deg > MOST_SIGMA_DEG):
-        reasons.append(
+        out.append(
             Reason(
                 name="uncertain",
                 what=f"the camera's place is known to {1e3 * sigma_m:.1f} mm and {sigma_deg:.2f} degrees.",
                 do=f"Take more views. {_turn(excitation)}",
             )
         )
-    if left := len(views) - len(fit.used):
-        names = [view.name for i, view in enumerate(views) if i not in fit.used and view.name]
-        reasons.append(
-            Reason(
-                name="views-left-out",
-                what=f"{left} of {len(views)} views do not fit the others and were left out"
-                f"{': ' if names else ''}{', '.join(names[:5])}.",
-                do="Did the arm move, or was the board touched?",
-                is_fatal=False,
-            )
+    return out
+
+
+def _left_out(fit: ChainFit, views: Sequence[ArmView]) -> list[Reason]:
+    left = [view for i, view in enumerate(views) if i not in fit.used]
+    if not left:
+        return []
+    names = [view.name for view in left if view.name]
+    return [
+        Reason(
+            name="views-left-out",
+            what=f"{len(left)} of {len(views)} views do not fit the others and were left out"
+            f"{': ' if names else ''}{', '.join(names[:5])}.",
+            do="Did the arm move, or was the board touched?",
+            is_fatal=False,
         )
-    return Verdict.of(reasons)
+    ]
 
 
 def lacking(poses: Sequence[pin.SE3]) -> list[str]:
@@ -163,29 +173,16 @@ def _words(axis: np.ndarray) -> str:
     return f"({', '.join(f'{value:+.1f}' for value in axis)})"
 
 
-def _misread(
-    fit: ChainFit,
-    views: Sequence[ArmView],
-    camera: CameraModel,
-    closed_form: Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]],
-    *,
-    is_on_arm: bool,
-) -> Reason:
+def _misread(fit: ChainFit, chain: Chain, closed_form: ClosedForm) -> Reason:
     """Try other readings of the poses: the one that fits is what went wrong."""
     what = f"corners are off by {fit.rms_px:.1f} px: the arm's poses and the pictures do not belong together."
-    found = {
-        name: _median_px([read(view.X_AE) for view in views], views, camera, closed_form, is_on_arm)
-        for name, (read, _) in _READINGS.items()
-    }
+    found = {name: _median_px(chain, read, closed_form) for name, (read, _) in _READINGS.items()}
     best = min(found, key=lambda name: found[name])
-    mine = _median_px([view.X_AE for view in views], views, camera, closed_form, is_on_arm)
-    if found[best] < EXPLAINED * mine:
+    if found[best] < EXPLAINED * _median_px(chain, lambda X_AE: X_AE, closed_form):
         do = _READINGS[best][1]
         if best == "inverse-poses":
-            other = (
-                "beside the arm and the board on the hand" if is_on_arm else "on the arm and the board apart"
-            )
-            do = f"{do}, or the camera stands {other}."
+            beside, on_arm = "beside the arm and the board on the hand", "on the arm and the board apart"
+            do = f"{do}, or the camera stands {beside if chain.is_on_arm else on_arm}."
         return Reason(name=best, what=f"{what} They do ({found[best]:.1f} px) if read another way.", do=do)
     return Reason(
         name="does-not-fit",
@@ -195,22 +192,16 @@ def _misread(
     )
 
 
-def _median_px(
-    X_AE: Sequence[pin.SE3],
-    views: Sequence[ArmView],
-    camera: CameraModel,
-    closed_form: Callable[[Sequence[pin.SE3], Sequence[pin.SE3]], tuple[pin.SE3, pin.SE3]],
-    is_on_arm: bool,
-) -> float:
-    """How far off corners are of the closed form [pixels]."""
-    read = [replace(view, X_AE=X) for view, X in zip(views, X_AE, strict=True)]
-    chain = Chain(read, camera, is_on_arm=is_on_arm)
+def _median_px(chain: Chain, read: Callable[[pin.SE3], pin.SE3], closed_form: ClosedForm) -> float:
+    """How far off corners are of the closed form, the arm's poses read so [pixels]."""
+    views = [replace(view, X_AE=read(view.X_AE)) for view in chain.views]
+    other = Chain(views, chain.camera, is_on_arm=chain.is_on_arm)
     try:
-        X, Z = closed_form(chain.Y, [view.X_CB for view in views])
-        X, Z = closed_form(chain.Y, chain.with_boards(X, Z))
+        X, Z = closed_form(other.Y, [view.X_CB for view in views])
+        X, Z = closed_form(other.Y, other.with_boards(X, Z))
     except InvalidValueError:
         return float("inf")
-    return float(np.median(chain.view_px(X, Z)))
+    return float(np.median(other.view_px(X, Z)))
 
 
 def _other_order(X: pin.SE3) -> pin.SE3:

@@ -1,27 +1,22 @@
-"""A camera beside the arm that looks at a board on the hand, or one on the arm and a board that stands still:
-`solve_robot_world`, AX = ZB, camera and board at once."""
+"""A camera beside the arm that looks at a board on the hand: `solve_robot_world`, AX = ZB."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, final
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import numpy as np
 import pinocchio as pin
 
+from calibration.arm_camera import ArmCamera
 from calibration.camera import CameraModel
-from calibration.chain import ArmView, Chain, Excitation, nearest_rotation
-from calibration.chain_verdict import judge, refuse_few
-from calibration.hand_eye import fitted, residuals_of
+from calibration.chain import ArmView, nearest_rotation
 from calibration.motion_pairs import relative, solve_pairs
-from calibration.store import pose_from_json, pose_to_json
-from calibration.verdict import Verdict
-from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RobotWorld:
+class RobotWorld(ArmCamera):
     """Where a camera stands beside an arm, and where the board sits on its hand."""
 
     KIND: ClassVar[str] = "robot_world"
@@ -37,36 +32,6 @@ class RobotWorld:
 
     X_AC: pin.SE3
     X_EB: pin.SE3
-    covariance: Float[np.ndarray, "6 6"]
-    """Of X_AC: position [m], rotation vector [rad], both in A, about the camera's own place."""
-    num_views: int
-    residuals: Mapping[str, float] = field(default_factory=dict)
-    """As of `HandEye`."""
-    camera: Mapping[str, Any] | None = None
-    verdict: Verdict = field(default_factory=Verdict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "X_AC": pose_to_json(self.X_AC),
-            "X_EB": pose_to_json(self.X_EB),
-            "covariance": self.covariance.tolist(),
-            "num_views": self.num_views,
-            "residuals": dict(self.residuals),
-            "camera": None if self.camera is None else dict(self.camera),
-            "verdict": self.verdict.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            X_AC=pose_from_json(data["X_AC"]),
-            X_EB=pose_from_json(data["X_EB"]),
-            covariance=np.array(data["covariance"], dtype=float),
-            num_views=int(data["num_views"]),
-            residuals=data["residuals"],
-            camera=data["camera"],
-            verdict=Verdict.from_dict(data["verdict"]),
-        )
 
 
 def solve_robot_world(views: Sequence[ArmView], camera: CameraModel) -> RobotWorld:
@@ -74,19 +39,7 @@ def solve_robot_world(views: Sequence[ArmView], camera: CameraModel) -> RobotWor
 
     InvalidValueError: as of `solve_hand_eye`.
     """
-    refuse_few(views)
-    fit = fitted(Chain(views, camera, is_on_arm=False), closed_form)
-    excitation = Excitation.of([views[i].X_AE for i in fit.used])
-    verdict = judge(fit, views, camera, excitation, closed_form=closed_form, is_on_arm=False)
-    return RobotWorld(
-        X_AC=fit.X,
-        X_EB=fit.Z,
-        covariance=fit.covariance[:6, :6],
-        num_views=len(fit.used),
-        residuals=residuals_of(fit, excitation),
-        camera=camera.to_dict(),
-        verdict=verdict,
-    )
+    return RobotWorld.of_views(views, camera, closed_form, is_on_arm=False)
 
 
 def closed_form(Y: Sequence[pin.SE3], X_CB: Sequence[pin.SE3]) -> tuple[pin.SE3, pin.SE3]:
