@@ -11,6 +11,7 @@ odometry walks by 4 mm and 0.1 degrees per root of a metre as well, and the plac
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -48,6 +49,9 @@ HAND = KannalaBrandt(size=(720, 960), fx=420.0, fy=420.0, cx=479.0, cy=361.0, k1
 LOOKS = {"clean": CLEAN, "noisy": NOISY}
 SOME = [0, 1, 2, 5]
 """Numbers of a level anchor."""
+FIGURES = ("corners_rms_px", "rms_px", "focal_error", "focal_repeat_share")
+"""Of intrinsics, that are kept."""
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,27 +88,54 @@ class Args:
 
 
 def main(args: Args) -> int:
-    out: dict[str, object] = {"intrinsics": [], "anchors": [], "drawn_anchors": [], "faults": []}
     total = len(LENSES) * len(LOOKS) * args.lenses + len(ANCHORS) * (args.seeds + args.drawn) + 1
     with counted() as progress:
         bar = progress.add_task("measure", total=total)
-        for name, rows in (
-            ("intrinsics", _intrinsics(args.lenses)),
-            ("anchors", _anchors(args.seeds, drawn=False)),
-            ("drawn_anchors", _anchors(args.drawn, drawn=True)),
-        ):
-            kept = out[name] = []
+
+        def counted_off(rows: Iterator[Row]) -> list[Row]:
+            out = []
             for row in rows:
-                kept.append(row)
+                out.append(row)
                 progress.advance(bar)
-        out["faults"] = faults()
+            return out
+
+        out = {
+            "intrinsics": worst(counted_off(_intrinsics(args.lenses))),
+            "anchors": spread(counted_off(_anchors(args.seeds, drawn=False))),
+            "drawn_anchors": spread(counted_off(_anchors(args.drawn, drawn=True))),
+            "faults": faults(),
+        }
         progress.advance(bar)
-    text = result_json(out, seeds=range(args.seeds))
     if args.json is not None:
-        keep_text(args.json, text)
+        keep_text(args.json, result_json(out, seeds=range(args.seeds)))
     for line in _said(out):
         print(line)
     return 0
+
+
+def worst(rows: list[Row]) -> list[Row]:
+    """Of the intrinsics of a lens and a look, over its seeds."""
+    out = []
+    for lens, look in dict.fromkeys((row["lens"], row["look"]) for row in rows):
+        of = [row for row in rows if (row["lens"], row["look"]) == (lens, look)]
+        figures = {name: max(row[name] for row in of) for name in FIGURES}
+        out.append({"lens": lens, "look": look, "seeds": len(of), **figures})
+    return out
+
+
+def spread(rows: list[Row]) -> list[Row]:
+    """Of the anchors of a look over its seeds: 95th percentiles, the mean NEES, and how many are trusted."""
+    out = []
+    for look in dict.fromkeys(row["look"] for row in rows):
+        of = [row for row in rows if row["look"] == look]
+        p95 = {
+            f"{name}_p95": float(np.quantile([row[name] for row in of], 0.95))
+            for name in ("error_m", "error_rad", "held_out_px")
+        }
+        nees = float(np.mean([row["nees"] for row in of]))
+        trusted = sum(row["ok"] for row in of)
+        out.append({"look": look, "seeds": len(of), **p95, "nees": nees, "trusted": trusted})
+    return out
 
 
 def seen_anywhere(
@@ -121,7 +152,7 @@ def seen_anywhere(
     return pin.SE3(R, ray * rng.uniform(*far) - R @ board.centre_B)
 
 
-def _intrinsics(num: int) -> Iterator[dict[str, object]]:
+def _intrinsics(num: int) -> Iterator[Row]:
     for lens, (camera, far) in LENSES.items():
         for look_name, look in LOOKS.items():
             for seed in range(num):
@@ -139,20 +170,13 @@ def _intrinsics(num: int) -> Iterator[dict[str, object]]:
                 yield {
                     "lens": lens,
                     "look": look_name,
-                    "seed": seed,
                     "corners_rms_px": float(np.sqrt((errors**2).sum(axis=1).mean())),
-                    "corners_median_px": float(np.median(np.linalg.norm(errors, axis=1))),
-                    "corners_bias_px": float(np.linalg.norm(errors.mean(axis=0))),
                     "focal_error": float(abs(found.camera.fx / camera.fx - 1.0)),
-                    "middle_error_px": float(
-                        np.hypot(found.camera.cx - camera.cx, found.camera.cy - camera.cy)
-                    ),
                     **found.residuals,
-                    "verdict": list(found.verdict.names),
                 }
 
 
-def _anchors(num: int, *, drawn: bool) -> Iterator[dict[str, object]]:
+def _anchors(num: int, *, drawn: bool) -> Iterator[Row]:
     for look_name, (look, noise_px, odometry) in ANCHORS.items():
         for seed in range(num):
             chest, hand, X_WcWh = two_devices(
@@ -166,12 +190,10 @@ def _anchors(num: int, *, drawn: bool) -> Iterator[dict[str, object]]:
             P = anchor.covariance[np.ix_(SOME, SOME)]
             yield {
                 "look": look_name,
-                "seed": seed,
                 "error_m": float(np.linalg.norm(e[:3])),
                 "error_rad": float(np.linalg.norm(e[3:])),
                 "nees": float(e[SOME] @ np.linalg.solve(P, e[SOME]) / 4),
                 **anchor.residuals,
-                "verdict": list(anchor.verdict.names),
                 "ok": anchor.verdict.ok,
             }
 
@@ -258,7 +280,7 @@ def _walked(drift: pin.SE3, o: np.ndarray, odometry: Odometry, rng: np.random.Ge
     return pin.SE3(R, o - R @ o + rng.normal(0.0, 1.0, 3) * odometry.walk_m * root) * drift
 
 
-def faults() -> list[dict[str, object]]:
+def faults() -> list[Row]:
     """What is wrong, and the names by which it was caught (none: it was not)."""
 
     def names(**changed: object) -> list[str]:
@@ -312,23 +334,20 @@ def _refused(chest: DeviceViews, hand: DeviceViews) -> list[str]:
     return []
 
 
-def _said(out: dict[str, object]) -> Iterator[str]:
-    for look in LOOKS:
-        for lens in LENSES:
-            of = [r for r in out["intrinsics"] if (r["lens"], r["look"]) == (lens, look)]  # type: ignore[attr-defined]
-            rms, focal = max(r["rms_px"] for r in of), 100 * max(r["focal_error"] for r in of)
-            repeat = 100 * max(r["focal_repeat_share"] for r in of)
-            yield f"{look} {lens}: rms {rms:.3f} px, f off {focal:.3f} %, repeats within {repeat:.3f} %"
-    for look in ANCHORS:
-        for name in ("anchors", "drawn_anchors"):
-            of = [r for r in out[name] if r["look"] == look]  # type: ignore[attr-defined]
-            m, rad = (np.quantile([r[key] for r in of], 0.95) for key in ("error_m", "error_rad"))
-            held, nees = (np.mean([r[key] for r in of]) for key in ("held_out_px", "nees"))
+def _said(out: dict[str, list[Row]]) -> Iterator[str]:
+    for row in out["intrinsics"]:
+        yield (
+            f"{row['look']} {row['lens']}: rms {row['rms_px']:.3f} px, f off "
+            f"{100 * row['focal_error']:.3f} %, repeats within {100 * row['focal_repeat_share']:.3f} %"
+        )
+    for name in ("anchors", "drawn_anchors"):
+        for row in out[name]:
             yield (
-                f"{look} {name}: p95 {1e3 * m:.2f} mm, {np.rad2deg(rad):.3f} deg, held out {held:.2f} px, "
-                f"NEES {nees:.2f}, trusted {sum(r['ok'] for r in of)} of {len(of)}"
+                f"{row['look']} {name}: p95 {1e3 * row['error_m_p95']:.2f} mm, "
+                f"{np.rad2deg(row['error_rad_p95']):.3f} deg, held out {row['held_out_px_p95']:.2f} px, "
+                f"NEES {row['nees']:.2f}, trusted {row['trusted']} of {row['seeds']}"
             )
-    for row in out["faults"]:  # type: ignore[attr-defined]
+    for row in out["faults"]:
         yield f"{row['fault']}: {', '.join(row['caught']) or '-'}"
 
 

@@ -9,7 +9,7 @@ that errs by 0.3 mm and 0.03 degrees in each coordinate.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
@@ -58,7 +58,6 @@ class Found:
     setup: str
     case: str
     views: int
-    seed: int
     off_mm: float
     off_deg: float
     nees: float
@@ -76,7 +75,7 @@ class MeasureHandEye:
     seeds: Count = 20
     views: Count = 20
     json: Maybe[OutputFile] = None
-    """Write all of it to this file."""
+    """Write the table to this file."""
 
 
 def main(args: MeasureHandEye) -> int:
@@ -94,8 +93,7 @@ def main(args: MeasureHandEye) -> int:
         table.add_row(*(f"{each:.3g}" if isinstance(each, float) else str(each) for each in row.values()))
     plain_console(is_wide=True).print(table)
     if args.json is not None:
-        data = {"rows": rows, "single": [asdict(each) for each in found]}
-        keep_text(args.json, result_json(data, seeds=range(args.seeds)))
+        keep_text(args.json, result_json({"rows": rows}, seeds=range(args.seeds)))
     return 0
 
 
@@ -119,10 +117,10 @@ def calibrated(setup: str, name: str, case: Case, seed: int, num: int) -> list[F
         if len(corners):
             error = np.concatenate([rng.normal(0.0, case.hand_m, 3), rng.normal(0.0, case.hand_rad, 3)])
             views.append(arm_view(BOARD, corners, camera, moved(X_AE, error)))
-    return [judged(setup, name, seed, views[:k], camera, X) for k in sorted({10, num}) if k <= len(views)]
+    return [judged(setup, name, views[:k], camera, X) for k in sorted({10, num}) if k <= len(views)]
 
 
-def judged(setup: str, name: str, seed: int, views: list[ArmView], camera: Pinhole, X: pin.SE3) -> Found:
+def judged(setup: str, name: str, views: list[ArmView], camera: Pinhole, X: pin.SE3) -> Found:
     found = solve_hand_eye(views, camera) if setup == "hand-eye" else solve_robot_world(views, camera)
     X_found = found.X_EC if isinstance(found, HandEye) else found.X_AC
     off = np.concatenate([X_found.translation - X.translation, pin.log3(X_found.rotation @ X.rotation.T)])
@@ -130,7 +128,6 @@ def judged(setup: str, name: str, seed: int, views: list[ArmView], camera: Pinho
         setup=setup,
         case=name,
         views=len(views),
-        seed=seed,
         off_mm=1e3 * float(np.linalg.norm(off[:3])),
         off_deg=float(np.rad2deg(np.linalg.norm(off[3:]))),
         nees=float(off @ np.linalg.solve(found.covariance, off)) / 6,

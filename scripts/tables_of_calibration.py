@@ -1,7 +1,8 @@
 """Tables of how exact calibration is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from tables import result, table
@@ -14,28 +15,30 @@ def figures() -> str:
     data = result("calibration")
     lines = []
     for lens in LENSES:
-        of = [[r for r in data["intrinsics"] if (r["lens"], r["look"]) == (lens, look)] for look in LOOKS]
         lines += [
-            [f"{lens}: corners, rms [px]", *(_most(rows, "corners_rms_px", 1, 3) for rows in of)],
-            [f"{lens}: intrinsics, rms [px]", *(_most(rows, "rms_px", 1, 3) for rows in of)],
-            [f"{lens}: focal length off by [%]", *(_most(rows, "focal_error", 100, 3) for rows in of)],
-            [f"{lens}: it repeats within [%]", *(_most(rows, "focal_repeat_share", 100, 3) for rows in of)],
+            [f"{lens}: {what}", *_of(data["intrinsics"], LOOKS, name, scale, 3, lens=lens)]
+            for what, name, scale in (
+                ("corners, rms [px]", "corners_rms_px", 1.0),
+                ("intrinsics, rms [px]", "rms_px", 1.0),
+                ("focal length off by [%]", "focal_error", 100.0),
+                ("it repeats within [%]", "focal_repeat_share", 100.0),
+            )
         ]
-    for name, what in (("anchors", "anchor"), ("drawn_anchors", "anchor from drawn pictures")):
-        of = [[r for r in data[name] if r["look"] == look] for look in LOOKS]
+    for kind, what in (("anchors", "anchor"), ("drawn_anchors", "anchor from drawn pictures")):
         lines += [
-            [f"{what}: place, p95 [mm]", *(_p95(rows, "error_m", 1e3, 2) for rows in of)],
-            [f"{what}: turn, p95 [degrees]", *(_p95(rows, "error_rad", 180 / np.pi, 3) for rows in of)],
-            [f"{what}: held out, p95 [px]", *(_p95(rows, "held_out_px", 1, 2) for rows in of)],
+            [f"{what}: place, p95 [mm]", *_of(data[kind], LOOKS, "error_m_p95", 1e3, 2)],
+            [f"{what}: turn, p95 [degrees]", *_of(data[kind], LOOKS, "error_rad_p95", 180 / np.pi, 3)],
+            [f"{what}: held out, p95 [px]", *_of(data[kind], LOOKS, "held_out_px_p95", 1.0, 2)],
         ]
-    walking = [r for r in data["anchors"] if r["look"] == "walking"]
     lines += [
-        ["anchor, odometry walks: place, p95 [mm]", "–", _p95(walking, "error_m", 1e3, 2)],
-        ["anchor, odometry walks: turn, p95 [degrees]", "–", _p95(walking, "error_rad", 180 / np.pi, 3)],
-        ["anchor, odometry walks: NEES over its four numbers", "–", _nees(walking)],
+        [f"anchor, odometry walks: {what}", "–", *_of(data["anchors"], ["walking"], name, scale, digits)]
+        for what, name, scale, digits in (
+            ("place, p95 [mm]", "error_m_p95", 1e3, 2),
+            ("turn, p95 [degrees]", "error_rad_p95", 180 / np.pi, 3),
+            ("NEES over its four numbers", "nees", 1.0, 2),
+        )
     ]
-    of = [[r for r in data["anchors"] if r["look"] == look] for look in LOOKS]
-    lines.append(["anchor: NEES over its four numbers", *map(_nees, of)])
+    lines.append(["anchor: NEES over its four numbers", *_of(data["anchors"], LOOKS, "nees", 1.0, 2)])
     return table(["what", *LOOKS], lines)
 
 
@@ -48,16 +51,15 @@ def faults() -> str:
     )
 
 
-def _nees(rows: list[Mapping[str, float]]) -> str:
-    return f"{np.mean([r['nees'] for r in rows]):.2f}"
-
-
-def _most(rows: list[Mapping[str, float]], name: str, scale: float, digits: int) -> str:
-    return f"{scale * max(r[name] for r in rows):.{digits}f}"
-
-
-def _p95(rows: list[Mapping[str, float]], name: str, scale: float, digits: int) -> str:
-    return f"{scale * np.quantile([r[name] for r in rows], 0.95):.{digits}f}"
+def _of(
+    rows: list[Mapping[str, Any]], looks: Sequence[str], name: str, scale: float, digits: int, **which: str
+) -> list[str]:
+    """A figure of each look; which: what else the row says."""
+    found = []
+    for look in looks:
+        [row] = [row for row in rows if {**row, "look": look, **which} == row]
+        found.append(f"{scale * row[name]:.{digits}f}")
+    return found
 
 
 TABLES: Mapping[str, Callable[[], str]] = MappingProxyType(
