@@ -118,7 +118,7 @@ def _stages(folder: Path, truth: Truth, config: LabelConfig) -> dict[str, Any]:
     try:
         clock = clock_of(capture, "hand", config)
         anchors = anchors_of(capture, "hand", clock)
-        joined = joined_by(capture, anchors, config)
+        joined = joined_by(capture, anchors, config, clock)
     except RobotRuntimeError as error:
         return {"refused": str(error).splitlines()[0]}
     t_hand = capture.devices["hand"].poses.t_ns[::50]

@@ -1,16 +1,19 @@
-"""From a capture and its anchors to labels: `label`, `label_all`."""
+"""From a capture to labels: `label_capture`.
+
+    capture ─► clocks ─► anchors ─► both in one room ─► the check, with where the hand is then ─► labels
+
+What the check refuses is labelled and refused: nobody learns from what it does not believe.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pinocchio as pin
 
 from calibration.anchor import Anchor
-from calibration.capture.check import clock_fit
-from calibration.capture.marks import Demonstration
+from calibration.capture.check import check_capture, clock_fit
 from calibration.capture.raw import RawCapture
+from calibration.labels.anchors import anchors_of
 from calibration.labels.closure import note
 from calibration.labels.demonstration import labels_of
 from calibration.labels.graph import Tie
@@ -22,66 +25,64 @@ from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 
-class AnchorLike(Protocol):
-    """What labels ask of a `calibration.anchor.Anchor`."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CaptureLabels:
+    """Of all demonstrations of a capture that could be labelled; each has a verdict on whether to use it."""
 
-    @property
-    def X_WcWh(self) -> pin.SE3: ...
-
-    @property
-    def X_WcB(self) -> pin.SE3: ...
-
-    @property
-    def covariance(self) -> np.ndarray: ...
-
-    @property
-    def chest_ns(self) -> int: ...
-
-    @property
-    def hand_ns(self) -> int: ...
-
-    @property
-    def verdict(self) -> Verdict: ...
+    joined: Joined
+    labels: tuple[Labels, ...]
+    """In their order."""
+    without: tuple[str, ...] = ()
+    """Which demonstrations have no labels, and why."""
 
 
-def label(
+def label_capture(
     capture: RawCapture,
-    anchors: Sequence[AnchorLike],
-    demonstration: Demonstration,
     config: LabelConfig | None = None,
-) -> Labels:
-    """Labels of one demonstration; of several, `label_all` joins the devices only once.
+    *,
+    anchors: Sequence[Anchor] | None = None,
+    hand: str | None = None,
+) -> CaptureLabels:
+    """Labels of all demonstrations of a capture; their verdicts say as well what `check_capture` refuses.
 
-    anchors: of this capture's odometries, in their order in time, at least one.
-    InvalidValueError: clocks cannot be joined, an anchor was refused, or something needed is missing.
+    anchors: of this capture's odometries, in their order in time; None: of the marked clips.
+    hand: which one; None: the one there is.
+    InvalidValueError: clocks cannot be joined, no anchor can be trusted, or something needed is missing.
     """
-    return labels_of(joined_by(capture, anchors, config or LabelConfig()), demonstration)
-
-
-def label_all(
-    capture: RawCapture, anchors: Sequence[AnchorLike], config: LabelConfig | None = None
-) -> list[Labels]:
-    """Labels of all demonstrations of a capture, in their order."""
-    joined = joined_by(capture, anchors, config or LabelConfig())
-    return [labels_of(joined, each) for each in capture.demonstrations()]
+    config = config or LabelConfig()
+    role = hand_of(capture, hand)
+    clock = clock_of(capture, role, config)
+    if anchors is None:
+        anchors = anchors_of(capture, role, clock)
+    joined = joined_by(capture, anchors, config, clock, hand=role)
+    report = check_capture(
+        capture, anchors={role: joined.ties[0].X_WcWh}, has_shared_clock=config.has_shared_clock
+    )
+    found: list[Labels] = []
+    without: list[str] = []
+    for each in report.demonstrations:
+        try:
+            labels = labels_of(joined, each.demonstration)
+        except InvalidValueError as error:
+            without.append(f"demonstration {each.demonstration.number}: {error}")
+        else:
+            found.append(_checked(labels, report.verdict, each.verdict))
+    return CaptureLabels(joined=joined, labels=tuple(found), without=tuple(without))
 
 
 def joined_by(
-    capture: RawCapture, anchors: Sequence[AnchorLike], config: LabelConfig, *, hand: str | None = None
+    capture: RawCapture,
+    anchors: Sequence[Anchor],
+    config: LabelConfig,
+    clock: HandClock,
+    *,
+    hand: str | None = None,
 ) -> Joined:
-    """A capture's devices in one room and on one clock. hand: which one; None: the one there is."""
+    """A capture's devices in one room and on one clock. InvalidValueError: no anchor can be trusted."""
     if not anchors:
         raise InvalidValueError(
             "labels need at least one anchor: both cameras look at the board (marks anchor_begin, anchor_end)"
         )
-    role = hand_of(capture, hand)
-    return joined_with(capture, anchors, config, clock_of(capture, role, config), role)
-
-
-def joined_with(
-    capture: RawCapture, anchors: Sequence[AnchorLike], config: LabelConfig, clock: HandClock, role: str
-) -> Joined:
-    """As `joined_by`, the clocks joined already. InvalidValueError: no anchor can be trusted."""
     good = [each for each in anchors if each.verdict.ok]
     if not good:
         raise InvalidValueError(
@@ -92,19 +93,19 @@ def joined_with(
         for i, each in enumerate(anchors)
         if not each.verdict.ok
     ]
-    hashes = {f"anchor_{i}": fingerprint(each) for i, each in enumerate(good) if isinstance(each, Anchor)}
-    return join(capture, ties_of(good, clock), config, clock, hand=role, reasons=reasons, hashes=hashes)
+    hashes = {f"anchor_{i}": fingerprint(each) for i, each in enumerate(good)}
+    return join(capture, ties_of(good, clock), config, clock, hand=hand, reasons=reasons, hashes=hashes)
 
 
-def with_check(labels: Labels, *verdicts: Verdict) -> Labels:
-    """With what `capture check` refuses it for: nobody learns from what the check does not believe."""
+def _checked(labels: Labels, *verdicts: Verdict) -> Labels:
+    """With what `capture check` refuses it for."""
     known = set(labels.verdict.names)
     found = {reason.name: reason for each in verdicts for reason in each.reasons if reason.is_fatal}
     new = [reason for name, reason in found.items() if name not in known]
     return replace(labels, verdict=Verdict.of([*labels.verdict.reasons, *new])) if new else labels
 
 
-def ties_of(anchors: Sequence[AnchorLike], clock: HandClock) -> list[Tie]:
+def ties_of(anchors: Sequence[Anchor], clock: HandClock) -> list[Tie]:
     """In their order in time, on the chest's clock."""
     out = []
     for each in anchors:

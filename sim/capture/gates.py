@@ -46,7 +46,8 @@ def gates_of(path: Path, config: LabelConfig | None = None) -> list[Caught]:
         return out
     try:
         role = hand_of(capture, None)
-        anchors = anchors_of(capture, role, clock_of(capture, role, config))
+        clock = clock_of(capture, role, config)
+        anchors = anchors_of(capture, role, clock)
     except RobotRuntimeError as error:
         return [*out, _error(ANCHOR, error)]
     for anchor in anchors:
@@ -58,7 +59,7 @@ def gates_of(path: Path, config: LabelConfig | None = None) -> list[Caught]:
     for each in again.demonstrations:
         out += [found for found in _of(CHECK, each.verdict) if not set(found.names) <= known]
     try:
-        joined = joined_by(capture, anchors, config)
+        joined = joined_by(capture, anchors, config, clock)
         for demonstration in capture.demonstrations():
             out += _of(LABELS, labels_of(joined, demonstration).verdict)
     except RobotRuntimeError as error:

@@ -12,10 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from calibration.capture.raw import RawCapture
-from calibration.labels.anchors import anchors_of
-from calibration.labels.joined import hand_of
-from calibration.labels.label import clock_of, label_all
-from calibration.labels.values import LabelConfig, Labels
+from calibration.labels.label import label_capture
+from calibration.labels.values import Labels
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
 from robot_runtime.errors import InvalidValueError
@@ -39,6 +37,8 @@ class Session:
 
     task: str
     labels: tuple[Labels, ...]
+    without: tuple[str, ...] = ()
+    """Which demonstrations could not be labelled, and why."""
 
 
 def record_session(
@@ -59,10 +59,10 @@ def record_session(
 
 def labelled(task: str, folder: Path) -> Session:
     """Labels of a recorded session. InvalidValueError: its capture cannot be used, and why."""
-    capture, config = RawCapture.open(folder / "capture"), LabelConfig()
-    hand = hand_of(capture, None)
-    anchors = anchors_of(capture, hand, clock_of(capture, hand, config))
-    return Session(task=task, labels=tuple(label_all(capture, anchors, config)))
+    found = label_capture(RawCapture.open(folder / "capture"))
+    if not found.labels:
+        raise InvalidValueError("; ".join(found.without) or "no demonstration is marked")
+    return Session(task=task, labels=found.labels, without=found.without)
 
 
 def learnable(
@@ -81,6 +81,7 @@ def told_of(sessions: Sequence[Session], *, kind: Kind) -> tuple[list[Told], lis
     told: list[Told] = []
     why: list[str] = []
     for session in sessions:
+        why += session.without
         x_GB = fit_offset(session.labels, task=session.task)
         words = make_task(session.task).instruction
         for labels in session.labels:

@@ -140,33 +140,14 @@ class CaptureLabel:
 
     def _of_capture(self, capture: Any, config: "LabelConfig", broken: list[str]) -> "list[Labelled]":
         from calibration.anchor import Anchor
-        from calibration.capture.check import check_capture
-        from calibration.labels.anchors import anchors_of
-        from calibration.labels.demonstration import labels_of
         from calibration.labels.export_lerobot import Labelled
-        from calibration.labels.joined import hand_of
-        from calibration.labels.label import clock_of, joined_with, with_check
+        from calibration.labels.label import label_capture
         from calibration.store import load
 
-        role = hand_of(capture, self.hand)
-        clock = clock_of(capture, role, config)
-        if self.anchors:
-            anchors = [load(path, Anchor) for path in self.anchors]
-        else:
-            anchors = anchors_of(capture, role, clock)
-        joined = joined_with(capture, anchors, config, clock, role)
-        report = check_capture(
-            capture, anchors={role: joined.ties[0].X_WcWh}, has_shared_clock=config.has_shared_clock
-        )
-        out = []
-        for checked in report.demonstrations:
-            each = checked.demonstration
-            try:
-                labels = with_check(labels_of(joined, each), report.verdict, checked.verdict)
-                out.append(Labelled(labels=labels, joined=joined))
-            except InvalidValueError as error:
-                broken.append(f"{capture.path}, demonstration {each.number}: {error}")
-        return out
+        anchors = [load(path, Anchor) for path in self.anchors] if self.anchors else None
+        found = label_capture(capture, config, anchors=anchors, hand=self.hand)
+        broken += [f"{capture.path}, {why}" for why in found.without]
+        return [Labelled(labels=each, joined=found.joined) for each in found.labels]
 
     def _written(self, labelled: "Sequence[Labelled]", target: "Target | None") -> "list[Written]":
         from calibration.labels.columns import points_of
