@@ -20,7 +20,7 @@ from calibration.board_pose import pose_of
 from calibration.camera import CameraModel
 from calibration.capture.values import BoardCorners
 from calibration.detection import Corners
-from calibration.trajectory import LOST, Trajectory, rotations_of
+from calibration.trajectory import LOST, Trajectory
 from calibration.verdict import Reason
 from robot_runtime.errors import InvalidValueError
 
@@ -79,9 +79,8 @@ def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses:
     def residuals(x: np.ndarray) -> np.ndarray:
         X_WB = start * pin.exp6(pin.Motion(x[:3], x[3:6]))
         moved = poses.sampled(t_ns + round(float(x[6]) * 1e6))
-        R_WC = rotations_of(moved.q)
         p_W = [each @ X_WB.rotation.T + X_WB.translation for each in points]
-        p_C = np.concatenate([(p - c) @ R for p, R, c in zip(p_W, R_WC, moved.p, strict=True)])
+        p_C = np.concatenate([(p - c) @ R for p, R, c in zip(p_W, moved.R, moved.p, strict=True)])
         return (camera.project(p_C) - seen).ravel()
 
     frozen, _ = _fitted(lambda x: residuals(np.append(x, 0.0)), _STEPS[:6])

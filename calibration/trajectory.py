@@ -13,6 +13,7 @@ import numpy as np
 import pinocchio as pin
 
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.pose_rows import rotations_from_quaternions
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.state import readonly
 from robot_runtime.errors import InvalidValueError
@@ -72,7 +73,7 @@ class Trajectory:
     @classmethod
     def of(cls, t_ns: object, poses: Sequence[pin.SE3], tracking: object = None) -> Self:
         """From one pose a time; tracking: OK throughout, if not given."""
-        q = np.array([pin.Quaternion(X.rotation).coeffs()[[3, 0, 1, 2]] for X in poses]).reshape(-1, 4)
+        q = np.array([_wxyz(X) for X in poses]).reshape(-1, 4)
         p = np.array([X.translation for X in poses]).reshape(-1, 3)
         state = np.full(len(p), OK) if tracking is None else np.asarray(tracking)
         return cls(t_ns=np.asarray(t_ns), p=p, q=q, tracking=state)
@@ -82,12 +83,12 @@ class Trajectory:
 
     def __getitem__(self, i: int) -> pin.SE3:
         """Pose i, one of the N."""
-        return pin.SE3(rotations_of(self.q[i : i + 1] if i >= 0 else self.q[[i]])[0], self.p[i].copy())
+        return pin.SE3(rotations_from_quaternions(self.q[[i]])[0], self.p[i].copy())
 
     @property
     def R(self) -> np.ndarray:
         """(N, 3, 3) rotations."""
-        return rotations_of(self.q)
+        return rotations_from_quaternions(self.q)
 
     def at(self, t_ns: int) -> pin.SE3:
         """The pose at a time; InvalidValueError: before the first or after the last."""
@@ -163,19 +164,6 @@ class Trajectory:
 
     def _with(self, p: np.ndarray, q: np.ndarray) -> "Trajectory":
         return Trajectory(t_ns=self.t_ns, p=p, q=q, tracking=self.tracking)
-
-
-def rotations_of(q: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 3 3"]:
-    """Of unit quaternions, wxyz."""
-    w, x, y, z = np.asarray(q, float).T
-    return np.stack(
-        [
-            np.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], axis=-1),
-            np.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], axis=-1),
-            np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=-1),
-        ],
-        axis=-2,
-    )
 
 
 def multiplied(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -11,9 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from calibration.capture.values import Imu
-from calibration.trajectory import LOST, Trajectory, rotations_of
+from calibration.trajectory import LOST, Trajectory
 from calibration.verdict import Reason
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.pose_rows import rotations_from_quaternions
 
 GRAVITY = 9.81
 MOST_TILT = np.deg2rad(10.0)
@@ -30,9 +31,9 @@ _ORDER = "its quaternions are in the order x y z w, under the names of w x y z"
 
 def _mistakes(q: np.ndarray) -> Mapping[str, tuple[np.ndarray, str]]:
     """Name -> (rotations (N, 3, 3) if that mistake was made, what it is, what to do)."""
-    R = rotations_of(q)
+    R = rotations_from_quaternions(q)
     return {
-        "quaternion-order": (rotations_of(q[:, [3, 0, 1, 2]]), _ORDER),
+        "quaternion-order": (rotations_from_quaternions(q[:, [3, 0, 1, 2]]), _ORDER),
         "y-up": (_Z_UP_OF_Y_UP @ R, "its world has y up, not z (ARKit, Unity and most phones)"),
         "camera-axes": (
             R @ _FLIP_CV,
@@ -54,14 +55,14 @@ def attitude(role: str, poses: Trajectory, imu: Imu | None) -> list[Reason]:
         return []
     if imu is not None and (found := _specific_force(poses.t_ns[known], imu)) is not None:
         rows, force = found
-        if (tilt := _tilt(rotations_of(q[rows]), force)) <= MOST_TILT:
+        if (tilt := _tilt(rotations_from_quaternions(q[rows]), force)) <= MOST_TILT:
             return []
         fits = {name: what for name, (R, what) in _mistakes(q[rows]).items() if _tilt(R, force) <= MOST_TILT}
         said = f"{role}: up by its accelerometer and up by its poses differ by {np.degrees(tilt):.0f} degrees"
         return [_reason(said, fits, "check its axes and the pose of its camera, X_device_camera")]
     if role != "chest":
         return []
-    upright = _upright(rotations_of(q))
+    upright = _upright(rotations_from_quaternions(q))
     if upright >= LEAST_UPRIGHT:
         return []
     fits = {name: what for name, (R, what) in _mistakes(q).items() if _upright(R) >= LEAST_UPRIGHT}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.core.values.shapes import Float
 from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.errors import InvalidValueError
@@ -60,18 +61,10 @@ def _twist(R_WC: np.ndarray) -> np.ndarray:
     return twisted
 
 
-def planar_rotations(yaw: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 3 3"]:
-    """About z."""
-    out = np.zeros((len(yaw), 3, 3))
-    out[:, 0, 0] = out[:, 1, 1] = np.cos(yaw)
-    out[:, 1, 0], out[:, 0, 1], out[:, 2, 2] = np.sin(yaw), -np.sin(yaw), 1.0
-    return out
-
-
 def neutral_rotation(R_WC: Float[np.ndarray, "N 3 3"]) -> Float[np.ndarray, "3 3"]:
     """R_GC of a person who stands upright: the median of what the chest does, heading taken away."""
     yaw, _ = heading(R_WC)
-    R_GC = np.median(planar_rotations(yaw).transpose(0, 2, 1) @ R_WC, axis=0)
+    R_GC = np.median(turns_about_vertical(yaw).transpose(0, 2, 1) @ R_WC, axis=0)
     u, _, vt = np.linalg.svd(R_GC)
     out: np.ndarray = u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt
     return out

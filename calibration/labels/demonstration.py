@@ -14,13 +14,14 @@ from scipy.spatial.transform import Rotation
 
 from calibration.capture.marks import Demonstration
 from calibration.capture.values import Glimpses
-from calibration.labels.base import heading, planar_rotations
+from calibration.labels.base import heading
 from calibration.labels.joined import CHEST, Joined
 from calibration.labels.smoothing import smooth_path
 from calibration.labels.values import Glimpsed, Labels
 from calibration.trajectory import LOST, Trajectory, multiplied
 from calibration.verdict import Reason, Verdict
 from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.errors import InvalidValueError
 
 SHORTEST_S = 1.0
@@ -103,7 +104,7 @@ def in_base(x_WG: np.ndarray, seen: Trajectory) -> Trajectory:
     zero = np.zeros(len(half))
     back = np.column_stack([np.cos(half), zero, zero, -np.sin(half)])
     off = seen.p - np.column_stack([x_WG[:, :2], zero])
-    p = np.einsum("nji,nj->ni", planar_rotations(x_WG[:, 2]), off)
+    p = np.einsum("nji,nj->ni", turns_about_vertical(x_WG[:, 2]), off)
     return Trajectory(t_ns=seen.t_ns, p=p, q=_continuous(multiplied(back, seen.q)), tracking=seen.tracking)
 
 
@@ -112,7 +113,7 @@ def from_base(x_WG: np.ndarray, X_GE: Trajectory) -> Trajectory:
     half = 0.5 * x_WG[:, 2]
     zero = np.zeros(len(half))
     turn = np.column_stack([np.cos(half), zero, zero, np.sin(half)])
-    p = np.einsum("nij,nj->ni", planar_rotations(x_WG[:, 2]), X_GE.p)
+    p = np.einsum("nij,nj->ni", turns_about_vertical(x_WG[:, 2]), X_GE.p)
     p = p + np.column_stack([x_WG[:, :2], zero])
     return Trajectory(t_ns=X_GE.t_ns, p=p, q=_continuous(multiplied(turn, X_GE.q)), tracking=X_GE.tracking)
 
@@ -258,7 +259,7 @@ def _glimpses(joined: Joined, found: Glimpses, t_ns: np.ndarray, x_WG: np.ndarra
         i = np.searchsorted(at, t_ns, side="right") - 1
         newest = np.maximum(i, 0)
         off = p_W[newest] - np.column_stack([x_WG[:, :2], np.zeros(len(t_ns))])
-        p_G = np.einsum("nji,nj->ni", planar_rotations(x_WG[:, 2]), off)
+        p_G = np.einsum("nji,nj->ni", turns_about_vertical(x_WG[:, 2]), off)
         age = t_ns - at[newest]
         out[name] = Glimpsed(p_G=p_G, seen=(i >= 0) & (age < 2 * period_ns), known=i >= 0)
     return out

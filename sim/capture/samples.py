@@ -13,6 +13,7 @@ import pinocchio as pin
 from jaxtyping import Bool, Float
 
 from policies.flow.demonstrations import StoredDemonstration
+from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.core.values.state import (
     ARM,
     BASE,
@@ -25,7 +26,7 @@ from robot_runtime.core.values.state import (
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
 from sim.capture.things import environment_state
-from sim.capture.told import Told, commanded_width, turned_back
+from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
@@ -125,7 +126,7 @@ class _Plan:
         back = _back(BACK_ROWS)
         x = told.x_WB[at] + back[:, None] * off_W
         p_W = self.p_led[at] + _back(max(self.back_rows[k], 1))[:, None] * hand
-        p_B, R_B = _seen_from(x, p_W), _yawed(told.R_BE[at], -back * base[2])
+        p_B, R_B = _seen_from(x, p_W), turns_about_vertical(-back * base[2]) @ told.R_BE[at]
         rows = np.hstack([_relative(x[0], x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
         now = _seen_from(x[:1], told.p_WE[[k]] + hand)[0]
         things = {
@@ -173,7 +174,3 @@ def _seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) ->
 def _relative(x: Float[np.ndarray, "3"], rows: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
     d, (c, s) = rows - x, (math.cos(x[2]), math.sin(x[2]))
     return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])
-
-
-def _yawed(R: Float[np.ndarray, "n 3 3"], yaw: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 3 3"]:
-    return turned_back(R, -yaw)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from calibration.labels.values import Labels
+from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.core.values.transforms import compose_planar
 from robot_runtime.errors import InvalidValueError
 from sim.capture.performance import Performance
@@ -62,17 +63,11 @@ def told_by_truth(performance: Performance, *, words: str | None = None) -> Told
         task=performance.task,
         x_WB=x,
         p_WE=performance.X_WE.p[at],
-        R_BE=turned_back(R_WE, x[:, 2]),
+        R_BE=turns_about_vertical(-x[:, 2]) @ R_WE,
         width=performance.width[at],
         things={name: p[at] for name, p in performance.things.items()},
         is_known=np.ones(len(at), dtype=bool),
     )
-
-
-def turned_back(R_WE: Float[np.ndarray, "N 3 3"], yaw: Float[np.ndarray, " N"]) -> np.ndarray:
-    c, s, o = np.cos(yaw), np.sin(yaw), np.zeros_like(yaw)
-    R_BW = np.moveaxis(np.array([[c, s, o], [-s, c, o], [o, o, o + 1.0]]), 2, 0)
-    return R_BW @ R_WE
 
 
 def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
@@ -122,7 +117,7 @@ def told_by_labels(
         task=task,
         x_WB=x_WB,
         p_WE=p_WE,
-        R_BE=turned_back(R_GE, np.full(len(R_GE), x_GB[2])),
+        R_BE=turns_about_vertical(np.full(len(R_GE), -x_GB[2])) @ R_GE,
         width=np.asarray(labels.width),
         things=_places(labels, task),
         is_known=np.asarray(labels.is_valid & np.isfinite(labels.width)),
