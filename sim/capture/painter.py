@@ -4,8 +4,7 @@ pinhole without distortion    drawn at once, its middle where the lens has it
 anything else                 the six sides of a cube are drawn, and every pixel is looked up on them
 """
 
-from types import TracebackType
-from typing import Self
+from typing import final
 
 import cv2
 import mujoco
@@ -14,8 +13,7 @@ import pinocchio as pin
 from jaxtyping import Float, UInt8
 
 from calibration.camera import CameraModel, Pinhole
-from sim.scene.render import make_context
-from sim.scene.world import show_snapshot
+from sim.scene.render import Offscreen
 
 _NEAR, _FAR = 0.02, 30.0
 _SIDES = tuple(
@@ -31,45 +29,21 @@ _SIDES = tuple(
 """R_CS of views ahead, right, left, down and up; nothing is seen behind."""
 
 
-class Painter:
-    """Draws snapshots of one model through one lens; belongs to the thread that made it."""
+@final
+class Painter(Offscreen):
+    """Draws snapshots of one model through one lens."""
 
     def __init__(self, model: mujoco.MjModel, lens: CameraModel, *, samples: int = 4) -> None:
         """samples: of a pixel, against stairs at edges."""
-        self.lens, self._model, self._data = lens, model, mujoco.MjData(model)
-        self._is_plain = isinstance(lens, Pinhole) and not np.any(lens.distortion)
-        height, width = lens.size
-        if self._is_plain:
-            self._height, self._width = height, width
-        else:
+        self.lens, self._is_plain = lens, isinstance(lens, Pinhole) and not np.any(lens.distortion)
+        if not self._is_plain:
             self._sides, self._maps = _look_up(lens)
-            self._height = self._width = _side_of(lens)
-        self._gl = make_context(self._width, self._height)
-        kept = model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight
-        model.vis.quality.offsamples = samples
-        model.vis.global_.offwidth, model.vis.global_.offheight = self._width, self._height
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight = kept
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
-        self._scene = mujoco.MjvScene(model, maxgeom=1000)
-        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
-        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-        self._options, self._free = mujoco.MjvOption(), mujoco.MjvCamera()
-        self._is_closed = False
+        size = lens.size if self._is_plain else (_side_of(lens), _side_of(lens))
+        super().__init__(model, size, samples=samples, most_geoms=1000)
 
     def draw(self, snapshot: Float[np.ndarray, " P"], X_WC: pin.SE3) -> UInt8[np.ndarray, "h w 3"]:
         """What is seen from an optical frame."""
-        show_snapshot(self._model, self._data, snapshot)
-        mujoco.mjv_updateScene(
-            self._model,
-            self._data,
-            self._options,
-            None,
-            self._free,
-            mujoco.mjtCatBit.mjCAT_ALL,
-            self._scene,
-        )
-        self._gl.make_current()
+        self._show(snapshot)
         if self._is_plain:
             lens = self.lens
             edges = (
@@ -99,28 +73,7 @@ class Painter:
             camera.frustum_width = 0.5 * (right - left)
             camera.frustum_bottom, camera.frustum_top = -bottom, -top
             camera.frustum_near, camera.frustum_far = _NEAR, _FAR
-        viewport = mujoco.MjrRect(0, 0, self._width, self._height)
-        mujoco.mjr_render(viewport, self._scene, self._context)
-        pixels = np.empty((self._height, self._width, 3), dtype=np.uint8)
-        mujoco.mjr_readPixels(pixels, None, viewport, self._context)
-        return np.ascontiguousarray(pixels[::-1])
-
-    def close(self) -> None:
-        """Free the OpenGL context; a second call does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._gl.make_current()
-        self._context.free()
-        self._gl.free()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return self._pixels()
 
 
 def _side_of(lens: CameraModel) -> int:

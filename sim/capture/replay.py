@@ -16,8 +16,7 @@ from PIL import ImageDraw, ImageFont
 
 from robot_runtime.errors import InvalidValueError
 from sim.scene.model import MAX_WIDTH
-from sim.scene.render import make_context, write_video
-from sim.scene.world import show_snapshot
+from sim.scene.render import Offscreen, write_video
 from sim.tasks.fetch import Fetch
 
 SIZE = (480, 640)
@@ -88,26 +87,16 @@ def _snapshots(model: mujoco.MjModel, shown: Shown) -> Float[np.ndarray, "N P"]:
     return np.array(out)
 
 
-class _Onlooker:
-    """Follows the robot slowly from beside; belongs to the thread that made it."""
+class _Onlooker(Offscreen):
+    """Follows the robot slowly from beside."""
 
     def __init__(self, model: mujoco.MjModel) -> None:
-        height, width = SIZE
-        self._model, self._data = model, mujoco.MjData(model)
-        self._gl = make_context(width, height)
-        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
-        self._scene = mujoco.MjvScene(model, maxgeom=4000)
-        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
-        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-        self._camera, self._options = mujoco.MjvCamera(), mujoco.MjvOption()
+        super().__init__(model, SIZE, samples=model.vis.quality.offsamples, most_geoms=4000)
         self._camera.distance, self._camera.elevation = 3.0, -28.0
         self._aim: np.ndarray | None = None
         self._heading = 0.0
 
     def draw(self, snapshot: np.ndarray, shown: Shown, k: int) -> np.ndarray:
-        show_snapshot(self._model, self._data, snapshot)
         aim = 0.5 * np.array([*shown.x_WB[k, :2], 0.7]) + 0.5 * shown.p_WE[k]
         if self._aim is None:
             self._aim, self._heading = aim, float(shown.x_WB[k, 2])
@@ -115,18 +104,9 @@ class _Onlooker:
         self._heading += 0.02 * (float(shown.x_WB[k, 2]) - self._heading)
         self._camera.lookat[:] = self._aim
         self._camera.azimuth = np.rad2deg(self._heading) + 130.0
-        everything = mujoco.mjtCatBit.mjCAT_ALL
-        mujoco.mjv_updateScene(
-            self._model, self._data, self._options, None, self._camera, everything, self._scene
-        )
+        self._show(snapshot)
         self._mark(shown, k)
-        self._gl.make_current()
-        height, width = SIZE
-        viewport = mujoco.MjrRect(0, 0, width, height)
-        mujoco.mjr_render(viewport, self._scene, self._context)
-        pixels = np.empty((height, width, 3), dtype=np.uint8)
-        mujoco.mjr_readPixels(pixels, None, viewport, self._context)
-        return np.ascontiguousarray(pixels[::-1])
+        return self._pixels()
 
     def _mark(self, shown: Shown, k: int) -> None:
         """Dots along the hand's way, balls for things, a ring of colour at the label of now."""
@@ -152,14 +132,6 @@ class _Onlooker:
             np.array(rgba, dtype=np.float32),
         )
         self._scene.ngeom += 1
-
-    def __enter__(self) -> "_Onlooker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._gl.make_current()
-        self._context.free()
-        self._gl.free()
 
 
 def _captioned(pixels: np.ndarray, shown: Shown, k: int) -> np.ndarray:

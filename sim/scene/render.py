@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from typing import Self, final
 
 import mujoco
 import numpy as np
@@ -38,48 +39,42 @@ def make_context(width: int, height: int):
     return context
 
 
-class Renderer:
-    """Draws snapshots of one model; belongs to the thread that made it.
+class Offscreen:
+    """What draws snapshots of one model; belongs to the thread that made it.
 
     Close it there: one that is left to the garbage collector frees its buffers in whatever OpenGL context
     is current, and another renderer goes blank.
-
-    No shadows, reflections or multisampling: on a software renderer they cost more than the picture.
     """
 
-    def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int] = (224, 224)) -> None:
+    def __init__(
+        self, model: mujoco.MjModel, size: tuple[int, int], *, samples: int, most_geoms: int
+    ) -> None:
+        """size: height, width [pixels]. samples: of a pixel, against stairs at edges; 0: one."""
+        self._model, self._data, self._is_closed = model, mujoco.MjData(model), False
         self.height, self.width = size
-        self._model = model
-        self._is_closed = False
-        self._data = mujoco.MjData(model)
-        samples = model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight
         self._gl = make_context(self.width, self.height)
-        model.vis.quality.offsamples = 0
-        model.vis.global_.offwidth, model.vis.global_.offheight = self.width, self.height
+        vis = model.vis
+        kept = vis.quality.offsamples, vis.global_.offwidth, vis.global_.offheight
+        vis.quality.offsamples, vis.global_.offwidth, vis.global_.offheight = samples, self.width, self.height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight = samples
+        vis.quality.offsamples, vis.global_.offwidth, vis.global_.offheight = kept
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
-        self._scene = mujoco.MjvScene(model, maxgeom=500)
+        self._scene = mujoco.MjvScene(model, maxgeom=most_geoms)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-        self._options = mujoco.MjvOption()
-        self._camera = mujoco.MjvCamera()
-        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        self._options, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
 
-    def render(self, snapshot: Float[np.ndarray, " P"], camera: str) -> UInt8[np.ndarray, "h w 3"]:
-        """What the named camera sees, RGB with row 0 on top."""
+    def _show(self, snapshot: Float[np.ndarray, " P"]) -> None:
+        """Put the scene as it was, seen by the camera."""
         show_snapshot(self._model, self._data, snapshot)
-        self._camera.fixedcamid = self._model.camera(camera).id
+        everything = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(
-            self._model,
-            self._data,
-            self._options,
-            None,
-            self._camera,
-            mujoco.mjtCatBit.mjCAT_ALL,
-            self._scene,
+            self._model, self._data, self._options, None, self._camera, everything, self._scene
         )
         self._gl.make_current()
+
+    def _pixels(self) -> UInt8[np.ndarray, "h w 3"]:
+        """What is shown, RGB with row 0 on top."""
         viewport = mujoco.MjrRect(0, 0, self.width, self.height)
         mujoco.mjr_render(viewport, self._scene, self._context)
         pixels = np.empty((self.height, self.width, 3), dtype=np.uint8)
@@ -87,7 +82,7 @@ class Renderer:
         return np.ascontiguousarray(pixels[::-1])
 
     def close(self) -> None:
-        """Free the OpenGL context; the renderer is of no use afterwards. A second call does nothing."""
+        """Free the OpenGL context; it is of no use afterwards. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -95,11 +90,29 @@ class Renderer:
         self._context.free()
         self._gl.free()
 
-    def __enter__(self) -> "Renderer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@final
+class Renderer(Offscreen):
+    """Draws what a model's own cameras see.
+
+    No shadows, reflections or multisampling: on a software renderer they cost more than the picture.
+    """
+
+    def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int] = (224, 224)) -> None:
+        super().__init__(model, size, samples=0, most_geoms=500)
+        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+
+    def render(self, snapshot: Float[np.ndarray, " P"], camera: str) -> UInt8[np.ndarray, "h w 3"]:
+        """What the named camera sees, RGB with row 0 on top."""
+        self._camera.fixedcamid = self._model.camera(camera).id
+        self._show(snapshot)
+        return self._pixels()
 
 
 def take_pictures(world: World, cameras: Mapping[str, tuple[int, int]]) -> dict[str, Image]:
