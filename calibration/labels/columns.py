@@ -196,11 +196,6 @@ def _seven(X: Trajectory) -> np.ndarray:
     return np.hstack([X.p, X.q])
 
 
-def picture_columns(cameras: Sequence[str]) -> dict[str, str]:
-    """Role -> column of its pictures."""
-    return {role: f"{PICTURES}.{CAMERA_OF[role]}" for role in cameras}
-
-
 def period_ns(fps: int) -> int:
     """Between two rows [ns]."""
     return round(NS_PER_S / fps)

@@ -5,7 +5,6 @@ x_WG   the person's hips on the floor, smoothed, standing still where she stands
 X_GE = X_WG^-1 X_WE            computed after the smoothing, so that both give the hand in the room exactly
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -367,9 +366,3 @@ def _bad(name: str, what: str, do: str) -> Reason:
 
 def _note(name: str, what: str, do: str) -> Reason:
     return Reason(name=name, what=what, do=do, is_fatal=False)
-
-
-def label_joined(joined: Joined, demonstrations: Sequence[Demonstration] | None = None) -> list[Labels]:
-    """Of all demonstrations of a capture, or of some."""
-    wanted = joined.capture.demonstrations() if demonstrations is None else demonstrations
-    return [labels_of(joined, each) for each in wanted]

@@ -16,7 +16,6 @@ from calibration.trajectory import Trajectory
 from calibration.verdict import Verdict
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import readonly
-from robot_runtime.core.values.transforms import wrap_angle
 from robot_runtime.errors import InvalidValueError
 
 
@@ -175,7 +174,3 @@ class Labels:
         v = np.gradient(self.x_WG, self.period_s, axis=0)
         c, s = np.cos(self.x_WG[:, 2]), np.sin(self.x_WG[:, 2])
         return np.stack([c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0], v[:, 2]], axis=1)
-
-    def wrapped_base(self) -> np.ndarray:
-        """x_WG with yaw in [-pi, pi)."""
-        return np.hstack([self.x_WG[:, :2], wrap_angle(self.x_WG[:, 2:])])

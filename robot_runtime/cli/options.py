@@ -24,7 +24,6 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.config import keep_of
 from robot_runtime.transport.address import (
-    address_to_connect,
     address_to_listen,
     host_and_port,
     server_and_name,
@@ -232,7 +231,6 @@ NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
 KeptFile = Annotated[Path, Written(is_kept=True)]
 AnyFolder = Annotated[Path, Folder()]
 KeepText = Annotated[str, Parsed(keep_of)]
-ServerAddress = Annotated[str, Address(address_to_connect)]
 PolicyAddress = Annotated[str, Address(server_and_name)]
 """Of a server, or of one of its policies."""
 OwnAddress = Annotated[str, Address(address_to_listen)]

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from scipy.spatial.transform import Rotation
 
 from calibration.labels.values import Labels
-from calibration.trajectory import Trajectory
 from sim.capture.devices import CHEST, HAND
 from sim.capture.truth import Truth
 
@@ -103,8 +102,3 @@ def _recomposition(labels: Labels) -> float:
         [x[:, 0] + c * p[:, 0] - s * p[:, 1], x[:, 1] + s * p[:, 0] + c * p[:, 1], p[:, 2]]
     )
     return float(np.abs(there - labels.X_WE.p).max())
-
-
-def true_drift(truth: Truth, role: str) -> Trajectory:
-    """What a device's odometry says, brought back into the room."""
-    return truth.X_VC[role].before(truth.X_WV[role])

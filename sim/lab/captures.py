@@ -36,7 +36,6 @@ from sim.lab.policies import trained_policy
 
 Source = Literal["expert", "truth", "decoupled", "chest", "world"]
 Network = Literal["flow", "act", "diffusion"]
-SOURCES: tuple[Source, ...] = get_args(Source)
 NETWORKS: tuple[Network, ...] = get_args(Network)
 PER_SESSION = 11
 """Demonstrations of a session, between which the board is looked at again twice."""

@@ -78,11 +78,6 @@ def text_of(path: Path) -> str:
         raise InvalidValueError(f"{path}: expected text in UTF-8, byte {error.start} is none") from None
 
 
-def body_axes(axes: str) -> np.ndarray:
-    """(3, 3): our camera's axes in a body's, columns."""
-    return _CAMERA_OF[axes]
-
-
 def ns_of(text: str, *, unit_ns: int = 1_000_000_000) -> int:
     """A time in whole nanoseconds, of a decimal number in units of so many; no digit is lost.
 

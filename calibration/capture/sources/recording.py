@@ -1,7 +1,7 @@
 """What an adapter makes of one device's files, in our conventions: `Recording`; into a capture by `write`."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +30,6 @@ class Recording:
     tags: Tags | None = None
     sources: tuple[Path, ...] = ()
     """Files that are kept beside, as they came."""
-
-    def with_poses(self, poses: Trajectory) -> "Recording":
-        """With a trajectory from elsewhere, on the same clock."""
-        return replace(self, poses=poses)
 
     @property
     def start_ns(self) -> int:
