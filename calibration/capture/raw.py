@@ -162,13 +162,7 @@ class Device:
             yield index, int(self.frames.t_ns[index]), rgb
 
     def _read(self, name: str, layout: tables.Layout) -> tables.Table | None:
-        path = self.folder / name
-        if not path.is_file():
-            return None
-        table = tables.read(path, layout)
-        if table.is_cut:
-            self.cut.append(name)
-        return table
+        return _table(self.folder / name, layout, self.cut)
 
 
 class RawCapture:
@@ -295,13 +289,7 @@ class RawCapture:
         return out + [f"{name} was put there after the recording" for name in new]
 
     def _read(self, name: str, layout: tables.Layout) -> tables.Table | None:
-        path = self.path / name
-        if not path.is_file():
-            return None
-        table = tables.read(path, layout)
-        if table.is_cut:
-            self.cut.append(name)
-        return table
+        return _table(self.path / name, layout, self.cut)
 
 
 def parts_of(path: Path | str) -> list[Path]:
@@ -310,6 +298,16 @@ def parts_of(path: Path | str) -> list[Path]:
     found = (each for each in path.glob("part-*") if each.name.removeprefix("part-").isdecimal())
     later = [each for each in found if (each / CAPTURE_FILE).is_file()]
     return [path, *sorted(later, key=lambda each: int(each.name.removeprefix("part-")))]
+
+
+def _table(path: Path, layout: tables.Layout, cut: list[str]) -> tables.Table | None:
+    """None: there is none. Its name is added to those that are cut, if it is."""
+    if not path.is_file():
+        return None
+    table = tables.read(path, layout)
+    if table.is_cut:
+        cut.append(path.name)
+    return table
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Labels of a capture: `label` for one demonstration, `label_all` for a capture.
+"""Labels of one demonstration: `labels_of`.
 
 t_k = begin + k / fps          on the chest's clock; poses are interpolated, pictures the newest by then
 x_WG   the person's hips on the floor, smoothed, standing still where she stands
@@ -14,6 +14,7 @@ from scipy.spatial.transform import Rotation
 from calibration.capture.marks import Demonstration
 from calibration.capture.values import Glimpses
 from calibration.labels.base import heading
+from calibration.labels.closure import note
 from calibration.labels.joined import CHEST, Joined
 from calibration.labels.smoothing import smooth_path
 from calibration.labels.values import Glimpsed, Labels
@@ -298,36 +299,27 @@ def _reasons(
 ) -> list[Reason]:
     out = []
     if figures["duration_s"] < SHORTEST_S:
-        out.append(_bad("short", f"It lasts {figures['duration_s']:.2f} s.", "Demonstrate the whole task."))
+        out.append(
+            note(
+                "short",
+                f"It lasts {figures['duration_s']:.2f} s.",
+                "Demonstrate the whole task.",
+                is_fatal=True,
+            )
+        )
     if cut_s > 0.5:
         out.append(
-            _bad(
+            note(
                 "cut",
                 f"For {cut_s:.1f} s of it one of the devices has no poses.",
                 "Was a battery empty, or a recording stopped early? Record it again.",
+                is_fatal=True,
             )
         )
-    for role, name in ((CHEST, "chest"), (joined.hand_role, "hand")):
-        share = 1.0 - float(valid[name].mean())
-        if share > MOST_INVALID:
-            out.append(
-                _bad(
-                    f"{name}-lost",
-                    f"The odometry of {role} was lost, or jumped, for {100 * share:.0f} % of it.",
-                    "Move slower, keep the camera uncovered, give it texture to see; record it again.",
-                )
-            )
-        elif share > 0.0:
-            out.append(
-                _note(
-                    f"{name}-gaps",
-                    f"Rows without odometry of {role}: {round(share * num)}.",
-                    "They are marked.",
-                )
-            )
+    out += _lost(joined, valid, num)
     if not valid["gripper"].any():
         out.append(
-            _note(
+            note(
                 "no-width",
                 "Nothing says how far the gripper is open.",
                 "Labels have no gripper: film its tags.",
@@ -335,7 +327,7 @@ def _reasons(
         )
     if figures["hand_sigma_m"] > UNSURE_M:
         out.append(
-            _note(
+            note(
                 "unsure",
                 f"The hand in the chest is known to {1e3 * figures['hand_sigma_m']:.0f} mm only.",
                 "Anchor again at the end, or put tags on the gripper: drift grows with the way.",
@@ -343,7 +335,7 @@ def _reasons(
         )
     if figures["base_off_person_m"] > 0.25:
         out.append(
-            _note(
+            note(
                 "too-fast",
                 f"The base cannot keep up: it is up to {figures['base_off_person_m']:.2f} m from the person.",
                 "Walk no faster than the robot drives.",
@@ -351,7 +343,7 @@ def _reasons(
         )
     if figures["yaw_spread_rad"] > np.deg2rad(20.0):
         out.append(
-            _note(
+            note(
                 "sideways",
                 f"Ways to see the heading differ by {np.rad2deg(figures['yaw_spread_rad']):.0f} degrees.",
                 "Is the camera upright on the chest? Lean less to the side.",
@@ -360,9 +352,26 @@ def _reasons(
     return out
 
 
-def _bad(name: str, what: str, do: str) -> Reason:
-    return Reason(name=name, what=what, do=do)
-
-
-def _note(name: str, what: str, do: str) -> Reason:
-    return Reason(name=name, what=what, do=do, is_fatal=False)
+def _lost(joined: Joined, valid: dict[str, np.ndarray], num: int) -> list[Reason]:
+    """Of chest and hand: whether there is odometry throughout."""
+    out = []
+    for role, name in ((CHEST, "chest"), (joined.hand_role, "hand")):
+        share = 1.0 - float(valid[name].mean())
+        if share > MOST_INVALID:
+            out.append(
+                note(
+                    f"{name}-lost",
+                    f"The odometry of {role} was lost, or jumped, for {100 * share:.0f} % of it.",
+                    "Move slower, keep the camera uncovered, give it texture to see; record it again.",
+                    is_fatal=True,
+                )
+            )
+        elif share > 0.0:
+            out.append(
+                note(
+                    f"{name}-gaps",
+                    f"Rows without odometry of {role}: {round(share * num)}.",
+                    "They are marked.",
+                )
+            )
+    return out

@@ -126,39 +126,30 @@ def join(
     InvalidValueError: a device, an anchor or X_HE is missing, or the two were never on together.
     """
     role = hand_of(capture, hand)
-    chest_said, hand_said = capture.devices[CHEST].poses, capture.devices[role].poses
-    hand_said = Trajectory(
-        t_ns=clock(hand_said.t_ns), p=hand_said.p, q=hand_said.q, tracking=hand_said.tracking
+    chest, hand_own = capture.devices[CHEST].poses, capture.devices[role].poses
+    said = (
+        chest,
+        Trajectory(t_ns=clock(hand_own.t_ns), p=hand_own.p, q=hand_own.q, tracking=hand_own.tracking),
     )
-    X_HE = capture.devices[role].info.X_HE
-    if X_HE is None:
-        raise InvalidValueError(
-            f"the capture does not say where the TCP is in the camera of {role}: `calibrate tcp` "
-            "finds it, and capture.json holds it as pose_camera_tcp"
-        )
+    X_HE = _tcp_of(capture, role)
     used = list(ties) if config.use_end_anchor else list(ties)[:1]
-    tags = _tags(capture, X_HE) if config.use_tags else None
     corrected = correct(
-        chest_said,
-        hand_said,
+        *said,
         used,
-        tags,
+        _tags(capture, X_HE) if config.use_tags else None,
         drifts=(config.chest_drift, config.hand_drift),
         node_s=config.node_s,
         clock_sigma_s=clock.sigma_s,
     )
-    start, stop = corrected.chest.t_ns[0], corrected.chest.t_ns[-1]
     late_ns = round(corrected.dt_s * NS_PER_S)
-    chest = corrected.chest.of(_within(chest_said, start, stop))
-    moved = hand_said.shifted(-late_ns).before(used[0].level)
-    hand_path = corrected.hand.of(_within(moved, start, stop))
-    outvoted = _outvoted(used, (chest_said, hand_said), (chest, hand_path))
-    level = upright(capture, chest)
+    paths = _in_room(said, corrected, used[0], late_ns)
+    outvoted = _outvoted(used, said, paths)
+    level = upright(capture, paths[0])
     R_GC = neutral_rotation(level.R)
     floor_z, floor_reasons = floor_of(capture, config, used, level)
     down = pin.SE3(np.eye(3), np.array([0.0, 0.0, -floor_z]))
-    chest, hand_path = chest.before(down), hand_path.before(down)
-    pivot, pivot_reasons = pivot_of(capture, chest, R_GC, config)
+    chest_W, hand_W = (path.before(down) for path in paths)
+    pivot, pivot_reasons = pivot_of(capture, chest_W, R_GC, config)
     return Joined(
         capture=capture,
         config=config,
@@ -169,10 +160,10 @@ def join(
             reference_ns=clock.reference_ns,
             sigma_s=corrected.dt_sigma_s,
         ),
-        chest=chest,
-        hand=hand_path,
+        chest=chest_W,
+        hand=hand_W,
         X_HE=X_HE,
-        jumps_ns={CHEST: chest_said.t_ns[1:][jumps(chest_said)], role: hand_said.t_ns[1:][jumps(hand_said)]},
+        jumps_ns={name: path.t_ns[1:][jumps(path)] for name, path in zip((CHEST, role), said, strict=True)},
         corrected=corrected,
         pivot=pivot,
         R_GC=R_GC,
@@ -180,8 +171,8 @@ def join(
         ties=tuple(used),
         reasons=(
             *reasons,
-            *anchor_reasons(used, chest_said, hand_said),
-            *closure_reasons(used, config, chest, hand_path),
+            *anchor_reasons(used, *said),
+            *closure_reasons(used, config, chest_W, hand_W),
             *_tag_reasons(corrected),
             *outvoted,
             *floor_reasons,
@@ -205,8 +196,27 @@ def hand_of(capture: RawCapture, hand: str | None) -> str:
     return str(hand)
 
 
-def _within(said: Trajectory, start_ns: int, stop_ns: int) -> Trajectory:
-    return said.between(int(start_ns), int(stop_ns) + 1)
+def _tcp_of(capture: RawCapture, role: str) -> pin.SE3:
+    """X_HE; InvalidValueError: the capture does not say it."""
+    X_HE = capture.devices[role].info.X_HE
+    if X_HE is None:
+        raise InvalidValueError(
+            f"the capture does not say where the TCP is in the camera of {role}: `calibrate tcp` "
+            "finds it, and capture.json holds it as pose_camera_tcp"
+        )
+    return X_HE
+
+
+def _in_room(
+    said: tuple[Trajectory, Trajectory], corrected: Corrected, first: Tie, late_ns: int
+) -> tuple[Trajectory, Trajectory]:
+    """Chest and hand in the chest's world, corrected, where both are known; late_ns: the hand's clock."""
+    start_ns, stop_ns = int(corrected.chest.t_ns[0]), int(corrected.chest.t_ns[-1]) + 1
+    chest, hand = said[0], said[1].shifted(-late_ns).before(first.level)
+    return (
+        corrected.chest.of(chest.between(start_ns, stop_ns)),
+        corrected.hand.of(hand.between(start_ns, stop_ns)),
+    )
 
 
 def _outvoted(
