@@ -65,7 +65,7 @@ def samples(told: Told, rng: np.random.Generator, *, copies: int = 1) -> list[St
 def led_rows(told: Told) -> Float[np.ndarray, "N 13"]:
     """All of it as one plan of absolute rows, as `sim.demonstrations.rollout_robot` leads a robot."""
     planned = _Plan(told)
-    hand = _seen_from(told.x_WB, planned.p_led)
+    hand = seen_from(told.x_WB, planned.p_led)
     return np.hstack([told.x_WB, hand, rotation_to_6d(told.R_BE), planned.command[:, None]])
 
 
@@ -126,11 +126,11 @@ class _Plan:
         back = _back(BACK_ROWS)
         x = told.x_WB[at] + back[:, None] * off_W
         p_W = self.p_led[at] + _back(max(self.back_rows[k], 1))[:, None] * hand
-        p_B, R_B = _seen_from(x, p_W), turns_about_vertical(-back * base[2]) @ told.R_BE[at]
+        p_B, R_B = seen_from(x, p_W), turns_about_vertical(-back * base[2]) @ told.R_BE[at]
         rows = np.hstack([_relative(x[0], x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
-        now = _seen_from(x[:1], told.p_WE[[k]] + hand)[0]
+        now = seen_from(x[:1], told.p_WE[[k]] + hand)[0]
         things = {
-            name: _seen_from(x[:1], self._place(p[k], k, hand)[None])[0] for name, p in told.things.items()
+            name: seen_from(x[:1], self._place(p[k], k, hand)[None])[0] for name, p in told.things.items()
         }
         V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
         state = RobotState(
@@ -165,7 +165,8 @@ def _posture(p_BE: Float[np.ndarray, "3"], R_BE: Float[np.ndarray, "3 3"]) -> Fl
     return solve_down((p_BE - P_BA)[None], np.array([yaw]))[0]
 
 
-def _seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+def seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """Places in W as they are in a base at (x, y, yaw), row by row."""
     d = p_W - np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
     c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
     return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])

@@ -119,7 +119,7 @@ def told_by_labels(
         p_WE=p_WE,
         R_BE=turns_about_vertical(np.full(len(R_GE), -x_GB[2])) @ R_GE,
         width=np.asarray(labels.width),
-        things=_places(labels, task),
+        things=places_of(labels, task),
         is_known=np.asarray(labels.is_valid & np.isfinite(labels.width)),
     )
 
@@ -144,8 +144,11 @@ def fit_offset(labels: Sequence[Labels], *, task: str) -> Float[np.ndarray, "3"]
     return np.array([*(at[:2] - wanted[:2]), 0.0])
 
 
-def _places(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
-    """Where things were, in W, by all sightings of them: before and after, for nobody is waiting."""
+def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
+    """Where things were, in W, by all sightings of them: before and after, for nobody is waiting.
+
+    InvalidValueError: one was never seen.
+    """
     out = {}
     for name in names_of(task):
         found = labels.glimpses.get(name)

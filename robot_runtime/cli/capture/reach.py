@@ -96,7 +96,9 @@ def of_task(task: str) -> Target:
     """
     from calibration.labels.columns import Scene
     from calibration.labels.smoothing import Pace
+    from sim.capture.samples import seen_from
     from sim.capture.things import environment_state, names_of
+    from sim.capture.told import places_of
     from sim.scene.mobile_base import ACCELERATION_MAX, SPEED_MAX
     from sim.tasks import HOUSEHOLD_TASKS
 
@@ -104,7 +106,7 @@ def of_task(task: str) -> Target:
         raise InvalidValueError(
             f"captures are for mobile robots: --task takes {', '.join(sorted(HOUSEHOLD_TASKS))}; got {task}"
         )
-    things = names_of(task)
+    things, size = names_of(task), _scene_size(task)
 
     def scene_of(labels: "Labels", x_WB: np.ndarray) -> np.ndarray:
         if missing := [name for name in things if name not in labels.glimpses]:
@@ -112,12 +114,15 @@ def of_task(task: str) -> Target:
                 f"the policies of {task} are told of {', '.join(missing)}, which the capture never "
                 f"glimpses; it has {', '.join(labels.glimpses) or 'no glimpses at all'}"
             )
-        seen = {name: labels.seen_from(name, x_WB) for name in things}
+        try:
+            places = places_of(labels, task)
+        except InvalidValueError:
+            return np.full((len(labels), size), np.nan)  # of another capture's demonstrations, not of this one
+        seen = {name: seen_from(x_WB, p_W) for name, p_W in places.items()}
         return np.array(
             [environment_state(task, {name: p[k] for name, p in seen.items()}) for k in range(len(labels))]
         )
 
-    size = _scene_size(task)
     return Target(
         name="simulated FR3",
         reach=SimReach(),
