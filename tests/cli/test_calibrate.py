@@ -102,6 +102,43 @@ def test_a_table_of_poses_that_cannot_be_meant_is_refused_with_its_line(tmp_path
         read_places(table, ("a", "b"))
 
 
+def test_a_result_that_is_refused_leaves_a_good_one_of_an_earlier_run(folder, tmp_path, capsys):
+    output = tmp_path / "wrist.json"
+    assert calibrate(folder, folder, output) == 0
+    good = output.read_bytes()
+    few = tmp_path / "few"
+    few.mkdir()
+    for file in folder.glob("*.png"):
+        (few / file.name).symlink_to(file)
+    text = (folder / "poses.csv").read_text()
+    (few / "poses.csv").write_text(text.replace("qw,qx,qy,qz", "qx,qy,qz,qw"))
+    assert calibrate(few, folder, output) == 1
+    assert output.read_bytes() == good
+    assert "wrist.refused.json" in capsys.readouterr().out
+    with pytest.raises(InvalidValueError, match="refused"):
+        load(tmp_path / "wrist.refused.json", HandEye)
+
+
+def test_a_result_never_replaces_a_file_of_another_kind(folder, tmp_path, capsys):
+    output = tmp_path / "camera.json"
+    output.write_bytes((folder / "camera.json").read_bytes())
+    assert calibrate(folder, folder, output) == 1
+    assert output.read_bytes() == (folder / "camera.json").read_bytes()
+    assert "it holds camera" in capsys.readouterr().out
+    assert load(tmp_path / "camera.hand_eye.json", HandEye).verdict.ok
+
+
+def test_a_measured_board_is_not_made_anew(tmp_path, capsys):
+    make = ["calibrate", "board", "--output", str(tmp_path)]
+    assert main(make) == 0
+    measured = ["--board", str(tmp_path / "board.json"), "--measured-mm", "99.0"]
+    assert main(["calibrate", "board", *measured]) == 0
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main([*make, "--paper", "a3"]) == 1
+    assert "print was measured" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
 def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys):
     empty = tmp_path / "empty"
     empty.mkdir()
