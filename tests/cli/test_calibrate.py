@@ -102,6 +102,26 @@ def test_a_table_of_poses_that_cannot_be_meant_is_refused_with_its_line(tmp_path
         read_places(table, ("a", "b"))
 
 
+def test_a_folder_without_poses_says_what_it_should_hold(folder, tmp_path, capsys):
+    for command in ("hand-eye", "robot-world", "chest"):
+        needs = ["--board", str(folder / "board.json"), "--intrinsics", str(folder / "camera.json")]
+        needs += ["--output", str(tmp_path / "out.json")]
+        needs += ["--board-height-m", "0.1"] if command == "chest" else []
+        assert main(["calibrate", command, str(tmp_path), *needs]) == 1
+        said = capsys.readouterr().err
+        assert "has no poses.csv" in said
+        assert ",".join(COLUMNS) in said
+        assert "Errno" not in said
+
+
+def test_a_folder_without_a_capture_says_what_is_expected(tmp_path, capsys):
+    assert main(["calibrate", "tcp", str(tmp_path), "--output", str(tmp_path / "tcp.json")]) == 1
+    said = capsys.readouterr().err
+    assert "there is no capture.json in it" in said
+    assert "px,py,pz" in said
+    assert "Errno" not in said
+
+
 def test_a_result_that_is_refused_leaves_a_good_one_of_an_earlier_run(folder, tmp_path, capsys):
     output = tmp_path / "wrist.json"
     assert calibrate(folder, folder, output) == 0
