@@ -59,10 +59,12 @@ def check_capture(
     anchors: Mapping[str, pin.SE3] | None = None,
     with_checksums: bool = True,
     has_shared_clock: bool = False,
+    hand: str | None = None,
     in_videos: bool = False,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CaptureReport:
     """
+    hand: judge by the chest and this hand alone, where there are two; None: by all.
     has_shared_clock: all devices were stamped by one clock, whatever the capture says.
     anchors: role of a hand -> X_WcWh, to see whether that hand is where it can be; if not given, by the board
     that the anchor clips show.
@@ -72,7 +74,7 @@ def check_capture(
     """
     limits = limits or Limits()
     reasons = [*_on_disk(capture, with_checksums=with_checksums), *_roles(capture)]
-    readable, broken = _readable(capture)
+    readable, broken = _readable(capture, hand)
     reasons += broken
     clocks, unjoined = ({}, []) if has_shared_clock else join_clocks(capture, readable)
     reasons += unjoined
@@ -214,9 +216,12 @@ def _roles(capture: RawCapture) -> list[Reason]:
     ]
 
 
-def _readable(capture: RawCapture) -> tuple[dict[str, Device], list[Reason]]:
+def _readable(capture: RawCapture, hand: str | None = None) -> tuple[dict[str, Device], list[Reason]]:
+    """hand: the only one that is read; None: all of them."""
     out, reasons = {}, []
     for role, device in capture.devices.items():
+        if hand is not None and role not in ("chest", hand):
+            continue
         try:
             _ = device.frames, device.poses, device.imu, device.gripper, device.tags, device.num_pictures
             out[role] = device
