@@ -41,3 +41,18 @@ def test_what_odometry_drifts_is_an_option_of_labels(tmp_path):
     assert drifts.hand_drift.walk_m == pytest.approx(0.020)
     assert drifts.hand_drift.walk_rad == pytest.approx(0.5 * np.pi / 180)
     assert drifts.chest_drift == as_always.chest_drift
+
+
+def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sample, tmp_path, capsys):
+    command = [
+        "capture",
+        "label",
+        str(sample),
+        "--output",
+        str(tmp_path / "data"),
+        "--umi",
+        str(tmp_path / "x"),
+    ]
+    assert main(command) == 1
+    assert "--umi names a folder that ends in .zarr" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()

@@ -8,19 +8,20 @@ from rich.table import Table
 
 from robot_runtime.cli.capture.check import Captures, reasons_of
 from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.errors import writing
 from robot_runtime.cli.options import (
     ChestHeight,
     FramesPerSecond,
     Height,
     InputFile,
     Maybe,
-    NewFolder,
     OutputFile,
     OutputFolder,
     Pixels,
     Several,
     TaskName,
     Within,
+    ZarrFolder,
     need,
 )
 from robot_runtime.cli.progress import advance, counted
@@ -48,7 +49,7 @@ class CaptureLabel:
     """Their folders."""
     output: Maybe[OutputFolder] = None
     """LeRobot v3 dataset, made or gone on with."""
-    umi: Maybe[NewFolder] = None
+    umi: Maybe[ZarrFolder] = None
     """A UMI replay buffer (Zarr v2), a folder that ends in .zarr."""
     labels: Literal["decoupled", "chest", "world"] = "decoupled"
     """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
@@ -194,18 +195,20 @@ class CaptureLabel:
                 names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
                 scene = points_of(names) if target is None or target.scene is None else target.scene
                 bar = progress.add_task(f"write {self.output.name}", total=len(labelled))
-                out = export_lerobot(
-                    labelled,
-                    self.output,
-                    kind=self.labels,
-                    scene=scene if names else None,
-                    robot_type="person" if target is None else target.name,
-                    size=self.size,
-                    progress=advance(progress, bar),
-                )
+                with writing(self.output):
+                    out = export_lerobot(
+                        labelled,
+                        self.output,
+                        kind=self.labels,
+                        scene=scene if names else None,
+                        robot_type="person" if target is None else target.name,
+                        size=self.size,
+                        progress=advance(progress, bar),
+                    )
             if self.umi is not None:
                 bar = progress.add_task(f"write {self.umi.name}", total=len(labelled))
-                export_umi(labelled, self.umi, progress=advance(progress, bar))
+                with writing(self.umi):
+                    export_umi(labelled, self.umi, progress=advance(progress, bar))
         return out
 
 
