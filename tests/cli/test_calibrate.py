@@ -1,5 +1,6 @@
 """`calibrate hand-eye` on a folder and on a robot that is here, and what it says of bad input."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -166,6 +167,13 @@ def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys)
     (empty / "poses.csv").write_text(f"{','.join(COLUMNS)}\na.png,0,0,0,1,0,0,0\n")
     assert calibrate(empty, folder, tmp_path / "wrist.json") == 1
     assert "seen in none of 1 pictures" in capsys.readouterr().err
+
+
+def test_a_board_with_its_sides_swapped_is_called_a_wrong_board(folder, tmp_path, capsys):
+    (tmp_path / "camera.json").write_bytes((folder / "camera.json").read_bytes())
+    save(tmp_path / "board.json", replace(BOARD, columns=BOARD.rows, rows=BOARD.columns))
+    assert calibrate(folder, tmp_path, tmp_path / "wrist.json") == 1
+    assert "wrong-board: The pictures show 7 columns and 5 rows in place of 5 and 7" in capsys.readouterr().err
 
 
 class Played:
