@@ -45,6 +45,11 @@ class Seen:
     without: tuple[np.ndarray, ...] = ()
     """A few of them that show no board as it is said to be."""
 
+    @property
+    def is_of_another(self) -> bool:
+        """Whether there are corners of numbers that the board has not."""
+        return bool((self.corners.corner >= self.board.num_corners).any())
+
     @cached_property
     def by_picture(self) -> list[tuple[int, Corners]]:
         """(time [ns], corners) of those with enough of them."""
@@ -82,6 +87,8 @@ class Seen:
     @cached_property
     def agreed(self) -> Agreed | None:
         """None: no view of them fits the board and the camera."""
+        if self.is_of_another:
+            return None
         try:
             return agreed(self.board, DeviceViews(camera=self.camera, views=self.views), self.device.role)
         except InvalidValueError:
@@ -130,7 +137,9 @@ def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
         shown = [each for each in of_role if each.by_picture]
         if not shown:
             out += _not_seen(role, of_role, is_right=is_right)
-        elif not any(each.agreed for each in shown if each.views) and any(each.views for each in shown):
+        elif any(each.is_of_another for each in shown) or (
+            any(each.views for each in shown) and not any(each.agreed for each in shown)
+        ):
             out.append(_fits_nowhere(role, shown))
         else:
             out += [*_frontal(role, shown), *_off_poses(role, shown)]

@@ -1,5 +1,6 @@
 """What anchor clips show of a board is told before an anchor is solved, in videos too."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from calibration.camera import Pinhole
 from calibration.capture.board_seen import board_seen, worlds_joined
 from calibration.capture.check import check_capture
 from calibration.capture.raw import RawCapture
+from robot_runtime.cli import main
 from sim.capture import faults as fault
 from sim.capture.board_scene import draw_board
 from sim.capture.cameras import Camera
@@ -68,9 +70,15 @@ def test_a_board_that_is_seen_from_the_front_alone_is_called_so(tmp_path):
     assert said_of_board(recorded(tmp_path, frontal=True)) == {"frontal-views"}
 
 
-@pytest.mark.parametrize("wrong", [fault.SwappedSquares(), fault.LegacyPattern()], ids=str)
-def test_corners_of_another_board_are_called_so(tmp_path, wrong):
-    assert said_of_board(recorded(tmp_path, wrong)) <= {"wrong-board"}
+@pytest.mark.parametrize(("columns", "rows"), [(9, 6), (5, 5)], ids=str)
+def test_corners_that_lie_otherwise_than_on_the_board_are_called_so(tmp_path, columns, rows):
+    recorded(tmp_path)
+    file = tmp_path / "capture" / "calibration" / "board.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "columns": columns, "rows": rows}))
+    capture = RawCapture.open(tmp_path / "capture")
+    assert said_of_board(capture) == {"wrong-board"}
+    to = ["--output", str(tmp_path / "anchor.json")]
+    assert main(["calibrate", "anchor", str(capture.path), *to]) == 1
 
 
 def test_a_board_in_the_videos_is_found_and_fits(tmp_path):

@@ -199,6 +199,10 @@ def views_of(
         reason = wrong_board(board, without) if without else None
         raise InvalidValueError(
             f"the board is seen in none of {count} pictures; "
-            + (f"{reason.name}: {reason}" if reason else f"expected {board}: is it in view, whole, sharp and lit?")
+            + (
+                f"{reason.name}: {reason}"
+                if reason
+                else f"expected {board}: is it in view, whole, sharp and lit?"
+            )
         )
     return views
