@@ -74,9 +74,23 @@ def reasons(found: Findings) -> list[Reason]:
     return [*out, *_together(found)]
 
 
+def frontal_views(name: str, tilts: np.ndarray) -> Reason | None:
+    """Whether a device looked at the board from the front alone; tilts: of its views (N,) [rad]."""
+    num = len(tilts)
+    tilted = int(((tilts > TILTED) & (tilts < MOST_TILT)).sum())
+    if tilted >= min(FEWEST, max(num, 1)) and tilted >= 0.3 * num:
+        return None
+    return Reason(
+        name="frontal-views",
+        what=f"Only {tilted} of {num} views of the {name} are tilted by 20 to 65 degrees against the "
+        f"board (median {np.rad2deg(np.median(tilts)):.0f}): a board's tilt is not seen from the "
+        "front.",
+        do="Look at the board from the side, at 25 to 50 degrees, and from several sides.",
+    )
+
+
 def _views(name: str, side: Agreed) -> Iterator[Reason]:
     num = len(side.views)
-    tilted = int(((side.tilts > TILTED) & (side.tilts < MOST_TILT)).sum())
     if num < FEWEST:
         yield Reason(
             name="few-views",
@@ -90,14 +104,8 @@ def _views(name: str, side: Agreed) -> Iterator[Reason]:
             do="Look at the board longer.",
             is_fatal=False,
         )
-    if tilted < min(FEWEST, max(num, 1)) or tilted < 0.3 * num:
-        yield Reason(
-            name="frontal-views",
-            what=f"Only {tilted} of {num} views of the {name} are tilted by 20 to 65 degrees against the "
-            f"board (median {np.rad2deg(np.median(side.tilts)):.0f}): a board's tilt is not seen from the "
-            "front.",
-            do="Look at the board from the side, at 25 to 50 degrees, and from several sides.",
-        )
+    if (frontal := frontal_views(name, side.tilts)) is not None:
+        yield frontal
     span = float(np.median([max(view.corners.span) for view in side.views])) if num else 0.0
     if num and span < LEAST_SPAN:
         yield Reason(

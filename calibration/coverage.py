@@ -91,25 +91,68 @@ def coverage_picture(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """All corners on the picture's cells, coloured by their error (blue 0, red the 95th percentile), RGB.
 
-    off: errors of each view's corners (N, 2) [pixels]. lines: of text below.
+    Below stand what dots and cells mean, a scale of the colours in pixels, and `lines` of text.
+    off: errors of each view's corners (N, 2) [pixels]; all 0: not known yet.
     """
     height, width = views[0].size
-    scale = 960.0 / width
-    shape = (round(height * scale), 960)
+    scale = _WIDTH / width
+    shape = (round(height * scale), _WIDTH)
     coverage = Coverage.of(views)
-    cells = np.where(coverage.counts >= 3, 235, 170).astype(np.uint8)
+    cells = np.where(coverage.counts >= _FEW, _SEEN, _UNSEEN).astype(np.uint8)
     out = cv2.cvtColor(cv2.resize(cells, shape[::-1], interpolation=cv2.INTER_NEAREST), cv2.COLOR_GRAY2RGB)
     for i in range(1, COLUMNS):
         cv2.line(out, (i * shape[1] // COLUMNS, 0), (i * shape[1] // COLUMNS, shape[0]), (255, 255, 255), 1)
     for i in range(1, ROWS):
         cv2.line(out, (0, i * shape[0] // ROWS), (shape[1], i * shape[0] // ROWS), (255, 255, 255), 1)
     sizes = [np.linalg.norm(each, axis=1) for each in off]
-    most = max(float(np.quantile(np.concatenate(sizes), 0.95)), 1e-6)
+    most = float(np.quantile(np.concatenate(sizes), 0.95))
     for view, size in zip(views, sizes, strict=True):
-        for (u, v), s in zip((view.uv + 0.5) * scale, np.minimum(size / most, 1.0), strict=True):
-            colour = (int(255 * s), int(60 + 60 * (1 - s)), int(255 * (1 - s)))
-            cv2.circle(out, (round(u), round(v)), 3, colour, -1, cv2.LINE_AA)
-    strip = np.full((26 * len(lines) + 12, shape[1], 3), 255, dtype=np.uint8)
+        for (u, v), s in zip((view.uv + 0.5) * scale, np.minimum(size / max(most, 1e-6), 1.0), strict=True):
+            cv2.circle(out, (round(u), round(v)), 3, _colour(s), -1, cv2.LINE_AA)
+    return np.concatenate([out, _legend(coverage, len(views), most), _text(lines)])
+
+
+_WIDTH, _LINE = 960, 26
+_FEW, _SEEN, _UNSEEN = 3, 235, 170
+"""Corners of a cell that count, and its grey with and without them."""
+
+
+def _colour(share: float) -> tuple[int, int, int]:
+    """From blue to red."""
+    return int(255 * share), int(60 + 60 * (1 - share)), int(255 * (1 - share))
+
+
+def _legend(coverage: Coverage, num_views: int, most_px: float) -> np.ndarray:
+    height, width = coverage.size
+    out = _text(
+        [
+            f"the whole picture, {width} x {height} pixels; a dot for each corner that was found, in "
+            f"{num_views} views",
+            "",
+            "error of a corner:" if most_px > 1e-6 else "error of a corner: not known yet",
+        ]
+    )
+    words = (f"{_FEW} corners or more in this part", "fewer: show the board here")
+    for x, grey, word in zip((8, 400), (_SEEN, _UNSEEN), words, strict=True):
+        top = _LINE + 14
+        _write(out, word, (x + 38, 2 * _LINE))
+        cv2.rectangle(out, (x, top), (x + 28, top + 16), (grey,) * 3, -1)
+        cv2.rectangle(out, (x, top), (x + 28, top + 16), (90, 90, 90), 1)
+    if most_px > 1e-6:
+        left, long, top = 230, 240, 2 * _LINE + 14
+        for i in range(long):
+            cv2.line(out, (left + i, top), (left + i, top + 14), _colour(i / long), 1)
+        _write(out, "0", (left - 18, 3 * _LINE))
+        _write(out, f"{most_px:.2f} px or more (1 corner in 20)", (left + long + 8, 3 * _LINE))
+    return out
+
+
+def _text(lines: Sequence[str]) -> np.ndarray:
+    strip = np.full((_LINE * len(lines) + 8, _WIDTH, 3), 255, dtype=np.uint8)
     for i, line in enumerate(lines):
-        cv2.putText(strip, line, (8, 26 * (i + 1)), cv2.FONT_HERSHEY_SIMPLEX, 0.55, (0, 0, 0), 1, cv2.LINE_AA)
-    return np.concatenate([out, strip])
+        _write(strip, line, (8, _LINE * (i + 1)))
+    return strip
+
+
+def _write(picture: np.ndarray, text: str, at: tuple[int, int]) -> None:
+    cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.55, (0, 0, 0), 1, cv2.LINE_AA)

@@ -237,8 +237,13 @@ def _difference(board: Board, other: Board) -> str:
     return " and ".join(parts)
 
 
+_SURE_MARKERS = 4
+"""One in large dictionaries is easily read into something else; as many as pictures are not."""
+
+
 def _dictionary_of(board: Board, pictures: Sequence[np.ndarray]) -> tuple[str, list[int]]:
-    """The dictionary of which most markers are read, the first if several are as good, and their numbers."""
+    """The dictionary of which most markers are read, the first if several are as good, and their numbers;
+    none if they are too few to say so."""
     best: tuple[str, list[int]] = (board.dictionary, [])
     for name in (board.dictionary, *DICTIONARIES):
         dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[name])
@@ -247,4 +252,4 @@ def _dictionary_of(board: Board, pictures: Sequence[np.ndarray]) -> tuple[str, l
         numbers = [int(each) for ids in found if ids is not None for each in ids[:, 0]]
         if len(numbers) > len(best[1]):
             best = (name, numbers)
-    return best
+    return best if len(best[1]) >= max(_SURE_MARKERS, len(pictures)) else (board.dictionary, [])

@@ -1,12 +1,11 @@
 """Whether a capture's demonstrations can be used, each with its reasons: `check_capture`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
 
-from calibration.board import Board
 from calibration.camera import CameraModel
 from calibration.capture.gravity import attitude, imu_turn
 from calibration.capture.marks import Demonstration
@@ -60,22 +59,31 @@ def check_capture(
     anchors: Mapping[str, pin.SE3] | None = None,
     with_checksums: bool = True,
     has_shared_clock: bool = False,
+    hand: str | None = None,
+    in_videos: bool = False,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CaptureReport:
     """
+    hand: judge by the chest and this hand alone, where there are two; None: by all.
     has_shared_clock: all devices were stamped by one clock, whatever the capture says.
-    anchors: role of a hand -> X_WcWh, to see whether that hand is where it can be.
+    anchors: role of a hand -> X_WcWh, to see whether that hand is where it can be; if not given, by the board
+    that the anchor clips show.
     with_checksums: reads every byte of it.
+    in_videos: look for the board in the videos of the anchor clips, where its corners were not found before;
+    progress: called with (done, in all) while it looks.
     """
     limits = limits or Limits()
     reasons = [*_on_disk(capture, with_checksums=with_checksums), *_roles(capture)]
-    readable, broken = _readable(capture)
+    readable, broken = _readable(capture, hand)
     reasons += broken
     clocks, unjoined = ({}, []) if has_shared_clock else join_clocks(capture, readable)
     reasons += unjoined
     for device in readable.values():
         reasons += [*_device(device), *clock_jumps(device)]
     reasons += _swapped(readable)
-    reasons += _pictures_in_time(capture, readable, clocks)
+    wrong, roughly = _looked_at(capture, readable, clocks, in_videos=in_videos, progress=progress)
+    reasons += wrong
+    anchors = roughly if anchors is None else anchors
     try:
         demonstrations = capture.demonstrations()
         reasons += _marked(capture)
@@ -84,7 +92,7 @@ def check_capture(
     reasons += _cut(capture)
     checked = [
         CheckedDemonstration(
-            demonstration=each, verdict=_demonstration(each, readable, clocks, limits, anchors or {})
+            demonstration=each, verdict=_demonstration(each, readable, clocks, limits, anchors)
         )
         for each in demonstrations
     ]
@@ -209,9 +217,12 @@ def _roles(capture: RawCapture) -> list[Reason]:
     ]
 
 
-def _readable(capture: RawCapture) -> tuple[dict[str, Device], list[Reason]]:
+def _readable(capture: RawCapture, hand: str | None = None) -> tuple[dict[str, Device], list[Reason]]:
+    """hand: the only one that is read; None: all of them."""
     out, reasons = {}, []
     for role, device in capture.devices.items():
+        if hand is not None and role not in ("chest", hand):
+            continue
         try:
             _ = device.frames, device.poses, device.imu, device.gripper, device.tags, device.num_pictures
             out[role] = device
@@ -241,35 +252,22 @@ def _swapped(devices: Mapping[str, Device]) -> list[Reason]:
     ]
 
 
-def _pictures_in_time(
-    capture: RawCapture, devices: Mapping[str, Device], clocks: Mapping[str, ClockFit]
-) -> list[Reason]:
-    """Whether pictures of the board and poses are of the same time, where its corners are known already."""
-    try:
-        corners, board = capture.corners, capture.board
-        clips = capture.clips("anchor")
-    except InvalidValueError as error:
-        return [_unreadable(error)]
-    if board is None or not clips or not corners:
-        return []
-    from calibration.image_clock import image_clock, looks
+def _looked_at(
+    capture: RawCapture,
+    devices: Mapping[str, Device],
+    clocks: Mapping[str, ClockFit],
+    *,
+    in_videos: bool,
+    progress: Callable[[int, int], object],
+) -> tuple[list[Reason], dict[str, pin.SE3]]:
+    """What the anchor clips show: what is wrong with it, and roughly X_WcWh by role of a hand."""
+    from calibration.capture.board_seen import board_seen, seen_wrong, worlds_joined
 
-    out = []
-    for role, device in devices.items():
-        if device.info.camera is None or role not in corners:
-            continue
-        spans = [(begin, end) for begin, end in (on_clock_of(role, clocks, *clip) for clip in clips)]
-        for look_at in looks(corners[role], spans):
-            try:
-                found = image_clock(
-                    Board.from_dict(board), CameraModel.from_dict(device.info.camera), look_at, device.poses
-                ).reason
-            except InvalidValueError:
-                continue  # it hardly moved, or is seen badly: says nothing of time
-            if found is not None:
-                out.append(replace(found, what=f"{role}: {found.what}"))
-                break
-    return out
+    try:
+        seen = board_seen(capture, devices, clocks, in_videos=in_videos, progress=progress)
+    except InvalidValueError as error:
+        return [_unreadable(error)], {}
+    return seen_wrong(seen), worlds_joined(seen)
 
 
 def _device(device: Device) -> list[Reason]:

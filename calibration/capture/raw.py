@@ -313,7 +313,11 @@ def _table(path: Path, layout: tables.Layout, cut: list[str]) -> tables.Table | 
 def _json(path: Path) -> dict[str, Any]:
     try:
         out = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise InvalidValueError(
+            f"{path} cannot be read: {error.strerror}; {CAPTURE_FILE} of the capture names it"
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(out, dict):
         raise InvalidValueError(f"{path}: expected an object of JSON, got {type(out).__name__}")

@@ -76,7 +76,11 @@ def views_in(
     if calibrated is None:
         calibrated = Intrinsics(camera=CameraModel.from_dict(device.info.camera or {}))
     camera = calibrated.camera
-    found = _known(capture, role, span, camera) if role in capture.corners else _looked(board, device, span)
+    found = (
+        _known(capture, board, role, span, camera)
+        if role in capture.corners
+        else _looked(board, device, span)
+    )
     poses = device.poses
     middles, speeds = poses.angular_speed()
     views = []
@@ -98,11 +102,16 @@ def views_in(
 
 
 def _known(
-    capture: RawCapture, role: str, span: tuple[int, int], camera: CameraModel
+    capture: RawCapture, board: Board, role: str, span: tuple[int, int], camera: CameraModel
 ) -> list[tuple[int, Corners]]:
     found = capture.corners.get(role)
     if found is None:
         return []
+    if len(found.corner) and int(found.corner.max()) >= board.num_corners:
+        raise InvalidValueError(
+            f"{capture.path / 'corners.csv'} has corner {found.corner.max()}, and {board} has numbers up to "
+            f"{board.num_corners - 1}: they are of another board"
+        )
     rows = np.flatnonzero((found.t_ns >= span[0]) & (found.t_ns < span[1]))
     out = []
     for t_ns in np.unique(found.t_ns[rows]):

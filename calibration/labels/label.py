@@ -56,7 +56,10 @@ def label_capture(
         anchors = anchors_of(capture, role, clock)
     joined = joined_by(capture, anchors, config, clock, hand=role)
     report = check_capture(
-        capture, anchors={role: joined.ties[0].X_WcWh}, has_shared_clock=config.has_shared_clock
+        capture,
+        anchors={role: joined.ties[0].X_WcWh},
+        has_shared_clock=config.has_shared_clock,
+        hand=role,
     )
     found: list[Labels] = []
     without: list[str] = []

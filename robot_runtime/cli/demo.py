@@ -105,7 +105,7 @@ class Demo:
 
     takeover shows something else: a policy that fails to fetch a cup, a scripted person who takes over, and
     the policy that goes on. It needs no server, and leaves the run's log and a dataset of it as well.
-    capture, too: a person demonstrates without a robot, and a robot does as she did; it takes some minutes.
+    capture, too: a person demonstrates without a robot, and a robot learns from it; it takes some minutes.
     """
 
     show: Positional[Literal["table", "mobile", "takeover", "capture"]] = "table"

@@ -1,13 +1,16 @@
 """`robot-runtime demo capture`: a person demonstrates without a robot, and a robot does as she did."""
 
+import json
+import shutil
 import textwrap
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from robot_runtime.cli.options import OutputFolder, check_option, need
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.results import keep_text, result_json
+from robot_runtime.results import code, keep_text, result_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -44,20 +47,22 @@ def show_capture(demo: "Demo", output: Path) -> int:
 
     check_option("--output", OutputFolder, output)
     output.mkdir(parents=True, exist_ok=True)
+    kept = Kept(output)
     with counted(with_notes=True) as progress:
-        clips, session, told = _captured(output, progress)
-        score, blind = _carried_out(told[0], clips[0], progress)
-        episode = _learned(demo, output, told, progress)
+        clip = recorded(output / "session", range(DEMONSTRATIONS), kept, progress)
+        session, told = _labelled(output / "session", progress)
+        score, blind = _carried_out(told[0], clip, progress)
+        episode = _learned(demo, output, told, kept, progress)
     table = [
         ["", "success", "done [s]"],
-        ["the person", "yes" if clips[0].success else "no", f"{clips[0].duration_s:.1f}"],
+        ["the person", "yes" if clip.success else "no", f"{clip.duration_s:.1f}"],
         ["the robot, led along her labels", *_cells(score)],
         [f"the robot with a policy, {demo.delay_ms:g} ms late", *_cells(episode.result.score)],
     ]
     print(f"\n{textwrap.fill(SENTENCE, 80)}\n")
     for row in table:
         print(f"{row[0]:<44}{row[1]:>8}{row[2]:>10}")
-    media = _draw(output, clips[0], session, told[0], blind, episode)
+    media = _draw(output, clip, session, told[0], blind, episode)
     if demo.json is not None:
         keep_text(demo.json, result_json({"table": table}, seeds=[demo.seed]))
     from sim.episodes.report import write_html
@@ -75,19 +80,59 @@ def _cells(score: "EpisodeScore") -> list[str]:
     ]
 
 
-def _captured(output: Path, progress: "Progress") -> "tuple[list[Performance], Session, list[Told]]":
-    """Her demonstrations, recorded by devices that err, and their labels."""
-    import shutil
+class Kept:
+    """Which steps of a demo its folder holds already, in FOLDER/kept.json; none of another version's."""
 
-    from sim.capture.loop import labelled, record_session, told_of
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "kept.json"
+        try:
+            said = json.loads(self._path.read_text())
+            self._steps = dict(said["steps"]) if said["version"] == self._version() else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            self._steps = {}
 
-    seeds, folder = range(DEMONSTRATIONS), output / "session"
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
-    bar = progress.add_task("demonstrate and record", total=DEMONSTRATIONS + 1, note="")
+    def get(self, step: str) -> Any:
+        """What was noted of it; None: it is to be done."""
+        return self._steps.get(step)
+
+    def note(self, step: str, value: Any) -> None:
+        """It is done; value: of JSON, not None."""
+        self._steps[step] = value
+        text = json.dumps({"version": self._version(), "steps": self._steps}, indent=1)
+        keep_text(self._path, text + "\n")
+
+    @staticmethod
+    def _version() -> list[Any]:
+        return [version("robot-runtime"), code()["commit"]]
+
+
+def recorded(folder: Path, seeds: Sequence[int], kept: Kept, progress: "Progress") -> "Performance":
+    """Her demonstrations, recorded by devices that err, in FOLDER/capture, unless they are there; the first
+    that came off, as it truly was."""
+    from sim.capture.loop import record_session
+    from sim.capture.person import perform, person_of
+
+    bar = progress.add_task("demonstrate and record", total=len(seeds) + 1, note="")
+    if (there := kept.get("session")) is not None and (folder / "capture").is_dir():
+        clip = perform(TASK, there["seed"], person=person_of(seeds[0] // 100), film=True)
+        progress.update(bar, completed=len(seeds) + 1, note="kept")
+        return clip
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo, or one that was interrupted
     clips = record_session(
         TASK, seeds, folder, film=True, on_demonstration=lambda each: progress.advance(bar)
     )
     progress.advance(bar)
+    good = [clip for clip in clips if clip.kind == "demonstration" and clip.success]
+    if not good:
+        raise InvalidValueError("none of the demonstrations came off")
+    kept.note("session", {"seed": good[0].seed})
+    return good[0]
+
+
+def _labelled(folder: Path, progress: "Progress") -> "tuple[Session, list[Told]]":
+    """What the session says, and that told of a robot."""
+    from sim.capture.loop import labelled, told_of
+
     bar = progress.add_task("anchor and label", total=1, note="")
     session = labelled(TASK, folder)
     told, why = told_of([session], kind="decoupled")
@@ -96,7 +141,7 @@ def _captured(output: Path, progress: "Progress") -> "tuple[list[Performance], S
         progress.print(f"left out: {line}")
     if not told:
         raise InvalidValueError("none of the demonstrations can be learned from")
-    return [clip for clip in clips if clip.kind == "demonstration" and clip.success], session, told
+    return session, told
 
 
 def _carried_out(told: "Told", clip: "Performance", progress: "Progress") -> "tuple[EpisodeScore, list]":
@@ -110,8 +155,10 @@ def _carried_out(told: "Told", clip: "Performance", progress: "Progress") -> "tu
     return score, trace
 
 
-def _learned(demo: "Demo", output: Path, told: "Sequence[Told]", progress: "Progress") -> "Episode":
-    """A small policy of all demonstrations, run once in rooms that nobody has seen."""
+def _learned(
+    demo: "Demo", output: Path, told: "Sequence[Told]", kept: Kept, progress: "Progress"
+) -> "Episode":
+    """A small policy of all demonstrations, trained unless it is there, run once in rooms nobody has seen."""
     from policies.flow.recipes import make_recipe
     from policies.flow.train import TrainConfig, train
     from policies.load import load_policy
@@ -126,14 +173,19 @@ def _learned(demo: "Demo", output: Path, told: "Sequence[Told]", progress: "Prog
     data = by_labels(TASK, samples_of(told), "base", joints=False)
     config = TrainConfig(recipe=make_recipe("prefix"), steps=STEPS, width=WIDTH, features=data.features)
     bar = progress.add_task("train", total=STEPS, note="")
-    folder = train(
-        data.demonstrations,
-        config,
-        schema=data.schema,
-        action_spec=data.spec,
-        folder=output / "policy",
-        on_step=report_steps(progress, bar),
-    )
+    folder = output / "policy"
+    if kept.get("policy") and folder.is_dir():
+        progress.update(bar, completed=STEPS, note="kept")
+    else:
+        train(
+            data.demonstrations,
+            config,
+            schema=data.schema,
+            action_spec=data.spec,
+            folder=folder,
+            on_step=report_steps(progress, bar),
+        )
+        kept.note("policy", {"steps": STEPS})
     bar = progress.add_task("run", total=1, note="")
     episode = run_episode(
         load_policy(str(folder)),

@@ -1,6 +1,9 @@
 """What a person is told when a command fails for a reason of the machine, or of what was typed."""
 
+import contextlib
 import errno
+from collections.abc import Iterator
+from pathlib import Path
 
 from robot_runtime.cli.user_code import UserCodeError, of_user
 from robot_runtime.errors import RobotRuntimeError
@@ -49,6 +52,17 @@ def sentence(error: BaseException) -> str | None:
             return str(UserCodeError("your code", error, trace))
         case _:
             return None
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever is written in it, a full disk's error names the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in NO_ROOM:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def reason(error: Exception) -> str:

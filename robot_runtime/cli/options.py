@@ -108,7 +108,7 @@ class Written(Rule):
     def complaint(self, value: Path) -> str | None:
         what = "a folder" if self.is_folder else "a file"
         if self.endings and value.suffix not in self.endings:
-            return f"names a file that ends in {' or '.join(self.endings)}, got {value}"
+            return f"names {what} that ends in {' or '.join(self.endings)}, got {value}"
         try:
             if self.is_kept and value.exists():
                 return Read(is_folder=self.is_folder).complaint(value)
@@ -228,6 +228,7 @@ OutputFile = Annotated[Path, Written()]
 PictureFile = Annotated[Path, Written(endings=(".png", ".svg", ".pdf"))]
 OutputFolder = Annotated[Path, Written(is_folder=True)]
 NewFolder = Annotated[Path, Written(is_folder=True, is_new=True)]
+ZarrFolder = Annotated[Path, Written(is_folder=True, is_new=True, endings=(".zarr",))]
 KeptFile = Annotated[Path, Written(is_kept=True)]
 AnyFolder = Annotated[Path, Folder()]
 KeepText = Annotated[str, Parsed(keep_of)]

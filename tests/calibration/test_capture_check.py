@@ -223,6 +223,18 @@ def test_a_hand_on_the_wrong_side_is_named(tmp_path, good):
         assert name in names(found)
 
 
+def test_what_is_wrong_with_one_hand_is_not_held_against_the_other(tmp_path, good):
+    hand = good["hand"]
+    order = Trajectory(
+        t_ns=hand.poses.t_ns, p=hand.poses.p, q=hand.poses.q[:, [1, 2, 3, 0]], tracking=hand.poses.tracking
+    )
+    given = {"chest": good["chest"], "right_hand": hand, "left_hand": replace(hand, poses=order)}
+    assert "quaternion-order" in names(report(tmp_path, given))
+    capture = RawCapture.open(tmp_path / "capture")
+    assert not check_capture(capture, hand="left_hand").usable
+    assert len(check_capture(capture, hand="right_hand").usable) == 1
+
+
 def test_a_demonstration_without_poses_spoils_no_other(tmp_path, good):
     hand = good["hand"]
     gap = (hand.poses.t_ns < at(6.0)) | (hand.poses.t_ns > at(8.0))

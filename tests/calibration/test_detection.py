@@ -7,7 +7,9 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
+from calibration.board import Board
 from calibration.board_pose import pose_of
+from calibration.camera import Pinhole
 from calibration.detection import detect, wrong_board
 from robot_runtime.errors import InvalidValueError
 from sim.capture.board_scene import draw_board
@@ -105,3 +107,13 @@ def test_a_picture_of_another_size_than_the_camera_is_refused(pictures):
     corners = detect(BOARD, cv2.resize(pictures[0], (400, 300)))
     with pytest.raises(InvalidValueError, match="calibrated at 480x360 pixels, and the picture has 400x300"):
         pose_of(BOARD, corners, PINHOLE)
+
+
+def test_a_board_that_is_too_small_to_read_is_not_taken_for_another():
+    camera = Pinhole(size=(360, 640), fx=350.0, fy=350.0, cx=319.5, cy=179.5)
+    board = Board(columns=9, rows=7, square_m=0.05, marker_m=0.037)
+    rng = np.random.default_rng(0)
+    views = [seen_from(camera, board, rng, distance_m=1.7, tilt=0.6) for _ in range(2)]
+    pictures = [draw_board(board, camera, X_CB) for X_CB in views]
+    assert not any(len(detect(board, picture)) for picture in pictures)
+    assert wrong_board(board, pictures) is None

@@ -94,3 +94,18 @@ def test_what_is_lacking_is_said_until_there_is_enough():
     assert is_other(views[1], views[:1])
     assert len(most_different(views, 10)) == 10
     assert coverage_picture(views, [np.zeros((len(v), 2)) for v in views], ["a line"]).shape[1] == 960
+
+
+def test_the_picture_of_coverage_has_a_scale_of_its_colours_and_of_its_greys():
+    rng = np.random.default_rng(0)
+    X_CB = seen_from(PINHOLE, BOARD, rng, distance_m=0.4, tilt=0.5)
+    views = [corners_from(PINHOLE, BOARD, X_CB, rng, noise_px=0.1)]
+    off = [np.column_stack([np.linspace(0.0, 1.0, len(views[0])), np.zeros(len(views[0]))])]
+    below = coverage_picture(views, off, [])[720:].reshape(-1, 3).astype(int)
+    shown = {tuple(pixel) for pixel in below.tolist()}
+    assert {(235, 235, 235), (170, 170, 170)} <= shown  # cells with corners, and without
+    red, _, blue = below[np.ptp(below, axis=1) > 50].T
+    assert red.max() > 240
+    assert blue.max() > 240
+    unknown = coverage_picture(views, [np.zeros((len(views[0]), 2))], [])[720:]
+    assert np.ptp(unknown.astype(int), axis=2).max() == 0

@@ -1,5 +1,6 @@
 """`calibrate hand-eye` on a folder and on a robot that is here, and what it says of bad input."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -102,15 +103,61 @@ def test_a_table_of_poses_that_cannot_be_meant_is_refused_with_its_line(tmp_path
         read_places(table, ("a", "b"))
 
 
-def test_a_board_that_was_measured_is_not_made_anew_over(tmp_path, capsys):
+def test_a_folder_without_poses_says_what_it_should_hold(folder, tmp_path, capsys):
+    for command in ("hand-eye", "robot-world", "chest"):
+        needs = ["--board", str(folder / "board.json"), "--intrinsics", str(folder / "camera.json")]
+        needs += ["--output", str(tmp_path / "out.json")]
+        needs += ["--board-height-m", "0.1"] if command == "chest" else []
+        assert main(["calibrate", command, str(tmp_path), *needs]) == 1
+        said = capsys.readouterr().err
+        assert "has no poses.csv" in said
+        assert ",".join(COLUMNS) in said
+        assert "Errno" not in said
+
+
+def test_a_folder_without_a_capture_says_what_is_expected(tmp_path, capsys):
+    assert main(["calibrate", "tcp", str(tmp_path), "--output", str(tmp_path / "tcp.json")]) == 1
+    said = capsys.readouterr().err
+    assert "there is no capture.json in it" in said
+    assert "px,py,pz" in said
+    assert "Errno" not in said
+
+
+def test_a_result_that_is_refused_leaves_a_good_one_of_an_earlier_run(folder, tmp_path, capsys):
+    output = tmp_path / "wrist.json"
+    assert calibrate(folder, folder, output) == 0
+    good = output.read_bytes()
+    few = tmp_path / "few"
+    few.mkdir()
+    for file in folder.glob("*.png"):
+        (few / file.name).symlink_to(file)
+    text = (folder / "poses.csv").read_text()
+    (few / "poses.csv").write_text(text.replace("qw,qx,qy,qz", "qx,qy,qz,qw"))
+    assert calibrate(few, folder, output) == 1
+    assert output.read_bytes() == good
+    assert "wrist.refused.json" in capsys.readouterr().out
+    with pytest.raises(InvalidValueError, match="refused"):
+        load(tmp_path / "wrist.refused.json", HandEye)
+
+
+def test_a_result_never_replaces_a_file_of_another_kind(folder, tmp_path, capsys):
+    output = tmp_path / "camera.json"
+    output.write_bytes((folder / "camera.json").read_bytes())
+    assert calibrate(folder, folder, output) == 1
+    assert output.read_bytes() == (folder / "camera.json").read_bytes()
+    assert "it holds camera" in capsys.readouterr().out
+    assert load(tmp_path / "camera.hand_eye.json", HandEye).verdict.ok
+
+
+def test_a_measured_board_is_not_made_anew(tmp_path, capsys):
     make = ["calibrate", "board", "--output", str(tmp_path)]
     assert main(make) == main(make) == 0  # the same again loses nothing
-    board = tmp_path / "board.json"
-    assert main(["calibrate", "board", "--board", str(board), "--measured-mm", "99.4", "--of", "100"]) == 0
-    measured = board.read_bytes()
-    assert main(make) == 1
-    assert "a board whose print was measured (99.40 %): give another --output" in capsys.readouterr().err
-    assert board.read_bytes() == measured
+    measured = ["--board", str(tmp_path / "board.json"), "--measured-mm", "99.0"]
+    assert main(["calibrate", "board", *measured]) == 0
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main([*make, "--paper", "a3"]) == 1
+    assert "print was measured" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
 def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys):
@@ -120,6 +167,15 @@ def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys)
     (empty / "poses.csv").write_text(f"{','.join(COLUMNS)}\na.png,0,0,0,1,0,0,0\n")
     assert calibrate(empty, folder, tmp_path / "wrist.json") == 1
     assert "seen in none of 1 pictures" in capsys.readouterr().err
+
+
+def test_a_board_with_its_sides_swapped_is_called_a_wrong_board(folder, tmp_path, capsys):
+    (tmp_path / "camera.json").write_bytes((folder / "camera.json").read_bytes())
+    save(tmp_path / "board.json", replace(BOARD, columns=BOARD.rows, rows=BOARD.columns))
+    assert calibrate(folder, tmp_path, tmp_path / "wrist.json") == 1
+    assert (
+        "wrong-board: The pictures show 7 columns and 5 rows in place of 5 and 7" in capsys.readouterr().err
+    )
 
 
 class Played:

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibration.capture.raw import RawCapture
+from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
+from robot_runtime.cli.capture.label import CaptureLabel
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +29,30 @@ def test_a_sample_is_a_capture_whose_demonstrations_can_be_used(sample, capsys):
 def test_nothing_of_the_simulation_is_left_beside_or_in_it(sample):
     assert [path.name for path in sample.parent.iterdir()] == ["sample"]
     assert not list(sample.rglob("truth*"))
+
+
+def test_what_odometry_drifts_is_an_option_of_labels(tmp_path):
+    as_always = CaptureLabel(captures=(tmp_path,))._config(None)
+    assert (as_always.chest_drift, as_always.hand_drift) == (
+        LabelConfig().chest_drift,
+        LabelConfig().hand_drift,
+    )
+    drifts = CaptureLabel(captures=(tmp_path,), hand_drift=(20.0, 0.5))._config(None)
+    assert drifts.hand_drift.walk_m == pytest.approx(0.020)
+    assert drifts.hand_drift.walk_rad == pytest.approx(0.5 * np.pi / 180)
+    assert drifts.chest_drift == as_always.chest_drift
+
+
+def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sample, tmp_path, capsys):
+    command = [
+        "capture",
+        "label",
+        str(sample),
+        "--output",
+        str(tmp_path / "data"),
+        "--umi",
+        str(tmp_path / "x"),
+    ]
+    assert main(command) == 1
+    assert "--umi names a folder that ends in .zarr" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from robot_runtime.cli.errors import EXTRA_OF, sentence
+from robot_runtime.cli.errors import EXTRA_OF, sentence, writing
 from robot_runtime.cli.options import need
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.results import keep, keep_text
@@ -61,3 +61,13 @@ def test_results_that_were_there_are_replaced_by_whole_ones_only(tmp_path):
     with pytest.raises(RobotRuntimeError):
         keep_text(path, "new")
     assert path.read_text() == "old"
+
+
+def test_a_full_disk_s_error_names_what_was_written(tmp_path):
+    def fill() -> None:
+        with writing(tmp_path / "dataset"), Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        fill()
+    assert sentence(caught.value) == f"{tmp_path / 'dataset'}: No space left on device"

@@ -27,7 +27,9 @@ class CalibrateBoard:
     output: OutputFolder = Path("board")
     """Folder for board.json, board.pdf and board.png."""
     paper: Literal["a4", "a3", "letter", "tabloid"] = "a4"
-    """The printer's, landscape. a3 and tabloid are for anchors; a4 and letter for intrinsics, and near by."""
+    """The printer's, landscape, and the board on it if nothing of it is given. a4 (210 x 297 mm) and letter
+    (8.5 x 11 in), 9 x 7 squares of 24 mm: for intrinsics, and near by. a3 (297 x 420 mm), 7 x 5 of 50 mm, and
+    tabloid (11 x 17 in), 7 x 5 of 45 mm: for anchors."""
     columns: Maybe[Squares] = None
     """Squares in a row; if nothing of the board is given, what fits the paper well."""
     rows: Maybe[Squares] = None
@@ -73,11 +75,10 @@ class CalibrateBoard:
             legacy=self.legacy,
         )
         sheet = Sheet(board=board, paper=self.paper)
-        _refuse_measured(self.output / "board.json")
-        self.output.mkdir(parents=True, exist_ok=True)
+        file = self.output / "board.json"
+        _refuse_measured(file)
         print(f"{board}, on {self.paper}")
         _write(sheet, self.output)
-        file = self.output / "board.json"
         print(f"{file}: board, sha256 {save(file, board)[:12]}")
         if board.rows % 2 == 0:
             print("note: an even number of rows has two layouts (--legacy); odd by odd has one")
@@ -89,18 +90,18 @@ class CalibrateBoard:
 
 
 def _refuse_measured(file: Path) -> None:
-    """InvalidValueError: what a print was measured as would be lost, and no picture can tell it."""
+    """InvalidValueError: a board is there whose print was measured; other files are made with it."""
     from calibration.board import Board
     from calibration.store import load
 
     try:
-        scale = load(file, Board).print_scale
+        there = load(file, Board)
     except InvalidValueError:
-        return  # there is none, or no board
-    if scale != 1.0:
+        return  # none, or none that can be read
+    if there.print_scale != 1.0:
         raise InvalidValueError(
-            f"{file} is a board whose print was measured ({100 * scale:.2f} %): give another --output, or "
-            "remove it"
+            f"{file} is of a board whose print was measured ({100 * there.print_scale:.2f} %): another one "
+            "goes into another folder (--output)"
         )
 
 
@@ -109,9 +110,11 @@ def _write(sheet: "Sheet", folder: Path) -> None:
 
     from calibration.board_sheet import pdf_of, picture_of
 
-    keep(folder / "board.pdf", lambda path: path.write_bytes(pdf_of(sheet)))
-    picture = picture_of(sheet)[..., ::-1]
-    keep(folder / "board.png", lambda path: path.write_bytes(cv2.imencode(".png", picture)[1].tobytes()))
+    picture = cv2.imencode(".png", picture_of(sheet)[..., ::-1])[1].tobytes()
+    files = {"board.pdf": pdf_of(sheet), "board.png": picture}  # both, before anything is written
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        keep(folder / name, lambda path, content=content: path.write_bytes(content))  # type: ignore[misc]
     print(f"{folder / 'board.pdf'}, {folder / 'board.png'}")
 
 

@@ -189,7 +189,11 @@ def _nothing(board: "Board", num: int, total: int, without: list[np.ndarray]) ->
 
     pictures = [picture for picture in without if picture.size]
     reason = wrong_board(board, pictures) if pictures else None
-    why = str(reason) if reason else f"Expected {board}: is it in view, whole, flat, sharp and lit?"
+    why = (
+        f"{reason.name}: {reason}"
+        if reason
+        else f"Expected {board}: is it in view, whole, flat, sharp and lit?"
+    )
     return f"the board is seen in {num} of {total} pictures. {why}"
 
 

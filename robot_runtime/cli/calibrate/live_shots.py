@@ -15,6 +15,7 @@ import numpy as np
 import pinocchio as pin
 
 from robot_runtime.cli.calibrate.shots import STANDS_NS, Shot, only
+from robot_runtime.cli.errors import reason
 from robot_runtime.core.values.state import ArmState, RobotState
 from robot_runtime.errors import DriverError, InvalidValueError
 
@@ -152,7 +153,7 @@ def read_places(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     try:
         rows = list(csv.DictReader(path.read_text().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidValueError(f"{path} cannot be read: {error}") from None
+        raise InvalidValueError(f"{path} cannot be read: {reason(error)}") from None
     numbered = [f"joint_{i + 1}" for i in range(len(names))]
     columns = next((each for each in ([*names], numbered) if rows and not set(each) - set(rows[0])), None)
     if columns is None:

@@ -9,6 +9,7 @@ import pinocchio as pin
 from rich.table import Table
 
 from robot_runtime.cli.console import plain_console
+from robot_runtime.errors import InvalidValueError
 
 
 def pose_words(X: pin.SE3) -> str:
@@ -27,7 +28,11 @@ def sigma_words(covariance: np.ndarray) -> str:
 
 
 def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[str] = ()) -> int:
-    """Print and write it; returns the exit code: 1 if it cannot be used."""
+    """Print and write it; returns the exit code: 1 if it cannot be used.
+
+    A result that cannot be used leaves a usable one of an earlier run as it is, and is written beside it; so
+    is any whose file holds something else.
+    """
     from calibration.store import save
 
     table = Table("what", "value", title=str(output), show_header=False)
@@ -39,6 +44,30 @@ def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[s
     print(found.verdict)
     for line in to_do:
         print(f"next: {line}")
-    digest = save(output, found)
-    print(f"{output}: {found.KIND}, sha256 {digest[:12]}")
-    return 0 if found.verdict.ok else 1
+    place, why = _place(output, found)
+    digest = save(place, found)
+    if why:
+        print(f"note: {output} stays as it was: {why}")
+    print(f"{place}: {found.KIND}, sha256 {digest[:12]}")
+    return 0 if found.verdict.ok and not why else 1
+
+
+def _place(output: Path, found: Any) -> tuple[Path, str]:
+    """Where a result goes, and why not where it should."""
+    from calibration.store import kind_of, load_stored
+
+    if not output.is_file() or not output.stat().st_size:
+        return output, ""
+    try:
+        kind = kind_of(output)
+    except InvalidValueError:
+        return output.with_name(f"{output.name}.{found.KIND}.json"), "it is no file of a calibration"
+    if kind != found.KIND:
+        return output.with_name(f"{output.stem}.{found.KIND}.json"), f"it holds {kind}"
+    if found.verdict.ok:
+        return output, ""
+    try:
+        load_stored(output, type(found))
+    except InvalidValueError:
+        return output, ""  # of another version, changed by hand, or refused itself
+    return output.with_name(f"{output.stem}.refused{output.suffix}"), "it can be used, this one cannot"

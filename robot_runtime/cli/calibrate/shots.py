@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pinocchio as pin
 
+from robot_runtime.cli.errors import reason
 from robot_runtime.core.values.transforms import pose_from_quaternion, pose_to_numbers
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
@@ -39,10 +40,18 @@ def shots_of_folder(folder: Path) -> Iterator[Shot]:
     """Every row of poses.csv. InvalidValueError names the row and what is wrong with it."""
     import cv2
 
+    if not (folder / POSES).is_file():
+        raise InvalidValueError(
+            f"{folder} has no {POSES}: expected pictures, and a line in {POSES} for each of them, with "
+            f"columns {','.join(COLUMNS)} (metres, and a unit quaternion)"
+        )
     for number, (name, X_AE) in enumerate(read_poses(folder / POSES), start=2):
         path = folder / name
         if (picture := cv2.imread(str(path))) is None:
-            raise InvalidValueError(f"{folder / POSES}, line {number}: {path} is no picture that can be read")
+            why = "" if path.is_file() else ": there is no such file beside poses.csv"
+            raise InvalidValueError(
+                f"{folder / POSES}, line {number}: {path} is no picture that can be read{why}"
+            )
         yield Shot(name=name, picture=np.ascontiguousarray(picture[..., ::-1]), X_AE=X_AE)
 
 
@@ -52,7 +61,7 @@ def read_poses(path: Path) -> list[tuple[str, pin.SE3]]:
         rows = list(csv.DictReader(path.read_text().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidValueError(
-            f"poses stand in {path}, with columns {','.join(COLUMNS)}; it cannot be read: {error}"
+            f"poses stand in {path}, with columns {','.join(COLUMNS)}; it cannot be read: {reason(error)}"
         ) from None
     if not rows or (missing := set(COLUMNS) - set(rows[0])):
         what = f"lacks {', '.join(sorted(missing))}" if rows else "has no rows"
@@ -190,6 +199,10 @@ def views_of(
         reason = wrong_board(board, without) if without else None
         raise InvalidValueError(
             f"the board is seen in none of {count} pictures; "
-            + (str(reason) if reason else f"expected {board}: is it in view, whole, sharp and lit?")
+            + (
+                f"{reason.name}: {reason}"
+                if reason
+                else f"expected {board}: is it in view, whole, sharp and lit?"
+            )
         )
     return views

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pinocchio as pin
 
+from robot_runtime.cli.errors import reason
 from robot_runtime.core.values.transforms import pose_from_quaternion
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
@@ -77,10 +78,17 @@ def poses_of(path: Path, role: str, *, from_s: float, to_s: float | None) -> lis
         inside = (poses.t_ns >= poses.t_ns[0] + round(from_s * 1e9)) & (poses.t_ns <= end_ns)
         kept = np.flatnonzero(inside & (poses.tracking == 2))
         return [poses[int(i)] for i in kept]
+    if path.is_dir():
+        raise InvalidValueError(
+            f"{path} is no capture, as there is no capture.json in it: expected the folder of one, or a "
+            f"table of poses (CSV with columns {','.join(_POSE)})"
+        )
     try:
         rows = list(csv.DictReader(path.read_text().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidValueError(f"{path}: expected a capture, or a table of poses: {error}") from None
+        raise InvalidValueError(
+            f"{path}: expected a capture, or a table of poses; it cannot be read: {reason(error)}"
+        ) from None
     if not rows or (missing := set(_POSE) - set(rows[0])):
         raise InvalidValueError(f"{path} lacks columns {', '.join(sorted(missing if rows else set(_POSE)))}")
     out = []

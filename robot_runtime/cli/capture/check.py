@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import InputFolder, Maybe, OutputFile, Some, need
-from robot_runtime.cli.progress import counted
+from robot_runtime.cli.progress import advance, counted
 from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class CaptureCheck:
     """Their folders."""
     checksums: bool = True
     """Read every byte, to see whether the raw zone is as it was recorded."""
+    videos: bool = True
+    """Look for the board in the videos of the anchor clips, where its corners were not found before."""
     json: Maybe[OutputFile] = None
     """Write everything that was found to this file."""
 
@@ -40,10 +42,17 @@ class CaptureCheck:
 
         found: dict[Path, CaptureReport] = {}
         paths = [part for folder in self.captures for part in parts_of(folder)]
-        with counted() as progress:
+        with counted(stays=False) as progress:
             bar = progress.add_task("check", total=len(paths))
             for path in paths:
-                found[path] = check_capture(RawCapture.open(path), with_checksums=self.checksums)
+                look = progress.add_task(f"board in {path.name}", total=None)
+                found[path] = check_capture(
+                    RawCapture.open(path),
+                    with_checksums=self.checksums,
+                    in_videos=self.videos,
+                    progress=advance(progress, look),
+                )
+                progress.remove_task(look)
                 progress.advance(bar)
         for path, report in found.items():
             show(path, report)

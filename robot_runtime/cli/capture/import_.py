@@ -16,7 +16,7 @@ from robot_runtime.cli.options import (
     OutputFolder,
     need,
 )
-from robot_runtime.cli.progress import counted
+from robot_runtime.cli.progress import advance, counted
 from robot_runtime.errors import InvalidValueError, placed
 
 _SPEC = (
@@ -94,7 +94,14 @@ class CaptureImport:
                 progress.update(bar, completed=total)
             for mark in marks:
                 writer.mark(mark.t_ns, mark.what, mark.by)
-        report = check_capture(RawCapture.open(writer.path), with_checksums=False)
+        with counted(stays=False) as progress:
+            bar = progress.add_task("look for the board", total=None)
+            report = check_capture(
+                RawCapture.open(writer.path),
+                with_checksums=False,
+                in_videos=True,
+                progress=advance(progress, bar),
+            )
         show(writer.path, report)
         return 0 if report.usable else 1
 

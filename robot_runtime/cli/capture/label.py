@@ -8,19 +8,20 @@ from rich.table import Table
 
 from robot_runtime.cli.capture.check import Captures, reasons_of
 from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.errors import writing
 from robot_runtime.cli.options import (
     ChestHeight,
     FramesPerSecond,
     Height,
     InputFile,
     Maybe,
-    NewFolder,
     OutputFile,
     OutputFolder,
     Pixels,
     Several,
     TaskName,
     Within,
+    ZarrFolder,
     need,
 )
 from robot_runtime.cli.progress import advance, counted
@@ -29,8 +30,11 @@ from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from calibration.labels.export_lerobot import Labelled, Written
-    from calibration.labels.values import LabelConfig
+    from calibration.labels.values import Drift, LabelConfig
     from robot_runtime.cli.capture.reach import Target
+
+DriftOption = tuple[Annotated[float, Within(0.1, 1000.0)], Annotated[float, Within(0.001, 45.0)]]
+"""[mm] and [degrees], each on the first metre."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +49,7 @@ class CaptureLabel:
     """Their folders."""
     output: Maybe[OutputFolder] = None
     """LeRobot v3 dataset, made or gone on with."""
-    umi: Maybe[NewFolder] = None
+    umi: Maybe[ZarrFolder] = None
     """A UMI replay buffer (Zarr v2), a folder that ends in .zarr."""
     labels: Literal["decoupled", "chest", "world"] = "decoupled"
     """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
@@ -71,6 +75,11 @@ class CaptureLabel:
     """Height and width of the dataset's pictures; as filmed if not given."""
     shared_clock: bool = False
     """Both devices were stamped by one clock: no sync clip is needed."""
+    chest_drift: DriftOption = (5.0, 0.12)
+    """What its odometry wanders on the first metre, as a standard deviation: of place along each axis [mm],
+    and of yaw [degrees]. It grows with the root of the way: say more for a device that drifts more."""
+    hand_drift: DriftOption = (5.0, 0.12)
+    """The same of the hand's."""
     no_tags: bool = False
     """Leave the gripper's tags out, by which drift is corrected where the chest camera saw them."""
     json: Maybe[OutputFile] = None
@@ -114,6 +123,8 @@ class CaptureLabel:
             board_height_m=self.board_height_m,
             chest_height_m=self.chest_height_m,
             smoothing=Smoothing(cut_off_hz=self.cut_off_hz, pace=pace),
+            chest_drift=_drift(self.chest_drift),
+            hand_drift=_drift(self.hand_drift),
             use_tags=not self.no_tags,
             has_shared_clock=self.shared_clock,
         )
@@ -162,19 +173,30 @@ class CaptureLabel:
                 names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
                 scene = points_of(names) if target is None or target.scene is None else target.scene
                 bar = progress.add_task(f"write {self.output.name}", total=len(labelled))
-                out = export_lerobot(
-                    labelled,
-                    self.output,
-                    kind=self.labels,
-                    scene=scene if names else None,
-                    robot_type="person" if target is None else target.name,
-                    size=self.size,
-                    progress=advance(progress, bar),
-                )
+                with writing(self.output):
+                    out = export_lerobot(
+                        labelled,
+                        self.output,
+                        kind=self.labels,
+                        scene=scene if names else None,
+                        robot_type="person" if target is None else target.name,
+                        size=self.size,
+                        progress=advance(progress, bar),
+                    )
             if self.umi is not None:
                 bar = progress.add_task(f"write {self.umi.name}", total=len(labelled))
-                export_umi(labelled, self.umi, progress=advance(progress, bar))
+                with writing(self.umi):
+                    export_umi(labelled, self.umi, progress=advance(progress, bar))
         return out
+
+
+def _drift(said: tuple[float, float]) -> "Drift":
+    """(mm, degrees) of place and yaw, per root of a metre."""
+    from math import radians
+
+    from calibration.labels.values import Drift
+
+    return Drift(walk_m=said[0] / 1e3, walk_rad=radians(said[1]))
 
 
 def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":

@@ -117,7 +117,9 @@ def of_task(task: str) -> Target:
         try:
             places = places_of(labels, task)
         except InvalidValueError:
-            return np.full((len(labels), size), np.nan)  # of another capture's demonstrations, not of this one
+            return np.full(
+                (len(labels), size), np.nan
+            )  # of another capture's demonstrations, not of this one
         seen = {name: seen_from(x_WB, p_W) for name, p_W in places.items()}
         return np.array(
             [environment_state(task, {name: p[k] for name, p in seen.items()}) for k in range(len(labels))]

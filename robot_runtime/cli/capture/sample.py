@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from robot_runtime.cli.errors import writing
 from robot_runtime.cli.options import NewFolder, Seed, Within, need
 from robot_runtime.cli.progress import counted
 
@@ -14,13 +15,13 @@ class CaptureSample:
     """Make a small capture to try check, label and replay on: a simulated person, by a simulated rig.
 
     It has clocks, odometry and corners of the board as devices have them, with all their errors, and no
-    pictures. Takes half a minute. Exit code 1: none of her demonstrations came off.
+    pictures. Takes half a minute. Exit code 1: no demonstration came off.
     """
 
     output: NewFolder
     """The capture's folder."""
     task: Literal["fetch", "wipe", "clear", "drawer"] = "fetch"
-    """What she does."""
+    """What is demonstrated."""
     demonstrations: Annotated[int, Within(1, 50)] = 2
     """How often. One that fails is in it as a discarded one."""
     seed: Seed = 0
@@ -32,7 +33,7 @@ class CaptureSample:
         from sim.capture.loop import record_session
 
         seeds = range(self.seed, self.seed + self.demonstrations)
-        with whole_folder(self.output) as place, counted(stays=False) as progress:
+        with writing(self.output), whole_folder(self.output) as place, counted(stays=False) as progress:
             bar = progress.add_task("demonstrate and record", total=len(seeds) + 1)
             clips = record_session(
                 self.task, seeds, place, on_demonstration=lambda clip: progress.advance(bar)

@@ -1,0 +1,268 @@
+"""What anchor clips show of the board, before any anchor is solved: `board_seen`, `seen_wrong`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.anchor_verdict import frontal_views
+from calibration.anchor_views import Agreed, DeviceViews, View, agreed
+from calibration.board import Board
+from calibration.camera import CameraModel
+from calibration.capture.raw import Device, RawCapture
+from calibration.capture.values import BoardCorners
+from calibration.clocks import ClockFit
+from calibration.detection import LEAST_CORNERS, Corners, detect, wrong_board
+from calibration.image_clock import image_clock, looks
+from calibration.trajectory import LOST
+from calibration.verdict import Reason
+from robot_runtime.errors import InvalidValueError
+
+MOST_PICTURES = 60
+"""Of a clip and a device that are looked at, spread over it."""
+_MOST_WITHOUT = 8
+"""Pictures without a board that are kept, to see which one is on them."""
+_ENOUGH_VIEWS = 8
+"""Of both devices, to know roughly where one world lies in the other."""
+_FASTEST = np.deg2rad(8.0)
+"""A camera that turns faster is not looking at the board [rad/s]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seen:
+    """One clip, by one device."""
+
+    clip: int
+    device: Device
+    board: Board
+    camera: CameraModel
+    corners: BoardCorners
+    """On the device's clock."""
+    num_pictures: int
+    """That were looked at."""
+    without: tuple[np.ndarray, ...] = ()
+    """A few of them that show no board as it is said to be."""
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether there are corners of numbers that the board has not."""
+        return bool((self.corners.corner >= self.board.num_corners).any())
+
+    @cached_property
+    def by_picture(self) -> list[tuple[int, Corners]]:
+        """(time [ns], corners) of those with enough of them."""
+        _, first = np.unique(self.corners.t_ns, return_index=True)
+        out = []
+        for rows in np.split(np.arange(len(self.corners.t_ns)), first[1:]):
+            if len(rows) >= LEAST_CORNERS:
+                order = rows[np.argsort(self.corners.corner[rows])]
+                corners = Corners(
+                    ids=self.corners.corner[order], uv=self.corners.uv[order], size=self.camera.size
+                )
+                out.append((int(self.corners.t_ns[rows[0]]), corners))
+        return out
+
+    @cached_property
+    def views(self) -> list[View]:
+        """While it was tracked and hardly turned; at most so many as are looked at in a video."""
+        poses = self.device.poses
+        if len(poses) < 3:
+            return []
+        middles, speeds = poses.angular_speed()
+        t_ns = np.array([t for t, _ in self.by_picture], dtype=np.int64)
+        inside = (t_ns >= poses.t_ns[0]) & (t_ns <= poses.t_ns[-1])
+        at = np.flatnonzero(inside & (np.interp(t_ns, middles, speeds) < _FASTEST))
+        if not at.size:
+            return []
+        at = at[np.unique(np.linspace(0, len(at) - 1, MOST_PICTURES).astype(int))]
+        there = poses.sampled(t_ns[at])
+        return [
+            View(t_ns=int(t_ns[i]), corners=self.by_picture[i][1], X_WC=there[k])
+            for k, i in enumerate(at.tolist())
+            if there.tracking[k] > LOST
+        ]
+
+    @cached_property
+    def agreed(self) -> Agreed | None:
+        """None: no view of them fits the board and the camera."""
+        if self.is_of_another:
+            return None
+        try:
+            return agreed(self.board, DeviceViews(camera=self.camera, views=self.views), self.device.role)
+        except InvalidValueError:
+            return None
+
+
+def board_seen(
+    capture: RawCapture,
+    devices: Mapping[str, Device],
+    clocks: Mapping[str, ClockFit],
+    *,
+    in_videos: bool,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> list[Seen]:
+    """Each anchor clip by each device whose camera is known; none where no board is.
+
+    in_videos: look for it there, where its corners were not found already. InvalidValueError: a table of the
+    capture cannot be read.
+    """
+    corners, said, clips = capture.corners, capture.board, capture.clips("anchor")
+    if said is None or not clips or not (corners or in_videos):
+        return []
+    board = Board.from_dict(said)
+    wanted = [(clip, role) for clip in range(len(clips)) for role in devices]
+    out = []
+    for number, (clip, role) in enumerate(wanted):
+        device, camera = devices[role], _camera(devices[role])
+        if camera is not None:
+            begin_ns, end_ns = _on_clock_of(role, clocks, clips[clip])
+            empty = Seen(clip=clip, device=device, board=board, camera=camera, corners=_NONE, num_pictures=0)
+            if role in corners:
+                [found] = looks(corners[role], [(begin_ns, end_ns)]) or [_NONE]
+                out.append(replace(empty, corners=found, num_pictures=len(np.unique(found.t_ns))))
+            elif in_videos and not corners and device.video is not None:
+                out.append(_looked(empty, begin_ns, end_ns))
+        progress(number + 1, len(wanted))
+    return out
+
+
+def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
+    """What is wrong with the board, the way that it was looked at, or the pictures' times; by device."""
+    out: list[Reason] = []
+    is_right = any(each.agreed for each in seen if each.by_picture)
+    for role in dict.fromkeys(each.device.role for each in seen):
+        of_role = [each for each in seen if each.device.role == role]
+        shown = [each for each in of_role if each.by_picture]
+        if not shown:
+            out += _not_seen(role, of_role, is_right=is_right)
+        elif any(each.is_of_another for each in shown) or (
+            any(each.views for each in shown) and not any(each.agreed for each in shown)
+        ):
+            out.append(_fits_nowhere(role, shown))
+        else:
+            out += [*_frontal(role, shown), *_off_poses(role, shown)]
+    return out
+
+
+def worlds_joined(seen: Sequence[Seen]) -> dict[str, pin.SE3]:
+    """Role of a hand -> X_WcWh, roughly, by the first clip in which both looked well at the board."""
+    out: dict[str, pin.SE3] = {}
+    chests = {each.clip: each.agreed for each in seen if each.device.role == "chest" and _is_good(each)}
+    for each in seen:
+        chest = chests.get(each.clip)
+        if each.device.role != "chest" and each.device.role not in out and chest and _is_good(each):
+            assert each.agreed is not None
+            out[each.device.role] = chest.mean * each.agreed.mean.inverse()
+    return out
+
+
+_NONE = BoardCorners(
+    t_ns=np.zeros(0, dtype=np.int64),
+    index=np.zeros(0, dtype=np.int64),
+    corner=np.zeros(0, dtype=np.int64),
+    uv=np.zeros((0, 2)),
+)
+
+
+def _is_good(seen: Seen) -> bool:
+    side = seen.agreed
+    return (
+        side is not None
+        and len(side.views) >= _ENOUGH_VIEWS
+        and frontal_views(seen.device.role, side.tilts) is None
+    )
+
+
+def _camera(device: Device) -> CameraModel | None:
+    """None: it is not known, or its file is none."""
+    try:
+        return None if device.info.camera is None else CameraModel.from_dict(device.info.camera)
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def _on_clock_of(role: str, clocks: Mapping[str, ClockFit], span: tuple[int, int]) -> tuple[int, int]:
+    if role not in clocks:
+        return span
+    begin, end = clocks[role].b_of_a(np.array(span, dtype=np.int64))
+    return int(begin), int(end)
+
+
+def _looked(seen: Seen, begin_ns: int, end_ns: int) -> Seen:
+    """In the video."""
+    numbers = seen.device.frames.span(begin_ns, end_ns)
+    if not len(numbers):
+        return seen
+    wanted = np.unique(np.linspace(numbers[0], numbers[-1], MOST_PICTURES).astype(int))
+    found: list[tuple[int, int, Corners]] = []
+    without: list[np.ndarray] = []
+    for index, t_ns, rgb in seen.device.pictures(int(numbers[0]), int(numbers[-1]) + 1):
+        if index not in wanted:
+            continue
+        if len(corners := detect(seen.board, rgb)):
+            found.append((t_ns, index, corners))
+        elif len(without) < _MOST_WITHOUT:
+            without.append(rgb)
+    if not found:
+        return replace(seen, num_pictures=len(wanted), without=tuple(without))
+    lengths = [len(each) for _, _, each in found]
+    corners_found = BoardCorners(
+        t_ns=np.repeat(np.array([t for t, _, _ in found], dtype=np.int64), lengths),
+        index=np.repeat(np.array([i for _, i, _ in found], dtype=np.int64), lengths),
+        corner=np.concatenate([each.ids for _, _, each in found]),
+        uv=np.concatenate([each.uv for _, _, each in found]),
+    )
+    return replace(seen, corners=corners_found, num_pictures=len(wanted), without=tuple(without))
+
+
+def _not_seen(role: str, seen: Sequence[Seen], *, is_right: bool) -> list[Reason]:
+    """is_right: the board is that which another device saw."""
+    pictures = [picture for each in seen for picture in each.without][:_MOST_WITHOUT]
+    if not pictures:
+        return []  # nobody looked for it, or no picture is of that time
+    reason = None if is_right else wrong_board(seen[0].board, pictures)
+    if reason is not None:
+        return [replace(reason, what=f"{role}: {reason.what}", do=f"{reason.do} Then import again.")]
+    return [
+        Reason(
+            name="board-not-seen",
+            what=f"{role}: the board is in none of {sum(each.num_pictures for each in seen)} pictures of the "
+            f"anchor clips; expected {seen[0].board}.",
+            do="Show it whole, flat and lit, or mark the clips where it was; is this the device's video?",
+            is_fatal=False,
+        )
+    ]
+
+
+def _fits_nowhere(role: str, seen: Sequence[Seen]) -> Reason:
+    num = sum(len(each.by_picture) for each in seen)
+    return Reason(
+        name="wrong-board",
+        what=f"{role}: corners of a board are found in {num} pictures, and in none do they lie as on "
+        f"{seen[0].board}.",
+        do="Give the board that was printed: columns, rows and layout are printed on it. If it is that one, "
+        "the camera's file is of another camera.",
+    )
+
+
+def _frontal(role: str, seen: Sequence[Seen]) -> list[Reason]:
+    """Of clips by which worlds cannot be joined; fatal where no other clip is there."""
+    reasons = [frontal_views(role, each.agreed.tilts) for each in seen if each.agreed]
+    frontal = [reason for reason in reasons if reason is not None]
+    return [replace(frontal[0], is_fatal=len(frontal) == len(reasons))] if frontal else []
+
+
+def _off_poses(role: str, seen: Sequence[Seen]) -> list[Reason]:
+    """Whether pictures and poses are of the same time, by clips that are not seen from the front alone."""
+    for each in seen:
+        if each.agreed is None or frontal_views(role, each.agreed.tilts) is not None:
+            continue  # a board's tilt is not seen from the front, and would be taken for time
+        try:
+            found = image_clock(each.board, each.camera, each.corners, each.device.poses).reason
+        except InvalidValueError:
+            continue  # it hardly moved, or is seen badly: says nothing of time
+        if found is not None:
+            return [replace(found, what=f"{role}: {found.what}")]
+    return []

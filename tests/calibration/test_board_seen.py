@@ -1,0 +1,106 @@
+"""What anchor clips show of a board is told before an anchor is solved, in videos too."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.camera import Pinhole
+from calibration.capture.board_seen import board_seen, worlds_joined
+from calibration.capture.check import check_capture
+from calibration.capture.raw import RawCapture
+from robot_runtime.cli import main
+from sim.capture import faults as fault
+from sim.capture.board_scene import draw_board
+from sim.capture.cameras import Camera
+from sim.capture.drills import anchor_take
+from sim.capture.measure import anchor_error
+from sim.capture.rig import BOARD, CLEAN, RigConfig
+from sim.capture.session import simulate_session
+from sim.capture.truth import Truth
+
+SMALL = Camera(lens=Pinhole(size=(240, 320), fx=260.0, fy=260.0, cx=159.5, cy=119.5), rate_hz=10.0)
+
+
+def recorded(folder: Path, *faults: fault.Fault, frontal: bool = False, **others) -> RawCapture:
+    """One look at the board by both devices, on one clock."""
+    takes = [anchor_take(np.random.default_rng(0), stations=4, frontal=frontal)]
+    config = RigConfig(noise=CLEAN, seed=3, faults=faults, glimpses=False, tags=False, imu=False)
+    simulate_session(takes, config, folder, **others)
+    return RawCapture.open(folder / "capture")
+
+
+def filmed(folder: Path, board=BOARD, *faults: fault.Fault) -> RawCapture:
+    """The same in small pictures; board: what lies there. None: nothing does."""
+
+    def pictures(device, recording) -> Iterator[np.ndarray]:
+        [X_WB] = [take.X_WB for take in recording.takes]
+        for t_ns in device.frames[device.kept]:
+            X_WC = device.X_W.sampled(np.array([t_ns]))[0]
+            grey = np.full(SMALL.lens.size, 90, dtype=np.uint8)
+            if board is not None:
+                grey = draw_board(board, SMALL.lens, X_WC.inverse() * X_WB)
+            yield np.repeat(grey[..., None], 3, axis=2)
+
+    takes = [anchor_take(np.random.default_rng(0), stations=4)]
+    config = RigConfig(
+        noise=CLEAN,
+        seed=3,
+        faults=faults,
+        glimpses=False,
+        imu=False,
+        cameras={"chest": SMALL, "hand": SMALL},
+    )
+    simulate_session(takes, config, folder, pictures=pictures)
+    return RawCapture.open(folder / "capture")
+
+
+def said_of_board(capture: RawCapture) -> set[str]:
+    about = {"frontal-views", "wrong-board", "board-not-seen", "pictures-off-poses"}
+    return set(check_capture(capture, in_videos=True).verdict.names) & about
+
+
+def test_a_board_that_is_looked_at_from_aside_has_nothing_against_it(tmp_path):
+    assert said_of_board(recorded(tmp_path)) == set()
+
+
+def test_a_board_that_is_seen_from_the_front_alone_is_called_so(tmp_path):
+    assert said_of_board(recorded(tmp_path, frontal=True)) == {"frontal-views"}
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(9, 6), (5, 5)], ids=str)
+def test_corners_that_lie_otherwise_than_on_the_board_are_called_so(tmp_path, columns, rows):
+    recorded(tmp_path)
+    file = tmp_path / "capture" / "calibration" / "board.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "columns": columns, "rows": rows}))
+    capture = RawCapture.open(tmp_path / "capture")
+    assert said_of_board(capture) == {"wrong-board"}
+    to = ["--output", str(tmp_path / "anchor.json")]
+    assert main(["calibrate", "anchor", str(capture.path), *to]) == 1
+
+
+def test_a_board_in_the_videos_is_found_and_fits(tmp_path):
+    capture = filmed(tmp_path)
+    assert not capture.corners
+    assert said_of_board(capture) == set()
+
+
+def test_another_board_in_the_videos_is_named(tmp_path):
+    assert said_of_board(filmed(tmp_path, BOARD, fault.SwappedSquares())) == {"wrong-board"}
+
+
+def test_videos_without_a_board_are_said(tmp_path):
+    assert said_of_board(filmed(tmp_path, None)) == {"board-not-seen"}
+
+
+def test_where_one_world_lies_in_the_other_is_known_roughly(tmp_path):
+    capture = recorded(tmp_path)
+    devices = dict(capture.devices)
+    seen = board_seen(capture, devices, {}, in_videos=False)
+    truth = Truth.load(tmp_path / "truth")
+    chest_ns, hand_ns = (each.views[len(each.views) // 2].t_ns for each in seen)
+    off_m, off_rad = anchor_error(truth, 0, worlds_joined(seen)["hand"], chest_ns, hand_ns)
+    assert off_m < 0.02
+    assert off_rad < np.deg2rad(1.0)
