@@ -34,6 +34,7 @@ from robot_runtime.cli.options import (
     OwnAddress,
     PageAddress,
     Processes,
+    RowError,
     Seed,
     Several,
     Some,
@@ -104,7 +105,11 @@ class Serve:
     device: str = "cpu"
     """Where networks compute, in torch's words: cpu, cuda, cuda:1."""
     dtype: Maybe[Literal["float32", "bfloat16"]] = None
-    """Number format for the weights of LeRobot's pi0 and pi0.5; as they were saved if not given."""
+    """Number format for the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA; as the checkpoint says if not
+    given. The log says how far rows then are from those in float32."""
+    max_row_error: Maybe[RowError] = None
+    """How far the rows of LeRobot's SmolVLA, pi0 and pi0.5 may be from those in float32, as a share of their
+    size; a policy that is further is not served."""
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
     policy_host: Several[str] = ()
@@ -145,6 +150,7 @@ class Serve:
             "device": self.device,
             "dtype": self.dtype,
             "is_compiled": self.compile,
+            "max_row_error": self.max_row_error,
             "hosts": self.policy_host,
         }
         if self.joints:
