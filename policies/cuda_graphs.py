@@ -22,12 +22,28 @@ _TURN = RLock()
 
 
 @contextmanager
-def one_chunk() -> Iterator[None]:
-    """Around all calls for a chunk, from its observation to its last row."""
-    with _TURN:
-        _let_this_thread_have_graphs()
-        torch.compiler.cudagraph_mark_step_begin()
+def one_chunk(*, is_compiled: bool = True, rounds: bool = False) -> Iterator[None]:
+    """Around all calls for a chunk, from its observation to its last row.
+
+    is_compiled: whether there are graphs. rounds: whether products in float32 may go by way of TF32; torch
+    counts that too for the whole process.
+    """
+    with _TURN, float32_products("high" if rounds else torch.get_float32_matmul_precision()):
+        if is_compiled:
+            _let_this_thread_have_graphs()
+            torch.compiler.cudagraph_mark_step_begin()
         yield
+
+
+@contextmanager
+def float32_products(precision: str) -> Iterator[None]:
+    """While it lasts, products of float32 have what torch calls this precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _let_this_thread_have_graphs() -> None:

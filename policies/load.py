@@ -63,6 +63,7 @@ def load_policy(
     device: str = "cpu",
     dtype: str | None = None,
     is_compiled: bool = False,
+    max_row_error: float | None = None,
     hosts: tuple[str, ...] = (),
 ) -> Policy:
     """A scripted policy, a shipped checkpoint, or what a folder holds: a checkpoint, ours or LeRobot's, or
@@ -70,8 +71,10 @@ def load_policy(
 
     schema: the robot a scripted policy is for; a checkpoint has its own.
     device: where a checkpoint computes, in torch's words ("cpu", "cuda").
-    dtype: of the weights of LeRobot's pi0 and pi0.5, "float32" or "bfloat16"; None leaves them as they are.
+    dtype: of the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA, "float32" or "bfloat16"; None: as the
+        checkpoint says. How far rows then are from those in float32 is measured, and in the log.
     is_compiled: whether torch is to compile LeRobot's flows.
+    max_row_error: how far they may be, as a share of their size; further is a CheckpointError.
     hosts: machines that a folder may have asked besides this one.
     UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
     InvalidValueError: a device that is not there, or an option that is not for this policy.
@@ -95,11 +98,15 @@ def load_policy(
     if metadata_file(Path(name)).is_file():
         from policies.lerobot.policy import load_lerobot
 
-        served = load_lerobot(Path(name), device=device, dtype=dtype, is_compiled=is_compiled)
+        served = load_lerobot(
+            Path(name), device=device, dtype=dtype, is_compiled=is_compiled, max_row_error=max_row_error
+        )
         served.info = replace(served.info, weights=fingerprint(Path(name)))
         return served
-    if dtype is not None or is_compiled:
-        raise InvalidValueError(f"dtype and compile are for LeRobot's flow policies; {name} is none")
+    if dtype is not None or is_compiled or max_row_error is not None:
+        raise InvalidValueError(
+            f"dtype, compile and max_row_error are for LeRobot's flow policies; {name} is none"
+        )
     if is_lerobot(Path(name)):
         raise CheckpointError(
             f"{name} is a policy of LeRobot's, which does not say what its numbers mean: "

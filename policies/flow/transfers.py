@@ -26,8 +26,8 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def pinned(tensor: Tensor, device: torch.device) -> Tensor:
-    """In memory that a device copies from by itself; as it is for a device that computes on the host."""
-    return tensor.pin_memory() if device.type == "cuda" else tensor
+    """In memory that a device copies from by itself; as it is if it is there, or if the host computes."""
+    return tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
 
 
 def pinned_batch(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

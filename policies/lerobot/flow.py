@@ -28,7 +28,9 @@ from torch import Tensor
 from policies.cuda_graphs import one_chunk
 from policies.flow.sampler import num_final
 from policies.lerobot.causal import CausalSuffix
-from policies.lerobot.fused import Modulations, embedded_times, fuse, pi05_condition
+from policies.lerobot.flow_times import TimeTable, embedded_times, pi05_condition
+from policies.lerobot.fused import fuse
+from policies.lerobot.precision import in_one_format
 from robot_runtime.errors import CheckpointError
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
@@ -36,6 +38,8 @@ Denoise = Callable[[Tensor, Tensor], Tensor]
 COMPILABLE = ("smolvla", "pi0", "pi05")
 FLOWS = (*COMPILABLE, "xvla")
 """Types of LeRobot's configurations that are flows; the last is `policies.lerobot.xvla`'s."""
+MOST_SHAPES = 64
+"""Sizes of batch times lengths of prompt times with and without gradients that torch may compile for."""
 _ONE_AT_A_TIME = Lock()
 """Two servers' threads in one process must not both stand in for a module's function."""
 
@@ -65,7 +69,8 @@ class LeRobotFlow:
         is_compiled: bool = False,
     ) -> None:
         """
-        policy: LeRobot's, of one of COMPILABLE; from here on its layers take a flow time for each row too.
+        policy: LeRobot's, of one of COMPILABLE; from here on its layers take a flow time for each row too,
+            and all have the format of those that compute rows (`in_one_format`).
         after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
         is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
         CheckpointError: the postprocessor does more than to scale columns.
@@ -80,10 +85,15 @@ class LeRobotFlow:
         """Of each column (D,), from their numbers to the robot's."""
         self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
         take_flow_times_by_row(policy.model, config.type)
-        self._modulations = compile_network(policy) if is_compiled else None
+        self._rounds = in_one_format(policy) is not torch.float32
+        _leave_out_absent_cameras(policy)
+        self._table = compile_network(policy) if is_compiled else None
 
     def chunk(self) -> AbstractContextManager[None]:
-        return one_chunk() if self._is_compiled else nullcontext()
+        rounds = self._rounds and self.device.type == "cuda"
+        if not (rounds or self._is_compiled):
+            return nullcontext()
+        return one_chunk(is_compiled=self._is_compiled, rounds=rounds)
 
     def encode(self, seen: dict[str, Any]) -> Encoded:
         """A preprocessed batch; its prefix goes through their network once."""
@@ -101,7 +111,7 @@ class LeRobotFlow:
         """As `FlowNetwork.velocity`; samples of one request share its encoding, one after another."""
         if context.causal is not None and len(x) == context.batch_size and not x.requires_grad:
             return -context.causal(x, 1.0 - t, num_final(times))
-        told = 1.0 - t if self._modulations is None else self._modulations(1.0 - t, times)
+        told = 1.0 - t if self._table is None else self._table(times, t.device)
         shape = context.batch_size, -1
         rows, told = x.unflatten(0, shape), told.unflatten(0, shape)
         by_sample = [-context.denoise(rows[:, k], told[:, k]) for k in range(rows.shape[1])]
@@ -116,16 +126,18 @@ class LeRobotFlow:
         return self._after(rows[..., : self._dim]).double().numpy()
 
 
-def compile_network(policy: Any, *, backend: str = "inductor") -> Modulations | None:
+def compile_network(policy: Any, *, backend: str = "inductor") -> TimeTable:
     """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
 
-    Once for each size of batch, at its first call; on a GPU, kernels go out as one graph (static shapes).
-    Before, `lerobot_fused.fuse` makes fewer and larger products of it. Returns what of pi0.5 is to be told
-    instead of flow times.
+    Once for each size of batch and length of prompt, at its first call; on a GPU, kernels go out as one graph
+    (static shapes). Before, `lerobot_fused.fuse` makes fewer and larger products of it. Returns what is to be
+    told instead of flow times.
 
     backend: torch.compile's.
     """
-    modulations = fuse(policy)
+    table = TimeTable(fuse(policy))
+    # Beyond its limit torch would run what is new as it is, and many times slower, without a word.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_SHAPES)
     model, options = policy.model, {}
     if backend == "inductor" and torch.device(policy.config.device).type == "cuda":
         options = {"mode": "reduce-overhead"}
@@ -134,7 +146,20 @@ def compile_network(policy: Any, *, backend: str = "inductor") -> Modulations | 
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
     model.denoise_step = compiled(model.denoise_step)
-    return None if modulations is None else Modulations(compiled(modulations))
+    return table
+
+
+def _leave_out_absent_cameras(policy: Any) -> None:
+    """LeRobot encodes a black picture for each camera that is not there, and lets nothing look at it."""
+    name = "prepare_images" if hasattr(policy, "prepare_images") else "_preprocess_images"
+    prepare, names = getattr(policy, name), [*policy.config.image_features]
+
+    def present(batch: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+        images, masks = prepare(batch)
+        num = sum(name in batch for name in names)
+        return images[:num], masks[:num]
+
+    setattr(policy, name, present)
 
 
 def take_flow_times_by_row(model: Any, kind: str) -> None:
@@ -151,6 +176,8 @@ class RowwiseNorm(PiGemmaRMSNorm):
     """Theirs, for a condition (B, H, C) of each row as well as one (B, C) of the whole chunk."""
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        if cond is not None:
+            cond = cond.to(self.dense.weight.dtype)
         if cond is None or cond.ndim < 3:
             return super().forward(x, cond)
         scale, shift, gate = self.dense(cond).chunk(3, dim=-1)
@@ -185,7 +212,7 @@ def _pi05_suffix(model: Any, whole: Callable, x: Tensor, t: Tensor) -> tuple[Ten
 
 def _rows_with_times(model: Any, x: Tensor, t: Tensor, width: int) -> Tensor:
     rows = model.action_in_proj(x)
-    both = torch.cat([rows, embedded_times(model, t, width).to(rows.dtype)], dim=2)
+    both = torch.cat([rows, embedded_times(model.config, t, width).to(rows.dtype)], dim=2)
     out: Tensor = model.action_time_mlp_out(F.silu(model.action_time_mlp_in(both)))
     return out
 

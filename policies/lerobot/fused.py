@@ -4,12 +4,12 @@
     gate and up              one instead of two
     heads that share keys    rows of one product, and the keys are not copied for each head
     last layer               of a prefix gives keys and values; what nobody uses is not computed
-    flow time                what it does to every norm of pi0.5's expert, in one product, and once for good
-                             where all rows share it (`Modulations`)
+    flow time                what it does to every norm of pi0.5's expert, in one product; of pi0 and SmolVLA
+                             the products before the first nonlinearity are one, and the flow time's part is
+                             added; what depends on flow times alone is kept by `policies.lerobot.flow_times`
     pictures                 of all cameras go through the image encoder together
 
-They compute what they did, but for rounding. LeRobot keeps pi's image encoder and the products of its norms
-in float32 for the sake of training; where its layers are in bfloat16 these are too, as openpi's own have it.
+They compute what they did, but for rounding, all in one format (`policies.lerobot.precision`).
 """
 
 from collections.abc import Callable, Iterable
@@ -18,44 +18,22 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from lerobot.policies.common.vla_utils import clone_past_key_values, create_sinusoidal_pos_embedding
+from lerobot.policies.common.vla_utils import clone_past_key_values
 from lerobot.policies.pi_gemma import PiGemmaRMSNorm
 from lerobot.utils.constants import OPENPI_ATTENTION_MASK_VALUE
 from torch import Tensor, nn
 from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP, apply_rotary_pos_emb
 from transformers.models.smolvlm.modeling_smolvlm import SmolVLMVisionEmbeddings
 
+from policies.lerobot.flow_times import FoldedRows, pi05_condition
 from policies.lerobot.fused_smolvla import fuse_smolvla
-
-MAX_KNOWN = 64
-"""Flow times of which `Modulations` keeps what they do; a schedule of equal steps has ten."""
+from policies.lerobot.precision import layer_format
 
 
-class Modulations:
-    """What flow times do to all norms of pi0.5's expert; computed once for one that all rows share."""
-
-    def __init__(self, of: Callable[[Tensor], Tensor]) -> None:
-        """of: (B, H) to (B, H, M)."""
-        self._of = of
-        self._known: dict[float, Tensor] = {}
-
-    @torch.no_grad()
-    def __call__(self, t: Tensor, times: Tensor) -> Tensor:
-        """(B, H, M) of t (B, H), as LeRobot counts; times: the same on the host, however counted."""
-        first = float(times[0, 0])
-        if (times != first).any():
-            return self._of(t)
-        if first not in self._known:
-            if len(self._known) == MAX_KNOWN:
-                self._known.clear()
-            self._known[first] = self._of(t)[:1, :1].clone()
-        return self._known[first].expand(*t.shape, -1).contiguous()  # one shape and layout for the step
-
-
-def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
+def fuse(policy: Any) -> Callable[[Tensor], Tensor]:
     """Change a policy's network in place; its weights have other names from here on.
 
-    Returns, for pi0.5, what `Modulations` is of: its `denoise_step` is to be told that, not flow times.
+    Returns what a `TimeTable` is of: `denoise_step` is to be told that from here on, not flow times.
 
     policy: SmolVLA, pi0 or pi0.5, whose flow times go in row by row (`lerobot_flow.take_flow_times_by_row`).
     """
@@ -67,18 +45,17 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
         both.get_vlm_model().vision_model.embeddings.__class__ = WholePictures
         if not fuse_smolvla(model, _side_by_side):
             model.denoise_step = partial(_smolvla_step, model)
-        return None
+        return _fold_rows(model, both.expert_hidden_size)
     vlm, expert = both.paligemma.model, both.gemma_expert.model
     for layer in (*vlm.language_model.layers, *expert.layers):
         _fuse_attention(layer.self_attn)
         layer.mlp.__class__ = GateAndUp
         layer.mlp.gate_proj = _side_by_side((layer.mlp.gate_proj, layer.mlp.up_proj))
         del layer.mlp.up_proj
-    dtype = expert.layers[0].self_attn.q_proj.weight.dtype
-    for part in (vlm.vision_tower, vlm.multi_modal_projector):
-        part.to(dtype)
     model.embed_prefix = partial(_pi_prefix, both)
-    return _fuse_norms(model, expert, dtype)
+    if any(isinstance(m, PiGemmaRMSNorm) and m.dense is not None for m in expert.modules()):
+        return _fuse_norms(model, expert, layer_format(policy))
+    return _fold_rows(model, model.action_in_proj.out_features)
 
 
 class WholePictures(SmolVLMVisionEmbeddings):
@@ -169,11 +146,9 @@ def _fuse_attention(attention: Any) -> None:
     del attention.k_proj, attention.v_proj
 
 
-def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     norms = [norm for norm in expert.modules() if isinstance(norm, PiGemmaRMSNorm) and norm.dense is not None]
-    if not norms:
-        return None
-    model.time_modulation = _side_by_side([norm.dense for norm in norms]).to(dtype)
+    model.time_modulation = _side_by_side([norm.dense for norm in norms])
     for i, norm in enumerate(norms):
         norm.__class__, norm.index = ModulatedNorm, i
         del norm.dense
@@ -186,26 +161,25 @@ def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor
     return modulations
 
 
+def _fold_rows(model: Any, width: int) -> Callable[[Tensor], Tensor]:
+    folded = FoldedRows(model, width)
+    embed_suffix = model.embed_suffix
+
+    def embedded(*given: Tensor) -> tuple[Any, ...]:
+        """Theirs of the state, which pi0 shows beside the rows, and of rows that do not move."""
+        *state, x, told = given
+        theirs, *rest = embed_suffix(*state, x, x.new_zeros(len(x)))
+        return torch.cat([theirs[:, : -x.shape[1]], folded(x, told)], dim=1), *rest
+
+    model.embed_suffix = embedded
+    return folded.told
+
+
 def _modulated(
     embed_suffix: Callable, x: Tensor, modulations: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     embedded, pad_masks, att_masks, _ = embed_suffix(x, x.new_zeros(len(x)))
     return embedded, pad_masks, att_masks, modulations
-
-
-def pi05_condition(model: Any, t: Tensor) -> Tensor:
-    """What pi0.5 makes of flow times (B, H), (B, H, width)."""
-    times = embedded_times(model, t, model.action_in_proj.out_features).to(t.dtype)
-    return F.silu(model.time_mlp_out(F.silu(model.time_mlp_in(times))))
-
-
-def embedded_times(model: Any, t: Tensor, width: int) -> Tensor:
-    """(B, H, width)"""
-    config = model.config
-    flat = create_sinusoidal_pos_embedding(
-        t.flatten(), width, config.min_period, config.max_period, device=t.device
-    )
-    return flat.unflatten(0, t.shape)
 
 
 def _pi_prefix(

@@ -27,6 +27,7 @@ from policies.files import (
     value_of,
 )
 from policies.flow.features import FeatureConfig, state_features
+from policies.flow.transfers import to_device
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, SamplerPart
 from robot_runtime.core.policy_info import PolicyInfo, checked_execution_horizon
@@ -46,6 +47,7 @@ from robot_runtime.errors import CheckpointError
 
 STATE, SCENE, ACTION = "observation.state", "observation.environment_state", "action"
 PICTURES, TASK = "observation.images", "task"
+CPU = torch.device("cpu")
 SCENE_NUMBER = "scene_"
 """What numbers of the scene are called, by their places."""
 
@@ -120,18 +122,21 @@ class PolicyMetadata:
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path} does not describe a LeRobot policy: {error}") from error
 
-    def seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
-        """A batch as LeRobot names it, in its units; ValueError names what an observation lacks."""
+    def seen(self, observations: Sequence[Observation], device: torch.device = CPU) -> dict[str, Any]:
+        """A batch as LeRobot names it, in its units; ValueError names what an observation lacks.
+
+        device: of its pictures, which go there as bytes; numbers are on the host.
+        """
         theirs = [self._in_its_units(o) for o in observations]
         batch: dict[str, Any] = {TASK: [o.task for o in observations]}
         if self.features is not None:
-            return batch | tensors_of(theirs, self.info.schema, self.features)
+            return batch | tensors_of(theirs, self.info.schema, self.features, device)
         if self.info.schema.environment_state_dim and not self.shows_scene_as_state:
             batch[SCENE] = torch.from_numpy(np.array([o.environment_state for o in theirs], np.float32))
         rows = np.array([self._state(o) for o in theirs], np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("the state holds NaN or infinite numbers")
-        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.info.schema)
+        return batch | {STATE: torch.from_numpy(rows)} | pictures_of(theirs, self.info.schema, device)
 
     @property
     def shows_scene_as_state(self) -> bool:
@@ -209,7 +214,10 @@ class Columns:
 
 
 def tensors_of(
-    observations: Sequence[Observation], schema: Schema, features: FeatureConfig
+    observations: Sequence[Observation],
+    schema: Schema,
+    features: FeatureConfig,
+    device: torch.device = CPU,
 ) -> dict[str, Float[Tensor, "b n"]]:
     """The robot's numbers, the scene's if there are any, and pictures, under LeRobot's names."""
     rows = np.array([state_features(o, schema, features) for o in observations], dtype=np.float32)
@@ -217,15 +225,18 @@ def tensors_of(
     batch = {STATE: torch.from_numpy(rows[:, :robot_dim].copy())}
     if schema.environment_state_dim:
         batch[SCENE] = torch.from_numpy(rows[:, robot_dim:].copy())
-    return batch | pictures_of(observations, schema)
+    return batch | pictures_of(observations, schema, device)
 
 
-def pictures_of(observations: Sequence[Observation], schema: Schema) -> dict[str, Float[Tensor, "b 3 h w"]]:
-    """Pictures in [0, 1] under LeRobot's names."""
+def pictures_of(
+    observations: Sequence[Observation], schema: Schema, device: torch.device = CPU
+) -> dict[str, Float[Tensor, "b 3 h w"]]:
+    """Pictures in [0, 1] under LeRobot's names, made of bytes where they are computed with."""
     out = {}
     for camera in schema.cameras:
         pixels = np.array([o.images[camera].pixels for o in observations])
-        out[f"{PICTURES}.{camera}"] = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255.0
+        there = to_device(torch.from_numpy(pixels), device)
+        out[f"{PICTURES}.{camera}"] = there.permute(0, 3, 1, 2).float() / 255.0
     return out
 
 

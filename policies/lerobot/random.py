@@ -212,11 +212,16 @@ def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, d
     return policy.eval()
 
 
-def random_batch(policy: Any, size: int, *, num_words: int = 20) -> dict[str, Tensor]:
-    """What a policy's preprocessor would give it: noise for its cameras, a prompt padded to its length."""
+def random_batch(
+    policy: Any, size: int, *, num_words: int = 20, length: int | None = None
+) -> dict[str, Tensor]:
+    """What a policy's preprocessor would give it: noise for its cameras, a prompt padded to its length.
+
+    length: instead of the policy's longest.
+    """
     config = policy.config
     generator = torch.Generator().manual_seed(0)
-    length = config.tokenizer_max_length
+    length = length or config.tokenizer_max_length
     batch = {
         "observation.state": torch.zeros((size, config.max_state_dim)),
         "observation.language.tokens": torch.randint(8, len(WORDS), (size, length), generator=generator),

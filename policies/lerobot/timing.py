@@ -1,7 +1,9 @@
 """Where the time of a VLA goes: `stage_times` of LeRobot's flows under our samplers, and the `floor` beneath.
 
-    what is seen ─► image encoder ─► prefill ─► step, step, ..., step ─► rows
+    what is seen ─► image encoder ─► prefill ─► step, step, ..., step ─► rows to the host
                     └──────── once ────────┘    └── once per flow time
+
+Parts are timed in the chunk as it runs, by events on a GPU, so they add up to it.
 
 The image encoder's time is that of the prefix's embedding: pictures made ready and encoded, words looked up.
 
@@ -10,8 +12,10 @@ every weight read once, and the cached keys and values once per robot (roofline)
 (dense bf16) where it is known, and what a large product and a large copy reach in this run where it is not.
 """
 
+import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -24,12 +28,15 @@ from torch import Tensor, nn
 
 from policies.flow.inference import Batch, ChunkSampler
 from policies.lerobot.flow import LeRobotFlow
+from policies.lerobot.prompts import BUCKET
 from policies.lerobot.random import random_batch
 from robot_runtime.core.method.sampler_parts import ConstantSchedule, HorizonAwareSchedule
 
-IMAGES, PREFILL, STEP = "image encoder", "prefill", "one expert step"
+IMAGES, PREFILL, STEP, ROWS = "image encoder", "prefill", "one expert step", "rows to the host"
+PARTS = (IMAGES, PREFILL, STEP, ROWS)
+"""Of a chunk, which has as many steps as flow times."""
 WHOLE, FIRST_ROW, LEROBOT = "whole chunk", "first row out", "LeRobot's predict_action_chunk"
-STAGES = (IMAGES, PREFILL, STEP, WHOLE, FIRST_ROW, LEROBOT)
+STAGES = (*PARTS, WHOLE, FIRST_ROW, LEROBOT)
 NUM_WARM = 3
 """Calls that do not count: torch compiles at the first, and records CUDA graphs at the next two."""
 PEAKS: Mapping[str, tuple[float, float]] = MappingProxyType(
@@ -67,39 +74,18 @@ def peak_of(device: torch.device, dtype: torch.dtype) -> Peak:
     )
 
 
-def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -> dict[str, list[float]]:
+def stage_times(
+    policy: Any, network: LeRobotFlow, batch_size: int, *, n: int, num_words: int = 20
+) -> dict[str, list[float]]:
     """Seconds of each stage, n times; LeRobot's own whole chunk is `lerobots_times`.
+
+    All but the first row's are of the same n chunks: parts and whole of each can be held against each other.
 
     policy, network: the same one; what is measured may be compiled.
     """
-    device, seen = network.device, random_batch(policy, batch_size)
-    sampler, batch = ChunkSampler(network), _batch(seen, batch_size, network.row_dim)
+    device, sampler = network.device, ChunkSampler(network)
+    batch = _batch(served_batch(policy, batch_size, num_words), batch_size, network.row_dim)
     first_rows = HorizonAwareSchedule()
-
-    x = torch.randn((batch_size, network.horizon, network.row_dim), device=device)
-    times = torch.full((batch_size, network.horizon), 0.5, dtype=torch.float64)
-    t = times.float().to(device)
-    embed_prefix = policy.model.embed_prefix
-
-    def by_stage() -> list[float]:
-        """Of one chunk, as it runs: nobody waits for the device between its stages."""
-        marks = _Marks(device)
-
-        def embedded(*given: Any, **named: Any) -> Any:
-            out = embed_prefix(*given, **named)
-            marks.set()
-            return out
-
-        _wait(device)
-        with torch.no_grad(), network.chunk(), patch.object(policy.model, "embed_prefix", embedded):
-            marks.set()
-            context = network.encode(seen)
-            marks.set()
-            for _ in range(network.num_steps):
-                network.velocity(x, t, context, None, times)
-            marks.set()
-        images, prefill, steps = marks.between()
-        return [images, prefill, steps / network.num_steps]
 
     def first_row() -> float:  # those after it may still be under way
         _wait(device)
@@ -107,24 +93,126 @@ def stage_times(policy: Any, network: LeRobotFlow, batch_size: int, *, n: int) -
         next(sampler.run(batch, first_rows))
         return time.perf_counter() - started_s
 
-    images, prefill, step = zip(*[by_stage() for _ in range(n + NUM_WARM)][NUM_WARM:], strict=True)
+    chunks = [watched_chunk(policy, network, sampler, batch) for _ in range(n + NUM_WARM)][NUM_WARM:]
     return {
-        IMAGES: [*images],
-        PREFILL: [*prefill],
-        STEP: [*step],
-        WHOLE: _timed(lambda: _exhaust(sampler.run(batch, ConstantSchedule())), device, n),
+        **{stage: [chunk[stage] for chunk in chunks] for stage in (*PARTS, WHOLE)},
         FIRST_ROW: [first_row() for _ in range(n + NUM_WARM)][NUM_WARM:],
     }
 
 
-def lerobots_times(policy: Any, batch_size: int, *, n: int) -> list[float]:
-    """Seconds of `predict_action_chunk`, n times."""
-    seen = random_batch(policy, batch_size)
+def seconds_to_warm(policy: Any, network: LeRobotFlow, batch_size: int, *, num_words: int = 20) -> float:
+    """Of the first chunks of a kind, in which torch compiles and records graphs; later ones take less."""
+    batch = _batch(served_batch(policy, batch_size, num_words), batch_size, network.row_dim)
+    started_s = time.perf_counter()
+    for _ in range(NUM_WARM):
+        _exhaust(ChunkSampler(network).run(batch, ConstantSchedule()))
+    _wait(network.device)
+    return time.perf_counter() - started_s
+
+
+def watched_chunk(policy: Any, network: LeRobotFlow, sampler: ChunkSampler, batch: Batch) -> dict[str, float]:
+    """Seconds of the parts of one chunk as it is sampled, and of the whole by the host's clock.
+
+    Each part ends when the device has come to its last kernel: what the host does meanwhile, and what the
+    device waits for, belongs to the part in which it happens, so all parts together are the whole.
+    """
+    device, marks = network.device, _Marks(network.device)
+
+    def marked(function: Callable) -> Callable:
+        def run(*given: Any, **named: Any) -> Any:
+            out = function(*given, **named)
+            marks.set()
+            return out
+
+        return run
+
+    _wait(device)
+    with (
+        patch.object(policy.model, "embed_prefix", marked(policy.model.embed_prefix)),
+        patch.object(network, "encode", marked(network.encode)),
+        patch.object(network, "velocity", marked(network.velocity)),
+    ):
+        started_s = time.perf_counter()
+        marks.set()
+        for _ in sampler.run(batch, ConstantSchedule()):
+            pass
+        marks.set()
+        _wait(device)
+        whole = time.perf_counter() - started_s
+    images, prefill, *steps, rows = marks.between()
+    return {IMAGES: images, PREFILL: prefill, STEP: sum(steps) / len(steps), ROWS: rows, WHOLE: whole}
+
+
+def parts_over_whole(times: Mapping[str, Sequence[float]], num_steps: int) -> float:
+    """How much of a chunk its parts add up to, the median of all chunks: 1.0 if none is missing."""
+    counts = {stage: num_steps if stage == STEP else 1 for stage in PARTS}
+    sums = np.sum([counts[stage] * np.asarray(times[stage]) for stage in PARTS], axis=0)
+    return float(np.median(sums / np.asarray(times[WHOLE])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernels:
+    """What a GPU did for one chunk."""
+
+    num: int
+    seconds: float
+    """Of all of them; the rest of the chunk it waited."""
+
+
+def kernels_of_chunk(
+    policy: Any, network: LeRobotFlow, batch_size: int, *, num_words: int = 20
+) -> Kernels | None:
+    """By torch's profiler, after `stage_times` has compiled what runs; None where no kernels are launched."""
+    if network.device.type != "cuda":
+        return None
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    sampler = ChunkSampler(network)
+    batch = _batch(served_batch(policy, batch_size, num_words), batch_size, network.row_dim)
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        _exhaust(sampler.run(batch, ConstantSchedule()))
+        _wait(network.device)
+    on_device = [event for event in seen.events() or () if event.device_type is DeviceType.CUDA]
+    return Kernels(num=len(on_device), seconds=1e-6 * sum(event.device_time_total for event in on_device))
+
+
+def served_batch(policy: Any, size: int, num_words: int) -> dict[str, Tensor]:
+    """`random_batch`, its prompt as long as a server would have it compiled (`policies.lerobot.prompts`)."""
+    return random_batch(policy, size, num_words=num_words, length=prompt_length(policy, num_words))
+
+
+def prompt_length(policy: Any, num_words: int) -> int:
+    """Tokens that the network is shown of a prompt of so many."""
+    return min(-(-num_words // BUCKET) * BUCKET, int(policy.config.tokenizer_max_length))
+
+
+def device_facts(device: torch.device) -> dict[str, str]:
+    """What a figure depends on beside the code: the device, its driver, its clocks and its limit of power."""
+    if device.type != "cuda":
+        return {"name": "CPU", "threads": str(torch.get_num_threads())}
+    facts = {"name": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
+    asked = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit", "temperature.gpu")
+    if (command := shutil.which("nvidia-smi")) is not None:
+        line = [
+            command,
+            f"--query-gpu={','.join(asked)}",
+            "--format=csv,noheader",
+            f"--id={device.index or 0}",
+        ]
+        said = subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip().split(", ")
+        facts |= dict(zip(asked, said, strict=False))
+    return facts
+
+
+def lerobots_times(policy: Any, batch_size: int, *, n: int, num_words: int = 20) -> list[float]:
+    """Seconds of `predict_action_chunk`, n times, with prompts padded as LeRobot pads them."""
+    seen = random_batch(policy, batch_size, num_words=num_words)
     with torch.no_grad():
         return _timed(lambda: policy.predict_action_chunk(seen).cpu(), torch.device(policy.config.device), n)
 
 
-def floor(policy: Any, batch_size: int, peak: Peak) -> dict[str, float]:
+def floor(policy: Any, batch_size: int, peak: Peak, *, num_words: int = 20) -> dict[str, float]:
     """Seconds below which no stage can be."""
     config = policy.config
     vision, language, expert = _parts(policy)
@@ -133,7 +221,7 @@ def floor(policy: Any, batch_size: int, peak: Peak) -> dict[str, float]:
         embedded = _embed_images(policy, random_batch(policy, 1))
     per_picture = embedded.shape[1]
     patches = per_picture * _patches_per_token(policy)
-    prefix = pictures * per_picture + config.tokenizer_max_length
+    prefix = pictures * per_picture + prompt_length(policy, num_words)
 
     def at_best(module: list[nn.Module], tokens: int, more_bytes: int = 0) -> float:
         weights = sum(p.numel() for part in module for p in part.parameters())
@@ -147,9 +235,10 @@ def floor(policy: Any, batch_size: int, peak: Peak) -> dict[str, float]:
     images = at_best(vision, pictures * patches)
     prefill = at_best(language[:-1], prefix)  # the last layer gives keys and values alone
     step = at_best(expert, config.chunk_size, cache * size * batch_size)
-    whole = images + prefill + network_steps(policy) * step
+    rows = 4 * config.chunk_size * config.max_action_dim * batch_size / peak.bytes_per_s
+    whole = images + prefill + network_steps(policy) * step + rows
     return {
-        IMAGES: images, PREFILL: prefill, STEP: step, WHOLE: whole,
+        IMAGES: images, PREFILL: prefill, STEP: step, ROWS: rows, WHOLE: whole,
         FIRST_ROW: images + prefill + step, LEROBOT: whole,
     }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """`robot-runtime serve`: a policy on an address, until Ctrl-C."""
 
+import gc
 import json
 import logging
 import os
@@ -34,6 +35,7 @@ from robot_runtime.cli.options import (
     OwnAddress,
     PageAddress,
     Processes,
+    RowError,
     Seed,
     Several,
     Some,
@@ -104,7 +106,11 @@ class Serve:
     device: str = "cpu"
     """Where networks compute, in torch's words: cpu, cuda, cuda:1."""
     dtype: Maybe[Literal["float32", "bfloat16"]] = None
-    """Number format for the weights of LeRobot's pi0 and pi0.5; as they were saved if not given."""
+    """Number format for the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA; as the checkpoint says if not
+    given. The log says how far rows then are from those in float32."""
+    max_row_error: Maybe[RowError] = None
+    """How far the rows of LeRobot's SmolVLA, pi0 and pi0.5 may be from those in float32, as a share of their
+    size; a policy that is further is not served."""
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
     policy_host: Several[str] = ()
@@ -145,6 +151,7 @@ class Serve:
             "device": self.device,
             "dtype": self.dtype,
             "is_compiled": self.compile,
+            "max_row_error": self.max_row_error,
             "hosts": self.policy_host,
         }
         if self.joints:
@@ -224,8 +231,9 @@ def _until_signalled(
         signal.signal(signal.SIGHUP, load_anew)
         # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
         signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
-        _announce(server, names, json)
-        server.serve_forever()
+        with short_collections():
+            _announce(server, names, json)
+            server.serve_forever()
     if signal.SIGINT not in received:
         return 0
     return exit_code(signal.SIGINT)
@@ -246,6 +254,7 @@ def _keep_replacing(
 
 
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:
+    gc.unfreeze()  # or what a policy that is replaced has made would never be free
     forget()  # a user's own files may have changed
     for name, load_one in zip(names, load, strict=True):
         try:
@@ -370,6 +379,21 @@ def tune_process() -> None:
     keep_freed_memory()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for every connection
+
+
+@contextmanager
+def short_collections() -> Iterator[None]:
+    """While it lasts, the garbage collector leaves alone what is there now: libraries, networks, the server.
+
+    It runs in whichever thread makes an object, the policy's too, and with large libraries loaded a round
+    takes 0.3 s (`robot.scheduling`), in which no robot is answered.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _announce(server: PolicyServer, names: list[str], path: Path | None) -> None:

@@ -17,7 +17,19 @@ pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 from policies.lerobot import flow as lerobot_flow
 from policies.lerobot.flow import LeRobotFlow, compile_network
 from policies.lerobot.random import random_batch, random_policy
-from policies.lerobot.timing import LEROBOT, STAGES, floor, lerobots_times, peak_of, stage_times
+from policies.lerobot.timing import (
+    LEROBOT,
+    PARTS,
+    STAGES,
+    STEP,
+    WHOLE,
+    floor,
+    kernels_of_chunk,
+    lerobots_times,
+    parts_over_whole,
+    peak_of,
+    stage_times,
+)
 
 
 @pytest.fixture(scope="module", params=["smolvla", "pi05"])
@@ -56,6 +68,34 @@ def test_every_stage_is_timed_and_has_a_floor(policy):
         assert 0.0 < floors[stage] < 60.0
 
 
+def test_the_parts_of_a_chunk_add_up_to_it(policy):
+    network = network_of(policy)
+    times = stage_times(policy, network, 1, n=5)
+    assert parts_over_whole(times, network.num_steps) == pytest.approx(1.0, abs=0.03)
+    assert all(min(times[part]) > 0.0 for part in PARTS)
+
+
+def test_a_part_that_is_missing_is_seen_in_the_sum():
+    times = {part: [1.0, 2.0] for part in PARTS} | {WHOLE: [13.0, 26.0]}
+    assert parts_over_whole(times, 10) == 1.0
+    assert parts_over_whole(times | {STEP: [0.5, 1.0]}, 10) == pytest.approx(8 / 13)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_kernels_of_a_chunk_take_no_longer_than_the_chunk():
+    policy = random_policy("smolvla", is_small=True, num_cameras=1, device="cuda")
+    network = network_of(policy)
+    (whole,) = stage_times(policy, network, 1, n=1)[WHOLE]
+    kernels = kernels_of_chunk(policy, network, 1)
+    assert kernels is not None
+    assert kernels.num > 100
+    assert 0.0 < kernels.seconds < 2.0 * whole
+
+
+def test_without_a_gpu_there_are_no_kernels_to_count(policy):
+    assert kernels_of_chunk(policy, network_of(policy), 1) is None
+
+
 def test_more_robots_raise_the_floor_of_what_computes_and_hardly_that_of_what_reads(policy):
     peak = peak_of(torch.device("cpu"), torch.float32)
     one, many = floor(policy, 1, peak), floor(policy, 64, peak)
@@ -82,4 +122,9 @@ def test_a_cpu_without_bfloat16_is_measured_in_float32(monkeypatch, tmp_path):
         models=("smolvla",), batches=(1,), small=True, device="cpu", compile=False, n=1, json=figures
     )
     assert bench.main() == 0
-    assert json.loads(figures.read_text())["dtype"] == "float32"
+    found = json.loads(figures.read_text())
+    assert found["dtype"] == "float32"
+    assert found["device_before"]["name"] == found["device"] == "CPU"
+    (chunk,) = found["chunks"]
+    assert chunk["parts_over_whole"] == pytest.approx(1.0, abs=0.03)
+    assert {(row["cameras"], row["words"], row["robots"]) for row in found["rows"]} == {(2, 20, 1)}

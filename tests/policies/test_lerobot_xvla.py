@@ -9,8 +9,8 @@ import pytest
 import torch
 from msgspec import structs
 
+from policies.lerobot.flow_policy import LeRobotFlowPolicy
 from policies.lerobot.metadata import PolicyMetadata
-from policies.lerobot.policy import LeRobotFlowPolicy
 from policies.load import load_policy
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import (

@@ -15,6 +15,8 @@ from robot_runtime.results import keep_text, result_json
 if TYPE_CHECKING:
     from policies.lerobot.timing import Peak
 
+MOST_OF_THEIRS = 10
+"""Of LeRobot's own chunks, which take ten times as long."""
 ModelName = Literal["smolvla", "pi0", "pi05"]
 
 
@@ -29,8 +31,10 @@ class BenchGpu:
     """Models of LeRobot to measure."""
     batches: Some[Batch] = (1, 2, 4, 6, 8, 16)
     """Numbers of robots that are answered together."""
-    cameras: Annotated[int, Within(1, 16)] = 2
-    """Pictures that each robot sends."""
+    cameras: Some[Annotated[int, Within(1, 16)]] = (2,)
+    """Numbers of pictures that each robot sends."""
+    words: Some[Annotated[int, Within(1, 1024)]] = (20,)
+    """Tokens of the prompt; ours rounds them up to 64, or the model's longest."""
     small: bool = False
     """Take two narrow layers instead, to try the command where no GPU is at hand."""
     device: str = "cuda"
@@ -47,8 +51,18 @@ class BenchGpu:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
+        found = self.measured()
+        show(found["rows"], title=f"{found['device']}, {found['dtype']}, p50 [ms]")
+        show_chunks(found["chunks"])
+        if self.json is not None:
+            keep_text(self.json, result_json(found))
+        return 0
+
+    def measured(self) -> dict[str, Any]:
+        """The device, stages, and what chunks are made of; InvalidValueError: there is no such device."""
         import torch
 
+        from policies.lerobot.timing import device_facts
         from policies.load import check_device
 
         if self.device.startswith("cuda") and not torch.cuda.is_available():
@@ -58,35 +72,55 @@ class BenchGpu:
         check_device(self.device)
         device = torch.device(self.device)
         dtype = self._dtype(device.type)
-        figures = [row for model in self.models for row in self._measured(model, dtype)]
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-        show(figures, title=f"{name}, {dtype}, {self.cameras} cameras, p50 [ms]")
-        if self.json is not None:
-            written = {"device": name, "dtype": dtype, "rows": figures}
-            keep_text(self.json, result_json(written))
-        return 0
+        facts = device_facts(device)
+        figures, chunks = [], []
+        for model in self.models:
+            for cameras in self.cameras:
+                rows, adding_up = self._measured(model, cameras, dtype)
+                figures += rows
+                chunks += adding_up
+        return {
+            "device": facts["name"],
+            "device_before": facts,
+            "device_after": device_facts(device),  # clocks differ under load
+            "dtype": dtype,
+            "rows": figures,
+            "chunks": chunks,
+        }
 
     def _dtype(self, device_type: str) -> str:
         from policies.flow.train import multiplies_bfloat16
 
         return self.dtype or ("float32" if device_type == "cpu" and not multiplies_bfloat16() else "bfloat16")
 
-    def _measured(self, model: ModelName, dtype: str) -> list[dict[str, Any]]:
+    def _measured(
+        self, model: ModelName, cameras: int, dtype: str
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Stages, and what each setting's parts add up to."""
         import torch
 
+        from policies.lerobot import timing
         from policies.lerobot.flow import LeRobotFlow
         from policies.lerobot.random import random_policy
-        from policies.lerobot.timing import LEROBOT, floor, lerobots_times, peak_of, stage_times
 
         policy = random_policy(
-            model, is_small=self.small, num_cameras=self.cameras, device=self.device, dtype=dtype
+            model, is_small=self.small, num_cameras=cameras, device=self.device, dtype=dtype
         )
-        peak = peak_of(torch.device(self.device), getattr(torch, dtype))
+        words = tuple(w for w in self.words if w <= policy.config.tokenizer_max_length)
+        if not words:
+            longest = policy.config.tokenizer_max_length
+            raise InvalidValueError(
+                f"a prompt of {model} has at most {longest} tokens, got --words {self.words}"
+            )
+        peak = timing.peak_of(torch.device(self.device), getattr(torch, dtype))
         with counted() as progress:
-            bar = progress.add_task(model, total=2 * len(self.batches))
+            settings = [(size, num) for num in words for size in self.batches]
+            bar = progress.add_task(model, total=2 * len(settings))
             theirs = {}
-            for size in self.batches:
-                theirs[size] = lerobots_times(policy, size, n=self.n)
+            for size, num in settings:
+                theirs[size, num] = timing.lerobots_times(
+                    policy, size, n=min(self.n, MOST_OF_THEIRS), num_words=num
+                )
                 progress.update(bar, advance=1, description=f"{model}: LeRobot's own, {size} robots")
             network = LeRobotFlow(
                 policy,
@@ -95,16 +129,26 @@ class BenchGpu:
                 dim=policy.config.max_action_dim,
                 is_compiled=self.compile,
             )
-            rows = []
-            for size in self.batches:
-                times = stage_times(policy, network, size, n=self.n) | {LEROBOT: theirs[size]}
-                rows += _rows(model, size, times, floor(policy, size, peak), peak)
+            rows, chunks = [], []
+            for size, num in settings:
+                setting = {"model": model, "cameras": cameras, "words": num, "robots": size}
+                ready_s = timing.seconds_to_warm(policy, network, size, num_words=num)
+                times = timing.stage_times(policy, network, size, n=self.n, num_words=num)
+                kernels = timing.kernels_of_chunk(policy, network, size, num_words=num)
+                whole = float(np.median(times[timing.WHOLE]))
+                adds_up = timing.parts_over_whole(times, network.num_steps)
+                chunk = {"ready_s": ready_s, "parts_over_whole": adds_up}
+                if kernels is not None:
+                    chunk |= {"kernels": kernels.num, "host_share": 1.0 - kernels.seconds / whole}
+                chunks.append(setting | chunk)
+                times |= {timing.LEROBOT: theirs[size, num]}
+                rows += _rows(setting, times, timing.floor(policy, size, peak, num_words=num), peak)
                 progress.update(bar, advance=1, description=f"{model}: ours, {size} robots")
-        return rows
+        return rows, chunks
 
 
 def _rows(
-    model: str, size: int, times: dict[str, list[float]], floors: dict[str, float], peak: "Peak"
+    setting: dict[str, Any], times: dict[str, list[float]], floors: dict[str, float], peak: "Peak"
 ) -> list[dict[str, Any]]:
     out = []
     at_best = f"{peak.operations_per_s / 1e12:.3g} Tops/s, {peak.bytes_per_s / 1e12:.3g} TB/s"
@@ -112,8 +156,7 @@ def _rows(
         p50, p95, p99 = 1e3 * np.percentile(taken, [50, 95, 99])
         out.append(
             {
-                "model": model,
-                "robots": size,
+                **setting,
                 "stage": stage,
                 "n": len(taken),
                 "p50_ms": float(p50),
@@ -129,13 +172,24 @@ def _rows(
 def show(figures: list[dict[str, Any]], *, title: str) -> None:
     """Print every stage beside its floor, and chunks a second."""
     table = Table(title=title)
-    for column in ("model", "robots", "stage", "p50", "p99", "floor", "p50 / floor", "chunks/s"):
+    for column in (
+        "model",
+        "cameras",
+        "words",
+        "robots",
+        "stage",
+        "p50",
+        "p99",
+        "floor",
+        "p50 / floor",
+        "chunks/s",
+    ):
         table.add_column(column, justify="left" if column in ("model", "stage") else "right")
     for row in figures:
         is_chunk = row["stage"] in ("whole chunk", "LeRobot's predict_action_chunk")
         table.add_row(
             row["model"],
-            str(row["robots"]),
+            *(str(row[name]) for name in ("cameras", "words", "robots")),
             row["stage"],
             f"{row['p50_ms']:.2f}",
             f"{row['p99_ms']:.2f}",
@@ -150,3 +204,21 @@ def show(figures: list[dict[str, Any]], *, title: str) -> None:
     )
     for peak in dict.fromkeys(row["peak"] for row in figures):
         console.print(f"peak: {peak}")
+
+
+def show_chunks(chunks: list[dict[str, Any]]) -> None:
+    """Print how long torch took until the first chunks of a kind were out, what of a chunk its parts add up
+    to, its kernels, and the share that the device waited."""
+    table = Table(title="what a chunk is made of")
+    columns = "model", "cameras", "words", "robots", "ready [s]", "parts / whole", "kernels", "host's share"
+    for column in columns:
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for chunk in chunks:
+        table.add_row(
+            *(str(chunk[name]) for name in ("model", "cameras", "words", "robots")),
+            f"{chunk['ready_s']:.1f}",
+            f"{chunk['parts_over_whole']:.3f}",
+            str(chunk.get("kernels", "–")),
+            f"{chunk['host_share']:.0%}" if "host_share" in chunk else "–",
+        )
+    plain_console().print(table)

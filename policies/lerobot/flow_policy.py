@@ -1,0 +1,171 @@
+"""LeRobot's flows behind the `Policy` protocol: `load_flow`, and `LeRobotFlowPolicy` under our samplers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from policies.flow.inference import ChunkSampler
+from policies.flow.sampled import SampledPolicy
+from policies.flow.transfers import pinned_batch
+from policies.lerobot.info import execution_horizon, info_with, statistics_of
+from policies.lerobot.load import lerobot_policy, lerobot_steps, take_relative
+from policies.lerobot.metadata import Columns, PolicyMetadata
+from policies.lerobot.prompts import Prompts, prompt_length, prompts_of
+from robot_runtime.core.method.sampler_parts import (
+    AveragedSamples,
+    BestOfSamples,
+    ConstantSchedule,
+    RtcGuidance,
+    SamplerPart,
+)
+from robot_runtime.core.policy import ChunkRequest, NewRows
+from robot_runtime.core.values.action import ActionSpec
+from robot_runtime.core.values.state import Observation, RobotState
+from robot_runtime.server.warm_up import zero_observation
+
+if TYPE_CHECKING:
+    from policies.lerobot.flow import LeRobotFlow
+    from policies.lerobot.precision import RowCheck
+    from policies.lerobot.xvla import XvlaFlow
+
+NUM_WARM = 3
+"""Calls until torch has compiled, and recorded CUDA graphs."""
+_MOST_TASKS, _SPARE_WORDS = 32, 16
+"""Of those that the length of a compiled prompt is chosen by, and tokens beyond: numbers of the state are
+words of pi0.5's, and tasks may be asked for that nobody has named."""
+UNTRAINED = (ConstantSchedule, AveragedSamples, BestOfSamples, RtcGuidance)
+"""Sampler parts that any flow takes."""
+
+
+def load_flow(
+    config: Any,
+    folder: Path,
+    metadata: PolicyMetadata,
+    dtype: str | None,
+    *,
+    is_compiled: bool,
+    max_row_error: float | None,
+) -> "LeRobotFlowPolicy":
+    """One whose format can be chosen: read in float32, turned into it, and held against what it was.
+
+    Where there is no room for float32 it is read in the format itself, and not held against anything.
+    """
+    from policies.lerobot import precision
+
+    device = torch.device(config.device)
+    served = precision.served_format(config, dtype, device)
+    precision.refuse_too_large(folder, served, device)
+    is_checked = served is not torch.float32 and precision.can_hold(
+        precision.num_weights(folder), torch.float32, device
+    )
+    if hasattr(config, "dtype"):
+        config.dtype = "float32" if is_checked else str(served).removeprefix("torch.")
+    policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
+    check = None
+    if is_checked:
+        check = precision.RowCheck(policy, before, metadata)
+    precision.set_format(policy, served)
+    loaded = LeRobotFlowPolicy(policy, before, after, metadata, is_compiled=is_compiled)
+    if check is not None:
+        loaded.row_error = loaded.checked(check)
+    elif served is torch.float32:
+        loaded.row_error = 0.0
+    precision.say_error(metadata.info.name, served, loaded.row_error, max_row_error)
+    return loaded
+
+
+class LeRobotFlowPolicy(SampledPolicy):
+    """A flow of theirs under our samplers; committed rows and early first rows if it was trained for them."""
+
+    row_error: float | None = None
+    """How far its rows are from those in float32, as a share of their size; None if that was not measured."""
+
+    def __init__(
+        self,
+        policy: Any,
+        before: Any,
+        after: Any,
+        metadata: PolicyMetadata,
+        *,
+        is_compiled: bool = False,
+    ) -> None:
+        """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
+        spec = metadata.info.action_spec
+        self._columns = Columns(metadata, take_relative(before, after, spec.dim))
+        scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
+        network = _network(policy, lambda rows: after(rows) * scale + offset, spec, is_compiled=is_compiled)
+        super().__init__(ChunkSampler(network))
+        self._network = network
+        self._before, self._metadata, self._device = before, metadata, network.device
+        # X-VLA's encoder looks at padding too: its rows need all that LeRobot shows it.
+        self._prompts = None if policy.config.type == "xvla" else prompts_of(before)
+        self._ready: set[tuple[int, type[SamplerPart]]] = set()
+        if is_compiled and self._prompts is not None:
+            self._prompts.choose(self._usual_prompt(self._prompts))
+        said = metadata.info.capabilities
+        trained = tuple(part for part in get_args(SamplerPart) if part in said.samplers)
+        self.info = info_with(
+            metadata,
+            replace(
+                said,
+                samplers=UNTRAINED + tuple(part for part in trained if part not in UNTRAINED),
+                execution_horizon=execution_horizon(policy.config, metadata.info),
+                row_statistics=statistics_of(policy.config, network, self._columns),
+            ),
+        )
+
+    def checked(self, check: "RowCheck") -> float:
+        """Its row error, by what its network gave in float32."""
+        return check.error(self._network, self._seen)
+
+    def _seen(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        seen = self._metadata.seen(observations, self._device)
+        return dict(self._before(pinned_batch(seen, self._device)))
+
+    def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
+        """As `SampledPolicy.infer_batch`. What is compiled is so for all lengths of prompts when a size of
+        batch comes for the first time, which is while its server warms up."""
+        if requests and self._prompts is not None:
+            self._get_ready(requests, self._prompts)
+        return super().infer_batch(requests)
+
+    def _get_ready(self, requests: Sequence[ChunkRequest], prompts: Prompts) -> None:
+        key = len(requests), type(requests[0].sampler)
+        if key in self._ready:
+            return
+        before = self._sampler.num_evaluations
+        for length in prompts.lengths[1:]:
+            with prompts.at_least(length):
+                for _ in range(NUM_WARM):
+                    for _ in super().infer_batch(requests):
+                        pass
+        self._sampler.num_evaluations = before
+        self._ready.add(key)
+
+    def _usual_prompt(self, prompts: Prompts) -> int:
+        """Tokens of the longest prompt of its tasks, with some to spare."""
+        lengths = []
+        for task in self._metadata.info.tasks[:_MOST_TASKS] or ("",):
+            nothing = [zero_observation(self._metadata.info.schema, task)]
+            lengths.append(prompt_length(self._before(self._metadata.seen(nothing))))
+        return max(lengths) + _SPARE_WORDS
+
+    def _origin(self, state: RobotState) -> Float[np.ndarray, " D"]:
+        return self._columns.origin(state)
+
+
+def _network(
+    policy: Any, after: Callable[[Tensor], Tensor], spec: ActionSpec, *, is_compiled: bool
+) -> "LeRobotFlow | XvlaFlow":
+    from policies.lerobot.flow import LeRobotFlow
+    from policies.lerobot.xvla import XvlaFlow
+
+    if policy.config.type == "xvla":
+        return XvlaFlow(policy, after, horizon=spec.horizon, dim=spec.dim)
+    return LeRobotFlow(policy, after, horizon=spec.horizon, dim=spec.dim, is_compiled=is_compiled)

@@ -1,0 +1,108 @@
+"""What a network makes of flow times alone, once for each distinct one: `TimeTable`.
+
+    flow times (B, H)        .0 .0 .0 .0     .1 .1 .1 .1     1. .2 .2 .1
+    distinct, looked up      .0              .1              .1 .2 1.
+    computed                 .0              .1                 .2 1.
+
+They do not depend on what is seen: a constant schedule of ten steps needs ten rows of the table for good, and
+a schedule with a flow time for each row as many as it has different ones.
+
+    pi0.5            the scale, shift and gate of all norms of the expert           (B, H, norms * 3 * W)
+    pi0, SmolVLA     the flow time's part of what is added to a row's token         (B, H, W), `FoldedRows`
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
+from torch import Tensor, nn
+
+from policies.flow.transfers import to_device
+
+MAX_KNOWN = 1024
+"""Flow times whose rows are kept; beyond, the table begins anew."""
+BLOCK = 16
+"""So many are computed at a time."""
+
+
+class TimeTable:
+    """Rows of a table by flow time, computed when they are first asked for."""
+
+    def __init__(self, of: Callable[[Tensor], Tensor]) -> None:
+        """of: flow times (n, 1) as LeRobot counts, 1 noise and 0 action, to (n, 1, M)."""
+        self._of = of
+        self._places: dict[float, int] = {}
+        self._table: Tensor | None = None
+        self.num_computed = 0
+        """Flow times that went through the network so far."""
+
+    @torch.no_grad()
+    def __call__(self, times: Tensor, device: torch.device) -> Tensor:
+        """(B, H, M) of flow times (B, H), 0 noise and 1 action, float64 and on the host."""
+        distinct, which = torch.unique(times, return_inverse=True)
+        values = distinct.tolist()
+        if unknown := [value for value in values if value not in self._places]:
+            if len(self._places) + len(unknown) > MAX_KNOWN:
+                self._places, self._table, unknown = {}, None, values
+            self._learn(unknown, device)
+        assert self._table is not None
+        if len(values) == 1:
+            row = self._table[self._places[values[0]]]
+            return row.expand(*times.shape, -1).contiguous()  # one shape and layout for the step
+        return self._table[to_device(torch.tensor([self._places[value] for value in values])[which], device)]
+
+    def _learn(self, values: list[float], device: torch.device) -> None:
+        ours = torch.tensor(values, dtype=torch.float64).float()
+        theirs = (1.0 - to_device(ours, device))[:, None]
+        rows = torch.cat([self._of(block)[:, 0] for block in theirs.split(BLOCK)])
+        self._places |= {value: len(self._places) + i for i, value in enumerate(values)}
+        self._table = rows.clone() if self._table is None else torch.cat([self._table, rows])
+        self.num_computed += len(values)
+
+
+class FoldedRows(nn.Module):
+    """From rows to the expert's tokens in pi0 and SmolVLA, with all that is linear in one product.
+
+    LeRobot:  out(silu(A (in x + b) + C e(t) + c))         folded:  out(silu((A in) x + told(t)))
+
+    e(t) is the flow time's sines and cosines; told(t) = C e(t) + A b + c is for a `TimeTable`.
+    """
+
+    def __init__(self, model: Any, width: int) -> None:
+        super().__init__()
+        self._config, self._width = model.config, width
+        first, mix = model.action_in_proj, model.action_time_mlp_in
+        of_rows, of_time = mix.weight.data.double().split(width, dim=1)
+        bias = of_rows @ first.bias.data.double() + mix.bias.data.double()
+        weight, dtype = (of_rows @ first.weight.data.double()), first.weight.dtype
+        self.rows = nn.Parameter(weight.to(dtype), requires_grad=False)
+        self.time = nn.Parameter(of_time.to(dtype), requires_grad=False)
+        self.bias = nn.Parameter(bias.to(dtype), requires_grad=False)
+        self.out = model.action_time_mlp_out
+
+    def told(self, t: Tensor) -> Tensor:
+        """(B, H, W) of flow times (B, H) as LeRobot counts."""
+        return F.linear(
+            embedded_times(self._config, t, self._width).to(self.time.dtype), self.time, self.bias
+        )
+
+    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+        """Tokens (B, H, W) of rows (B, H, R)."""
+        out: Tensor = self.out(F.silu(F.linear(x, self.rows) + told))
+        return out
+
+
+def embedded_times(config: Any, t: Tensor, width: int) -> Tensor:
+    """Sines and cosines of flow times (B, H), (B, H, width)."""
+    flat = create_sinusoidal_pos_embedding(
+        t.flatten(), width, config.min_period, config.max_period, device=t.device
+    )
+    return flat.unflatten(0, t.shape)
+
+
+def pi05_condition(model: Any, t: Tensor) -> Tensor:
+    """What pi0.5 makes of flow times (B, H), (B, H, width)."""
+    times = embedded_times(model.config, t, model.action_in_proj.out_features).to(t.dtype)
+    return F.silu(model.time_mlp_out(F.silu(model.time_mlp_in(times))))

@@ -1,0 +1,124 @@
+"""All figures of VLAs on a GPU in one call, the most wanted first, within a limit of time.
+
+python scripts/measure_gpu.py --json figures.json              # 8 minutes on an H100
+python scripts/measure_gpu.py --small --device cpu --limit-s 60   # tries it without a GPU
+
+Each setting is what `robot-runtime bench gpu` measures; none is begun that might not end in time. At last the
+first setting is measured again in a new process, which finds what torch has compiled on the disk: how long a
+server takes to be ready the second time. The JSON is written after every setting.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robot_runtime.cli.bench.gpu import BenchGpu, ModelName, show, show_chunks
+from robot_runtime.results import keep_text, result_json
+
+LIMIT_S = 480.0
+"""Eight minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is measured in one go: one model that sees so many pictures, for so many robots."""
+
+    model: ModelName
+    cameras: int = 2
+    robots: int = 1
+    words: int = 20
+
+    def bench(self, args: argparse.Namespace, *, n: int) -> BenchGpu:
+        return BenchGpu(
+            models=(self.model,), cameras=(self.cameras,), batches=(self.robots,), words=(self.words,),
+            small=args.small, device=args.device, compile=not args.small, n=n,
+        )  # fmt: skip
+
+
+SETTINGS = (
+    Setting(model="pi05"),
+    Setting(model="smolvla"),
+    Setting(model="pi05", robots=6),
+    Setting(model="pi05", cameras=3),
+    Setting(model="pi0"),
+    Setting(model="smolvla", robots=6),
+    Setting(model="pi05", words=100),
+    Setting(model="pi05", robots=2),
+)
+"""The most wanted first: what is left out is so for want of time."""
+
+
+def measure(
+    settings: Sequence[Setting], args: argparse.Namespace, now_s: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
+    """Figures of as many settings as fit; the limit counts from here."""
+    started_s, longest_s = now_s(), 0.0
+    found: dict[str, Any] = {"rows": [], "chunks": [], "left_out": []}
+
+    def has_time() -> bool:
+        return now_s() - started_s + longest_s < args.limit_s
+
+    for setting in settings:
+        if not has_time():
+            found["left_out"].append(vars(setting))
+            continue
+        began_s = now_s()
+        one = setting.bench(args, n=args.n).measured()
+        longest_s = max(longest_s, now_s() - began_s)
+        found["rows"] += one.pop("rows")
+        found["chunks"] += one.pop("chunks")
+        found |= one
+        _keep(found, args)
+    if found["chunks"] and has_time():
+        found["ready_second_time_s"] = second_time(settings[0], args)
+        _keep(found, args)
+    return found
+
+
+def second_time(setting: Setting, args: argparse.Namespace) -> float:
+    """Seconds until a setting is ready in a process that finds what was compiled on the disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "again.json"
+        line = [
+            sys.executable, "-m", "robot_runtime.cli", "bench", "gpu", "--models", setting.model,
+            "--cameras", str(setting.cameras), "--batches", str(setting.robots), "--words",
+            str(setting.words), "--n", "1", "--device", args.device, "--json", str(path),
+            *(("--small", "--no-compile") if args.small else ()),
+        ]  # fmt: skip
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        (chunk,) = json.loads(path.read_text())["chunks"]
+        return float(chunk["ready_s"])
+
+
+def _keep(found: dict[str, Any], args: argparse.Namespace) -> None:
+    if args.json is not None:
+        keep_text(args.json, result_json(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="two narrow layers, not compiled")
+    parser.add_argument("--n", type=int, default=30, help="chunks of each setting")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S)
+    args = parser.parse_args()
+    found = measure(SETTINGS, args)
+    show(found["rows"], title=f"{found.get('device')}, {found.get('dtype')}, p50 [ms]")
+    show_chunks(found["chunks"])
+    print(f"ready the second time: {found.get('ready_second_time_s', 'not measured')} s")
+    for setting in found["left_out"]:
+        print(f"left out for want of time: {setting}")
+
+
+if __name__ == "__main__":
+    main()
