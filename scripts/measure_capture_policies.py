@@ -49,6 +49,7 @@ class Options:
     demonstrations: Count = 50
     episodes: Count = 50
     steps: Steps = 4000
+    batch_size: Count = 128
     width: Count = 96
     seed: Seed = 0
     workers: Processes = 2
@@ -67,6 +68,7 @@ def main(options: Options) -> int:
         demonstrations=options.demonstrations,
         episodes=options.episodes,
         steps=options.steps,
+        batch_size=options.batch_size,
         width=options.width,
         seed=options.seed,
     )
@@ -98,7 +100,10 @@ def main(options: Options) -> int:
         share = f"{100 * row.successes / row.episodes:.0f} ({100 * low:.0f}-{100 * high:.0f})"
         print(f"{row.task:<8}{row.method:<36}{share}")
     if options.json is not None:
-        settings = {name: getattr(plan, name) for name in ("demonstrations", "steps", "width", "delay_ms")}
+        settings = {
+            name: getattr(plan, name)
+            for name in ("demonstrations", "steps", "batch_size", "width", "delay_ms")
+        }
         keep_text(
             options.json,
             result_json({"settings": settings, "rows": [row.as_dict() for row in rows]}, seeds=[plan.seed]),

@@ -54,6 +54,7 @@ class CapturePlan:
     """Of a cell."""
     delay_ms: float = 300.0
     steps: int = 4000
+    batch_size: int = 128
     width: int = 96
     """Of the networks."""
     seed: int = 0
@@ -77,7 +78,8 @@ class CapturePlan:
             *("robot-runtime", "train", "--task", task, "--network", network, *joints),
             *("--labels", "world" if source == "world" else "base"),
             *("--demonstrations", str(self.npz(task, source))),
-            *("--steps", str(self.steps), "--width", str(self.width), "--seed", str(self.seed)),
+            *("--steps", str(self.steps), "--batch-size", str(self.batch_size)),
+            *("--width", str(self.width), "--seed", str(self.seed)),
             *("--output", str(self.policy(task, network, source))),
         ]
 

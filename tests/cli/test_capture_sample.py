@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from calibration.capture.raw import RawCapture
+from calibration.labels.label import label_capture
 from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
 from robot_runtime.cli.capture.label import CaptureLabel
+from robot_runtime.cli.capture.reach import of_task
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +58,12 @@ def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sa
     assert main(command) == 1
     assert "--umi names a folder that ends in .zarr" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+def test_a_policy_is_told_where_things_are_from_the_first_row_whenever_they_were_first_seen(sample):
+    """A thing that stands where it is was there before: labels whose scene began late had little to learn."""
+    scene = of_task("fetch").scene
+    (labels,) = label_capture(RawCapture.open(sample)).labels
+    assert scene is not None
+    assert not labels.glimpses["tray"].known.all()
+    assert np.isfinite(scene.of(labels, labels.x_WG)).all()

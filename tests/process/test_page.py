@@ -198,8 +198,11 @@ def test_it_shows_what_the_robot_does(page: Page):
     expect(page.locator("#part-arm")).to_contain_text("policy")
     expect(page.locator("#numbers")).to_contain_text("latency")
     expect(page.locator("#lines")).to_contain_text("HOLD -> RUN")
-    page.wait_for_function("document.querySelector('#camera-wrist img')?.naturalWidth === 64")
-    page.wait_for_function("shown.chunks.some((chunk) => chunk.state === 'running')")
+    expect(page.locator("#camera-wrist img")).to_have_js_property("naturalWidth", 64)
+    end_s = time.monotonic() + 30.0  # wait_for_function would evaluate in the page, which allows nobody that
+    while not page.evaluate("shown.chunks.some((chunk) => chunk.state === 'running')"):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
 
 
 def test_the_stop_button_has_the_robot_stand_within_three_tenths_of_a_second(running: Running, page: Page):
