@@ -8,7 +8,6 @@ first setting is measured again in a new process, which finds what torch has com
 server takes to be ready the second time. The JSON is written after every setting.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from robot_runtime.cli.bench.gpu import BenchGpu, ModelName, show, show_chunks
+from robot_runtime.cli.options import Count, KeptFile, Maybe, Seconds
+from robot_runtime.cli.script import run_script
 from robot_runtime.results import keep_text, result_json
 
 LIMIT_S = 480.0
@@ -35,7 +36,7 @@ class Setting:
     robots: int = 1
     words: int = 20
 
-    def bench(self, args: argparse.Namespace, *, n: int) -> BenchGpu:
+    def bench(self, args: "Options", *, n: int) -> BenchGpu:
         return BenchGpu(
             models=(self.model,), cameras=(self.cameras,), batches=(self.robots,), words=(self.words,),
             small=args.small, device=args.device, compile=not args.small, n=n,
@@ -56,7 +57,7 @@ SETTINGS = (
 
 
 def measure(
-    settings: Sequence[Setting], args: argparse.Namespace, now_s: Callable[[], float] = time.monotonic
+    settings: Sequence[Setting], args: "Options", now_s: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """Figures of as many settings as fit; the limit counts from here."""
     started_s, longest_s = now_s(), 0.0
@@ -82,7 +83,7 @@ def measure(
     return found
 
 
-def second_time(setting: Setting, args: argparse.Namespace) -> float:
+def second_time(setting: Setting, args: "Options") -> float:
     """Seconds until a setting is ready in a process that finds what was compiled on the disk."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "again.json"
@@ -97,28 +98,34 @@ def second_time(setting: Setting, args: argparse.Namespace) -> float:
         return float(chunk["ready_s"])
 
 
-def _keep(found: dict[str, Any], args: argparse.Namespace) -> None:
+def _keep(found: dict[str, Any], args: "Options") -> None:
     if args.json is not None:
         keep_text(args.json, result_json(found))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="where the figures go")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="two narrow layers, not compiled")
-    parser.add_argument("--n", type=int, default=30, help="chunks of each setting")
-    parser.add_argument("--limit-s", type=float, default=LIMIT_S)
-    args = parser.parse_args()
-    found = measure(SETTINGS, args)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is measured, on what, and for how long."""
+
+    device: str = "cuda"
+    small: bool = False
+    """Two narrow layers, not compiled."""
+    n: Count = 30
+    """Chunks of each setting."""
+    limit_s: Seconds = LIMIT_S
+    json: Maybe[KeptFile] = None
+    """Where the figures go."""
+
+
+def main(options: Options) -> int:
+    found = measure(SETTINGS, options)
     show(found["rows"], title=f"{found.get('device')}, {found.get('dtype')}, p50 [ms]")
     show_chunks(found["chunks"])
     print(f"ready the second time: {found.get('ready_second_time_s', 'not measured')} s")
     for setting in found["left_out"]:
         print(f"left out for want of time: {setting}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    run_script(Options, main, description=__doc__)
