@@ -1,7 +1,6 @@
 """`scripts/measure_gpu.py`, which has eight minutes on a GPU, with small models on a CPU."""
 
 import json
-from argparse import Namespace
 from itertools import count
 
 import pytest
@@ -10,14 +9,14 @@ pytest.importorskip("lerobot", reason="whose policies they are")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 
 from scripts import measure_gpu
-from scripts.measure_gpu import SETTINGS, Setting, measure
+from scripts.measure_gpu import SETTINGS, Options, Setting, measure
 
 
 def test_settings_are_measured_while_there_is_time_and_the_rest_is_named(tmp_path, monkeypatch):
     again = []
     monkeypatch.setattr(measure_gpu, "second_time", lambda setting, args: again.append(setting))
     path = tmp_path / "figures.json"
-    args = Namespace(small=True, device="cpu", n=1, limit_s=45.0, json=path)
+    args = Options(small=True, device="cpu", n=1, limit_s=45.0, json=path)
     settings = (Setting(model="smolvla", cameras=1), Setting(model="pi05"), Setting(model="pi0"))
     found = measure(settings, args, now_s=count(step=10.0).__next__)
     assert {row["model"] for row in found["rows"]} == {"smolvla"}
