@@ -1,3 +1,5 @@
+from itertools import count, islice
+
 import numpy as np
 import pytest
 
@@ -31,14 +33,15 @@ def test_two_arms_are_led_late_as_one_arm_is():
 
 
 def test_success_falls_with_the_delay(strike_world):
+    """Where the expert itself succeeds: with which seeds, a processor's rounding decides now and then."""
+    seeds = list(islice((s for s in count(10_000) if run_expert(strike_world, seed=s).success), 15))
     rates = []
     for delay_ms in (0, 400, 700):
         scores = [
-            run_delayed_expert(strike_world, seed=10_000 + i, delay=constant_delay(delay_ms * MS))
-            for i in range(15)
+            run_delayed_expert(strike_world, seed=seed, delay=constant_delay(delay_ms * MS)) for seed in seeds
         ]
         rates.append(sum(score.success for score in scores))
-    assert rates[0] >= 13  # 14 or 13: processors round differently, and a strike that just succeeds may not
+    assert rates[0] >= 14
     assert rates[0] > rates[1] > rates[2]
 
 
