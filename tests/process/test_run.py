@@ -210,9 +210,3 @@ def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_meas
     result = strike_run.result
     assert result.score.reactions_s
     assert max(result.score.reactions_s) < result.summary["duration_s"]
-
-
-def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once(strike_run):
-    unused = [text for _, text in strike_run.record.log if "not used: the robot is stopped" in text]
-    assert unused
-    assert len(unused) == len(set(unused))

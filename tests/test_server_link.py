@@ -1,0 +1,66 @@
+"""What a run says of answers of which nothing runs, by the real link and executor; answers come by hand."""
+
+import logging
+
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.camera_watch import CameraLimits
+from robot_runtime.core.policy import ChunkPart
+from robot_runtime.core.safety import Mode
+from robot_runtime.core.values.fields import GripperWidth, JointPosition
+from robot_runtime.core.values.schema import ArmSchema, GripperSchema, Schema
+from robot_runtime.robot.cameras import Cameras
+from robot_runtime.robot.link import ServerLink
+from robot_runtime.robot.no_policy import NoPolicy
+from robot_runtime.robot.notices import Logbook
+from robot_runtime.robot.telemetry import RunRecord
+from robot_runtime.wire.events import Event, PartReceived
+from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
+
+FIELDS = (JointPosition(2), GripperWidth())
+SCHEMA = Schema(action_fields=FIELDS, parts={"arm": ArmSchema(2), "gripper": GripperSchema()})
+
+
+class ByHand(NoPolicy):
+    """Hands on the parts that it was given."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self.came: list[Event] = []
+
+    def come(self, *parts: ChunkPart, now_ns: int) -> None:
+        self.came += [PartReceived(part=part, sent_ns=0, arrived_ns=now_ns) for part in parts]
+
+    def events(self) -> list[Event]:
+        out, self.came = self.came, []
+        return out
+
+
+def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
+    robot, clock, record = executor(), MonotonicClock(), RunRecord()
+    client = ByHand(SCHEMA)
+    link = ServerLink(
+        robot,
+        client,
+        client.wait_until_ready(),
+        Cameras({}, clock, CameraLimits()),
+        lambda state: observation_at(state.t_ns),
+        record,
+        Logbook(record, clock, logging.getLogger("test")),
+    )
+    robot.reset(state_at(0), 0)
+    client.come(answer(robot.make_request(observation_at(0)), ramp(0.0, 0.1)), now_ns=0)
+    link.take(0)
+    for t_ns in range(0, 2 * DT, TICK):
+        robot.tick(state_at(t_ns), t_ns)
+    request = robot.make_request(observation_at(2 * DT))
+    robot.stop()
+    assert robot.tick(state_at(2 * DT), 2 * DT).mode is Mode.STOP
+    rows = ramp(0.2, 0.1)
+    for first in range(0, len(rows), 2):
+        is_last = first + 2 == len(rows)
+        client.come(
+            answer(request, rows[first : first + 2], first_row=first, is_last=is_last), now_ns=3 * DT + first
+        )
+        link.take(3 * DT + first)
+    said = [text for _, text in record.log]
+    assert said == [f"answer {request.request_id} not used: the robot is stopped"]
