@@ -13,7 +13,7 @@ issue 123177): a policy that takes over from another has a thread of its own.
 import ctypes
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Lock, RLock
 
 import torch
@@ -28,7 +28,7 @@ def one_chunk(*, is_compiled: bool = True, rounds: bool = False) -> Iterator[Non
     is_compiled: whether there are graphs. rounds: whether products in float32 may go by way of TF32; torch
     counts that too for the whole process.
     """
-    with _TURN, float32_products("high" if rounds else torch.get_float32_matmul_precision()):
+    with _TURN, float32_products("high") if rounds else nullcontext():
         if is_compiled:
             _let_this_thread_have_graphs()
             torch.compiler.cudagraph_mark_step_begin()
@@ -38,12 +38,22 @@ def one_chunk(*, is_compiled: bool = True, rounds: bool = False) -> Iterator[Non
 @contextmanager
 def float32_products(precision: str) -> Iterator[None]:
     """While it lasts, products of float32 have what torch calls this precision."""
-    before = torch.get_float32_matmul_precision()
+    before = _precision()
     torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def _precision() -> str:
+    """What is set. torch has no answer where somebody has set a GPU's alone: its compiler does, which puts
+    that back when it has traced, whatever another thread has set meanwhile.
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
 
 
 def _let_this_thread_have_graphs() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from policies.cuda_graphs import float32_products
+from policies.cuda_graphs import float32_products, one_chunk
 from policies.lerobot import precision
 from policies.lerobot.random import narrow_pi
 from policies.load import load_policy
@@ -148,10 +148,25 @@ def test_a_gpu_without_bfloat16_says_what_it_computes_in(monkeypatch):
 
 
 def test_products_of_float32_are_rounded_within_a_chunk_only():
-    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(before := "highest")  # whatever an earlier test has left
     with float32_products("high"):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_a_chunk_begins_where_a_compiler_has_set_a_gpus_products_alone(rounds):
+    """torch's own getter raises then."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+            torch.get_float32_matmul_precision()
+        with one_chunk(is_compiled=False, rounds=rounds):
+            assert (torch.backends.cuda.matmul.fp32_precision == "tf32") is rounds
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_a_row_error_is_a_share_of_the_rows_and_padding_does_not_count():
