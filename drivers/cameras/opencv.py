@@ -18,16 +18,16 @@ from functools import partial
 
 from drivers.cameras import v4l2
 from drivers.cameras.feed import DeviceTime, Feed, Source
-from drivers.cameras.fit import Fit, Size, a_size, refuse_other_size
+from drivers.cameras.fit import Fit, Size, a_size
+from drivers.cameras.fitted import FittedCamera
 from drivers.cameras.sources import FileSource, Settings, StreamSource, V4l2Source
-from robot_runtime.core.values.state import Image
 from robot_runtime.errors import DriverError, InvalidValueError
 
 OPEN_S = 2.0
 """How long a camera may take to its first picture [s]."""
 
 
-class OpenCvCamera:
+class OpenCvCamera(FittedCamera):
     """A camera (V4L2), a video file or a stream; the newest picture only."""
 
     def __init__(
@@ -62,7 +62,7 @@ class OpenCvCamera:
         DriverError: there is no such camera, or it gives no picture.
         """
         self._device, kind = kind_of(device)
-        self._fit = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
+        fitting = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
         if not (isinstance(open_s, int | float) and 0 < open_s <= 600):
             raise InvalidValueError(f"open_s is above 0 and up to 600 s, got {open_s!r}")
         if capture_size is not None:
@@ -73,7 +73,7 @@ class OpenCvCamera:
         opens: Callable[[], Source]
         match kind:
             case "camera":
-                told = replace(told, size=told.size or self._fit.wanted)
+                told = replace(told, size=told.size or fitting.wanted)
                 refuse_missing(self._device)
                 opens = partial(V4l2Source, self._device, told, stamps)
             case "stream":
@@ -83,28 +83,9 @@ class OpenCvCamera:
                 told.refuse(self._device, ("size", "fourcc"))
                 refuse_no_file(self._device)
                 opens = partial(FileSource, self._device, told.fps, loop)
-        self._feed = Feed(f"the {kind} {self._device}", opens, within_s=open_s)
-        height, width = self._feed.first.pixels.shape[:2]
-        self._source = (height, width)
-        try:
-            self._size = self._fit.size_of(self._source)
-        except InvalidValueError:
-            self._feed.close()
-            raise
-
-    @property
-    def size(self) -> Size:
-        """(height, width) of the pictures, fitted [pixels]."""
-        return self._size
-
-    def read(self) -> Image:
-        """Wait for the next picture. DriverError: it has ended, failed or been closed."""
-        shot = self._feed.read()
-        refuse_other_size(shot.pixels, self._source)
-        return Image(t_ns=shot.t_ns, pixels=self._fit(shot.pixels))
-
-    def close(self) -> None:
-        self._feed.close()
+        feed = Feed(f"the {kind} {self._device}", opens, within_s=open_s)
+        height, width = feed.first.pixels.shape[:2]
+        super().__init__(feed, fitting, (height, width))
 
 
 def kind_of(device: object) -> tuple[str, str]:

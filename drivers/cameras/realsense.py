@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from drivers.cameras.feed import DeviceTime, Feed, Shot
-from drivers.cameras.fit import Fit, Size, a_size, refuse_other_size
+from drivers.cameras.fit import Fit, Size, a_size
+from drivers.cameras.fitted import FittedCamera
 from drivers.cameras.libraries import realsense
-from robot_runtime.core.values.state import Image
 from robot_runtime.errors import DriverError, InvalidValueError
 
 USUAL: Size = (480, 640)
@@ -28,7 +28,7 @@ POLL_S = 0.1
 """How often a device that gives nothing is asked whether it is still there [s]."""
 
 
-class RealSenseCamera:
+class RealSenseCamera(FittedCamera):
     """The colour stream of a RealSense; the newest picture only."""
 
     def __init__(
@@ -58,32 +58,20 @@ class RealSenseCamera:
         InvalidValueError: a number makes no sense, or the device has no such size and rate.
         DriverError: there is no such device, or it gives no picture.
         """
-        self._fit = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
+        fitting = Fit(size=size, fit=fit, rotate=rotate, crop=crop)
         told = a_size("capture_size", capture_size) if capture_size is not None else None
-        self._source = told or self._fit.wanted or USUAL
-        self._size, self.has_noise = self._fit.size_of(self._source), bool(has_noise)
+        source = told or fitting.wanted or USUAL
+        fitting.size_of(source)  # before the device is looked for
+        self.has_noise = bool(has_noise)
         stamps, rs = DeviceTime(latency_s), realsense()
         found = device if device is not None else the_device(rs, serial)
-        sensor, profile = the_stream(rs, found, self._source, fps)
-        self._feed = Feed(
+        sensor, profile = the_stream(rs, found, source, fps)
+        feed = Feed(
             f"the RealSense {serial or ''}".rstrip(),
             lambda: _ColourStream(rs, found, sensor, profile, stamps),
             within_s=FIRST_S,
         )
-
-    @property
-    def size(self) -> Size:
-        """(height, width) of the pictures, fitted [pixels]."""
-        return self._size
-
-    def read(self) -> Image:
-        """Wait for the next picture. DriverError: it has failed or been closed."""
-        shot = self._feed.read()
-        refuse_other_size(shot.pixels, self._source)
-        return Image(t_ns=shot.t_ns, pixels=self._fit(shot.pixels))
-
-    def close(self) -> None:
-        self._feed.close()
+        super().__init__(feed, fitting, source)
 
 
 def the_device(rs: Any, serial: str | None) -> Any:

@@ -1,0 +1,35 @@
+"""What cameras that a `Feed` reads have in common: pictures of one size, made to fit."""
+
+from drivers.cameras.feed import Feed
+from drivers.cameras.fit import Fit, Size, refuse_other_size
+from robot_runtime.core.values.state import Image
+from robot_runtime.errors import InvalidValueError
+
+
+class FittedCamera:
+    """The newest picture of a feed, fitted."""
+
+    def __init__(self, feed: Feed, fit: Fit, source: Size) -> None:
+        """source: (height, width) of what the feed gives. InvalidValueError: that does not fit; the feed is
+        closed then.
+        """
+        self._feed, self._fit, self._source = feed, fit, source
+        try:
+            self._size = fit.size_of(source)
+        except InvalidValueError:
+            feed.close()
+            raise
+
+    @property
+    def size(self) -> Size:
+        """(height, width) of the pictures, fitted [pixels]."""
+        return self._size
+
+    def read(self) -> Image:
+        """Wait for the next picture. DriverError: it has ended, failed or been closed."""
+        shot = self._feed.read()
+        refuse_other_size(shot.pixels, self._source)
+        return Image(t_ns=shot.t_ns, pixels=self._fit(shot.pixels))
+
+    def close(self) -> None:
+        self._feed.close()
