@@ -9,6 +9,7 @@ import pinocchio as pin
 from calibration.camera import CameraModel
 from calibration.capture.gravity import attitude, imu_turn
 from calibration.capture.marks import Demonstration
+from calibration.capture.needs import of_marks, of_measures, of_roles
 from calibration.capture.raw import Device, RawCapture
 from calibration.capture.reach import misplaced
 from calibration.capture.stretch import Limits, clock_jumps, look
@@ -73,7 +74,7 @@ def check_capture(
     progress: called with (done, in all) while it looks.
     """
     limits = limits or Limits()
-    reasons = [*_on_disk(capture, with_checksums=with_checksums), *_roles(capture)]
+    reasons = [*_on_disk(capture, with_checksums=with_checksums), *of_roles(capture)]
     readable, broken = _readable(capture, hand)
     reasons += broken
     clocks, unjoined = ({}, []) if has_shared_clock else join_clocks(capture, readable)
@@ -86,10 +87,10 @@ def check_capture(
     anchors = roughly if anchors is None else anchors
     try:
         demonstrations = capture.demonstrations()
-        reasons += _marked(capture)
+        reasons += of_marks(capture)
     except InvalidValueError as error:
         demonstrations, reasons = (), [*reasons, _unreadable(error)]
-    reasons += _cut(capture)
+    reasons += [*of_measures(capture, list(readable)), *_cut(capture)]
     checked = [
         CheckedDemonstration(
             demonstration=each, verdict=_demonstration(each, readable, clocks, limits, anchors)
@@ -204,19 +205,6 @@ def _cut(capture: RawCapture) -> list[Reason]:
     ]
 
 
-def _roles(capture: RawCapture) -> list[Reason]:
-    roles = set(capture.devices)
-    if "chest" in roles and len(roles) > 1:
-        return []
-    return [
-        Reason(
-            name="device-missing",
-            what=f"labels need a chest and a hand, this capture has {', '.join(sorted(roles))}.",
-            do="Import the other device's recording into the same capture.",
-        )
-    ]
-
-
 def _readable(capture: RawCapture, hand: str | None = None) -> tuple[dict[str, Device], list[Reason]]:
     """hand: the only one that is read; None: all of them."""
     out, reasons = {}, []
@@ -325,50 +313,6 @@ def _sizes(device: Device) -> list[Reason]:
             do="Measure the camera at the size that is recorded, and import again with that file.",
         )
     ]
-
-
-def _marked(capture: RawCapture) -> list[Reason]:
-    out = []
-    spans = capture.spans
-    if spans.unpaired:
-        said = ", ".join(f"{m.what} at {m.t_ns} ns" for m in spans.unpaired[:5])
-        out.append(
-            Reason(
-                name="marks-unpaired",
-                what=f"{len(spans.unpaired)} marks have no partner and are left out: {said}.",
-                do="End each demonstration that was begun; what lies between such marks is in no "
-                "demonstration.",
-                is_fatal=False,
-            )
-        )
-    if not spans.demonstrations:
-        out.append(
-            Reason(
-                name="no-demonstrations",
-                what="no demonstration is marked.",
-                do="Mark them while recording (keys n and y), or give their times to the import (--marks).",
-            )
-        )
-    if not spans.clips["anchor"]:
-        out.append(
-            Reason(
-                name="no-anchor",
-                what="no anchor clip is marked, so nobody knows where the hand's world lies in the chest's.",
-                do="Show the board to both cameras at the start and at the end (marks anchor_begin, "
-                "anchor_end).",
-                is_fatal=False,
-            )
-        )
-    if not spans.clips["lean"]:
-        out.append(
-            Reason(
-                name="no-lean",
-                what="no lean clip is marked, so the point that the wearer leans about is not known.",
-                do="Lean forward and sideways with feet still, once (marks lean_begin, lean_end).",
-                is_fatal=False,
-            )
-        )
-    return out
 
 
 def _demonstration(

@@ -22,6 +22,9 @@ SYNCS, DEMO = ((0.3, 3.8), (10.7, 14.5)), (4.2, 10.0)
 R_WC = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]) @ pin.rpy.rpyToMatrix(-0.35, 0.0, 0.0)
 
 
+MEASURED = {"chest_height_m": 1.3}
+
+
 @dataclass(kw_only=True)
 class Given:
     """A device's data, to be spoilt."""
@@ -69,7 +72,11 @@ def device(seed: int) -> Given:
 
 @pytest.fixture(scope="module")
 def good() -> dict[str, Given]:
-    return {"chest": device(1), "hand": device(2)}
+    hand = device(2)
+    return {
+        "chest": device(1),
+        "hand": replace(hand, info=replace(hand.info, X_HE=pin.SE3.Identity(), gripper="tags")),
+    }
 
 
 def at(t_s: float) -> int:
@@ -85,10 +92,9 @@ def marks(*, demo=DEMO, syncs=SYNCS) -> list[tuple[int, str]]:
     return out
 
 
-def report(folder, given: dict[str, Given], *, marked=None) -> CaptureReport:
-    with CaptureWriter(
-        folder / "capture", Setup(devices={role: each.info for role, each in given.items()})
-    ) as out:
+def report(folder, given: dict[str, Given], *, marked=None, more=MEASURED) -> CaptureReport:
+    setup = Setup(devices={role: each.info for role, each in given.items()}, more=more)
+    with CaptureWriter(folder / "capture", setup) as out:
         for role, each in given.items():
             out.poses(role, each.poses)
             if each.imu is not None:
@@ -253,6 +259,13 @@ def test_a_handful_of_poses_is_no_demonstration(tmp_path, good, number):
     found = report(tmp_path, good | {"hand": replace(good["hand"], poses=poses.taken(rows))})
     assert "pose-gap" in names(found)
     assert not found.usable
+
+
+def test_what_labels_will_ask_for_is_said_while_it_can_still_be_given(tmp_path, good):
+    bare = replace(good["hand"], info=replace(good["hand"].info, X_HE=None, gripper=None))
+    found = report(tmp_path, good | {"hand": bare}, more={})
+    assert {"no-floor", "no-tcp", "no-width"} <= set(found.verdict.names)
+    assert len(found.usable) == 1  # all of it can be given later
 
 
 @pytest.mark.parametrize("text", ["", "t_ns,width_m\n"])

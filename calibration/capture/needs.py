@@ -1,0 +1,106 @@
+"""What labels will ask of a capture and it does not have: said while it can still be given."""
+
+from collections.abc import Sequence
+
+from calibration.capture.raw import RawCapture
+from calibration.verdict import Reason
+
+
+def of_roles(capture: RawCapture) -> list[Reason]:
+    """A chest and a hand."""
+    roles = set(capture.devices)
+    if "chest" in roles and len(roles) > 1:
+        return []
+    return [
+        Reason(
+            name="device-missing",
+            what=f"labels need a chest and a hand, this capture has {', '.join(sorted(roles))}.",
+            do="Import the other device's recording into the same capture.",
+        )
+    ]
+
+
+def of_marks(capture: RawCapture) -> list[Reason]:
+    """Demonstrations, and the clips that join the devices. InvalidValueError: marks cannot be read."""
+    out = []
+    spans = capture.spans
+    if spans.unpaired:
+        said = ", ".join(f"{m.what} at {m.t_ns} ns" for m in spans.unpaired[:5])
+        out.append(
+            Reason(
+                name="marks-unpaired",
+                what=f"{len(spans.unpaired)} marks have no partner and are left out: {said}.",
+                do="End each demonstration that was begun; what lies between such marks is in no "
+                "demonstration.",
+                is_fatal=False,
+            )
+        )
+    if not spans.demonstrations:
+        out.append(
+            Reason(
+                name="no-demonstrations",
+                what="no demonstration is marked.",
+                do="Mark them while recording (keys n and y), or give their times to the import (--marks).",
+            )
+        )
+    if not spans.clips["anchor"]:
+        out.append(
+            Reason(
+                name="no-anchor",
+                what="no anchor clip is marked, so nobody knows where the hand's world lies in the chest's.",
+                do="Show the board to both cameras at the start and at the end (marks anchor_begin, "
+                "anchor_end).",
+                is_fatal=False,
+            )
+        )
+    if not spans.clips["lean"]:
+        out.append(
+            Reason(
+                name="no-lean",
+                what="no lean clip is marked, so the point that the wearer leans about is not known.",
+                do="Lean forward and sideways with feet still, once (marks lean_begin, lean_end).",
+                is_fatal=False,
+            )
+        )
+    return out
+
+
+def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
+    """What somebody measures: the floor, where the TCP is, how far the gripper is open.
+
+    roles: of the devices that can be read.
+    """
+    out = []
+    if not {"board_height_m", "chest_height_m"} & set(capture.setup.more):
+        out.append(
+            Reason(
+                name="no-floor",
+                what="nothing says where the floor is, and labels count heights from it.",
+                do="Give the height of the lying board or of the chest's camera to `capture label` "
+                "(--board-height-m, --chest-height-m), or next time to the import or in the rig's file.",
+                is_fatal=False,
+            )
+        )
+    for role in roles:
+        if role == "chest":
+            continue
+        device = capture.devices[role]
+        if device.info.X_HE is None:
+            out.append(
+                Reason(
+                    name="no-tcp",
+                    what=f"{role}: nothing says where the TCP is in its camera, which labels need.",
+                    do="`calibrate tcp` finds it; give its file to the import (tcp=FILE) or in the rig's.",
+                    is_fatal=False,
+                )
+            )
+        if device.gripper is None and device.info.gripper is None:
+            out.append(
+                Reason(
+                    name="no-width",
+                    what=f"{role}: nothing says how far its gripper is open, so labels have no gripper.",
+                    do="Give its widths (gripper=FILE), or film tags on its fingers (gripper=tags).",
+                    is_fatal=False,
+                )
+            )
+    return out
