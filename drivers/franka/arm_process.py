@@ -35,6 +35,8 @@ _STANDS = 0.05
 """Joints that are slower than this stand [rad/s]."""
 _STOP_S = 5.0
 """How long coming to rest may take before the end is not waited for [s]."""
+_RECOVERS_S = 2.0
+"""How long after it was told to recover a state without errors may take [s]."""
 _LOGGED = 1000
 """States kept for a fault: a second."""
 
@@ -260,9 +262,20 @@ class ArmLoop:
         if fastest > _STANDS:
             self._fault = f"it still moves, at {fastest:.2f} rad/s; call recover() when it stands"
             return
-        self._fault = "" if self._robot.recover_from_errors() else "it does not recover"
+        self._robot.recover_from_errors()  # says what the newest state does, which may be of before
+        self._fault = "" if self._has_recovered() else f"it does not recover: {self._errors()}"
         if not (self._fault or self._is_set_up):
             self._set_up()
+
+    def _has_recovered(self) -> bool:
+        """Whether a state without errors comes: those that were on their way tell of what has been."""
+        deadline_s = time.monotonic() + _RECOVERS_S
+        while time.monotonic() < deadline_s:
+            self._see()
+            if self._state.robot_mode not in self._stopped_modes and not self._robot.has_errors:
+                return True
+            time.sleep(_LOOK_S)
+        return False
 
 
 def _command(order: ArmOrder) -> JointCommand | PoseCommand | None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,7 @@ from sim.devices.franka import FrankaRobot
 from tests.process.toy import serving
 from tests.source_tree import ROOT
 
+pytestmark = pytest.mark.real_time  # its control loop, its physics and ours: three of a robot's own rate
 PATIENT_S = 2.0
 """A simulated robot on a busy machine is silent for longer than a real one."""
 DEADLINE_S = 60.0
@@ -81,7 +83,6 @@ def wait_for(condition):
         time.sleep(0.005)
 
 
-@pytest.mark.real_time
 def test_an_arm_follows_a_sine_of_20_hz_targets_within_a_hundredth_of_a_radian_and_stops(arm):
     assert isinstance(arm, Arm)
     start, due_s, worst = arm.read().q, 0.0, 0.0
@@ -125,28 +126,26 @@ def test_a_hand_pose_is_reached(arm):
     np.testing.assert_allclose(arm.read().X_BE.translation, p, atol=0.004)
 
 
-@pytest.mark.real_time
 def test_a_robot_that_was_silent_is_a_fault_until_the_operator_recovers_it_and_goes_on_where_it_is(
     robots, tmp_path
 ):
-    arm = connect(robots[0], log_folder=tmp_path, state_timeout_s=0.4)
-    hold(arm, arm.read().q, 0.1)
-    robots[0].freeze()
-    began_s = time.monotonic()
-    with pytest.raises(DriverError, match=f"{robots[0].host}: no state for 0.4"):
-        wait_for(lambda: arm.read() is None)
-    assert 0.3 < time.monotonic() - began_s < 0.9
-    robots[0].thaw()
-    wait_for(lambda: "recover()" in arm.fault)
-    (log,) = tmp_path.glob("franka-*.csv")
-    assert len(log.read_text().splitlines()) > 50
-    with pytest.raises(DriverError, match="no state"):
-        arm.write(JointCommand(q=np.zeros(7)))
-    arm.recover()
-    measured = arm.read().q
-    assert hold(arm, measured, 0.2) < 0.05
-    np.testing.assert_allclose(arm.read().q, measured, atol=0.005)
-    arm.close()
+    with closing(connect(robots[0], log_folder=tmp_path, state_timeout_s=0.4)) as arm:
+        hold(arm, arm.read().q, 0.1)
+        robots[0].freeze()
+        began_s = time.monotonic()
+        with pytest.raises(DriverError, match=f"{robots[0].host}: no state for 0.4"):
+            wait_for(lambda: arm.read() is None)
+        assert 0.3 < time.monotonic() - began_s < 0.9
+        robots[0].thaw()
+        wait_for(lambda: "recover()" in arm.fault)
+        (log,) = tmp_path.glob("franka-*.csv")
+        assert len(log.read_text().splitlines()) > 50
+        with pytest.raises(DriverError, match="no state"):
+            arm.write(JointCommand(q=np.zeros(7)))
+        arm.recover()
+        measured = arm.read().q
+        assert hold(arm, measured, 0.2) < 0.05
+        np.testing.assert_allclose(arm.read().q, measured, atol=0.005)
 
 
 def test_a_reflex_is_a_fault_with_its_name_until_the_operator_recovers_even_in_a_new_program(robots, arm):
@@ -155,13 +154,12 @@ def test_a_reflex_is_a_fault_with_its_name_until_the_operator_recovers_even_in_a
     with pytest.raises(DriverError, match=r"joint_reflex.*recover"):
         arm.read()
     arm.close()
-    arm = connect(robots[0])
-    wait_for(lambda: "joint_reflex" in arm.fault)
-    with pytest.raises(DriverError, match="reflex"):
-        arm.write(JointCommand(q=np.zeros(7)))
-    arm.recover()
-    assert hold(arm, arm.read().q, 0.1) < 0.05
-    arm.close()
+    with closing(connect(robots[0])) as arm:
+        wait_for(lambda: "joint_reflex" in arm.fault)
+        with pytest.raises(DriverError, match="reflex"):
+            arm.write(JointCommand(q=np.zeros(7)))
+        arm.recover()
+        assert hold(arm, arm.read().q, 0.1) < 0.05
 
 
 def test_a_hand_opens_and_closes_while_nobody_waits_for_it(robots):
@@ -255,21 +253,23 @@ def test_limits_beyond_the_data_sheet_and_plain_velocities_are_refused_before_an
             "127.0.0.1",
             limits=replace(sheet, **{k: v[:2] for k, v in sheet.__dict__.items() if k in _JOINTS}),
         )
-    arm = connect(robots[0])
-    velocities = Robot(arm=arm, limits=Limits({"arm": sheet}), actions=(JointVelocity(7),))
-    with pytest.raises(DriverError, match=r"JointVelocity for arm, which takes .*is_integrated=True"):
-        check_robot(velocities, MonotonicClock())
-    with pytest.raises(DriverError, match=r"limits of arm: q_max of joint 4 is 0.8482, beyond the -0.1518"):
-        check_robot(Robot(arm=arm, limits=Limits({"arm": higher})), MonotonicClock())
-    places = Robot(arm=arm, limits=Limits({"arm": sheet}), actions=(JointVelocity(7, is_integrated=True),))
-    assert check_robot(places, MonotonicClock()).q.shape == (7,)
-    arm.close()
+    with closing(connect(robots[0])) as arm:
+        velocities = Robot(arm=arm, limits=Limits({"arm": sheet}), actions=(JointVelocity(7),))
+        with pytest.raises(DriverError, match=r"JointVelocity for arm, which takes .*is_integrated=True"):
+            check_robot(velocities, MonotonicClock())
+        with pytest.raises(
+            DriverError, match=r"limits of arm: q_max of joint 4 is 0.8482, beyond the -0.1518"
+        ):
+            check_robot(Robot(arm=arm, limits=Limits({"arm": higher})), MonotonicClock())
+        places = Robot(
+            arm=arm, limits=Limits({"arm": sheet}), actions=(JointVelocity(7, is_integrated=True),)
+        )
+        assert check_robot(places, MonotonicClock()).q.shape == (7,)
 
 
 _JOINTS = ("q_min", "q_max", "dq_max", "ddq_max", "dddq_max")
 
 
-@pytest.mark.real_time
 def test_an_address_where_nobody_answers_is_told_within_two_seconds_with_what_was_tried():
     start_s = time.monotonic()
     for make, port in ((FrankaArm, 1337), (FrankaGripper, 1338)):
@@ -317,12 +317,11 @@ def test_the_death_of_the_process_that_drives_an_arm_stops_it_and_ends_the_drive
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     wait_for(lambda: not is_alive(pid))
-    arm = connect(robots[1])
-    assert np.abs(arm.read().dq).max() < 0.01
-    os.kill(arm.pid, signal.SIGTERM)
-    with pytest.raises(DriverError, match="its process has ended"):
-        wait_for(lambda: arm.read() is None)
-    arm.close()
+    with closing(connect(robots[1])) as arm:
+        assert np.abs(arm.read().dq).max() < 0.01
+        os.kill(arm.pid, signal.SIGTERM)
+        with pytest.raises(DriverError, match="its process has ended"):
+            wait_for(lambda: arm.read() is None)
 
 
 def is_alive(pid):
@@ -334,14 +333,12 @@ def is_alive(pid):
         return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.real_time
 def test_the_death_of_the_robots_side_is_noticed_soon_and_told_by_its_address(robots):
-    arm = connect(robots[1], state_timeout_s=0.3)  # of a real robot 0.08
-    hold(arm, arm.read().q, 0.05)
-    robots[1].kill()
-    start_s = time.monotonic()
-    with pytest.raises(DriverError, match=robots[1].host):
-        wait_for(lambda: arm.read() is None)
-    assert time.monotonic() - start_s < 0.8  # libfranka: 1.0
-    arm.stop()
-    arm.close()
+    with closing(connect(robots[1], state_timeout_s=0.3)) as arm:  # of a real robot 0.08
+        hold(arm, arm.read().q, 0.05)
+        robots[1].kill()
+        start_s = time.monotonic()
+        with pytest.raises(DriverError, match=robots[1].host):
+            wait_for(lambda: arm.read() is None)
+        assert time.monotonic() - start_s < 0.8  # libfranka: 1.0
+        arm.stop()
