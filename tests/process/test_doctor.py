@@ -116,6 +116,7 @@ def test_a_robot_that_is_fine_is_told_what_its_policy_wants_and_how_late_it_foll
     assert "0 wrong" in said
 
 
+@pytest.mark.real_time
 def test_what_is_wrong_is_named_and_ends_with_one(fine: Path) -> None:
     (fine / "still.py").write_text(textwrap.dedent(CAMERA))
     with (fine / "robot.toml").open("a") as file:

@@ -28,7 +28,7 @@ from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed
 from robot_runtime.wire.messages import Dropped
 
-pytestmark = pytest.mark.usefixtures("patient_time")
+pytestmark = [pytest.mark.usefixtures("patient_time"), pytest.mark.real_time]
 
 METHOD = replace(
     METHODS["committed-prefix"], request=PreviousChunk(when=FixedExecutionHorizon(rows=1, max_in_flight=8))

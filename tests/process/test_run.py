@@ -63,6 +63,7 @@ def command(*args: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("number", "signal_number"),
     [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM)],
@@ -200,12 +201,14 @@ def strike_run(tmp_path_factory) -> Episode:
         return run_real_time("strike", method=DEFAULTS[0][0], policy=server.address, log=log)
 
 
+@pytest.mark.real_time
 def test_how_a_simulated_task_went_is_in_the_log(strike_run):
     (path,) = strike_run.record.log_files
     (trial,) = RunLog.open(path).episodes()
     assert trial.outcome is (Outcome.SUCCESS if strike_run.result.score.success else Outcome.FAILURE)
 
 
+@pytest.mark.real_time
 def test_the_episode_starts_when_the_robot_does_and_not_when_its_latency_is_measured(strike_run):
     result = strike_run.result
     assert result.score.reactions_s

@@ -18,7 +18,7 @@ from sim.scene.kinematics import Kinematics
 from tests.process.toy import serving
 
 CLOCK = MonotonicClock()
-pytestmark = pytest.mark.usefixtures("patient_time")
+pytestmark = [pytest.mark.usefixtures("patient_time"), pytest.mark.real_time]
 
 
 class Script:
