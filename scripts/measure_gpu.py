@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_runtime.cli.bench.gpu import BenchGpu, ModelName, show, show_chunks
+from robot_runtime.cli.bench.gpu_served import show_served
 from robot_runtime.cli.options import Count, KeptFile, Maybe, Seconds
 from robot_runtime.cli.script import run_script
 from robot_runtime.results import keep_text, result_json
@@ -35,11 +36,13 @@ class Setting:
     cameras: int = 2
     robots: int = 1
     words: int = 20
+    serve: bool = False
+    """Through server and wire, beside the policy alone."""
 
     def bench(self, args: "Options", *, n: int) -> BenchGpu:
         return BenchGpu(
             models=(self.model,), cameras=(self.cameras,), batches=(self.robots,), words=(self.words,),
-            small=args.small, device=args.device, compile=not args.small, n=n,
+            small=args.small, device=args.device, compile=not args.small, n=n, serve=self.serve,
         )  # fmt: skip
 
 
@@ -47,6 +50,7 @@ SETTINGS = (
     Setting(model="pi05"),
     Setting(model="smolvla"),
     Setting(model="pi05", robots=6),
+    Setting(model="pi05", serve=True),
     Setting(model="pi05", cameras=3),
     Setting(model="pi0"),
     Setting(model="smolvla", robots=6),
@@ -61,7 +65,7 @@ def measure(
 ) -> dict[str, Any]:
     """Figures of as many settings as fit; the limit counts from here."""
     started_s, longest_s = now_s(), 0.0
-    found: dict[str, Any] = {"rows": [], "chunks": [], "left_out": []}
+    found: dict[str, Any] = {"rows": [], "chunks": [], "served": [], "left_out": []}
 
     def has_time() -> bool:
         return now_s() - started_s + longest_s < args.limit_s
@@ -73,8 +77,8 @@ def measure(
         began_s = now_s()
         one = setting.bench(args, n=args.n).measured()
         longest_s = max(longest_s, now_s() - began_s)
-        found["rows"] += one.pop("rows")
-        found["chunks"] += one.pop("chunks")
+        for kind in ("rows", "chunks", "served"):
+            found[kind] += one.pop(kind)
         found |= one
         _keep(found, args)
     if found["chunks"] and has_time():
@@ -121,6 +125,7 @@ def main(options: Options) -> int:
     found = measure(SETTINGS, options)
     show(found["rows"], title=f"{found.get('device')}, {found.get('dtype')}, p50 [ms]")
     show_chunks(found["chunks"])
+    show_served(found["served"])
     print(f"ready the second time: {found.get('ready_second_time_s', 'not measured')} s")
     for setting in found["left_out"]:
         print(f"left out for want of time: {setting}")

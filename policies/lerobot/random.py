@@ -142,10 +142,8 @@ def save_clip(folder: Path) -> Path:
 def narrow_pi(kind: str, words: Path) -> Iterator[None]:
     """While it lasts, LeRobot builds its pi0 or pi0.5 two narrow layers deep, with words from a folder."""
     module = importlib.import_module(f"lerobot.policies.{kind}.modeling_{kind}")
-    processor = importlib.import_module(f"lerobot.policies.{kind}.processor_{kind}")
     gemma = module.GemmaConfig(width=32, depth=2, mlp_dim=64, num_heads=2, num_kv_heads=1, head_dim=16)
     whole, expert = module.PaliGemmaForConditionalGenerationWithPiGemma, module.PiGemmaForCausalLM
-    step = processor.TokenizerProcessorStep
 
     def narrow_vlm(config: Any) -> Any:
         config.text_config.vocab_size = config.image_token_index = len(WORDS)
@@ -159,15 +157,25 @@ def narrow_pi(kind: str, words: Path) -> Iterator[None]:
         config.vocab_size = len(WORDS)
         return expert(config=config)
 
-    def with_these_words(tokenizer_name: str, **rest: Any) -> Any:
-        return step(tokenizer_name=str(words), **rest)
-
     with (
         patch.object(module, "get_gemma_config", lambda variant: gemma),
         patch.object(module, "PaliGemmaForConditionalGenerationWithPiGemma", narrow_vlm),
         patch.object(module, "PiGemmaForCausalLM", narrow_expert),
-        patch.object(processor, "TokenizerProcessorStep", with_these_words),
+        _words_of(kind, words),
     ):
+        yield
+
+
+@contextmanager
+def _words_of(kind: str, folder: Path) -> Iterator[None]:
+    """While it lasts, LeRobot's pi0 or pi0.5 reads prompts with the words of a folder, not PaliGemma's."""
+    processor = importlib.import_module(f"lerobot.policies.{kind}.processor_{kind}")
+    step = processor.TokenizerProcessorStep
+
+    def with_these_words(tokenizer_name: str, **rest: Any) -> Any:
+        return step(tokenizer_name=str(folder), **rest)
+
+    with patch.object(processor, "TokenizerProcessorStep", with_these_words):
         yield
 
 
@@ -230,3 +238,27 @@ def random_batch(
     for key, feature in config.image_features.items():
         batch[key] = torch.rand((size, *feature.shape), generator=generator)
     return {key: value.to(config.device) for key, value in batch.items()}
+
+
+def random_steps(policy: Any) -> tuple[Any, Any]:
+    """Pre- and postprocessor of a `random_policy`: they know a dozen words, and change no number."""
+    from lerobot.policies.factory import make_pre_post_processors
+
+    config = policy.config
+    stats = {
+        "observation.state": _unit_statistics(config.input_features["observation.state"].shape),
+        "action": _unit_statistics(config.output_features["action"].shape),
+    }
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        words = save_smolvlm(Path(folder), NARROW)
+        if config.type == "smolvla":
+            config.vlm_model_name = str(words)  # where its network was made from is gone
+        else:
+            stack.enter_context(_words_of(config.type, words))
+        before, after = make_pre_post_processors(config, dataset_stats=stats)
+    return before, after
+
+
+def _unit_statistics(shape: tuple[int, ...]) -> dict[str, Tensor]:
+    ones = torch.ones(shape)
+    return {"mean": 0.0 * ones, "std": ones, "min": -ones, "max": ones, "q01": -ones, "q99": ones}

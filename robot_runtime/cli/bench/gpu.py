@@ -1,4 +1,5 @@
-"""`robot-runtime bench gpu`: SmolVLA and pi0.5 at full size by stages, against LeRobot and the floor."""
+"""`robot-runtime bench gpu`: SmolVLA and pi0.5 at full size by stages, against LeRobot and the floor; with
+`--serve` through server and wire, against the policy alone."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -6,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from rich.table import Table
 
+from robot_runtime.cli.bench.gpu_served import Served, served_figures, show_served
 from robot_runtime.cli.console import plain_console
-from robot_runtime.cli.options import Batch, Count, Maybe, OutputFile, Some, Within
+from robot_runtime.cli.options import AnyCount, Batch, Count, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep_text, result_json
@@ -46,14 +48,21 @@ class BenchGpu:
     """Have torch compile what ours runs, for each size of batch."""
     n: Count = 30
     """How often each stage is measured."""
+    serve: bool = False
+    """Measure chunks of one robot through server and wire instead of stages, beside the policy alone."""
+    connections: AnyCount = 100
+    """With --serve: how many robots then connect, ask once and leave, to see whether the server grows."""
     json: Maybe[OutputFile] = None
     """Write the figures to this file, as JSON."""
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
         found = self.measured()
-        show(found["rows"], title=f"{found['device']}, {found['dtype']}, p50 [ms]")
-        show_chunks(found["chunks"])
+        if self.serve:
+            show_served(found["served"])
+        else:
+            show(found["rows"], title=f"{found['device']}, {found['dtype']}, p50 [ms]")
+            show_chunks(found["chunks"])
         if self.json is not None:
             keep_text(self.json, result_json(found))
         return 0
@@ -73,9 +82,12 @@ class BenchGpu:
         device = torch.device(self.device)
         dtype = self._dtype(device.type)
         facts = device_facts(device)
-        figures, chunks = [], []
+        figures, chunks, served = [], [], []
         for model in self.models:
             for cameras in self.cameras:
+                if self.serve:
+                    served += self._served(model, cameras, dtype)
+                    continue
                 rows, adding_up = self._measured(model, cameras, dtype)
                 figures += rows
                 chunks += adding_up
@@ -86,7 +98,22 @@ class BenchGpu:
             "dtype": dtype,
             "rows": figures,
             "chunks": chunks,
+            "served": served,
         }
+
+    def _served(self, model: ModelName, cameras: int, dtype: str) -> list[dict[str, Any]]:
+        """Each length of a prompt through a server of its own."""
+        of: dict[str, Any] = {
+            "small": self.small,
+            "device": self.device,
+            "dtype": dtype,
+            "compile": self.compile,
+        }
+        out = []
+        for words in self.words:
+            setting = Served(model=model, cameras=cameras, words=words, **of)
+            out.append(served_figures(setting, n=self.n, connections=self.connections))
+        return out
 
     def _dtype(self, device_type: str) -> str:
         from policies.flow.train import multiplies_bfloat16

@@ -33,14 +33,23 @@ _HEADER = b"header"
 @contextmanager
 def server_process(serve: Callable[..., None], *args: object) -> Iterator[str]:
     """A process running `serve(pipe, *args)`, which sends its address first."""
+    with process_with_pipe(serve, *args) as pipe:
+        yield pipe.recv()
+
+
+@contextmanager
+def process_with_pipe(run: Callable[..., None], *args: object) -> Iterator[Connection]:
+    """A process running `run(pipe, *args)`; the other end of its pipe, which has ended when the process has
+    (EOFError)."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, *args), daemon=True)
+    process = context.Process(target=run, args=(theirs, *args), daemon=True)
     with interrupts_kept_from_children() as now_for_us:
         process.start()
+        theirs.close()
         try:
             now_for_us()
-            yield ours.recv()
+            yield ours
         finally:
             process.kill()
             process.join()
