@@ -30,6 +30,7 @@ from policies.flow.sampler import num_final
 from policies.lerobot.causal import CausalSuffix
 from policies.lerobot.flow_times import TimeTable, embedded_times, pi05_condition
 from policies.lerobot.fused import fuse
+from policies.lerobot.pi_step import step_on_prefix
 from policies.lerobot.precision import in_one_format
 from robot_runtime.errors import CheckpointError
 
@@ -85,6 +86,8 @@ class LeRobotFlow:
         """Of each column (D,), from their numbers to the robot's."""
         self._module, self._is_compiled = sys.modules[type(policy).__module__], is_compiled
         take_flow_times_by_row(policy.model, config.type)
+        if config.type in ("pi0", "pi05"):
+            _read_prefix(policy.model)
         self._rounds = in_one_format(policy) is not torch.float32
         _leave_out_absent_cameras(policy)
         self._table = compile_network(policy) if is_compiled else None
@@ -160,6 +163,12 @@ def _leave_out_absent_cameras(policy: Any) -> None:
         return images[:num], masks[:num]
 
     setattr(policy, name, present)
+
+
+def _read_prefix(model: Any) -> None:
+    """Let a step of pi0 or pi0.5 leave the prefix's cache as it is."""
+    model.denoise_step = partial(step_on_prefix, model)
+    model.paligemma_with_expert.gemma_expert.model.config._attn_implementation = "eager"
 
 
 def take_flow_times_by_row(model: Any, kind: str) -> None:

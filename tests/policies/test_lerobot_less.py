@@ -1,6 +1,7 @@
 """LeRobot's flows compute nothing twice and nothing for nobody, and give the rows that LeRobot gives."""
 
 import logging
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,28 @@ def test_what_depends_on_flow_times_alone_is_computed_once_for_each_distinct_one
     aware = HorizonAwareSchedule(num_steps=3)
     assert 0 < counted(table, network, seen, aware) < 3 * network.horizon
     assert counted(table, network, seen, aware) == 0
+
+
+@pytest.mark.parametrize("kind", ["pi0", "pi05"])
+def test_a_step_of_pi_reads_the_prefix_that_lerobot_s_copies_and_gives_the_same(kind, monkeypatch):
+    policy = random_policy(kind, is_small=True, num_cameras=2, device="cpu")
+    context = flow_of(policy).encode(random_batch(policy, 2))
+    denoise = context.denoise
+    held = {
+        name: cell.cell_contents
+        for name, cell in zip(denoise.__code__.co_freevars, denoise.__closure__, strict=True)
+    }
+    given = {name: held[name] for name in held.keys() & {"prefix_pad_masks", "past_key_values", "state"}}
+    x = torch.randn((2, policy.config.chunk_size, policy.config.max_action_dim))
+    before = [keys for keys, *_ in given["past_key_values"]]
+    with torch.no_grad():
+        for t in (torch.tensor([1.0, 0.3]), torch.rand((2, policy.config.chunk_size))):
+            theirs = type(policy.model).denoise_step(policy.model, **given, x_t=x, timestep=t)
+            with monkeypatch.context() as patched:
+                patched.delattr(sys.modules[type(policy).__module__], "clone_past_key_values")
+                ours = denoise(x, t)
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert all(a is b for a, (b, *_) in zip(before, given["past_key_values"], strict=True))
 
 
 def test_a_table_that_is_full_begins_anew_and_gives_the_same(monkeypatch):

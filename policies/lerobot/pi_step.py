@@ -1,0 +1,63 @@
+"""A step of pi0's and pi0.5's expert on a prefix that is read, and not copied: `step_on_prefix`.
+
+    LeRobot's step     prefix ─► copy ─► cache, filled with a copy of the copy ─► with this step's rows behind
+    here               prefix ─────────────────────────────────────────────────► with this step's rows behind
+
+Theirs appends to the cache that it is given, so it may not be the prefix's own.
+"""
+
+from typing import Any
+
+import torch
+from lerobot.policies.common.vla_utils import prepare_attention_masks_4d
+from torch import Tensor
+
+
+class ReadPrefix:
+    """What attention asks of a cache: the prefix's keys and values, and behind them a layer's own."""
+
+    def __init__(self, cache: Any) -> None:
+        """cache: of the prefix, as transformers has it; it stays as it is."""
+        self._layers = [(keys, values) for keys, values, *_ in cache]
+
+    def get_seq_length(self) -> int:
+        """Of the prefix."""
+        return int(self._layers[0][0].shape[2])
+
+    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, heads, P + n, d) for a layer's own (B, heads, n, d)."""
+        held_keys, held_values = self._layers[layer]
+        return torch.cat([held_keys, keys], dim=2), torch.cat([held_values, values], dim=2)
+
+
+def step_on_prefix(
+    model: Any,
+    prefix_pad_masks: Tensor,
+    past_key_values: Any,
+    x_t: Tensor,
+    timestep: Tensor,
+    state: Tensor | None = None,
+) -> Tensor:
+    """Their velocity (B, H, R), as of `denoise_step` of a `PI0Pytorch` or `PI05Pytorch`.
+
+    state: which pi0 shows beside the rows.
+    """
+    shown = (x_t, timestep) if state is None else (state, x_t, timestep)
+    rows, _, _, condition = model.embed_suffix(*shown)
+    order = torch.arange(rows.shape[1], device=rows.device)
+    # Rows see each other and the state, which sees no row.
+    is_row = order >= rows.shape[1] - x_t.shape[1]
+    sees_rows = (is_row[None, :] <= is_row[:, None]).expand(len(rows), -1, -1)
+    sees_prefix = prefix_pad_masks[:, None, :].expand(-1, rows.shape[1], -1)
+    is_seen = torch.cat([sees_prefix, sees_rows], dim=2)
+    positions = prefix_pad_masks.sum(dim=-1, keepdim=True) + order
+    (_, out), _ = model.paligemma_with_expert.forward(
+        attention_mask=prepare_attention_masks_4d(is_seen),
+        position_ids=positions,
+        past_key_values=ReadPrefix(past_key_values),
+        inputs_embeds=[None, rows],
+        use_cache=False,
+        adarms_cond=[None, condition],
+    )
+    velocity: Tensor = model.action_out_proj(out[:, -model.config.chunk_size :].to(torch.float32))
+    return velocity
