@@ -129,16 +129,16 @@ class LeRobotFlow:
         return self._after(rows[..., : self._dim]).double().numpy()
 
 
-def compile_network(policy: Any, *, backend: str = "inductor") -> TimeTable:
+def compile_network(policy: Any, *, backend: str = "inductor") -> TimeTable | None:
     """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
 
     Once for each size of batch and length of prompt, at its first call; on a GPU, kernels go out as one graph
     (static shapes). Before, `lerobot_fused.fuse` makes fewer and larger products of it. Returns what is to be
-    told instead of flow times.
+    told instead of flow times, if anything is.
 
     backend: torch.compile's.
     """
-    table = TimeTable(fuse(policy))
+    of_times = fuse(policy)
     # Beyond its limit torch would run what is new as it is, and many times slower, without a word.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_SHAPES)
     model, options = policy.model, {}
@@ -149,7 +149,7 @@ def compile_network(policy: Any, *, backend: str = "inductor") -> TimeTable:
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
     model.denoise_step = compiled(model.denoise_step)
-    return table
+    return None if of_times is None else TimeTable(of_times)
 
 
 def _leave_out_absent_cameras(policy: Any) -> None:

@@ -9,10 +9,12 @@
                              added; what depends on flow times alone is kept by `policies.lerobot.flow_times`
     pictures                 of all cameras go through the image encoder together
 
-They compute what they did, but for rounding, all in one format (`policies.lerobot.precision`).
+They compute what they did, but for rounding, all in one format (`policies.lerobot.precision`). Layers that
+are others than these products are made of stay as they are, which the log says.
 """
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,21 +31,34 @@ from policies.lerobot.flow_times import FoldedRows, pi05_condition
 from policies.lerobot.fused_smolvla import fuse_smolvla
 from policies.lerobot.precision import layer_format
 
+logger = logging.getLogger(__name__)
 
-def fuse(policy: Any) -> Callable[[Tensor], Tensor]:
+
+def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
     """Change a policy's network in place; its weights have other names from here on.
 
-    Returns what a `TimeTable` is of: `denoise_step` is to be told that from here on, not flow times.
+    Returns what a `TimeTable` is of: `denoise_step` is to be told that from here on, not flow times. None: it
+    is told flow times as before, for its layers are others than are put together here, and stay.
 
     policy: SmolVLA, pi0 or pi0.5, whose flow times go in row by row (`lerobot_flow.take_flow_times_by_row`).
     """
     model = policy.eval().model
-    both = model.paligemma_with_expert if hasattr(model, "paligemma_with_expert") else model.vlm_with_expert
-    both.forward = partial(_expert_alone, both.forward)
+    is_pi = hasattr(model, "paligemma_with_expert")
+    both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     policy.eval = lambda: policy  # every chunk of theirs walks a thousand layers to say so again
-    if not hasattr(model, "paligemma_with_expert"):
+    if not is_pi:
         both.get_vlm_model().vision_model.embeddings.__class__ = WholePictures
+    vlm_layers = both.paligemma.model.language_model.layers if is_pi else ()
+    expert_layers = both.gemma_expert.model.layers if is_pi else both.lm_expert.layers
+    if (why := _unusual([*vlm_layers, *expert_layers])) is not None:
+        logger.warning("layers of %s stay as they are, which is slower: %s", policy.config.type, why)
+        if not is_pi:
+            model.denoise_step = partial(_smolvla_step, model)
+        return None
+    both.forward = partial(_expert_alone, both.forward)
+    if not is_pi:
         if not fuse_smolvla(model, _side_by_side):
+            logger.warning("layers of smolvla stay as they are, which is slower: they attend in another way")
             model.denoise_step = partial(_smolvla_step, model)
         return _fold_rows(model, both.expert_hidden_size)
     vlm, expert = both.paligemma.model, both.gemma_expert.model
@@ -56,6 +71,22 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor]:
     if any(isinstance(m, PiGemmaRMSNorm) and m.dense is not None for m in expert.modules()):
         return _fuse_norms(model, expert, layer_format(policy))
     return _fold_rows(model, model.action_in_proj.out_features)
+
+
+def _unusual(layers: Sequence[Any]) -> str | None:
+    """Why products of these layers cannot be put together; None if they can."""
+    for i, layer in enumerate(layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        products = {name: getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "o")}
+        products |= {name: getattr(mlp, f"{name}_proj") for name in ("gate", "up", "down")}
+        for name, product in products.items():
+            if type(product) is not nn.Linear:
+                return f"{name}_proj of layer {i} is a {type(product).__name__}"
+        d = attention.head_dim
+        q, k, v = (products[name].out_features for name in ("q", "k", "v"))
+        if k != v or q % d or k % d or q % k or products["o"].in_features != q:
+            return f"layer {i} makes {q} numbers of queries, {k} of keys and {v} of values, with heads of {d}"
+    return None
 
 
 class WholePictures(SmolVLMVisionEmbeddings):

@@ -179,8 +179,20 @@ def _words_of(kind: str, folder: Path) -> Iterator[None]:
         yield
 
 
-def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, dtype: str = "float32") -> Any:
-    """LeRobot's `smolvla`, `pi0` or `pi05`, as its own defaults have it but for the number of cameras."""
+def random_policy(
+    kind: str,
+    *,
+    is_small: bool,
+    num_cameras: int,
+    device: str,
+    dtype: str = "float32",
+    narrow: SmolVlmSize = NARROW,
+    **options: Any,
+) -> Any:
+    """LeRobot's `smolvla`, `pi0` or `pi05`, as its own defaults have it but for the number of cameras.
+
+    narrow: what a small SmolVLA is made of. options: of LeRobot's configuration.
+    """
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import get_policy_class, make_policy_config
 
@@ -189,7 +201,7 @@ def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, d
     with ExitStack() as stack:
         words = Path(stack.enter_context(TemporaryDirectory()))
         if kind == "smolvla":
-            more["vlm_model_name"] = str(save_smolvlm(words, NARROW if is_small else PUBLISHED))
+            more["vlm_model_name"] = str(save_smolvlm(words, narrow if is_small else PUBLISHED))
             if is_small:
                 more |= {"num_vlm_layers": 2, "resize_imgs_with_padding": (side, side)}
         elif is_small:
@@ -205,7 +217,7 @@ def random_policy(kind: str, *, is_small: bool, num_cameras: int, device: str, d
                 },
             },
             output_features={"action": PolicyFeature(FeatureType.ACTION, (8,))},
-            **more,
+            **(more | options),
         )
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
