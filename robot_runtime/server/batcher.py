@@ -42,6 +42,8 @@ _NEWEST_IN_MEAN, _NEWEST_IN_DEVIATION, _DEVIATIONS = 1 / 8, 1 / 4, 4
 _ALONE_NS = 10 * NS_PER_S
 _MAX_SAMPLERS = 64
 _MAX_RHYTHMS = 256
+_SILENT_NS = 10 * NS_PER_S
+"""A robot that has not asked for so long has no rhythm any more: most have left."""
 
 
 class _Pace(Struct, frozen=True, gc=False):
@@ -165,8 +167,10 @@ class Batcher:
         """A robot has sent a request."""
         before = self._rhythms.pop(peer, None)
         self._rhythms[peer] = _Rhythm(now_ns, None if before is None else now_ns - before.last_ns)
-        if len(self._rhythms) > _MAX_RHYTHMS:
-            del self._rhythms[next(iter(self._rhythms))]
+        longest_ago = next(iter(self._rhythms))
+        while len(self._rhythms) > _MAX_RHYTHMS or now_ns - self._rhythms[longest_ago].last_ns > _SILENT_NS:
+            del self._rhythms[longest_ago]
+            longest_ago = next(iter(self._rhythms))
 
     def ended(
         self, batch: Sequence[QueuedRequest], took_ns: int, now_ns: int, *, was_stopped: bool = False

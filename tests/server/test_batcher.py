@@ -15,6 +15,7 @@ from robot_runtime.core.method.sampler_parts import (
     SamplerPart,
 )
 from robot_runtime.core.policy import ChunkRequest
+from robot_runtime.server import batcher
 from robot_runtime.server.batcher import (
     WAIT_SHARE,
     Batcher,
@@ -216,6 +217,20 @@ class Loop:
                 started = now
                 ends = now + self.batcher.times.expected_ns(max(1, len(running)), PLAIN) // MS
         return self
+
+
+def test_a_robot_is_alone_again_when_the_others_have_been_silent_for_long(monkeypatch):
+    """Nothing is weighed for it then: it pays for no robot that was there once."""
+    weighed = []
+    monkeypatch.setattr(batcher, "best_batch", lambda jobs, *_: weighed.append(len(jobs)) or tuple(jobs))
+    policy = Batcher(times(b1=100, b8=120))
+    for peer in range(2, 6):
+        policy.asked(bytes([peer]), 0)
+    for now, num_weighed in ((1000, 1), (9000, 2), (10_001, 2), (10_100, 2)):
+        policy.asked(bytes([1]), now * MS)
+        waiting = [job(1, received=now)]
+        assert policy.choose(waiting, now * MS) == (tuple(waiting), None)
+        assert len(weighed) == num_weighed
 
 
 def test_two_robots_that_ask_as_soon_as_they_are_answered_come_to_meet_in_one_batch():
