@@ -3,8 +3,9 @@
     ours            submit -> PolicyClient ═ tcp ═ PolicyServer -> worker -> instant policy -> ... -> events()
     our threads     the same four threads, transport and frames, but no protocol: what the architecture costs
     zmq             libzmq, and one thread of ours on each side: the floor
+    sleep           a thread that sleeps for a millisecond, how late it wakes: what the machine does by itself
 
-All servers are processes of their own. Blocks of the three alternate, so that drift of the machine cancels.
+All servers are processes of their own. Blocks of the four alternate, so that drift of the machine cancels.
 """
 
 import time
@@ -33,7 +34,7 @@ from robot_runtime.cli.options import Maybe, OutputFile
 from robot_runtime.cli.serve import tune_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
-from robot_runtime.core.values.action import NS_PER_S, ActionSpec, ChunkPart, JointPosition
+from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import ServerUnavailableError
@@ -156,6 +157,13 @@ def our_round_trip(size: tuple[int, int]) -> Iterator[RoundTrip]:
         yield round_trip
 
 
+def late_sleep() -> Trip:
+    """How late a sleep of a millisecond ends."""
+    started_ns = time.monotonic_ns()
+    time.sleep(0.001)
+    return time.monotonic_ns() - started_ns - NS_PER_MS, None
+
+
 def round_trips(round_trip: RoundTrip, n: int, *, is_paced: bool) -> list[Trip]:
     """One after the other, or at most 30 a second."""
     out = []
@@ -185,7 +193,8 @@ def alternate(blocks: Mapping[str, Block], num_rounds: int) -> dict[tuple[str, s
     return samples
 
 
-def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]:
+def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int], list[int]]:
+    """Round trips, times from arrival to the caller, and how late sleeps ended [ns]."""
     size = PAYLOADS[payload]
     images = [image.pixels for image in observation_of(size, 0).images.values()]
     arrays, answer = [np.zeros(14, np.float32), *images], np.ones((SPEC.horizon, SPEC.dim), np.float32)
@@ -194,12 +203,13 @@ def _bench_payload(payload: str, num_rounds: int) -> tuple[list[Row], list[int]]
         threads_round_trip(arrays, answer) as threads,
         our_round_trip(size) as ours,
     ):
-        paths = {"zmq": floor, "our threads": threads, "ours": ours}
+        paths = {"zmq": floor, "our threads": threads, "ours": ours, "sleep": late_sleep}
         blocks: dict[str, Block] = {name: partial(round_trips, path) for name, path in paths.items()}
         samples = alternate(blocks, num_rounds)
     hand_overs = [took for (_, path), trips in samples.items() for _, took in trips if path == "ours"]
-    rows = [Row.of(payload, pace, path, trips) for (pace, path), trips in samples.items()]
-    return rows, [took for took in hand_overs if took is not None]
+    rows = [Row.of(payload, pace, path, trips) for (pace, path), trips in samples.items() if path != "sleep"]
+    late = [late_ns for (_, path), trips in samples.items() if path == "sleep" for late_ns, _ in trips]
+    return rows, [took for took in hand_overs if took is not None], late
 
 
 def measure_chunk_codec(n: int = 2000) -> float:
@@ -218,13 +228,16 @@ def measure_chunk_codec(n: int = 2000) -> float:
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    """All figures as plain values: `rows` as in `Row`, `ratios` of medians to each floor, the rest in ms."""
+    """All figures as plain values: `rows` as in `Row`, `ratios` of medians to each floor, the rest in ms:
+    `tail_ms` is p99 - p50 of each row, `sleep_late_ms` what the machine adds to a sleep.
+    """
     rows: list[Row] = []
-    hand_overs: list[int] = []
+    hand_overs, late = list[int](), list[int]()
     for payload in PAYLOADS:
-        more_rows, more_hand_overs = _bench_payload(payload, 2 if quick else 20)
+        more_rows, more_hand_overs, more_late = _bench_payload(payload, 2 if quick else 20)
         rows += more_rows
         hand_overs += more_hand_overs
+        late += more_late
     medians = {(row.payload, row.pace, row.path): row.p50 for row in rows}
     ratios = {
         f"{row.payload}, {row.pace}, {row.path} / {other}": row.p50 / medians[row.payload, row.pace, other]
@@ -232,9 +245,12 @@ def measure(*, quick: bool) -> dict[str, Any]:
         for other in FLOORS
     }
     p50, p95 = np.percentile(hand_overs, [50, 95]) / 1e6
+    late_p50, late_p95, late_p99 = map(float, np.percentile(late, [50, 95, 99]) / 1e6)
     return {
         "rows": [asdict(row) for row in rows],
         "ratios": ratios,
+        "tail_ms": {f"{row.payload}, {row.pace}, {row.path}": row.p99 - row.p50 for row in rows},
+        "sleep_late_ms": {"p50": late_p50, "p95": late_p95, "p99": late_p99, "n": len(late)},
         "chunk_codec_ms": measure_chunk_codec(),
         "arrived_to_available_ms": {"p50": float(p50), "p95": float(p95), "n": len(hand_overs)},
     }
@@ -251,6 +267,7 @@ def show(figures: dict) -> None:
         "p50",
         "p95",
         "p99",
+        "p99 - p50",
         *(f"p50 / {floor}" for floor in FLOORS),
     ):
         table.add_column(column, justify="left" if column in ("payload", "pace", "path") else "right")
@@ -258,10 +275,12 @@ def show(figures: dict) -> None:
         name = f"{row['payload']}, {row['pace']}, {row['path']}"
         ratios = [f"{figures['ratios'][f'{name} / {floor}']:.2f}" for floor in FLOORS]
         times = [f"{row[key]:.2f}" for key in ("p50", "p95", "p99")]
+        times.append(f"{figures['tail_ms'][name]:.2f}")
         table.add_row(row["payload"], row["pace"], row["path"], str(row["n"]), *times, *ratios)
     console = plain_console()
     console.print(table)
-    hand_over = figures["arrived_to_available_ms"]
+    late, hand_over = figures["sleep_late_ms"], figures["arrived_to_available_ms"]
+    console.print(f"a sleep of 1 ms ends late by p50 {late['p50']:.3f} ms, p99 {late['p99']:.3f} ms")
     console.print(f"chunk 50 x 14, encode + decode: {figures['chunk_codec_ms']:.3f} ms")
     p50, p95 = hand_over["p50"], hand_over["p95"]
     console.print(f"chunk arrived -> in the caller's hands: p50 {p50:.3f} ms, p95 {p95:.3f} ms")
