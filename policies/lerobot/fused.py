@@ -24,6 +24,7 @@ from lerobot.policies.common.vla_utils import clone_past_key_values
 from lerobot.policies.pi_gemma import PiGemmaRMSNorm
 from lerobot.utils.constants import OPENPI_ATTENTION_MASK_VALUE
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP, apply_rotary_pos_emb
 from transformers.models.smolvlm.modeling_smolvlm import SmolVLMVisionEmbeddings
 
@@ -47,7 +48,9 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     policy.eval = lambda: policy  # every chunk of theirs walks a thousand layers to say so again
     if not is_pi:
-        both.get_vlm_model().vision_model.embeddings.__class__ = WholePictures
+        vision = both.get_vlm_model().vision_model
+        vision.embeddings.__class__ = WholePictures
+        vision.forward = partial(_seen_whole, vision)
     vlm_layers = both.paligemma.model.language_model.layers if is_pi else ()
     expert_layers = both.gemma_expert.model.layers if is_pi else both.lm_expert.layers
     if (why := _unusual([*vlm_layers, *expert_layers])) is not None:
@@ -92,7 +95,7 @@ def _unusual(layers: Sequence[Any]) -> str | None:
 class WholePictures(SmolVLMVisionEmbeddings):
     """For pictures all of whose patches are there, as LeRobot's are: nobody asks the device which ones."""
 
-    def forward(self, pixel_values: Tensor, patch_attention_mask: Tensor) -> Tensor:
+    def forward(self, pixel_values: Tensor, patch_attention_mask: Tensor | None) -> Tensor:
         """pixel_values: (B, 3, h, w). Each patch's place in it is rounded to one of those learnt."""
         patches, side = self.patch_embedding(pixel_values), self.num_patches_per_side
         boundaries = torch.arange(1 / side, 1.0, 1 / side, device=patches.device)
@@ -106,6 +109,17 @@ class WholePictures(SmolVLMVisionEmbeddings):
         positions = (rows[:, None] * side + columns).flatten()
         out: Tensor = patches.flatten(2).transpose(1, 2) + self.position_embedding(positions)
         return out
+
+
+def _seen_whole(vision: Any, pixel_values: Tensor, patch_attention_mask: Tensor | None = None) -> Any:
+    """Their vision transformer's forward, in which every patch sees every other.
+
+    Theirs makes a mask on the host, and looks at it on the device: nothing is masked in it. Where it cannot
+    look, compiled, it masks nothing in every layer, and faster kernels, which take no mask, are left out.
+    """
+    patches = vision.embeddings(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask)
+    encoded = vision.encoder(inputs_embeds=patches, attention_mask=None).last_hidden_state
+    return BaseModelOutput(last_hidden_state=vision.post_layernorm(encoded))
 
 
 class AllHeads(GemmaAttention):
