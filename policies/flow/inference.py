@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from policies.flow.checkpoint import Checkpoint
 from policies.flow.guidance import calls_per_step
+from policies.flow.network import FlowNetwork
 from policies.flow.sampler import PreviousRows, denoise, timetable
 from policies.flow.selection import best_sample, coherence_weights, medoid
 from policies.flow.transfers import on_host, to_device
+from policies.flow.whole import PLAIN, whole_chunk
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -46,66 +48,10 @@ class Batch:
     seeds: list[int]
 
 
-class FlowNetwork(Protocol):
-    """What is sampled from: rows as it knows them, normalised, and their velocity from noise to action."""
-
-    @property
-    def horizon(self) -> int:
-        """H."""
-        ...
-
-    @property
-    def row_dim(self) -> int:
-        """Columns it denoises; it may have more than a row has."""
-        ...
-
-    @property
-    def num_steps(self) -> int:
-        """Euler steps when nobody asks for another number."""
-        ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def looks_back_only(self) -> bool:
-        """Whether no row's velocity depends on later ones: fewer than H may then be asked for."""
-        ...
-
-    @property
-    def renoises(self) -> bool:
-        """Whether its steps start again from the first noise, see `sampler.integrate`."""
-        ...
-
-    def chunk(self) -> AbstractContextManager[None]:
-        """Around all calls for one batch of chunks."""
-        ...
-
-    def encode(self, seen: Any) -> Any:
-        """What is seen, once a chunk: the context of B requests."""
-        ...
-
-    def velocity(self, x: Tensor, t: Tensor, context: Any, is_prefix: Tensor | None, times: Tensor) -> Tensor:
-        """Of N samples each, (B * N, H, row_dim), at flow times (B * N, H), 0 noise and 1 action.
-
-        is_prefix: (B * N, H) committed rows, for a network that is told; None for one that is not.
-        times: what `t` says, float64 and on the host: who looked at `t` would wait for the device.
-        """
-        ...
-
-    def normalised(self, rows: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n R"]:
-        """Relative rows from row 0 on as it knows them."""
-        ...
-
-    def restored(self, rows: Tensor) -> Float[np.ndarray, "*b H D"]:
-        """Rows (..., H, row_dim), on the host, as relative ones."""
-        ...
-
-
 class CheckpointNetwork:
     """Ours."""
 
-    looks_back_only, renoises = False, False
+    looks_back_only, renoises, whole = False, False, None
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
         self.device = device
@@ -167,6 +113,9 @@ class ChunkSampler:
         ends = [answer_rows(part, horizon=self._network.horizon, inference_delay=d) for d in batch.delays]
 
         def launched() -> Iterator[tuple[tuple[int, list[int]], Tensor | None]]:
+            if (whole := self._as_a_whole(batch, part, num_steps, finish, ends)) is not None:
+                yield from whole
+                return
             context = self._network.encode(batch.seen)  # first: while the device does, the host draws
             noise = self._noise(batch.seeds, num_drawn * (2 if contrasts(part) else 1))
             previous, num_final = self._previous(batch), [0] * len(ends)
@@ -228,6 +177,34 @@ class ChunkSampler:
             renoises=network.renoises,
         )
         return (x.unflatten(0, shape[:2]) for x in steps)
+
+    def _as_a_whole(
+        self,
+        batch: Batch,
+        part: SamplerPart,
+        num_steps: int,
+        finish: Sequence[np.ndarray],
+        ends: Sequence[int],
+    ) -> Iterator[tuple[tuple[int, list[int]], Tensor]] | None:
+        """As `launched` of `run`, each time that rows leave; None if the network runs no such chunk."""
+        network = self._network
+        if network.whole is None or not isinstance(part, PLAIN):
+            return None
+        noise, previous = self._noise(batch.seeds, 1)[:, 0], self._previous(batch)
+        chunk = whole_chunk(
+            part,
+            seen=batch.seen,
+            noise=noise,
+            previous=previous,
+            num_steps=num_steps,
+            finish=finish,
+            ends=ends,
+        )
+        rows = network.whole(chunk)
+        if rows is None:
+            return None
+        self.num_evaluations += len(chunk.counts) * len(ends)
+        return (((k, chunk.counts[k - 1]), x) for k, x in zip(chunk.leaves, rows, strict=True))
 
     def _weak_samples(
         self, batch: Batch, noise: Tensor, previous: PreviousRows, num_steps: int

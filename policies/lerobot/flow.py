@@ -27,11 +27,13 @@ from torch import Tensor
 
 from policies.cuda_graphs import one_chunk
 from policies.flow.sampler import num_final
+from policies.flow.whole import Whole
 from policies.lerobot.causal import CausalSuffix
 from policies.lerobot.flow_times import TimeTable, embedded_times, pi05_condition
 from policies.lerobot.fused import fuse
 from policies.lerobot.pi_step import step_on_prefix
 from policies.lerobot.precision import in_one_format
+from policies.lerobot.whole import WholeChunks
 from robot_runtime.errors import CheckpointError
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
@@ -56,7 +58,7 @@ class Encoded:
 
 
 class LeRobotFlow:
-    """Fits `policies.flow.inference.FlowNetwork`."""
+    """Fits `policies.flow.network.FlowNetwork`."""
 
     renoises = False
 
@@ -68,12 +70,14 @@ class LeRobotFlow:
         horizon: int,
         dim: int,
         is_compiled: bool = False,
+        is_whole: bool = False,
     ) -> None:
         """
         policy: LeRobot's, of one of COMPILABLE; from here on its layers take a flow time for each row too,
             and all have the format of those that compute rows (`in_one_format`).
         after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
         is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
+        is_whole: run chunks that are compiled as one, from pictures to rows (`WholeChunks`).
         CheckpointError: the postprocessor does more than to scale columns.
         """
         config = policy.config
@@ -90,13 +94,17 @@ class LeRobotFlow:
             _read_prefix(policy.model)
         self._rounds = in_one_format(policy) is not torch.float32
         _leave_out_absent_cameras(policy)
-        self._table = compile_network(policy) if is_compiled else None
+        self._table = compile_network(policy, is_whole=is_whole) if is_compiled else None
+        self.whole: Whole | None = None
+        if is_compiled and is_whole:
+            self.whole = WholeChunks(self.encode, self._table, self.device)
 
     def chunk(self) -> AbstractContextManager[None]:
         rounds = self._rounds and self.device.type == "cuda"
+        has_graphs = self._is_compiled and self.whole is None
         if not (rounds or self._is_compiled):
             return nullcontext()
-        return one_chunk(is_compiled=self._is_compiled, rounds=rounds)
+        return one_chunk(is_compiled=has_graphs, rounds=rounds)
 
     def encode(self, seen: dict[str, Any]) -> Encoded:
         """A preprocessed batch; its prefix goes through their network once."""
@@ -129,12 +137,12 @@ class LeRobotFlow:
         return self._after(rows[..., : self._dim]).double().numpy()
 
 
-def compile_network(policy: Any, *, backend: str = "inductor") -> TimeTable | None:
+def compile_network(policy: Any, *, backend: str = "inductor", is_whole: bool = False) -> TimeTable | None:
     """Have torch compile what every chunk runs: the pictures and words, their layers, and one step.
 
-    Once for each size of batch and length of prompt, at its first call; on a GPU, kernels go out as one graph
-    (static shapes). Before, `lerobot_fused.fuse` makes fewer and larger products of it. Returns what is to be
-    told instead of flow times, if anything is.
+    Once for each size of batch and length of prompt, at its first call; on a GPU, kernels of each go out as
+    one graph (static shapes), unless chunks are recorded as a whole. Before, `lerobot_fused.fuse` makes fewer
+    and larger products of it. Returns what is to be told instead of flow times, if anything is.
 
     backend: torch.compile's.
     """
@@ -142,14 +150,14 @@ def compile_network(policy: Any, *, backend: str = "inductor") -> TimeTable | No
     # Beyond its limit torch would run what is new as it is, and many times slower, without a word.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_SHAPES)
     model, options = policy.model, {}
-    if backend == "inductor" and torch.device(policy.config.device).type == "cuda":
+    if backend == "inductor" and torch.device(policy.config.device).type == "cuda" and not is_whole:
         options = {"mode": "reduce-overhead"}
     compiled = partial(torch.compile, backend=backend, dynamic=False, **options)
     is_pi = hasattr(model, "paligemma_with_expert")
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
     model.denoise_step = compiled(model.denoise_step)
-    return None if of_times is None else TimeTable(of_times)
+    return None if of_times is None else TimeTable(of_times, stays=is_whole)
 
 
 def _leave_out_absent_cameras(policy: Any) -> None:

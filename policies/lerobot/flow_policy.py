@@ -94,12 +94,14 @@ class LeRobotFlowPolicy(SampledPolicy):
         metadata: PolicyMetadata,
         *,
         is_compiled: bool = False,
+        is_whole: bool = False,
     ) -> None:
-        """policy, before, after: LeRobot's. is_compiled: as in `load_policy`."""
+        """policy, before, after: LeRobot's. is_compiled: as in `load_policy`. is_whole: of `LeRobotFlow`."""
         spec = metadata.info.action_spec
         self._columns = Columns(metadata, take_relative(before, after, spec.dim))
         scale, offset = (torch.from_numpy(x).float() for x in (self._columns.scale, self._columns.offset))
-        network = _network(policy, lambda rows: after(rows) * scale + offset, spec, is_compiled=is_compiled)
+        how = {"is_compiled": is_compiled, "is_whole": is_whole}
+        network = _network(policy, lambda rows: after(rows) * scale + offset, spec, **how)
         super().__init__(ChunkSampler(network))
         self._network = network
         self._before, self._metadata, self._device = before, metadata, network.device
@@ -161,11 +163,11 @@ class LeRobotFlowPolicy(SampledPolicy):
 
 
 def _network(
-    policy: Any, after: Callable[[Tensor], Tensor], spec: ActionSpec, *, is_compiled: bool
+    policy: Any, after: Callable[[Tensor], Tensor], spec: ActionSpec, **how: bool
 ) -> "LeRobotFlow | XvlaFlow":
     from policies.lerobot.flow import LeRobotFlow
     from policies.lerobot.xvla import XvlaFlow
 
     if policy.config.type == "xvla":
         return XvlaFlow(policy, after, horizon=spec.horizon, dim=spec.dim)
-    return LeRobotFlow(policy, after, horizon=spec.horizon, dim=spec.dim, is_compiled=is_compiled)
+    return LeRobotFlow(policy, after, horizon=spec.horizon, dim=spec.dim, **how)

@@ -30,9 +30,12 @@ BLOCK = 16
 class TimeTable:
     """Rows of a table by flow time, computed when they are first asked for."""
 
-    def __init__(self, of: Callable[[Tensor], Tensor]) -> None:
-        """of: flow times (n, 1) as LeRobot counts, 1 noise and 0 action, to (n, 1, M)."""
-        self._of = of
+    def __init__(self, of: Callable[[Tensor], Tensor], *, stays: bool = False) -> None:
+        """
+        of: flow times (n, 1) as LeRobot counts, 1 noise and 0 action, to (n, 1, M).
+        stays: keep the table where it is, with room for all MAX_KNOWN, as recorded graphs need it.
+        """
+        self._of, self._stays = of, stays
         self._places: dict[float, int] = {}
         self._table: Tensor | None = None
         self.num_computed = 0
@@ -41,24 +44,45 @@ class TimeTable:
     @torch.no_grad()
     def __call__(self, times: Tensor, device: torch.device) -> Tensor:
         """(B, H, M) of flow times (B, H), 0 noise and 1 action, float64 and on the host."""
+        places = self.places(times, device)
+        first = int(places.flatten()[0])
+        if bool((places == first).all()):
+            row = self.rows(first)
+            return row.expand(*times.shape, -1).contiguous()  # one shape and layout for the step
+        return self.rows(to_device(places, device))
+
+    @torch.no_grad()
+    def places(self, times: Tensor, device: torch.device) -> Tensor:
+        """In which rows the table has flow times of any shape, as those of `__call__`; on the host.
+
+        Those that it has not yet are computed. A table that `stays` takes at most MAX_KNOWN at a time.
+        """
         distinct, which = torch.unique(times, return_inverse=True)
         values = distinct.tolist()
         if unknown := [value for value in values if value not in self._places]:
             if len(self._places) + len(unknown) > MAX_KNOWN:
-                self._places, self._table, unknown = {}, None, values
+                self._places, unknown = {}, values
             self._learn(unknown, device)
-        assert self._table is not None
-        if len(values) == 1:
-            row = self._table[self._places[values[0]]]
-            return row.expand(*times.shape, -1).contiguous()  # one shape and layout for the step
-        return self._table[to_device(torch.tensor([self._places[value] for value in values])[which], device)]
+        return torch.tensor([self._places[value] for value in values])[which]
+
+    def rows(self, places: Tensor | int) -> Tensor:
+        """(..., M) of places (...)."""
+        assert self._table is not None, "places come from a table that has learnt them"
+        return self._table[places]
 
     def _learn(self, values: list[float], device: torch.device) -> None:
         ours = torch.tensor(values, dtype=torch.float64).float()
         theirs = (1.0 - to_device(ours, device))[:, None]
         rows = torch.cat([self._of(block)[:, 0] for block in theirs.split(BLOCK)])
-        self._places |= {value: len(self._places) + i for i, value in enumerate(values)}
-        self._table = rows.clone() if self._table is None else torch.cat([self._table, rows])
+        first, end = len(self._places), len(self._places) + len(values)
+        if self._table is None or (end > len(self._table) and not self._stays):
+            larger = rows.new_zeros((MAX_KNOWN if self._stays else end, rows.shape[1]))
+            if first:
+                assert self._table is not None
+                larger[:first] = self._table[:first]
+            self._table = larger
+        self._table[first:end] = rows
+        self._places |= {value: first + i for i, value in enumerate(values)}
         self.num_computed += len(values)
 
 

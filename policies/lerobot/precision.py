@@ -23,7 +23,8 @@ from jaxtyping import Float
 from lerobot.policies.pi_gemma import PiGemmaRMSNorm
 from msgspec import structs
 
-from policies.flow.inference import Batch, ChunkSampler, FlowNetwork
+from policies.flow.inference import Batch, ChunkSampler
+from policies.flow.network import FlowNetwork
 from policies.lerobot.files import WEIGHTS
 from policies.lerobot.metadata import PolicyMetadata
 from robot_runtime.core.method.sampler_parts import ConstantSchedule

@@ -19,7 +19,9 @@ ROWS_PER_S = 30
 _WORD = "pick"
 
 
-def random_served(policy: Any, *, num_words: int, is_compiled: bool) -> LeRobotFlowPolicy:
+def random_served(
+    policy: Any, *, num_words: int, is_compiled: bool, is_whole: bool = False
+) -> LeRobotFlowPolicy:
     """A `random_policy` for an arm of seven joints with a gripper; it takes the horizon-aware schedule alone.
 
     Its one task is as long as makes a prompt of so many tokens, or of one word where what LeRobot writes
@@ -42,9 +44,8 @@ def random_served(policy: Any, *, num_words: int, is_compiled: bool) -> LeRobotF
     metadata = PolicyMetadata(info=info, features=features, adds_origin=False)
     around = prompt_length(before(metadata.seen([zero_observation(schema, _WORD)]))) - 1
     task = " ".join([_WORD] * max(1, num_words - around))
-    served = LeRobotFlowPolicy(
-        policy, before, after, replace(metadata, info=replace(info, tasks=(task,))), is_compiled=is_compiled
-    )
+    metadata = replace(metadata, info=replace(info, tasks=(task,)))
+    served = LeRobotFlowPolicy(policy, before, after, metadata, is_compiled=is_compiled, is_whole=is_whole)
     # What needs no training it would take as well, and its server would warm all of it up.
     served.info = replace(served.info, capabilities=replace(served.info.capabilities, samplers=can.samplers))
     return served

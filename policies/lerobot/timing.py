@@ -80,6 +80,7 @@ def stage_times(
     """Seconds of each stage, n times; LeRobot's own whole chunk is `lerobots_times`.
 
     All but the first row's are of the same n chunks: parts and whole of each can be held against each other.
+    A network that runs chunks as a whole has no parts that could be timed.
 
     policy, network: the same one; what is measured may be compiled.
     """
@@ -93,10 +94,14 @@ def stage_times(
         next(sampler.run(batch, first_rows))
         return time.perf_counter() - started_s
 
+    first_rows_s = [first_row() for _ in range(n + NUM_WARM)][NUM_WARM:]
+    if network.whole is not None:
+        whole = _timed(lambda: _exhaust(sampler.run(batch, ConstantSchedule())), device, n)
+        return {WHOLE: whole, FIRST_ROW: first_rows_s}
     chunks = [watched_chunk(policy, network, sampler, batch) for _ in range(n + NUM_WARM)][NUM_WARM:]
     return {
         **{stage: [chunk[stage] for chunk in chunks] for stage in (*PARTS, WHOLE)},
-        FIRST_ROW: [first_row() for _ in range(n + NUM_WARM)][NUM_WARM:],
+        FIRST_ROW: first_rows_s,
     }
 
 

@@ -35,9 +35,9 @@ class Seen:
 
 
 class XvlaFlow:
-    """Fits `policies.flow.inference.FlowNetwork`."""
+    """Fits `policies.flow.network.FlowNetwork`."""
 
-    looks_back_only, renoises = False, True
+    looks_back_only, renoises, whole = False, True, None
 
     def __init__(self, policy: Any, after: Callable[[Tensor], Tensor], *, horizon: int, dim: int) -> None:
         """

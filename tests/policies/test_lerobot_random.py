@@ -18,6 +18,7 @@ from policies.lerobot import flow as lerobot_flow
 from policies.lerobot.flow import LeRobotFlow, compile_network
 from policies.lerobot.random import random_batch, random_policy
 from policies.lerobot.timing import (
+    FIRST_ROW,
     LEROBOT,
     PARTS,
     STAGES,
@@ -113,6 +114,16 @@ def test_what_is_fused_and_compiled_gives_the_same_rows(kind, monkeypatch):
     for part, rows in zip(parts, expected, strict=True):
         for _ in range(2):
             np.testing.assert_allclose(chunks(policy, network, part), rows, atol=1e-5)
+
+
+def test_a_chunk_as_one_graph_is_timed_as_a_whole(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    bench = BenchGpu(models=("pi05",), batches=(1,), small=True, device="cpu", one_graph=True, n=1)
+    found = bench.measured()
+    assert {row["stage"] for row in found["rows"]} == {WHOLE, FIRST_ROW, LEROBOT}
+    assert all(row["one_graph"] for row in found["rows"])
+    (chunk,) = found["chunks"]
+    assert "parts_over_whole" not in chunk
 
 
 def test_a_cpu_without_bfloat16_is_measured_in_float32(monkeypatch, tmp_path):

@@ -1,7 +1,9 @@
 """`scripts/measure_gpu.py`, which has eight minutes on a GPU, with small models on a CPU."""
 
 import json
+import subprocess
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +27,19 @@ def test_settings_are_measured_while_there_is_time_and_the_rest_is_named(tmp_pat
     kept = json.loads(path.read_text())
     assert kept["chunks"][0]["ready_s"] > 0.0
     assert kept["made_by"]["versions"]["torch"]
+
+
+def test_a_setting_that_fails_in_its_own_process_is_named_and_the_others_go_on(monkeypatch):
+    def fail(setting, args, *, n):
+        raise subprocess.CalledProcessError(1, "bench gpu")
+
+    measured = {"rows": [], "chunks": [], "served": [], "device": "CPU"}
+    monkeypatch.setattr(measure_gpu, "measured_apart", fail)
+    monkeypatch.setattr(Setting, "bench", lambda *_, **__: SimpleNamespace(measured=lambda: dict(measured)))
+    settings = (Setting(model="pi05", one_graph=True), Setting(model="smolvla"))
+    found = measure(settings, Options(small=True, device="cpu", n=1))
+    assert [failed["model"] for failed in found["failed"]] == ["pi05"]
+    assert found["device"] == "CPU"
 
 
 def test_the_most_wanted_settings_come_first_and_none_comes_twice():

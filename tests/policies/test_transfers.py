@@ -42,7 +42,8 @@ PARTS = (
 class OnFakeGpu:
     """Our network, its weights on a GPU that is not there."""
 
-    looks_back_only, renoises, horizon, row_dim, num_steps, device = False, False, H, D, 4, GPU
+    looks_back_only, renoises, whole = False, False, None
+    horizon, row_dim, num_steps, device = H, D, 4, GPU
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)

@@ -62,6 +62,7 @@ class Served:
     device: str
     dtype: str
     compile: bool
+    one_graph: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +243,8 @@ def _policy(setting: Served) -> Policy:
         device=setting.device,
         dtype=setting.dtype,
     )
-    return random_served(policy, num_words=setting.words, is_compiled=setting.compile)
+    how = {"is_compiled": setting.compile, "is_whole": setting.one_graph}
+    return random_served(policy, num_words=setting.words, **how)
 
 
 def _alone(policy: Policy, observation: Observation, n: int) -> list[tuple[int, int]]:
