@@ -63,6 +63,7 @@ def fuse(policy: Any) -> Callable[[Tensor], Tensor] | None:
         if not fuse_smolvla(model, _side_by_side):
             logger.warning("layers of smolvla stay as they are, which is slower: they attend in another way")
             model.denoise_step = partial(_smolvla_step, model)
+            return _fold_rows(model, both.expert_hidden_size, with_masks=True)
         return _fold_rows(model, both.expert_hidden_size)
     vlm, expert = both.paligemma.model, both.gemma_expert.model
     for layer in (*vlm.language_model.layers, *expert.layers):
@@ -197,7 +198,7 @@ def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor
     for i, norm in enumerate(norms):
         norm.__class__, norm.index = ModulatedNorm, i
         del norm.dense
-    model.embed_suffix = partial(_modulated, model.embed_suffix)
+    model.embed_suffix = partial(_modulated, model)
 
     def modulations(t: Tensor) -> Tensor:
         out: Tensor = model.time_modulation(pi05_condition(model, t).to(dtype))
@@ -206,25 +207,29 @@ def _fuse_norms(model: Any, expert: Any, dtype: torch.dtype) -> Callable[[Tensor
     return modulations
 
 
-def _fold_rows(model: Any, width: int) -> Callable[[Tensor], Tensor]:
+def _fold_rows(model: Any, width: int, *, with_masks: bool = False) -> Callable[[Tensor], Tensor]:
+    """with_masks: for a step of LeRobot's own, which asks for them: they are made of lists of the host's."""
     folded = FoldedRows(model, width)
     embed_suffix = model.embed_suffix
 
     def embedded(*given: Tensor) -> tuple[Any, ...]:
-        """Theirs of the state, which pi0 shows beside the rows, and of rows that do not move."""
+        """Of the state, which pi0 shows beside the rows, and of rows."""
         *state, x, told = given
-        theirs, *rest = embed_suffix(*state, x, x.new_zeros(len(x)))
-        return torch.cat([theirs[:, : -x.shape[1]], folded(x, told)], dim=1), *rest
+        rows = folded(x, told)
+        if with_masks:
+            _, *masks = embed_suffix(*state, x, x.new_zeros(len(x)))
+            return rows, *masks
+        if not state:
+            return rows, None, None
+        first = model.state_proj(state[0].to(model.state_proj.weight.dtype))
+        return torch.cat([first[:, None], rows], dim=1), None, None, None
 
     model.embed_suffix = embedded
     return folded.told
 
 
-def _modulated(
-    embed_suffix: Callable, x: Tensor, modulations: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    embedded, pad_masks, att_masks, _ = embed_suffix(x, x.new_zeros(len(x)))
-    return embedded, pad_masks, att_masks, modulations
+def _modulated(model: Any, x: Tensor, modulations: Tensor) -> tuple[Tensor, None, None, Tensor]:
+    return model.action_in_proj(x), None, None, modulations
 
 
 def _pi_prefix(

@@ -48,7 +48,10 @@ def fuse_smolvla(model: Any, side_by_side: Callable[[tuple[nn.Linear, ...]], nn.
         mlp.gate_proj = side_by_side((mlp.gate_proj, mlp.up_proj))
         del mlp.up_proj
     if not config.add_image_special_tokens and model.prefix_length <= 0:
-        model.embed_prefix = partial(_prefix, model)
+        # Rounded as theirs rounds it, here and not from the host in every chunk.
+        dtype = next(both.get_vlm_model().connector.parameters()).dtype
+        scale = torch.tensor(both.config.text_config.hidden_size**0.5, dtype=dtype).item()
+        model.embed_prefix = partial(_prefix, model, scale)
     both.forward = partial(_projected, both, both.forward)
     model.denoise_step = partial(_step, model)
     return True
@@ -61,14 +64,18 @@ def _sees_rows(both: Any, layer: int) -> bool:
 
 
 def _prefix(
-    model: Any, images: list[Tensor], img_masks: list[Tensor], tokens: Tensor, masks: Tensor, state: Tensor
+    model: Any,
+    scale: float,
+    images: list[Tensor],
+    img_masks: list[Tensor],
+    tokens: Tensor,
+    masks: Tensor,
+    state: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As their `embed_prefix`: pictures camera by camera, words, then the state, which those do not see."""
     both = model.vlm_with_expert
     pictures = both.embed_image(torch.cat(images)).unflatten(0, (len(images), -1))  # (cameras, B, n, W)
-    pictures = pictures * torch.tensor(
-        pictures.shape[-1] ** 0.5, dtype=pictures.dtype, device=pictures.device
-    )
+    pictures = pictures * scale
     words = both.embed_language_tokens(tokens)
     states = model.state_proj(state)
     states = states[:, None] if states.ndim == 2 else states
