@@ -37,6 +37,11 @@ def test_pixels_that_nobody_can_write_to_are_not_copied():
     assert Image(t_ns=1, pixels=pixels).pixels is pixels
 
 
+def test_a_picture_of_numbers_that_could_be_nan_is_none():
+    with pytest.raises(ValueError, match=r"an image is \(h, w, 3\) uint8, got \(4, 6, 3\) float32"):
+        Image(t_ns=1, pixels=np.full((4, 6, 3), np.nan, np.float32))
+
+
 @given(width=st.sampled_from(WIDTHS), t_ns=st.integers(0, 2**62))
 def test_numbers_of_numpys_types_become_plain_ones(width, t_ns: int):
     state = RobotState(t_ns=np.int64(t_ns), q=np.zeros(1), dq=np.zeros(1), gripper_width=width)

@@ -111,7 +111,7 @@ def test_the_stock_client_sends_an_alohas_fourteen_numbers_in_the_order_of_the_p
             "is (h, w, 3) uint8",
         ),
         (
-            pack(shown(**{PICTURE: np.zeros((4, 6, 3))})),
+            pack(shown(**{PICTURE: np.full((4, 6, 3), np.nan)})),
             "uint8, got (4, 6, 3) float64",
         ),
         (pack(shown(**{PICTURE: np.zeros((8, 6, 3), np.uint8)})), "camera sizes"),
