@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 
 from calibration.board import DICTIONARIES, Board
+from calibration.board_layout import Layout, layout_of
 from calibration.verdict import Reason
 from robot_runtime.core.values.shapes import Float, Int
 from robot_runtime.errors import InvalidValueError
@@ -89,9 +90,11 @@ def detect(board: Board, picture: np.ndarray) -> Corners:
 
 
 def wrong_board(board: Board, pictures: Sequence[np.ndarray]) -> Reason | None:
-    """Why a board is not found in pictures that may show another one: sides swapped, the other layout,
-    another dictionary, another size; None if it is found as well as anything else."""
+    """Why a board is not found in pictures that may show another one: other numbers of columns and rows,
+    sides swapped, the other layout, another dictionary; None if it is found as well as anything else."""
     as_told = _seen(board, pictures)
+    if (layout := layout_of(board.dictionary, pictures)) is not None:
+        return _other_layout(board, layout)
     best, most = None, max(2 * as_told, LEAST_CORNERS)
     for other in _variants(board):
         if (seen := _seen(other, pictures)) > most:
@@ -117,6 +120,25 @@ def wrong_board(board: Board, pictures: Sequence[np.ndarray]) -> Reason | None:
         name="wrong-board",
         what=what,
         do="Give columns, rows and dictionary of the board that was printed; its text says them.",
+    )
+
+
+def _other_layout(board: Board, layout: Layout) -> Reason | None:
+    """None: it is the board's own."""
+    begins_white = board.legacy and board.rows % 2 == 0
+    is_as_told = (layout.columns, layout.begins_white) == (board.columns, begins_white)
+    if is_as_told and layout.rows <= board.rows:
+        return None
+    is_swapped = layout.columns == board.rows and layout.rows <= board.columns
+    if layout.columns != board.columns or layout.rows > board.rows:
+        what = f"a board of {layout.columns} columns and {layout.rows} rows"
+        what += " (columns and rows are swapped)" if is_swapped else ", as far as it is seen"
+    else:
+        what = "the layout " + ("of before OpenCV 4.6 (legacy)" if layout.begins_white else "without legacy")
+    return Reason(
+        name="wrong-board",
+        what=f"The pictures show {what}: {layout.num_markers} markers lie so, and not as on {board}.",
+        do="Give the board that was printed (its parameters are printed on it), or print this one.",
     )
 
 

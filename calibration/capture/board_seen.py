@@ -8,8 +8,9 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.anchor_verdict import frontal_views
-from calibration.anchor_views import Agreed, DeviceViews, View, agreed
+from calibration.anchor_views import MOST_RMS_PX, Agreed, DeviceViews, View, agreed
 from calibration.board import Board
+from calibration.board_pose import pose_of
 from calibration.camera import CameraModel
 from calibration.capture.raw import Device, RawCapture
 from calibration.capture.values import BoardCorners
@@ -26,6 +27,10 @@ _MOST_WITHOUT = 8
 """Pictures without a board that are kept, to see which one is on them."""
 _ENOUGH_VIEWS = 8
 """Of both devices, to know roughly where one world lies in the other."""
+_OTHER_SIZE = 0.1
+"""As a logarithm: another board, and no print that is a little off, which the anchor measures."""
+_LEAST_SPREAD_M = 0.1
+"""Root mean square of the ways from camera to board about their mean: below, they say no size [m]."""
 _FASTEST = np.deg2rad(8.0)
 """A camera that turns faster is not looking at the board [rad/s]."""
 
@@ -44,6 +49,8 @@ class Seen:
     """That were looked at."""
     without: tuple[np.ndarray, ...] = ()
     """A few of them that show no board as it is said to be."""
+    shown: tuple[np.ndarray, ...] = ()
+    """A few of those in which corners are found."""
 
     @property
     def is_of_another(self) -> bool:
@@ -83,6 +90,26 @@ class Seen:
             for k, i in enumerate(at.tolist())
             if there.tracking[k] > LOST
         ]
+
+    @cached_property
+    def scale(self) -> float | None:
+        """How large the board is by the device's odometry, over what it is said to be; None: nobody can tell.
+
+        The camera's place plus the way from there to the board, stretched, is one point for all views.
+        """
+        ways = []
+        for view in self.views if not self.is_of_another else []:
+            try:
+                pose = pose_of(self.board, view.corners, self.camera)
+            except InvalidValueError:
+                continue
+            if pose.rms_px <= MOST_RMS_PX:
+                ways.append((view.X_WC.translation, view.X_WC.rotation @ pose.X_CB.translation))
+        return _scale(*map(np.array, zip(*ways, strict=True))) if len(ways) >= _ENOUGH_VIEWS else None
+
+    @property
+    def is_of_another_size(self) -> bool:
+        return self.scale is not None and abs(np.log(self.scale)) > _OTHER_SIZE
 
     @cached_property
     def agreed(self) -> Agreed | None:
@@ -141,6 +168,8 @@ def seen_wrong(seen: Sequence[Seen]) -> list[Reason]:
             any(each.views for each in shown) and not any(each.agreed for each in shown)
         ):
             out.append(_fits_nowhere(role, shown))
+        elif any(each.is_of_another_size for each in shown):
+            out.append(_of_another_size(role, next(each for each in shown if each.is_of_another_size)))
         else:
             out += [*_frontal(role, shown), *_off_poses(role, shown)]
     return out
@@ -170,6 +199,7 @@ def _is_good(seen: Seen) -> bool:
     side = seen.agreed
     return (
         side is not None
+        and not seen.is_of_another_size
         and len(side.views) >= _ENOUGH_VIEWS
         and frontal_views(seen.device.role, side.tilts) is None
     )
@@ -198,11 +228,13 @@ def _looked(seen: Seen, begin_ns: int, end_ns: int) -> Seen:
     wanted = np.unique(np.linspace(numbers[0], numbers[-1], MOST_PICTURES).astype(int))
     found: list[tuple[int, int, Corners]] = []
     without: list[np.ndarray] = []
+    shown: list[np.ndarray] = []
     for index, t_ns, rgb in seen.device.pictures(int(numbers[0]), int(numbers[-1]) + 1):
         if index not in wanted:
             continue
         if len(corners := detect(seen.board, rgb)):
             found.append((t_ns, index, corners))
+            shown += [rgb] if len(shown) < _MOST_WITHOUT else []
         elif len(without) < _MOST_WITHOUT:
             without.append(rgb)
     if not found:
@@ -214,7 +246,13 @@ def _looked(seen: Seen, begin_ns: int, end_ns: int) -> Seen:
         corner=np.concatenate([each.ids for _, _, each in found]),
         uv=np.concatenate([each.uv for _, _, each in found]),
     )
-    return replace(seen, corners=corners_found, num_pictures=len(wanted), without=tuple(without))
+    return replace(
+        seen,
+        corners=corners_found,
+        num_pictures=len(wanted),
+        without=tuple(without),
+        shown=tuple(shown),
+    )
 
 
 def _not_seen(role: str, seen: Sequence[Seen], *, is_right: bool) -> list[Reason]:
@@ -237,6 +275,9 @@ def _not_seen(role: str, seen: Sequence[Seen], *, is_right: bool) -> list[Reason
 
 
 def _fits_nowhere(role: str, seen: Sequence[Seen]) -> Reason:
+    pictures = [picture for each in seen for picture in (*each.shown, *each.without)][:_MOST_WITHOUT]
+    if (reason := wrong_board(seen[0].board, pictures) if pictures else None) is not None:
+        return replace(reason, what=f"{role}: {reason.what}", do=f"{reason.do} Then import again.")
     num = sum(len(each.by_picture) for each in seen)
     return Reason(
         name="wrong-board",
@@ -244,6 +285,33 @@ def _fits_nowhere(role: str, seen: Sequence[Seen]) -> Reason:
         f"{seen[0].board}.",
         do="Give the board that was printed: columns, rows and layout are printed on it. If it is that one, "
         "the camera's file is of another camera.",
+    )
+
+
+def _scale(p: np.ndarray, way: np.ndarray) -> float | None:
+    """s for which p + s way is one point for all rows (N, 3); None: they hardly differ, or it is unsure."""
+    kept: np.ndarray = np.full(len(p), True)
+    for _ in range(3):
+        p0, way0 = p - p[kept].mean(axis=0), way - way[kept].mean(axis=0)
+        spread = float((way0[kept] ** 2).sum())
+        if kept.sum() < _ENOUGH_VIEWS or spread < kept.sum() * _LEAST_SPREAD_M**2:
+            return None
+        s = -float((p0[kept] * way0[kept]).sum()) / spread
+        off = np.linalg.norm(p0 + s * way0, axis=1)
+        kept = off <= max(3.0 * float(np.median(off)), 1e-3)
+    sigma = float(np.sqrt((off[kept] ** 2).mean() / spread))
+    return s if s > 0.0 and sigma < 0.2 * _OTHER_SIZE * s else None
+
+
+def _of_another_size(role: str, seen: Seen) -> Reason:
+    assert seen.scale is not None
+    said = 1e3 * seen.board.square_m
+    return Reason(
+        name="wrong-board",
+        what=f"{role}: judged by how it moved, squares of the board are {seen.scale * said:.0f} mm wide, and "
+        f"they are said to be {said:.4g} mm.",
+        do="Give the board that was printed: its squares are printed on it. If it is that one, the camera's "
+        "file is of another camera, or its poses are not in metres.",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.board import Board
 from calibration.camera import Pinhole
 from calibration.capture.board_seen import board_seen, worlds_joined
 from calibration.capture.check import check_capture
@@ -89,6 +90,31 @@ def test_a_board_in_the_videos_is_found_and_fits(tmp_path):
 
 def test_another_board_in_the_videos_is_named(tmp_path):
     assert said_of_board(filmed(tmp_path, BOARD, fault.SwappedSquares())) == {"wrong-board"}
+
+
+def test_a_board_of_another_size_in_the_videos_is_another_board(tmp_path):
+    columns, rows = 9, 7
+    capture = filmed(tmp_path, Board(columns=columns, rows=rows, square_m=0.035, marker_m=0.0245))
+    reasons = check_capture(capture, in_videos=True).verdict.reasons
+    about = [each for each in reasons if each.name in ("wrong-board", "roles-swapped", "hand-out-of-reach")]
+    assert {each.name for each in about} == {"wrong-board"}
+    assert all(f"{columns} columns and {rows} rows" in str(each) for each in about)
+    assert not any("swapped" in str(each) for each in about)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_a_board_of_other_squares_is_another_board_and_no_hand_is_out_of_reach(tmp_path, scale):
+    recorded(tmp_path)
+    file = tmp_path / "capture" / "calibration" / "board.json"
+    said = json.loads(file.read_text())
+    file.write_text(
+        json.dumps({**said, "square_m": scale * said["square_m"], "marker_m": scale * said["marker_m"]})
+    )
+    capture = RawCapture.open(tmp_path / "capture")
+    assert said_of_board(capture) == {"wrong-board"}
+    assert not worlds_joined(board_seen(capture, dict(capture.devices), {}, in_videos=False))
+    [reason, *_] = [each for each in check_capture(capture).verdict.reasons if each.name == "wrong-board"]
+    assert f"{1e3 * BOARD.square_m:.0f} mm wide" in reason.what
 
 
 def test_videos_without_a_board_are_said(tmp_path):

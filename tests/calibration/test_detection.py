@@ -8,6 +8,7 @@ import pinocchio as pin
 import pytest
 
 from calibration.board import Board
+from calibration.board_layout import layout_of
 from calibration.board_pose import pose_of
 from calibration.camera import Pinhole
 from calibration.detection import detect, wrong_board
@@ -49,7 +50,7 @@ def test_a_moving_board_is_seen_to_be_blurred(pictures):
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        (replace(BOARD, columns=7, rows=9), "9 columns and 7 rows in place of 7 and 9"),
+        (replace(BOARD, columns=7, rows=9), "9 columns and 7 rows (columns and rows are swapped)"),
         (replace(BOARD, dictionary="6X6_100"), "markers of 5X5_"),
     ],
 )
@@ -57,6 +58,32 @@ def test_another_board_than_the_printed_one_is_named(pictures, told, says):
     reason = wrong_board(told, pictures[:1])
     assert reason is not None
     assert says in reason.what
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(5, 5), (7, 9), (8, 6), (12, 9), (9, 9)], ids=str)
+@CAMERAS
+def test_columns_and_rows_of_another_board_are_read_off_it(camera, columns, rows):
+    side = 0.2 / max(columns, rows)
+    shown = Board(columns=columns, rows=rows, square_m=side, marker_m=0.7 * side)
+    rng = np.random.default_rng(columns)
+    far = 0.36 if camera is PINHOLE else 0.16
+    X_CB = seen_from(camera, shown, rng, distance_m=far, tilt=0.4)
+    picture = draw_board(shown, camera, X_CB)
+    found = layout_of(shown.dictionary, [picture])
+    assert found is not None
+    assert (found.columns, found.rows, found.begins_white) == (columns, rows, False)
+    reason = wrong_board(BOARD, [picture])
+    assert reason is not None
+    assert f"{columns} columns and {rows} rows" in reason.what
+    assert ("swapped" in reason.what) == ((columns, rows) == (BOARD.rows, BOARD.columns))
+
+
+def test_markers_of_one_row_say_nothing_of_columns(pictures):
+    grey = pictures[0].copy()
+    assert layout_of(BOARD.dictionary, [grey]) is not None
+    assert layout_of(BOARD.dictionary, [np.full((200, 300), 90, dtype=np.uint8)]) is None
+    row = Board(columns=15, rows=3, square_m=0.02, marker_m=0.014).picture(40)[40:80]
+    assert layout_of(BOARD.dictionary, [np.pad(row, 40, constant_values=255)]) is None
 
 
 def test_a_legacy_layout_is_named():
