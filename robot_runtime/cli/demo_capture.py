@@ -1,20 +1,21 @@
 """`robot-runtime demo capture`: a person demonstrates without a robot, and a robot does as she did."""
 
-import json
 import shutil
 import textwrap
 from collections.abc import Sequence
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from robot_runtime.cli.demo_stages import Kept, Stages, kept_if_interrupted
 from robot_runtime.cli.options import OutputFolder, check_option, need
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.results import code, keep_text, result_json
+from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import TaskID
 
+    from calibration.labels.values import Labels
     from robot_runtime.cli.demo import Demo
     from robot_runtime.evaluation.result import Episode
     from sim.capture.loop import Session
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from sim.scene.task import EpisodeScore
 
 TASK, DEMONSTRATIONS = "wipe", 6
+STAGES = 7
 STEPS, WIDTH = 1500, 64
 """Of the network: small, for two cores and a few minutes."""
+_DEMONSTRATIONS = "demonstrations"
+_CONTROL_PERIOD_NS = 10_000_000
 SPLICE = "state-matching"
 SENTENCE = (
     "A simulated person wipes a counter with a gripper in her hand. A camera at her chest and one at her "
@@ -42,33 +46,49 @@ def show_capture(demo: "Demo", output: Path) -> int:
             raise InvalidValueError(
                 f"demo capture takes --seed, --delay-ms, --output and --json, not {option}"
             )
-    need("av", "matplotlib", "mujoco", "torch", "scipy", "cv2")
+    need(*("av", "matplotlib", "mujoco", "torch", "scipy", "cv2"), extras=("sim", "policies", "calibration"))
     from robot_runtime.cli.progress import counted
 
     check_option("--output", OutputFolder, output)
     output.mkdir(parents=True, exist_ok=True)
     kept = Kept(output)
-    with counted(with_notes=True) as progress:
-        clip = recorded(output / "session", range(DEMONSTRATIONS), kept, progress)
-        session, told = _labelled(output / "session", progress)
-        score, blind = _carried_out(told[0], clip, progress)
-        episode = _learned(demo, output, told, kept, progress)
+    with kept_if_interrupted(output), counted(with_notes=True) as progress:
+        stages = Stages(progress, STAGES)
+        seeds = recorded(output / "session", range(DEMONSTRATIONS), kept, stages)
+        session, told, without = _labelled(output / "session", stages)
+        clip = _as_it_was(output / "session", seeds[told[0].demonstration])
+        score, blind = _carried_out(told[0], clip, stages)
+        episode = _learned(demo, output, told, kept, stages)
+        first = next(each for each in session.labels if each.demonstration == told[0].demonstration)
+        media = _draw(output, clip, first, blind, episode, stages)
     table = [
         ["", "success", "done [s]"],
         ["the person", "yes" if clip.success else "no", f"{clip.duration_s:.1f}"],
         ["the robot, led along her labels", *_cells(score)],
         [f"the robot with a policy, {demo.delay_ms:g} ms late", *_cells(episode.result.score)],
     ]
-    print(f"\n{textwrap.fill(SENTENCE, 80)}\n")
+    counts = (
+        f"{DEMONSTRATIONS} demonstrations were recorded, {len(seeds)} came off, and the policy has learned "
+        f"from {len(told)}."
+    )
+    print(f"\n{textwrap.fill(SENTENCE, 80)}\n\n{counts}")
+    for line in without:
+        print(f"left out: {line}")
+    print()
     for row in table:
         print(f"{row[0]:<44}{row[1]:>8}{row[2]:>10}")
-    media = _draw(output, clip, session, told[0], blind, episode)
     if demo.json is not None:
         keep_text(demo.json, result_json({"table": table}, seeds=[demo.seed]))
     from sim.episodes.report import write_html
 
     page = output / "index.html"
-    write_html(page, title="robot-runtime demo capture", introduction=SENTENCE, table=table, media=media)
+    write_html(
+        page,
+        title="robot-runtime demo capture",
+        introduction=f"{SENTENCE} {counts}",
+        table=table,
+        media=media,
+    )
     print(f"capture:  {output / 'session' / 'capture'}\nreport:   {page}")
     return 0
 
@@ -80,102 +100,107 @@ def _cells(score: "EpisodeScore") -> list[str]:
     ]
 
 
-class Kept:
-    """Which steps of a demo its folder holds already, in FOLDER/kept.json; none of another version's."""
+def recorded(folder: Path, seeds: Sequence[int], kept: Kept, stages: Stages) -> list[int]:
+    """Her demonstrations, recorded by devices that err, in FOLDER/capture, unless they are there; seeds of
+    those that came off, in order. An interrupted recording goes on after the last one that is in
+    FOLDER/demonstrations."""
+    from sim.capture.recorded import performed_once, record_session
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "kept.json"
-        try:
-            said = json.loads(self._path.read_text())
-            self._steps = dict(said["steps"]) if said["version"] == self._version() else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            self._steps = {}
-
-    def get(self, step: str) -> Any:
-        """What was noted of it; None: it is to be done."""
-        return self._steps.get(step)
-
-    def note(self, step: str, value: Any) -> None:
-        """It is done; value: of JSON, not None."""
-        self._steps[step] = value
-        text = json.dumps({"version": self._version(), "steps": self._steps}, indent=1)
-        keep_text(self._path, text + "\n")
-
-    @staticmethod
-    def _version() -> list[Any]:
-        return [version("robot-runtime"), code()["commit"]]
-
-
-def recorded(folder: Path, seeds: Sequence[int], kept: Kept, progress: "Progress") -> "Performance":
-    """Her demonstrations, recorded by devices that err, in FOLDER/capture, unless they are there; the first
-    that came off, as it truly was."""
-    from sim.capture.loop import record_session
-    from sim.capture.person import perform, person_of
-
-    bar = progress.add_task("demonstrate and record", total=len(seeds) + 1, note="")
+    bar = stages.begin("the person demonstrates", total=len(seeds))
     if (there := kept.get("session")) is not None and (folder / "capture").is_dir():
-        clip = perform(TASK, there["seed"], person=person_of(seeds[0] // 100), film=True)
-        progress.update(bar, completed=len(seeds) + 1, note="kept")
-        return clip
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo, or one that was interrupted
-    clips = record_session(
-        TASK, seeds, folder, film=True, on_demonstration=lambda each: progress.advance(bar)
+        stages.update(bar, len(seeds), len(seeds), "kept")
+        stages.update(stages.begin("the cameras record her"), 1, 1, "kept")
+        return list(there)
+    if kept.get("demonstrations") is None:
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
+        kept.note("demonstrations", len(seeds))
+    for half in ("capture", "truth"):
+        shutil.rmtree(folder / half, ignore_errors=True)
+    num_kept = len(list((folder / _DEMONSTRATIONS).glob("*.npz")))
+    done: list[Performance] = []
+    writing: list[TaskID] = []
+
+    def on_demonstration(clip: "Performance") -> None:
+        done.append(clip)
+        stages.update(bar, len(done), len(seeds), f"{num_kept} kept" if num_kept else "")
+        if len(done) == len(seeds):
+            writing.append(stages.begin("the cameras record her"))
+
+    record_session(
+        TASK,
+        seeds,
+        folder,
+        film=True,
+        demonstrate=partial(performed_once, folder / _DEMONSTRATIONS),
+        on_demonstration=on_demonstration,
     )
-    progress.advance(bar)
-    good = [clip for clip in clips if clip.kind == "demonstration" and clip.success]
+    stages.update(writing[0], 1, 1)
+    good = [clip.seed for clip in done if clip.success]
     if not good:
         raise InvalidValueError("none of the demonstrations came off")
-    kept.note("session", {"seed": good[0].seed})
-    return good[0]
+    kept.note("session", good)
+    return good
 
 
-def _labelled(folder: Path, progress: "Progress") -> "tuple[Session, list[Told]]":
-    """What the session says, and that told of a robot."""
+def _labelled(folder: Path, stages: Stages) -> "tuple[Session, list[Told], list[str]]":
+    """What the session says, that told of a robot, and why some is left out."""
     from sim.capture.loop import labelled, told_of
 
-    bar = progress.add_task("anchor and label", total=1, note="")
+    bar = stages.begin("cameras joined by the board, labels made")
     session = labelled(TASK, folder)
     told, why = told_of([session], kind="decoupled")
-    progress.advance(bar)
-    for line in why:
-        progress.print(f"left out: {line}")
+    stages.update(bar, len(told), len(told))
     if not told:
-        raise InvalidValueError("none of the demonstrations can be learned from")
-    return session, told
+        raise InvalidValueError("none of the demonstrations can be learned from: " + "; ".join(why))
+    return session, told, why
 
 
-def _carried_out(told: "Told", clip: "Performance", progress: "Progress") -> "tuple[EpisodeScore, list]":
+def _as_it_was(folder: Path, seed: int) -> "Performance":
+    """The demonstration that is shown; the others are not needed any more."""
+    from sim.capture.person import person_of
+    from sim.capture.recorded import performed_once
+
+    clip = performed_once(folder / _DEMONSTRATIONS, TASK, seed, person=person_of(seed // 100), film=True)
+    for path in (folder / _DEMONSTRATIONS).glob("*.npz"):
+        if path.stem != f"{TASK}-{seed}":
+            path.unlink()
+    return clip
+
+
+def _carried_out(told: "Told", clip: "Performance", stages: Stages) -> "tuple[EpisodeScore, list]":
     """The robot led along the first demonstration, in the same rooms."""
     from sim.capture.carry_out import carry_out
 
-    bar = progress.add_task("carry out", total=1, note="")
+    bar = stages.begin("the robot is led along the first labels")
     trace: list = []
-    score = carry_out(told, clip.seed, clip.x_WB[0], trace=trace)
-    progress.advance(bar)
+    score = carry_out(
+        told,
+        clip.seed,
+        clip.x_WB[0],
+        trace=trace,
+        progress=lambda done, total: stages.update(bar, done, total),
+    )
+    stages.update(bar, len(trace), len(trace))
     return score, trace
 
 
-def _learned(
-    demo: "Demo", output: Path, told: "Sequence[Told]", kept: Kept, progress: "Progress"
-) -> "Episode":
+def _learned(demo: "Demo", output: Path, told: "Sequence[Told]", kept: Kept, stages: Stages) -> "Episode":
     """A small policy of all demonstrations, trained unless it is there, run once in rooms nobody has seen."""
     from policies.flow.recipes import make_recipe
     from policies.flow.train import TrainConfig, train
     from policies.load import load_policy
-    from robot_runtime.cli.progress import report_steps
     from robot_runtime.core.method.table import METHODS
     from sim.capture.loop import samples_of
     from sim.demonstrations.training_data import by_labels
     from sim.episodes.evaluate import run_episode
     from sim.episodes.report import SNAPSHOT_PERIOD_NS
-    from sim.lab.cells import CONTROL_PERIOD_NS
 
     data = by_labels(TASK, samples_of(told), "base", joints=False)
     config = TrainConfig(recipe=make_recipe("prefix"), steps=STEPS, width=WIDTH, features=data.features)
-    bar = progress.add_task("train", total=STEPS, note="")
+    bar = stages.begin("a small policy is trained", total=STEPS)
     folder = output / "policy"
     if kept.get("policy") and folder.is_dir():
-        progress.update(bar, completed=STEPS, note="kept")
+        stages.update(bar, STEPS, STEPS, "kept")
     else:
         train(
             data.demonstrations,
@@ -183,47 +208,55 @@ def _learned(
             schema=data.schema,
             action_spec=data.spec,
             folder=folder,
-            on_step=report_steps(progress, bar),
+            on_step=stages.on_step(bar),
         )
         kept.note("policy", {"steps": STEPS})
-    bar = progress.add_task("run", total=1, note="")
+    bar = stages.begin("the policy is run in other rooms")
     episode = run_episode(
         load_policy(str(folder)),
         task_name=TASK,
         method=METHODS[SPLICE],
         seed=demo.seed,
         delay_ns=round(demo.delay_ms * 1e6),
-        control_period_ns=CONTROL_PERIOD_NS,
+        control_period_ns=_CONTROL_PERIOD_NS,
         snapshot_period_ns=SNAPSHOT_PERIOD_NS,
     )
-    progress.advance(bar)
+    stages.update(bar, 1, 1)
     return episode
 
 
 def _draw(
     output: Path,
     clip: "Performance",
-    session: "Session",
-    told: "Told",
+    labels: "Labels",
     blind: list,
     episode: "Episode",
+    stages: Stages,
 ) -> list[tuple[str, str]]:
     """Videos and the picture of the labels, as (file name, caption)."""
-    from sim.capture.film import film
+    from sim.capture.film import frames, num_frames
     from sim.capture.plots import plot_labels
-    from sim.episodes.report import write_side_by_side
+    from sim.episodes import report
     from sim.scene.render import Renderer, RenderingUnavailableError, write_video
     from sim.scene.world import World
     from sim.tasks import make_task
 
-    plot_labels(session.labels[0], clip, output / "labels.png")
+    plot_labels(labels, clip, output / "labels.png")
     media = [("labels.png", "Labels of the first demonstration by its capture, and what was true.")]
+    total = num_frames([clip]) + len(blind) + report.num_frames([episode])
+    bar = stages.begin("films are drawn", total=total)
+
+    def on_frame() -> None:
+        stages.advance(bar)
+
     try:
-        film([clip], output / "person.mp4")
+        write_video(output / "person.mp4", report.each_told(frames([clip]), on_frame))
         with Renderer(World(make_task(TASK)).model, size=(360, 480)) as renderer:
             pictures = (renderer.render(each, "overview").copy() for each in blind)
-            write_video(output / "led.mp4", pictures, rate_hz=20)
-        write_side_by_side(output / "policy.mp4", TASK, {SPLICE: episode}, insets=("chest", "wrist"))
+            write_video(output / "led.mp4", report.each_told(pictures, on_frame), rate_hz=20)
+        report.write_side_by_side(
+            output / "policy.mp4", TASK, {SPLICE: episode}, insets=("chest", "wrist"), on_frame=on_frame
+        )
     except RenderingUnavailableError as error:
         print(f"no videos: {error}")
         return media

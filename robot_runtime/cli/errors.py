@@ -2,7 +2,8 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from robot_runtime.cli.user_code import UserCodeError, of_user
@@ -22,14 +23,26 @@ EXTRA_OF = {
     "cv2": "gateways",
     "scipy": "calibration",
     "rosbags": "realsense",
+    "pyrealsense2": "realsense",
+    "franky": "franka",
+    "pyarrow": "lerobot",
     "lerobot": "lerobot",
     "huggingface_hub": "lerobot",
     "diffusers": "lerobot",
     "transformers": "lerobot",
 }
-"""Module that may be missing -> the extra that brings it."""
+"""Module that may be missing -> the extra that brings it, where no command says which one it needs."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)
 """Of a disk, or for open files: errors that name no file."""
+
+
+class ExtraMissingError(ModuleNotFoundError):
+    """A command cannot begin without modules that are not installed."""
+
+    def __init__(self, missing: Sequence[str], extras: Sequence[str]) -> None:
+        """extras: those that bring them."""
+        super().__init__(f"No module named {missing[0]!r}", name=missing[0])
+        self.missing, self.extras = tuple(missing), tuple(extras)
 
 
 def sentence(error: BaseException) -> str | None:
@@ -40,18 +53,28 @@ def sentence(error: BaseException) -> str | None:
         case OSError() if error.filename is not None or error.errno in NO_ROOM:
             where = "" if error.filename is None else f"{error.filename}: "
             return f"{where}{reason(error)}"
+        case ExtraMissingError(missing=missing, extras=extras):
+            return _install(missing, extras)
         case ModuleNotFoundError(name=str(name)) if (module := name.partition(".")[0]) in EXTRA_OF:
-            extra = EXTRA_OF[module]
-            return (
-                f"this command needs {module}, which is not installed: "
-                f"pip install 'robot-runtime[{extra}]', or add --extra {extra} to uv run"
-            )
+            return _install([module], [EXTRA_OF[module]])
         case ModuleNotFoundError(name="sim.lab"):
             return "comparisons are not part of the installed package: run this in a clone of the repository"
         case Exception() if (trace := of_user(error)) is not None:
             return str(UserCodeError("your code", error, trace))
         case _:
             return None
+
+
+def _install(missing: Sequence[str], extras: Sequence[str]) -> str:
+    python = ""
+    if "lerobot" in extras and sys.version_info >= (3, 13):
+        python = "; LeRobot is for Python 3.12, so that needs an environment of that version"
+    are = "is" if len(missing) == 1 else "are"
+    return (
+        f"this command needs {' and '.join(missing)}, which {are} not installed: "
+        f"pip install 'robot-runtime[{','.join(extras)}]', or add "
+        f"{' '.join(f'--extra {each}' for each in extras)} to uv run{python}"
+    )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ A rule stands in the option's annotation, so that a command is refused in one se
 import math
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from robot_runtime.cli.errors import reason
+from robot_runtime.cli.errors import EXTRA_OF, ExtraMissingError, reason
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.config import keep_of
@@ -243,11 +243,14 @@ PageAddress = Annotated[
 """None: no page; nothing: one at the usual place."""
 
 
-def need(*modules: str) -> None:
-    """ModuleNotFoundError now, for a module that a command would import late."""
-    for name in modules:
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+def need(*modules: str, extras: Sequence[str] = ()) -> None:
+    """ExtraMissingError now, for modules that a command would import late.
+
+    extras: all that the command needs, as several bring the same modules; those of `EXTRA_OF` if not given.
+    """
+    if missing := [name for name in modules if find_spec(name) is None]:
+        theirs = (EXTRA_OF.get(name, name) for name in missing)
+        raise ExtraMissingError(missing, extras or tuple(dict.fromkeys(theirs)))
 
 
 def check(command: object) -> None:

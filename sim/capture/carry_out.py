@@ -1,5 +1,6 @@
 """Labels carried out, physics and all: the mobile robot goes the person's way in the rooms she was in."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import mujoco
@@ -21,12 +22,18 @@ AFTER_ROWS = 30
 
 
 def carry_out(
-    told: Told, seed: int, start: Float[np.ndarray, "3"], *, trace: list[np.ndarray] | None = None
+    told: Told,
+    seed: int,
+    start: Float[np.ndarray, "3"],
+    *,
+    trace: list[np.ndarray] | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> EpisodeScore:
     """Whether the task is done by a robot that is led along a demonstration, blind to everything.
 
     seed: of the rooms. start: where its base stands in them at first (x, y, yaw): its odometry, which has the
     errors that it has, counts from there, as the rows do. trace: gets a snapshot of the world every row.
+    progress: called with (rows done, in all).
     """
     world, rows = World(make_task(told.task)), led_rows(told)
     world.reset(seed)
@@ -38,10 +45,12 @@ def carry_out(
     here, first = np.asarray(robot.observe()[0].state.x_WB), inverse_planar(rows[0, :3])
     moved = np.array([compose_planar(here, compose_planar(first, row)) for row in rows[:, :3]])
     rows = np.hstack([moved, rows[:, 3:]])
-    for row, next_row in pairwise([*rows, *np.tile(rows[-1], (AFTER_ROWS, 1))]):
+    rows = np.vstack([rows, np.tile(rows[-1], (AFTER_ROWS, 1))])
+    for done, (row, next_row) in enumerate(pairwise(rows), start=1):
         if trace is not None:
             trace.append(world.snapshot())
         execute_row(robot, scorer, row, next_row)
+        progress(done, len(rows) - 1)
         if scorer.is_done:
             break
     return scorer.score()

@@ -56,7 +56,7 @@ def frames(
         decorate=lambda spec: add_prints(spec, BOARD if has_board else None),
     )
     small = replace(LENS.resized((150, 200)), fx=105.0, fy=105.0)
-    step = max(1, round(speed * 1e9 / rate_hz / PERIOD_NS))
+    step = _step(rate_hz, speed)
     with Painter(model, LENS) as painter, Painter(model, small) as chest:
         for each in performances:
             assert each.snapshots is not None
@@ -70,6 +70,16 @@ def frames(
                     picture[6:8, 430:634] = picture[158:160, 430:634] = 255
                     picture[6:160, 430:432] = picture[6:160, 632:634] = 255
                 yield picture
+
+
+def num_frames(performances: Sequence[Performance], *, rate_hz: int = 25, speed: float = 1.0) -> int:
+    """How many pictures `frames` gives."""
+    return sum(-(-len(each.t_ns) // _step(rate_hz, speed)) for each in performances)
+
+
+def _step(rate_hz: int, speed: float) -> int:
+    """Rows of a performance from picture to picture."""
+    return max(1, round(speed * 1e9 / rate_hz / PERIOD_NS))
 
 
 def _eyes(performance: Performance) -> list[pin.SE3]:

@@ -1,7 +1,7 @@
-"""From a simulated person to what a policy learns from, the way that a collector's own data would go.
+"""From a recorded session to what a policy learns from, the way that a collector's own data would go.
 
-person ─► rig (clocks, odometry that drifts, corners, glimpses) ─► raw zone       `record_session`
-raw zone ─► clocks, anchors, labels ─► told of a robot's base ─► samples          `labelled`, `learnable`
+raw zone (`sim.capture.recorded`) ─► clocks, anchors, labels ─► told of a robot's base ─► samples
+                                                    `labelled`                            `learnable`
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,9 @@ from calibration.labels.values import Labels
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
 from robot_runtime.errors import InvalidValueError
-from sim.capture.performance import Performance
 from sim.capture.person import Person, perform, person_of
-from sim.capture.rig import NOISY, Noise, RigConfig
 from sim.capture.samples import samples
-from sim.capture.session import simulate_session
-from sim.capture.takes import Take
 from sim.capture.told import Kind, Told, fit_offset, told_by_labels, told_by_truth
-from sim.capture.visit import visit
 from sim.tasks import make_task
 
 COPIES = 3
@@ -39,22 +34,6 @@ class Session:
     labels: tuple[Labels, ...]
     without: tuple[str, ...] = ()
     """Which demonstrations could not be labelled, and why."""
-
-
-def record_session(
-    task: str,
-    seeds: Sequence[int],
-    folder: Path,
-    *,
-    noise: Noise = NOISY,
-    film: bool = False,
-    on_demonstration: Callable[[Performance], None] = lambda performance: None,
-) -> list[Performance]:
-    """One person's demonstrations, seed by seed, recorded into FOLDER/capture; returns all clips of it."""
-    clips = visit(task, seeds, film=film, on_demonstration=on_demonstration)
-    config = RigConfig(noise=noise, seed=int(seeds[0]), task=make_task(task).instruction)
-    simulate_session([Take.of(clip) for clip in clips], config, folder)
-    return clips
 
 
 def labelled(task: str, folder: Path) -> Session:

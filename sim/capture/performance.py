@@ -1,8 +1,10 @@
 """What a person did, as nobody but the simulation knows it: `Performance`."""
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pinocchio as pin
@@ -83,3 +85,50 @@ class Performance:
     def duration_s(self) -> float:
         """From the first to the last time [s]."""
         return float(self.t_ns[-1] - self.t_ns[0]) / 1e9
+
+
+_WORDS = ("kind", "task", "words")
+_PATHS = ("X_WC", "X_WH", "X_WE")
+_ROWS = ("t_ns", "width", "x_WG", "x_WB")
+
+
+def save_performance(performance: Performance, path: Path) -> None:
+    """Into an .npz file, whole or not at all; `load_performance` gives back the same bits."""
+    out: dict[str, Any] = {name: getattr(performance, name) for name in (*_WORDS, *_ROWS, "seed", "success")}
+    for name in _PATHS:
+        out[f"{name}.p"], out[f"{name}.q"] = getattr(performance, name).p, getattr(performance, name).q
+    out |= {f"things.{name}": p for name, p in performance.things.items()}
+    for name in ("X_TC", "board"):
+        if (X := getattr(performance, name)) is not None:
+            out[name] = X.homogeneous
+    if performance.snapshots is not None:
+        out["snapshots"] = performance.snapshots
+    part = path.with_name(f"{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with part.open("wb") as file:
+        np.savez(file, **out)
+    part.replace(path)
+
+
+def load_performance(path: Path) -> Performance | None:
+    """What `save_performance` wrote; None: there is none, or it cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {name: file[name] for name in file.files}
+        poses = {
+            name: pin.SE3(held[name][:3, :3], held[name][:3, 3]) for name in ("X_TC", "board") if name in held
+        }
+        return Performance(
+            **{name: str(held[name]) for name in _WORDS},  # type: ignore[arg-type]
+            **{name: held[name] for name in _ROWS},
+            **{name: Path3(p=held[f"{name}.p"], q=held[f"{name}.q"]) for name in _PATHS},
+            **poses,
+            seed=int(held["seed"]),
+            success=bool(held["success"]),
+            things={
+                name.removeprefix("things."): p for name, p in held.items() if name.startswith("things.")
+            },
+            snapshots=held.get("snapshots"),
+        )
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        return None

@@ -15,6 +15,7 @@ from PIL import Image as PilImage
 from PIL import ImageDraw, ImageFont
 
 from robot_runtime.errors import InvalidValueError
+from sim.capture.things import in_words
 from sim.scene.model import MAX_WIDTH
 from sim.scene.render import Offscreen, write_video
 from sim.tasks.fetch import Fetch
@@ -144,5 +145,5 @@ def _captioned(pixels: np.ndarray, shown: Shown, k: int) -> np.ndarray:
     )
     for number, name in enumerate(shown.things):
         colour = tuple(round(255 * c) for c in _COLOURS[number % len(_COLOURS)])
-        draw.text((10, 28 + 16 * number), name, fill=colour, font=ImageFont.load_default(12))
+        draw.text((10, 28 + 16 * number), in_words(name), fill=colour, font=ImageFont.load_default(12))
     return np.asarray(image)

@@ -34,6 +34,27 @@ _LAYOUT: dict[str, tuple[tuple[str, int], ...]] = {
     "drawer": (("cup", 3), ("handle", 3), ("opening", 1), ("cabinet>out", 2)),
 }
 """In the order of the task's environment state: points with as many coordinates, and directions a>b."""
+_WORDS: Mapping[str, str] = {
+    "cup": "the cup",
+    "tray": "the tray",
+    "door": "the middle of the doorway",
+    "door>through": "the way through the doorway",
+    "door>table_a": "the way from the doorway to the first table",
+    "door>table_b": "the way from the doorway to the second table",
+    "frontier": "the edge up to which the counter is wiped",
+    "end": "the far end of what is to be wiped",
+    "end>along": "the way along the counter",
+    "end>across": "the way across the counter",
+    "cup_0": "the first cup",
+    "cup_1": "the second cup",
+    "cup_2": "the third cup",
+    "counter": "the middle of the counter",
+    "counter>across": "the way across the counter",
+    BIN: "the bin at her hip",
+    "handle": "the drawer's handle",
+    "cabinet": "the cabinet",
+    "cabinet>out": "the way in which the drawer opens",
+}
 
 
 def names_of(task: str) -> tuple[str, ...]:
@@ -44,6 +65,11 @@ def names_of(task: str) -> tuple[str, ...]:
             continue
         names += [name.partition(">")[0], name] if ">" in name else [name]
     return tuple(dict.fromkeys([*names, *((BIN,) if task == "clear" else ())]))
+
+
+def in_words(name: str) -> str:
+    """What a thing is for a person; its own name, if it is none of these tasks'."""
+    return _WORDS.get(name, name)
 
 
 def _layout(task: str) -> tuple[tuple[str, int], ...]:
@@ -101,6 +127,16 @@ def environment_state(task: str, points: Points) -> Float[np.ndarray, " K"]:
         cups = sorted(parts[:3], key=lambda p: (_lies_in_bin(p), np.hypot(p[0], p[1])))
         parts[:3] = cups
     return np.concatenate(parts)
+
+
+def points_in_scene(task: str, numbers: Float[np.ndarray, "N K"]) -> dict[str, Float[np.ndarray, "N 3"]]:
+    """Of the environment states of N rows, those things whose place in the robot's base is in them whole."""
+    out, at = {}, 0
+    for name, size in _layout(task):
+        if size == 3 and ">" not in name:
+            out[name] = numbers[:, at : at + 3]
+        at += size
+    return out
 
 
 def _direction(points: Points, name: str) -> Float[np.ndarray, "2"]:

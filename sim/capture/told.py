@@ -17,7 +17,7 @@ from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.core.values.transforms import compose_planar
 from robot_runtime.errors import InvalidValueError
 from sim.capture.performance import Performance
-from sim.capture.things import BIN, names_of
+from sim.capture.things import BIN, in_words, names_of
 from sim.experts.handling import STANDOFF
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S
@@ -48,6 +48,8 @@ class Told:
     """In W."""
     is_known: Bool[np.ndarray, " N"]
     """Whether a row is to be learned from: tracked, nothing lost."""
+    demonstration: int = 0
+    """Its number in the capture that tells it."""
 
     def __len__(self) -> int:
         return len(self.width)
@@ -121,6 +123,7 @@ def told_by_labels(
         width=np.asarray(labels.width),
         things=places_of(labels, task),
         is_known=np.asarray(labels.is_valid & np.isfinite(labels.width)),
+        demonstration=labels.demonstration,
     )
 
 
@@ -153,7 +156,7 @@ def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
     for name in names_of(task):
         found = labels.glimpses.get(name)
         if found is None or not found.seen.any():
-            raise InvalidValueError(f"{name} was never seen: no camera has had it in view")
+            raise InvalidValueError(f"{in_words(name)} was never seen: no camera has had it in view")
         p_W = _in_world(labels.x_WG, found.p_G)
         weight = found.seen / (0.3 + np.linalg.norm(found.p_G, axis=1)) ** 2
         if name.partition(">")[0].startswith(_MOVING):

@@ -5,6 +5,7 @@ anchor  sync  lean  | demonstration | walk | demonstration | ... | sync  anchor
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import pinocchio as pin
@@ -24,6 +25,12 @@ from sim.capture.scene import PersonScene
 from sim.tasks import make_task
 
 
+class Demonstrate(Protocol):
+    """`perform`, or what has it from elsewhere."""
+
+    def __call__(self, task: str, seed: int, *, person: Person, film: bool) -> Performance: ...
+
+
 def visit(
     task: str,
     seeds: Sequence[int],
@@ -32,13 +39,14 @@ def visit(
     anchor_every: int = 5,
     edges: tuple[float, float] = BOARD_EDGES,
     film: bool = False,
+    demonstrate: Demonstrate = perform,
     on_demonstration: Callable[[Performance], None] = lambda performance: None,
 ) -> list[Performance]:
     """The clips of a session, in order; one demonstration for every seed, failed ones among them.
 
     person: None: another one for every hundred seeds. anchor_every: look at the board again after so many
     demonstrations. edges: of the board along its x and y [m]. film: keep what pictures are drawn from.
-    ValueError: no seeds.
+    demonstrate: what makes a demonstration. ValueError: no seeds.
     """
     if not len(seeds):
         raise ValueError("a session has at least one demonstration, got no seeds")
@@ -55,7 +63,7 @@ def visit(
     for i, seed in enumerate(seeds):
         if i and i % anchor_every == 0:
             clips.append(anchor(i))
-        clips.append(perform(task, seed, person=person, film=film))
+        clips.append(demonstrate(task, seed, person=person, film=film))
         on_demonstration(clips[-1])
     clips.append(sync_clip(scene, person, seeds[0] + 1, x=list(x), film=film))
     clips.append(anchor(len(seeds)))

@@ -1,7 +1,7 @@
 """What a person looks at after runs: a side-by-side video and a one-page report."""
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +24,34 @@ _HELD, _RUNS = (209, 73, 91), (42, 111, 151)
 
 
 def write_side_by_side(
-    path: Path, task_name: str, episodes: Mapping[str, Episode], *, insets: tuple[str, ...] = ()
+    path: Path,
+    task_name: str,
+    episodes: Mapping[str, Episode],
+    *,
+    insets: tuple[str, ...] = (),
+    on_frame: Callable[[], object] = lambda: None,
 ) -> None:
     """Both runs in one mp4, each with its name, its clock and a red bar while the robot is held.
 
     Of a mobile robot, also how far its base has been driven back so far. insets: cameras whose views go into
-    the corner. RenderingUnavailableError where this machine cannot draw.
+    the corner. on_frame: called when one is drawn. RenderingUnavailableError where this machine cannot draw.
     """
     model = World(make_task(task_name)).model
     with Renderer(model, size=FRAME_SIZE) as renderer, Renderer(model, size=INSET_SIZE) as small:
         strips = [_frames(renderer, small, name, episode, insets) for name, episode in episodes.items()]
-        write_video(path, _side_by_side(strips), rate_hz=VIDEO_HZ)
+        write_video(path, each_told(_side_by_side(strips), on_frame), rate_hz=VIDEO_HZ)
+
+
+def num_frames(episodes: Iterable[Episode]) -> int:
+    """Of the video that `write_side_by_side` makes of them."""
+    return max(len(each.snapshots) for each in episodes) + 1 + VIDEO_HZ
+
+
+def each_told(frames: Iterable[np.ndarray], on_frame: Callable[[], object]) -> Iterator[np.ndarray]:
+    """The same frames; `on_frame` is called with each."""
+    for frame in frames:
+        yield frame
+        on_frame()
 
 
 def _frames(

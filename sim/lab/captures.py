@@ -27,7 +27,8 @@ from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError
 from robot_runtime.evaluation.traces import constant
 from robot_runtime.results import keep
-from sim.capture.loop import Session, labelled, learnable, record_session, truly_meant
+from sim.capture.loop import Session, labelled, learnable, truly_meant
+from sim.capture.recorded import record_session
 from sim.demonstrations.demonstrations import collect
 from sim.episodes.evaluation import EvaluationConfig
 from sim.lab.cells import CONTROL_PERIOD_NS, Cell

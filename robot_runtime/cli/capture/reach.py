@@ -29,6 +29,8 @@ class Target:
     reach: "Reach"
     pace: "Pace | None" = None
     """Of its base; None: it says none, or has none."""
+    most_width_m: float | None = None
+    """Of its gripper; None: it is not known."""
     scene: "Scene | None" = None
     """What of the glimpses its policies are told; None: places of all things."""
 
@@ -97,9 +99,10 @@ def of_task(task: str) -> Target:
     from calibration.labels.columns import Scene
     from calibration.labels.smoothing import Pace
     from sim.capture.samples import seen_from
-    from sim.capture.things import environment_state, names_of
+    from sim.capture.things import environment_state, in_words, names_of
     from sim.capture.told import places_of
     from sim.scene.mobile_base import ACCELERATION_MAX, SPEED_MAX
+    from sim.scene.model import MAX_WIDTH
     from sim.tasks import HOUSEHOLD_TASKS
 
     if task not in HOUSEHOLD_TASKS:
@@ -110,9 +113,10 @@ def of_task(task: str) -> Target:
 
     def scene_of(labels: "Labels", x_WB: np.ndarray) -> np.ndarray:
         if missing := [name for name in things if name not in labels.glimpses]:
+            there = ", ".join(map(in_words, labels.glimpses))
             raise InvalidValueError(
-                f"the policies of {task} are told of {', '.join(missing)}, which the capture never "
-                f"glimpses; it has {', '.join(labels.glimpses) or 'no glimpses at all'}"
+                f"policies of {task} have to know where these are: {', '.join(map(in_words, missing))}; in "
+                f"the capture nobody says so (glimpses.csv; it has {there or 'nothing'})"
             )
         try:
             places = places_of(labels, task)
@@ -128,6 +132,7 @@ def of_task(task: str) -> Target:
     return Target(
         name="simulated FR3",
         reach=SimReach(),
+        most_width_m=MAX_WIDTH,
         pace=Pace(
             speed=float(SPEED_MAX[0]),
             acceleration=float(ACCELERATION_MAX[0]),

@@ -21,6 +21,8 @@ class CaptureReplay:
     The robot is put along the labels, row by row, without physics; dots are the hand's way, balls the things
     that were glimpsed, red is out of reach. Prints what share the arm reaches. With --labels, another kind
     than the action's: chest shows what leaning does to labels that are told in the chest.
+
+    Example: robot-runtime capture replay datasets/fetch --episode 0 --video labels.mp4
     """
 
     folder: Annotated[Positional[InputFolder], arg(metavar="DATASET")]
@@ -33,7 +35,7 @@ class CaptureReplay:
     """Draw it into this file, .mp4."""
 
     def main(self) -> int:
-        need("mujoco", "pyarrow", "av")
+        need("mujoco", "pyarrow", "av", extras=("sim", "lerobot"))
         from robot_runtime.dataset.stored import StoredDataset
 
         shown = shown_of(StoredDataset(self.folder), self.episode, self.labels)
@@ -113,18 +115,31 @@ def _hands(rows: np.ndarray, said: str) -> list:
 
 
 def _things(dataset: "StoredDataset", episode: int, x_WB: np.ndarray) -> dict[str, np.ndarray]:
-    """Places in W of what the scene's numbers name as NAME.x, NAME.y, NAME.z."""
+    """Places in W of things: by numbers that are named NAME.x, NAME.y, NAME.z, or as the task has them."""
     from robot_runtime.dataset.recording import SCENE
     from robot_runtime.dataset.stored import array_of
+    from sim.capture.things import points_in_scene
+    from sim.tasks import HOUSEHOLD_TASKS, make_task
 
     if SCENE not in dataset.features:
         return {}
     names = list(dataset.features[SCENE]["names"] or ())
-    values = array_of(dataset.table(dataset.episodes[episode]), SCENE, (len(names),)).astype(float)
-    out = {}
-    c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
+    said = dataset.episodes[episode]
+    values = array_of(dataset.table(said), SCENE, (len(names),)).astype(float)
+    places = {}
     for name in dict.fromkeys(each.rpartition(".")[0] for each in names if "." in each):
         if all(f"{name}.{axis}" in names for axis in "xyz"):
-            x, y, z = (values[:, names.index(f"{name}.{axis}")] for axis in "xyz")
-            out[name] = np.column_stack([x_WB[:, 0] + c * x - s * y, x_WB[:, 1] + s * x + c * y, z])
-    return out
+            places[name] = values[:, [names.index(f"{name}.{axis}") for axis in "xyz"]]
+    for task in HOUSEHOLD_TASKS:
+        one = make_task(task)
+        if names[:1] == ["scene_0"] and (one.instruction, one.schema.environment_state_dim) in [
+            (words, len(names)) for words in said.tasks
+        ]:
+            places |= points_in_scene(task, values)
+    c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
+    return {
+        name: np.column_stack(
+            [x_WB[:, 0] + c * p[:, 0] - s * p[:, 1], x_WB[:, 1] + s * p[:, 0] + c * p[:, 1], p[:, 2]]
+        )
+        for name, p in places.items()
+    }

@@ -30,7 +30,7 @@ class CaptureSample:
     def main(self) -> int:
         need("mujoco", "scipy", "av")
         from robot_runtime.staging import whole_folder
-        from sim.capture.loop import record_session
+        from sim.capture.recorded import record_session
 
         seeds = range(self.seed, self.seed + self.demonstrations)
         with writing(self.output), whole_folder(self.output) as place, counted(stays=False) as progress:
