@@ -206,8 +206,8 @@ def _judge(
         reasons.append(
             Reason(
                 name="little-rotation",
-                what=f"about its second direction it turned at {sizes[1]:.2f} rad/s only ({LEAST_RATE:g} "
-                "is needed).",
+                what=f"about its second direction it turned at {np.rad2deg(sizes[1]):.0f} degrees/s only "
+                f"({np.rad2deg(LEAST_RATE):.0f} are needed).",
                 do="Turn it about all three axes: nod, shake, tilt, each for five seconds.",
             )
         )

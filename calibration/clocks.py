@@ -144,7 +144,7 @@ def join(a: Turning, b: Turning, spans: Sequence[tuple[int, int]]) -> ClockFit:
     if not spans:
         raise InvalidValueError(
             "no sync span is marked: hold both devices together and turn them for 6 to 10 s, at the start "
-            "and at the end (marks sync_begin, sync_end)"
+            "and at the end (clip sync: key s, or a line of --marks)"
         )
     found, failed = [], []
     for span in spans:
@@ -222,8 +222,8 @@ def _span(a: Turning, b: Turning, start_ns: int, stop_ns: int) -> SpanFit:
     turn = float(np.sqrt(np.mean(speed**2)))
     if turn < LEAST_TURN:
         raise InvalidValueError(
-            f"{where}: they hardly turned, {turn:.2f} rad/s; hold them together and turn them briskly, "
-            f"{LEAST_TURN:g} at least"
+            f"{where}: they hardly turned, at {np.rad2deg(turn):.0f} degrees/s; hold them together and turn "
+            f"them briskly, at {np.rad2deg(LEAST_TURN):.0f} at least"
         )
     lag_ns, best, second = _coarse(t_ns, speed, b)
     if best < LEAST_CORRELATION:

@@ -48,8 +48,8 @@ def of_marks(capture: RawCapture) -> list[Reason]:
             Reason(
                 name="no-anchor",
                 what="no anchor clip is marked, so nobody knows where the hand's world lies in the chest's.",
-                do="Show the board to both cameras at the start and at the end (marks anchor_begin, "
-                "anchor_end).",
+                do="Show the board to both cameras at the start and at the end (clip anchor: key a, or a "
+                "line of --marks).",
                 is_fatal=False,
             )
         )
@@ -58,7 +58,8 @@ def of_marks(capture: RawCapture) -> list[Reason]:
             Reason(
                 name="no-lean",
                 what="no lean clip is marked, so the point that the wearer leans about is not known.",
-                do="Lean forward and sideways with feet still, once (marks lean_begin, lean_end).",
+                do="Lean forward and sideways with feet still, once (clip lean: key l, or a line of "
+                "--marks).",
                 is_fatal=False,
             )
         )

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, subcommand
@@ -27,6 +28,7 @@ from robot_runtime.cli.serve import Serve
 from robot_runtime.cli.trace import Trace
 from robot_runtime.cli.train import Train
 
+DESCRIPTION = "Run learned policies on robots in real time, or in simulation."
 Subcommand = (
     Annotated[Demo, subcommand("demo")]
     | Annotated[Serve, subcommand("serve")]
@@ -49,16 +51,36 @@ Subcommand = (
 )
 
 
+def named(words: Sequence[str]) -> tuple[Any, int]:
+    """What the first words name, as far as they do: a command, a group, or all; and how many words do.
+
+    It is then read by itself, so what is said of its options, and where help is to be had, is of it alone.
+    """
+    kind: Any = Subcommand
+    for number, word in enumerate(words):
+        found = {conf.name: inner for inner, conf in map(get_args, get_args(_choices(kind)))}
+        if word not in found:
+            return kind, number
+        kind = found[word]
+    return kind, len(words)
+
+
+def _choices(kind: Any) -> Any:
+    """The commands of a group, as a union; none of a command."""
+    return get_type_hints(kind, include_extras=True).get("what") if isinstance(kind, type) else kind
+
+
 def run_command(argv: list[str] | None) -> int:
     """Parse, try the options, and run; returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("robot_runtime").setLevel(logging.INFO)
-    description = "Run learned policies on robots in real time, or in simulation."
+    words = sys.argv[1:] if argv is None else argv
+    kind, number = named(words)
     command = tyro.cli(
-        Subcommand,
-        args=argv,
-        prog="robot-runtime",
-        description=description,
+        kind,
+        args=words[number:],
+        prog=" ".join(("robot-runtime", *words[:number])),
+        description=DESCRIPTION if kind is Subcommand else None,
         config=(FlagCreatePairsOff,),
         registry=registry(),
     )

@@ -62,7 +62,7 @@ class Check:
     """Write everything that was found to this file."""
 
     def main(self) -> int:
-        need("pyarrow", "av")
+        need("pyarrow", "av", extras=("lerobot",))
         from robot_runtime.dataset.check.dataset import check_dataset
         from robot_runtime.dataset.recording import STATE
         from robot_runtime.dataset.stored import StoredDataset
@@ -176,7 +176,7 @@ class Merge:
     """Where the new one goes."""
 
     def main(self) -> int:
-        need("pyarrow", "av", "lerobot")
+        need("pyarrow", "av", "lerobot", extras=("lerobot",))
         from robot_runtime.dataset.edit.merge import merge
         from robot_runtime.dataset.stored import StoredDataset
 
@@ -209,7 +209,7 @@ class Split:
     """Of --share."""
 
     def main(self) -> int:
-        need("pyarrow", "av", "lerobot")
+        need("pyarrow", "av", "lerobot", extras=("lerobot",))
         from robot_runtime.dataset.edit.merge import split
         from robot_runtime.dataset.stored import StoredDataset
 
@@ -261,7 +261,7 @@ class Relabel:
     """A word on it."""
 
     def main(self) -> int:
-        need("pyarrow", "lerobot")
+        need("pyarrow", "lerobot", extras=("lerobot",))
         from robot_runtime.dataset.edit.annotations import who
         from robot_runtime.dataset.edit.parts import indices_of
         from robot_runtime.dataset.edit.relabel import relabel

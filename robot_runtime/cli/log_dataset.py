@@ -13,7 +13,7 @@ def export_dataset(
     file: Path, folder: Path, *, fps: int | None, cameras: Sequence[str] | None, operator: str
 ) -> int:
     """Write, and say what became of each trial; the exit code."""
-    need("lerobot", "av")
+    need("lerobot", "av", extras=("lerobot",))
     from robot_runtime.dataset.from_log import from_log, natural_fps
 
     log = RunLog.open(file)

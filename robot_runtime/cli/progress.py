@@ -14,14 +14,16 @@ def counted(*, with_notes: bool = False, stays: bool = True) -> Progress:
     """
     notes = [TextColumn("{task.fields[note]}", markup=False)] if with_notes else []
     what = TextColumn("{task.description}", markup=False)
+    console = plain_console()
     return Progress(
         what,
         BarColumn(),
         MofNCompleteColumn(),
         *notes,
         TimeRemainingColumn(),
-        console=plain_console(),
+        console=console,
         transient=not stays,
+        disable=not stays and not console.is_terminal,  # it would leave an empty line
     )
 
 

@@ -14,6 +14,7 @@ from calibration.hand_eye import HandEye
 from calibration.store import load, save
 from robot_runtime.cli import main
 from robot_runtime.cli.calibrate.live_shots import LiveShots, read_places
+from robot_runtime.cli.calibrate.result import figure_words
 from robot_runtime.cli.calibrate.shots import COLUMNS, Shot, ShotsFolder, read_poses, shots_of_folder
 from robot_runtime.cli.robot_file import OpenRobot
 from robot_runtime.core.robot import ArmState
@@ -227,3 +228,26 @@ def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
     )
     with pytest.raises(InvalidValueError, match="--camera"):
         LiveShots(two, part=None, camera=None, board=BOARD, say=print)
+
+
+def test_figures_of_files_are_shown_in_what_people_read():
+    assert figure_words("gravity_rad", np.pi / 180) == ("gravity", "1 degrees")
+    assert figure_words("chest_tilt_median_rad", np.pi / 6) == ("chest tilt median", "30 degrees")
+    assert figure_words("same_time_apart_m", 0.0042) == ("same time apart", "4.2 mm")
+    assert figure_words("held_out_px", 0.123) == ("held out", "0.123 px")
+    assert figure_words("coverage_share", 0.8) == ("coverage", "80 %")
+    assert figure_words("board_scale", 1.0004) == ("board scale", "1")
+    assert figure_words("views", 40) == ("views", "40")
+
+
+@pytest.mark.parametrize("paper", ["A3", "a3", "Letter"])
+def test_a_paper_may_be_written_as_it_is_on_the_box(tmp_path, paper):
+    assert main(["calibrate", "board", "--paper", paper, "--output", str(tmp_path / "board")]) == 0
+    wanted = 50 if paper.lower() == "a3" else 24
+    assert load(tmp_path / "board" / "board.json", Board).square_m == pytest.approx(wanted / 1e3)
+
+
+def test_a_paper_that_no_board_is_drawn_for_is_told_the_others(tmp_path, capsys):
+    assert main(["calibrate", "board", "--paper", "A5", "--output", str(tmp_path / "board")]) == 1
+    assert "--paper takes" in (said := capsys.readouterr().err)
+    assert "a4, a3, letter, tabloid; got A5" in said

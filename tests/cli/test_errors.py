@@ -1,6 +1,9 @@
 """What fails for a reason of the machine is one sentence; a mistake of the program stays a traceback."""
 
 import errno
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -41,6 +44,86 @@ def test_a_module_that_is_needed_late_is_missed_at_once():
     with pytest.raises(ModuleNotFoundError) as caught:
         need("json", "no_such_module")
     assert caught.value.name == "no_such_module"
+
+
+def test_all_extras_of_a_command_are_named_at_once():
+    with pytest.raises(ModuleNotFoundError) as caught:
+        need("json", "no_such_module", "nor_this", extras=("sim", "calibration"))
+    assert sentence(caught.value) == (
+        "this command needs no_such_module and nor_this, which are not installed: pip install "
+        "'robot-runtime[sim,calibration]', or add --extra sim --extra calibration to uv run"
+    )
+
+
+WITHOUT = """
+import sys
+from robot_runtime.cli import main
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+MISSING = set(sys.argv[1].split(","))
+import robot_runtime.cli.options as options
+found = options.find_spec
+options.find_spec = lambda name: None if name in MISSING else found(name)
+sys.meta_path.insert(0, Without())
+for line in sys.stdin.read().splitlines():
+    print(line, flush=True)
+    print("code", main(line.split()), flush=True)
+"""
+OF_CALIBRATION = (
+    "calibrate board --output {tmp}/board",
+    "calibrate intrinsics . --board {file}",
+    "calibrate anchor .",
+    "calibrate hand-eye . --board {file} --intrinsics {file} --output {tmp}/x.json",
+    "calibrate robot-world . --board {file} --intrinsics {file} --output {tmp}/x.json",
+    "calibrate chest . --board {file} --intrinsics {file} --output {tmp}/x.json",
+    "calibrate tcp --preset umi --output {tmp}/x.json",
+    "calibrate gripper . --intrinsics {file} --open-m 0.08 --output {tmp}/x.json",
+    "calibrate camera-imu . --output {tmp}/x.json",
+    "capture check .",
+    "capture import --chest video:{file} --output {tmp}/y",
+    "capture record {file} --output {tmp}/y",
+)
+
+
+def said_without(missing: str, lines: tuple[str, ...], tmp_path: Path) -> list[str]:
+    """Of each command, in an interpreter without those modules, what is said in place of its work."""
+    given = "\n".join(line.format(tmp=tmp_path, file=ROOT / "pyproject.toml") for line in lines)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.count("code 1") == len(lines), done.stdout + done.stderr
+    return done.stderr.splitlines()
+
+
+def test_each_command_that_lacks_an_extra_says_how_to_install_it(tmp_path):
+    said = said_without("cv2,scipy,av,mujoco,torch,lerobot,pyarrow,matplotlib", OF_CALIBRATION, tmp_path)
+    assert len(said) == len(OF_CALIBRATION)
+    assert all("pip install 'robot-runtime[calibration]'" in line for line in said), said
+    others = {
+        "capture sample --output {tmp}/z": "[sim,calibration]",
+        "capture label . --output {tmp}/z": "[calibration,lerobot]",
+        "capture label . --output {tmp}/z --task fetch": "[calibration,sim,lerobot]",
+        "capture replay .": "[sim,lerobot]",
+        "demo capture --output {tmp}/z": "[sim,policies,calibration]",
+        "dataset check .": "[lerobot]",
+    }
+    said = said_without("cv2,scipy,av,mujoco,torch,lerobot,pyarrow,matplotlib", tuple(others), tmp_path)
+    assert all(extras in line for extras, line in zip(others.values(), said, strict=True)), said
+
+
+def test_a_sample_capture_needs_no_torch():
+    alone = "import sys, sim.capture.recorded; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", alone], cwd=ROOT, check=False).returncode == 0
 
 
 def test_what_cannot_be_written_is_kept_elsewhere(tmp_path):

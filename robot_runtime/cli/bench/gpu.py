@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from rich.table import Table
+from tyro.conf import arg
 
 from robot_runtime.cli.bench.gpu_served import Served, served_figures, show_served
 from robot_runtime.cli.console import plain_console
@@ -44,8 +45,7 @@ class BenchGpu:
     dtype: Maybe[Literal["bfloat16", "float32"]] = None
     """Number format of the weights; if not given bfloat16, but float32 on a CPU without instructions for
     it."""
-    compile: bool = True
-    """Have torch compile what ours runs, for each size of batch."""
+    compile: Annotated[bool, arg(help="Do not have torch compile what ours runs, for each batch.")] = True
     one_graph: bool = False
     """Run a compiled chunk as one CUDA graph, from pictures to rows; its parts are not timed then."""
     n: Count = 30

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 class CalibrateAnchor:
     """Join a chest's and a hand's odometry worlds by the board that both looked at; say how far to trust it.
 
-    Every anchor clip of the capture (marks anchor_begin and anchor_end) makes a file: anchor.json,
-    anchor-2.json, and so on; between the first and each later one the closure is printed. Exit code 1: one
-    is not usable, and why.
+    Every clip anchor of the capture makes a file: anchor.json, anchor-2.json, and so on; between the first
+    and each later one the closure is printed. Exit code 1: one is not usable, and why.
+
+    Example: robot-runtime calibrate anchor captures/kitchen --output anchor.json
     """
 
     capture: Annotated[InputFolder, Positional]
@@ -43,7 +44,7 @@ class CalibrateAnchor:
     """The board was held in a hand: use pictures that both took at the same time. Needs sync spans."""
 
     def main(self) -> int:
-        need("scipy", "cv2", "av")
+        need("scipy", "cv2", "av", extras=("calibration",))
         from calibration.anchor import closure
         from calibration.capture.check import join_clocks, on_clock_of
         from calibration.capture.raw import RawCapture
@@ -55,8 +56,8 @@ class CalibrateAnchor:
         clips = capture.clips("anchor")
         if not clips:
             raise InvalidValueError(
-                f"{self.capture} has no anchor clip: both cameras have to look at the board between the "
-                "marks anchor_begin and anchor_end"
+                f"{self.capture} has no clip anchor, in which both cameras look at the board: key a begins "
+                "and ends one in `capture record`, a line of --marks gives its times to `capture import`"
             )
         clocks, trouble = join_clocks(capture)
         for reason in trouble:

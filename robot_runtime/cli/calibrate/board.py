@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Within, need
+from tyro.conf import arg
+
+from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Parsed, Within, need
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
 
@@ -12,6 +14,16 @@ if TYPE_CHECKING:
     from calibration.board import Board
     from calibration.board_sheet import Sheet
 
+PAPERS = ("a4", "a3", "letter", "tabloid")
+
+
+def _paper_of(text: str) -> str:
+    if text.lower() not in PAPERS:
+        raise InvalidValueError(f"takes a paper that boards are drawn for, {', '.join(PAPERS)}; got {text}")
+    return text.lower()
+
+
+Paper = Annotated[str, Parsed(_paper_of), arg(metavar="{" + ",".join(PAPERS) + "}")]
 Squares = Annotated[int, Within(3, 50)]
 Millimetres = Annotated[float, Within(0, 2000, is_above=True)]
 
@@ -20,13 +32,15 @@ Millimetres = Annotated[float, Within(0, 2000, is_above=True)]
 class CalibrateBoard:
     """Make a ChArUco board: board.json, a PDF to print at 100 %, and a PNG to look at.
 
-    Then measure the printed ruler with a calliper, and write what it is into board.json:
-    calibrate board --board board.json --measured-mm 98.1 --of 100.
+    Then measure the printed ruler with a calliper, and write what it is into board.json.
+
+    Examples: robot-runtime calibrate board --paper a3 --output board;
+    robot-runtime calibrate board --board board/board.json --measured-mm 98.1 --of 100
     """
 
     output: OutputFolder = Path("board")
     """Folder for board.json, board.pdf and board.png."""
-    paper: Literal["a4", "a3", "letter", "tabloid"] = "a4"
+    paper: Paper = "a4"
     """The printer's, landscape, and the board on it if nothing of it is given. a4 (210 x 297 mm) and letter
     (8.5 x 11 in), 9 x 7 squares of 24 mm: for intrinsics, and near by. a3 (297 x 420 mm), 7 x 5 of 50 mm, and
     tabloid (11 x 17 in), 7 x 5 of 45 mm: for anchors."""
@@ -50,7 +64,7 @@ class CalibrateBoard:
     """What that length should be [mm]."""
 
     def main(self) -> int:
-        need("scipy", "cv2")
+        need("scipy", "cv2", extras=("calibration",))
         from dataclasses import replace
 
         from calibration.board import Board
@@ -63,7 +77,8 @@ class CalibrateBoard:
             return _measured(self.board, load(self.board, Board), self.measured_mm, self.of)
         if self.measured_mm is not None:
             raise InvalidValueError("--measured-mm is of a board that was printed: --board its board.json")
-        board = BOARDS[self.paper]
+        paper = self.paper.lower()
+        board = BOARDS[paper]
         square_m = board.square_m if self.square_mm is None else self.square_mm / 1e3
         board = replace(
             board,
@@ -74,10 +89,10 @@ class CalibrateBoard:
             dictionary=(self.dictionary or board.dictionary).removeprefix("DICT_"),
             legacy=self.legacy,
         )
-        sheet = Sheet(board=board, paper=self.paper)
+        sheet = Sheet(board=board, paper=paper)
         file = self.output / "board.json"
         _refuse_measured(file)
-        print(f"{board}, on {self.paper}")
+        print(f"{board}, on {paper}")
         _write(sheet, self.output)
         print(f"{file}: board, sha256 {save(file, board)[:12]}")
         if board.rows % 2 == 0:

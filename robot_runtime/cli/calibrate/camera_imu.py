@@ -19,6 +19,8 @@ class CalibrateCameraImu:
 
     From a clip in which it nods, shakes and tilts, five seconds each: the rates of the poses that it gave
     against its gyro's. Exit code 1: it cannot be used, and why.
+
+    Example: robot-runtime calibrate camera-imu captures/nod --role hand --output camera_imu.json
     """
 
     capture: Annotated[InputFolder, Positional]
@@ -28,7 +30,7 @@ class CalibrateCameraImu:
     """Which device of the capture."""
 
     def main(self) -> int:
-        need("cv2")
+        need("scipy", "cv2", "av", extras=("calibration",))
         from calibration.camera_imu import angular_velocity, join_camera_imu
 
         device = device_of(self.capture, self.role)
@@ -42,6 +44,6 @@ class CalibrateCameraImu:
             "IMU in the camera": f"rolled, pitched, yawed by ({turn}) degrees, +- "
             f"{np.rad2deg(found.sigma_rad):.2f}",
             "camera after IMU": f"{1e3 * found.lag_s:.2f} ms, +- {1e3 * found.sigma_s:.2f}",
-            "bias of the gyro": ", ".join(f"{each:.4f}" for each in found.bias) + " rad/s",
+            "bias of the gyro": ", ".join(f"{each:.3f}" for each in np.rad2deg(found.bias)) + " degrees/s",
         }
         return keep(self.output, found, rows)

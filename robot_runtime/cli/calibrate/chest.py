@@ -23,6 +23,9 @@ class CalibrateChest:
     FOLDER has pictures and poses.csv (picture,px,py,pz,qw,qx,qy,qz). What its poses are, --poses-of says:
     base: the base's by odometry, while the board stood still; board: the board's in the base, measured; or
     hand: the robot's hand in the base, which held the board. Exit code 1: it cannot be used, and why.
+
+    Example: robot-runtime calibrate chest drive --poses-of base --board-height-m 0.004 --lies-flat
+    --board board/board.json --intrinsics chest_lens.json --output chest.json
     """
 
     folder: Annotated[InputFolder, Positional]
@@ -47,7 +50,7 @@ class CalibrateChest:
     """How long the wearer stands upright at the capture's begin [s]."""
 
     def main(self) -> int:
-        need("cv2")
+        need("scipy", "cv2", "av", extras=("calibration",))
         from calibration.chest import advice
 
         found = self._found()

@@ -21,6 +21,9 @@ class CalibrateGripper:
 
     From a clip in which it closes and opens fully three times, a moment at each end. Exit code 1: it cannot
     be used, and why.
+
+    Example: robot-runtime calibrate gripper clip.mp4 --intrinsics hand.json --open-m 0.08
+    --output gripper.json
     """
 
     source: Annotated[str, Positional]
@@ -43,7 +46,7 @@ class CalibrateGripper:
     """Which device of the capture."""
 
     def main(self) -> int:
-        need("cv2")
+        need("cv2", extras=("calibration",))
         from calibration.camera import Intrinsics
         from calibration.gripper import calibrate, find_tags
         from calibration.store import load

@@ -47,7 +47,6 @@ class _ArmViews:
 
     def _found(self, lacking: Callable[[Sequence[Any]], list[str]]) -> tuple[Sequence[Any], Any]:
         """Views and camera."""
-        need("cv2")
         from calibration.board import Board
         from calibration.camera import Intrinsics
         from calibration.store import load
@@ -105,9 +104,13 @@ class CalibrateHandEye(_ArmViews):
 
     Ten views or more; turn the hand by 20 degrees and more about two directions, and look at the board from
     aside. Says what is lacking while views are taken. Exit code 1: it cannot be used, and why.
+
+    Example: robot-runtime calibrate hand-eye robot.toml --camera wrist --board board/board.json
+    --intrinsics wrist_lens.json --output wrist.json
     """
 
     def main(self) -> int:
+        need("scipy", "cv2", extras=("calibration",))
         from calibration.chain_verdict import lacking
         from calibration.hand_eye import solve_hand_eye
 
@@ -127,9 +130,13 @@ class CalibrateRobotWorld(_ArmViews):
     """Where a camera stands beside an arm, from views of a board that the hand holds; and where it holds it.
 
     As `calibrate hand-eye`, with camera and board exchanged. (AX = ZB.)
+
+    Example: robot-runtime calibrate robot-world robot.toml --camera side --board board/board.json
+    --intrinsics side_lens.json --output side.json
     """
 
     def main(self) -> int:
+        need("scipy", "cv2", extras=("calibration",))
         from calibration.chain_verdict import lacking
         from calibration.robot_world import solve_robot_world
 

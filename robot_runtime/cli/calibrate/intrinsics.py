@@ -33,6 +33,8 @@ class CalibrateIntrinsics:
 
     Calibrate at the size and zoom that are used later, with autofocus and stabilisation off. Exit code 1: not
     usable, and why.
+
+    Example: robot-runtime calibrate intrinsics chest.mp4 --board board/board.json --output chest.json
     """
 
     source: Annotated[str, Positional]
@@ -57,7 +59,7 @@ class CalibrateIntrinsics:
     """Of a long video: look at each so many-th picture."""
 
     def main(self) -> int:
-        need("scipy", "cv2")
+        need("scipy", "cv2", "av", "matplotlib", extras=("calibration",))
         from calibration.board import Board
         from calibration.intrinsics import calibrate
         from calibration.store import load

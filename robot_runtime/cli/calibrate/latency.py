@@ -31,6 +31,8 @@ class CalibrateLatency:
     No part moves for it: `doctor --measure-latency` moves one joint by itself. In robot.toml,
     `latency_s = "latency.json"` of a part reads what is written here. Exit code 1: a delay cannot be
     trusted, and why.
+
+    Example: robot-runtime calibrate latency run.mcap --output latency.json
     """
 
     log: Annotated[InputFile, Positional]

@@ -1,5 +1,6 @@
 """How results of a calibration are shown, and kept."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,26 @@ def sigma_words(covariance: np.ndarray) -> str:
     )
 
 
+_UNITS = {
+    "_rad": (180.0 / math.pi, "degrees"),
+    "_deg": (1.0, "degrees"),
+    "_share": (100.0, "%"),
+    "_px": (1.0, "px"),
+    "_mm": (1.0, "mm"),
+    "_m": (1e3, "mm"),
+    "_s": (1e3, "ms"),
+}
+"""Ending of a figure's name in files -> what makes it what people read."""
+
+
+def figure_words(name: str, value: float) -> tuple[str, str]:
+    """A figure of a file, `gravity_rad`, as people read it: ("gravity", "0.12 degrees")."""
+    for ending, (scale, unit) in _UNITS.items():
+        if name.endswith(ending):
+            return name.removesuffix(ending).replace("_", " "), f"{scale * value:.3g} {unit}"
+    return name.replace("_", " "), f"{value:.4g}"
+
+
 def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[str] = ()) -> int:
     """Print and write it; returns the exit code: 1 if it cannot be used.
 
@@ -39,7 +60,7 @@ def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[s
     for name, value in rows.items():
         table.add_row(name, value)
     for name, value in found.residuals.items():
-        table.add_row(name, f"{value:.3g}")
+        table.add_row(*figure_words(name, value))
     plain_console().print(table)
     print(found.verdict)
     for line in to_do:

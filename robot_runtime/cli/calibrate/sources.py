@@ -10,10 +10,11 @@ import pinocchio as pin
 
 from robot_runtime.cli.errors import reason
 from robot_runtime.core.values.transforms import pose_from_quaternion
-from robot_runtime.errors import InvalidValueError, UnknownNameError
+from robot_runtime.errors import InvalidValueError, UnknownNameError, placed
 
 if TYPE_CHECKING:
     from calibration.capture.raw import Device
+    from calibration.trajectory import Trajectory
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 _POSE = ("px", "py", "pz", "qw", "qx", "qy", "qz")
@@ -67,21 +68,41 @@ def pictures_of(path: Path, role: str) -> Iterator[tuple[str, np.ndarray]]:
         )
 
 
-def poses_of(path: Path, role: str, *, from_s: float, to_s: float | None) -> list[pin.SE3]:
-    """X_WH of a capture's device while it was tracked, or the rows of a table with columns px ... qz.
+def _of_device_files(source: str) -> "Trajectory | None":
+    """None: it is not said as KIND:FILE,option=value."""
+    from calibration.capture.sources.spec import OWN, parse, read
+
+    if source.partition(":")[0] not in OWN:
+        return None
+    try:
+        found = read(parse(source)).poses
+    except InvalidValueError as error:
+        raise placed(error, "SOURCE") from error
+    if found is None:
+        raise InvalidValueError(f"SOURCE {source} has no poses: give a trajectory with trajectory=FILE")
+    return found
+
+
+def poses_of(source: str, role: str, *, from_s: float, to_s: float | None) -> list[pin.SE3]:
+    """X_WH of a capture's device while it was tracked, of a device's own files (KIND:FILE,...), or the rows
+    of a table with columns px ... qz.
 
     from_s, to_s: counted from the first pose; rows of a table without t_ns are all taken.
+    InvalidValueError: it is none of them, or cannot be read.
     """
-    if is_capture(path):
-        poses = device_of(path, role).poses
+    path = Path(source)
+    poses = device_of(path, role).poses if is_capture(path) else _of_device_files(source)
+    if poses is not None:
         end_ns = poses.t_ns[-1] if to_s is None else poses.t_ns[0] + round(to_s * 1e9)
         inside = (poses.t_ns >= poses.t_ns[0] + round(from_s * 1e9)) & (poses.t_ns <= end_ns)
         kept = np.flatnonzero(inside & (poses.tracking == 2))
         return [poses[int(i)] for i in kept]
-    if path.is_dir():
+    if path.is_dir() or not path.exists():
+        why = "is no capture, as there is no capture.json in it" if path.is_dir() else "is not there"
         raise InvalidValueError(
-            f"{path} is no capture, as there is no capture.json in it: expected the folder of one, or a "
-            f"table of poses (CSV with columns {','.join(_POSE)})"
+            f"SOURCE {path} {why}: expected the folder of a capture in which the tip stood in one point and "
+            "the gripper was leant to all sides (docs/calibration_robot.md says how to record it), a "
+            f"device's file as KIND:FILE, or a table of poses (CSV with columns {','.join(_POSE)})"
         )
     try:
         rows = list(csv.DictReader(path.read_text().splitlines()))

@@ -23,10 +23,13 @@ class CalibrateTcp:
 
     By one of three: SOURCE with poses while the tip stood in one point and the gripper was leant to all sides
     (a pivot); SOURCE with pictures of a --tag at the tip; or a --preset. Exit code 1: it cannot be used.
+
+    Example: robot-runtime calibrate tcp captures/pivot --from-s 4 --to-s 14 --output tcp.json
     """
 
     source: Annotated[Maybe[str], Positional] = None
-    """A capture, or a table of poses (CSV with columns px,py,pz,qw,qx,qy,qz); with --tag, pictures."""
+    """A capture, a device's file as `capture import` takes it (KIND:FILE,option=value), or a table of poses
+    (CSV with columns px,py,pz,qw,qx,qy,qz); with --tag, pictures."""
     output: OutputFile
     """File to write."""
     preset: Maybe[Literal["umi"]] = None
@@ -48,19 +51,20 @@ class CalibrateTcp:
     """The tip in the tag's frame (x right, y down, z into the tag) [m]."""
 
     def main(self) -> int:
-        need("cv2")
+        need("scipy", "cv2", "av", extras=("calibration",))
         from calibration.tcp import UMI_GRIPPER, from_tags, solve_pivot
 
         if self.preset is not None:
             found = UMI_GRIPPER
-        elif self.source is None or not Path(self.source).exists():
+        elif self.source is None:
             raise InvalidValueError(
-                f"SOURCE is a capture or a table of poses, or --preset is given; there is no {self.source}"
+                "SOURCE is needed, or --preset: a capture in which the tip stood in one point and the "
+                "gripper was leant to all sides; docs/calibration_robot.md says how to record it"
             )
         elif self.tag is not None:
             found = from_tags(self._sightings(), pin.SE3(np.eye(3), np.array(self.tip_in_tag)))
         else:
-            poses = poses_of(Path(self.source), self.role, from_s=self.from_s, to_s=self.to_s)
+            poses = poses_of(self.source, self.role, from_s=self.from_s, to_s=self.to_s)
             step = max(len(poses) // 400, 1)  # neighbours say the same
             found = solve_pivot(poses[::step])
         rows = {

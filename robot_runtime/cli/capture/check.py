@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from calibration.capture.check import CaptureReport
     from calibration.verdict import Verdict
 
-Captures = Annotated[Positional[Some[InputFolder]], arg(metavar="CAPTURE...")]
+Captures = Annotated[
+    Positional[Some[InputFolder]], arg(metavar="CAPTURE...", help_behavior_hint="(required)")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +26,22 @@ class CaptureCheck:
     """Say which demonstrations of captures can be used, and what is wrong with the others and what to do.
 
     All parts of each. Exit code 1: a capture as a whole, or a demonstration, cannot be used.
+
+    Example: robot-runtime capture check captures/kitchen
     """
 
     captures: Captures
     """Their folders."""
-    checksums: bool = True
-    """Read every byte, to see whether the raw zone is as it was recorded."""
-    videos: bool = True
-    """Look for the board in the videos of the anchor clips, where its corners were not found before."""
+    no_checksums: bool = False
+    """Do not read every byte to see whether the raw zone is as it was recorded: sooner done."""
+    no_videos: bool = False
+    """Do not look for the board in the videos of the anchor clips, where its corners were not found before:
+    sooner done."""
     json: Maybe[OutputFile] = None
     """Write everything that was found to this file."""
 
     def main(self) -> int:
-        need("scipy", "av")
+        need("scipy", "av", "cv2", extras=("calibration",))
         from calibration.capture.check import check_capture
         from calibration.capture.raw import RawCapture, parts_of
 
@@ -48,8 +53,8 @@ class CaptureCheck:
                 look = progress.add_task(f"board in {path.name}", total=None)
                 found[path] = check_capture(
                     RawCapture.open(path),
-                    with_checksums=self.checksums,
-                    in_videos=self.videos,
+                    with_checksums=not self.no_checksums,
+                    in_videos=not self.no_videos,
                     progress=advance(progress, look),
                 )
                 progress.remove_task(look)

@@ -33,6 +33,10 @@ class CaptureImport:
     changed later.
 
     A folder that holds a capture already gets a new part. Exit code 1: nothing of it can be used.
+
+    Example: robot-runtime capture import --output captures/kitchen --task "fetch the cup"
+    --board board/board.json --marks marks.csv --chest record3d:chest.r3d
+    --hand gopro:GX010042.MP4,trajectory=hand.txt,camera=hand.json
     """
 
     output: OutputFolder
@@ -60,7 +64,7 @@ class CaptureImport:
     """All devices have one clock: no sync spans are needed."""
 
     def main(self) -> int:
-        need("scipy", "av", "cv2")
+        need("scipy", "av", "cv2", extras=("calibration",))
         from calibration.capture.check import check_capture
         from calibration.capture.raw import CaptureWriter, RawCapture
         from calibration.capture.sources.marks_file import read_marks

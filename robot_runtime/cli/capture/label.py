@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from rich.table import Table
 
 from robot_runtime.cli.capture.check import Captures, reasons_of
@@ -30,7 +31,7 @@ from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from calibration.labels.export_lerobot import Labelled, Written
-    from calibration.labels.values import Drift, LabelConfig
+    from calibration.labels.values import Drift, LabelConfig, Labels
     from robot_runtime.cli.capture.reach import Target
 
 DriftOption = tuple[Annotated[float, Within(0.1, 1000.0)], Annotated[float, Within(0.001, 45.0)]]
@@ -43,6 +44,8 @@ class CaptureLabel:
 
     Demonstrations that cannot be used are left out, with the reason; what is in the dataset already is not
     labelled again. Exit code 1: nothing could be used.
+
+    Example: robot-runtime capture label captures/kitchen --output datasets/fetch --task fetch
     """
 
     captures: Captures
@@ -86,9 +89,7 @@ class CaptureLabel:
     """Write what was found for each demonstration to this file."""
 
     def main(self) -> int:
-        need("scipy", "cv2", "av")
-        if self.output is not None:
-            need("lerobot")
+        self._need()
         if self.task is not None and self.robot is not None:
             raise InvalidValueError("--task and --robot both say who is to do it: give one of them")
         if self.anchors and len(self.captures) > 1:
@@ -101,15 +102,25 @@ class CaptureLabel:
             show(labelled, [], broken)  # why none of them can be used is said there
             raise
         show(labelled, written, broken)
+        if self.output is not None and any(each.num_frames for each in written):
+            print(f"next: robot-runtime capture replay {self.output} --video labels.mp4")
         if self.json is not None:
             keep_text(self.json, result_json({"demonstrations": [as_json(each) for each in labelled]}))
         return 0 if any(_is_usable(each) for each in labelled) else 1
+
+    def _need(self) -> None:
+        """ExtraMissingError names all extras that these options need."""
+        modules, extras = ["scipy", "cv2", "av"], ["calibration"]
+        if self.task is not None:
+            modules, extras = [*modules, "mujoco"], [*extras, "sim"]
+        if self.output is not None:
+            modules, extras = [*modules, "lerobot"], [*extras, "lerobot"]
+        need(*modules, extras=extras)
 
     def _target(self) -> "Target | None":
         from robot_runtime.cli.capture.reach import of_file, of_task
 
         if self.task is not None:
-            need("mujoco")
             return of_task(self.task)
         return None if self.robot is None else of_file(self.robot)
 
@@ -207,6 +218,9 @@ def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
 
     if not labelled:
         return labelled
+    if target.most_width_m is not None:
+        most = target.most_width_m
+        labelled = [replace(each, labels=_in_its_gripper(each.labels, most)) for each in labelled]
     x_GB = place_robot([each.labels for each in labelled], target.reach)
     with counted(stays=False) as progress:
         bar = progress.add_task("reach", total=len(labelled))
@@ -216,6 +230,19 @@ def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
             out.append(replace(each, done=done))
             progress.advance(bar)
     return out
+
+
+WIDTH_ERR_M = 0.005
+"""Of a sensor of widths, or tags: as much beyond what the robot's gripper opens is no wider gripper [m]."""
+
+
+def _in_its_gripper(labels: "Labels", most_m: float) -> "Labels":
+    """Widths that are measured a little beyond what its gripper opens are as wide as it opens."""
+    from dataclasses import replace
+
+    width = np.asarray(labels.width)
+    is_near = (width > most_m) & (width <= most_m + WIDTH_ERR_M)
+    return replace(labels, width=np.where(is_near, most_m, width))
 
 
 def _is_usable(each: "Labelled") -> bool:
@@ -253,7 +280,7 @@ def show(labelled: "Sequence[Labelled]", written: "Sequence[Written]", broken: S
         table.add_row(*row, verdict, "\n".join(reasons), style=None if usable else "red")
     console.print(table)
     if has_robot and labelled[0].done is not None:
-        x, y, _ = labelled[0].done.x_GB
+        x, y = np.round(labelled[0].done.x_GB[:2], 1) + 0.0  # and no -0.0
         console.print(f"robot's base in the person's: {x:+.1f} m forwards, {y:+.1f} m to the left")
     if written:
         rows = sum(each.num_frames for each in written)

@@ -29,6 +29,8 @@ class CaptureRecord:
     Lost tracking is said and rung at once, and each demonstration is judged right after it. Keys of the
     terminal mark them, and the gripper closed twice within a second begins and ends one. A folder that holds
     a capture already gets a new part. Exit code 1: nothing of it can be used.
+
+    Example: robot-runtime capture record examples/capture_rig.toml --output captures/kitchen
     """
 
     rig: Annotated[Positional[InputFile], arg(metavar="RIG.toml")]
@@ -37,11 +39,11 @@ class CaptureRecord:
     """The capture's folder."""
     seconds: Maybe[Seconds] = None
     """End after this time; until key q or Ctrl-C, if not given."""
-    beep: bool = True
-    """Ring the terminal's bell when tracking is lost."""
+    no_beep: bool = False
+    """Do not ring the terminal's bell when tracking is lost."""
 
     def main(self) -> int:
-        need("scipy", "av", "cv2")
+        need("scipy", "av", "cv2", extras=("calibration",))
         from calibration.capture.check import check_capture
         from calibration.capture.raw import RawCapture
         from robot_runtime.cli.capture.check import show
@@ -63,7 +65,7 @@ class CaptureRecord:
     def _recorder(self, rig: Rig, cameras: dict[str, Any], aside: Aside) -> Recorder:
         def alarm(line: str) -> None:
             aside.say(line)
-            if self.beep:
+            if not self.no_beep:
                 aside.write("\a")
 
         streams = {role: (each.poses, each.axes, each.up) for role, each in rig.devices.items()}

@@ -16,6 +16,8 @@ class CaptureSample:
 
     It has clocks, odometry and corners of the board as devices have them, with all their errors, and no
     pictures. Takes half a minute. Exit code 1: no demonstration came off.
+
+    Example: robot-runtime capture sample --output captures/sample
     """
 
     output: NewFolder
@@ -28,7 +30,7 @@ class CaptureSample:
     """Decides the rooms, the person and the devices."""
 
     def main(self) -> int:
-        need("mujoco", "scipy", "av")
+        need("mujoco", "scipy", "av", "cv2", extras=("sim", "calibration"))
         from robot_runtime.staging import whole_folder
         from sim.capture.recorded import record_session
 
