@@ -67,7 +67,7 @@ class ImageClock:
 def image_clock(board: Board, camera: CameraModel, corners: BoardCorners, poses: Trajectory) -> ImageClock:
     """
     corners: of a board that stands still, in pictures on the clock of the poses.
-    InvalidValueError: too few views, or they hardly move.
+    InvalidValueError: too few views, they hardly move, or no place of the board explains them.
     """
     views = _views(corners, poses)
     poses = _smoothed(poses)
@@ -103,13 +103,18 @@ def _fitted(
     residuals: Callable[[np.ndarray], np.ndarray], steps: np.ndarray, *, start: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(where their robust sum of squares is least, its information there): Gauss-Newton with fixed steps, as
-    times are whole nanoseconds and the poses between them straight."""
+    times are whole nanoseconds and the poses between them straight.
+
+    InvalidValueError: it runs away.
+    """
     x = np.zeros(len(steps)) if start is None else start
     for _ in range(_ITERATIONS):
         rest = residuals(x)
         J = np.column_stack([(residuals(x + h) - residuals(x - h)) / (2.0 * h.sum()) for h in np.diag(steps)])
         weights = np.minimum(1.0, _OUTLIER_PX / np.maximum(np.abs(rest), 1e-12))
         information = J.T @ (weights[:, None] * J)
+        if not (np.isfinite(information).all() and np.isfinite(rest).all()):
+            raise InvalidValueError("there is no place of the board that explains the pictures")
         step = -np.linalg.solve(information + 1e-9 * np.diag(np.diag(information)), J.T @ (weights * rest))
         if len(x) == len(_STEPS):
             step[6] = np.clip(step[6], -20.0, 20.0)

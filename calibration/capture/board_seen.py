@@ -29,8 +29,8 @@ _ENOUGH_VIEWS = 8
 """Of both devices, to know roughly where one world lies in the other."""
 _OTHER_SIZE = 0.1
 """As a logarithm: another board, and no print that is a little off, which the anchor measures."""
-_LEAST_SPREAD_M = 0.1
-"""Root mean square of the ways from camera to board about their mean: below, they say no size [m]."""
+_LEAST_SPREAD_M = 0.08
+"""Root mean square of the camera's places about their mean: below, they say no size [m]."""
 _FASTEST = np.deg2rad(8.0)
 """A camera that turns faster is not looking at the board [rad/s]."""
 
@@ -294,7 +294,8 @@ def _scale(p: np.ndarray, way: np.ndarray) -> float | None:
     for _ in range(3):
         p0, way0 = p - p[kept].mean(axis=0), way - way[kept].mean(axis=0)
         spread = float((way0[kept] ** 2).sum())
-        if kept.sum() < _ENOUGH_VIEWS or spread < kept.sum() * _LEAST_SPREAD_M**2:
+        moved_m = float(np.sqrt((p0[kept] ** 2).sum(axis=1).mean()))
+        if kept.sum() < _ENOUGH_VIEWS or moved_m < _LEAST_SPREAD_M or spread <= 0.0:
             return None
         s = -float((p0[kept] * way0[kept]).sum()) / spread
         off = np.linalg.norm(p0 + s * way0, axis=1)

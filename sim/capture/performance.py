@@ -115,14 +115,14 @@ def load_performance(path: Path) -> Performance | None:
     try:
         with np.load(path, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
-        poses = {
-            name: pin.SE3(held[name][:3, :3], held[name][:3, 3]) for name in ("X_TC", "board") if name in held
-        }
-        return Performance(
-            **{name: str(held[name]) for name in _WORDS},  # type: ignore[arg-type]
+        fields: dict[str, Any] = {
+            **{name: str(held[name]) for name in _WORDS},
             **{name: held[name] for name in _ROWS},
             **{name: Path3(p=held[f"{name}.p"], q=held[f"{name}.q"]) for name in _PATHS},
-            **poses,
+            **{X: pin.SE3(held[X][:3, :3], held[X][:3, 3]) for X in ("X_TC", "board") if X in held},
+        }
+        return Performance(
+            **fields,
             seed=int(held["seed"]),
             success=bool(held["success"]),
             things={

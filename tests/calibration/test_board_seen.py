@@ -1,7 +1,9 @@
 """What anchor clips show of a board is told before an anchor is solved, in videos too."""
 
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from robot_runtime.cli import main
 from sim.capture import faults as fault
 from sim.capture.board_scene import draw_board
 from sim.capture.cameras import Camera
-from sim.capture.drills import anchor_take
+from sim.capture.drills import anchor_take, walk_take
 from sim.capture.measure import anchor_error
 from sim.capture.rig import BOARD, CLEAN, RigConfig
 from sim.capture.session import simulate_session
@@ -130,3 +132,37 @@ def test_where_one_world_lies_in_the_other_is_known_roughly(tmp_path):
     off_m, off_rad = anchor_error(truth, 0, worlds_joined(seen)["hand"], chest_ns, hand_ns)
     assert off_m < 0.02
     assert off_rad < np.deg2rad(1.0)
+
+
+def two_hands(folder: Path) -> RawCapture:
+    """A person whose right hand is recorded twice, once as her left one; no anchor is solved."""
+    rng = np.random.default_rng(0)
+    walk = walk_take(rng, metres=1.0)
+    to_the_right = walk.X_WE.p + 0.2 * walk.X_WC.R[:, :, 0]
+    takes = [anchor_take(rng, stations=4), replace(walk, X_WE=replace(walk.X_WE, p=to_the_right))]
+    config = RigConfig(noise=CLEAN, seed=3, glimpses=False, tags=False, imu=False)
+    simulate_session(takes, config, folder)
+    capture = folder / "capture"
+    (capture / "checksums.json").unlink()
+    said = json.loads((capture / "capture.json").read_text())
+    hand = said["devices"].pop("hand")
+    said["devices"] |= {"right_hand": hand, "left_hand": hand}
+    (capture / "capture.json").write_text(json.dumps(said))
+    shutil.copytree(capture / "hand", capture / "left_hand")
+    (capture / "hand").rename(capture / "right_hand")
+    head, *lines = (capture / "corners.csv").read_text().splitlines()
+    out = [head]
+    for line in lines:
+        roles = ("right_hand", "left_hand") if ",hand," in line else ("",)
+        out += [line.replace(",hand,", f",{role},") if role else line for role in roles]
+    (capture / "corners.csv").write_text("\n".join(out) + "\n")
+    return RawCapture.open(capture)
+
+
+def test_of_two_hands_the_one_on_the_wrong_side_is_named_by_the_board_alone(tmp_path):
+    capture = two_hands(tmp_path)
+    report = check_capture(capture, has_shared_clock=True, with_checksums=False)
+    [one] = report.demonstrations
+    sides = [each.what for each in one.verdict.reasons if each.name == "sides-swapped"]
+    assert len(sides) == 1
+    assert sides[0].startswith("left_hand: it is on the right")
