@@ -39,8 +39,20 @@ CASES = {
 }
 
 
-def worst_ms(noise: Noise, imu: bool, seed: int, metres: float) -> tuple[float, float, float]:
-    """(largest error of the hand's clock by the chest's in a session [ms], its sigma, correlation)."""
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """One session's clocks."""
+
+    worst_ms: float
+    """Largest error of the hand's clock by the chest's in the session."""
+    sigma_ms: float
+    nees: float
+    """Squared error at the middle of the sync spans, over what sigma says; 1 in the mean is honest."""
+    correlation: float
+
+
+def joined(noise: Noise, imu: bool, seed: int, metres: float) -> Joined:
+    """How well the clocks of one simulated session are joined."""
     rng = np.random.default_rng(seed)
     takes = [sync_take(rng), walk_take(rng, metres=metres), sync_take(rng)]
     quiet = replace(noise, device=replace(noise.device, vio=replace(noise.device.vio, lost_per_min=0.0)))
@@ -55,8 +67,14 @@ def worst_ms(noise: Noise, imu: bool, seed: int, metres: float) -> tuple[float, 
         chest_ns = capture.devices["chest"].poses.t_ns[::20]
         true_ns = truth.true_time("chest", chest_ns)
         wanted = truth.clocks["hand"].at(true_ns)
-        error = np.abs(fit.b_of_a(chest_ns) - wanted).max() / 1e6
-        return float(error), fit.sigma_ns / 1e6, min(span.correlation for span in fit.spans)
+        errors = (fit.b_of_a(chest_ns) - wanted) / 1e6
+        middle = float(np.interp(fit.at_ns, chest_ns, errors))
+        return Joined(
+            worst_ms=float(np.abs(errors).max()),
+            sigma_ms=fit.sigma_ns / 1e6,
+            nees=(middle / (fit.sigma_ns / 1e6)) ** 2,
+            correlation=min(span.correlation for span in fit.spans),
+        )
 
 
 def main(args: MeasureClocks) -> None:
@@ -67,15 +85,16 @@ def main(args: MeasureClocks) -> None:
         for name, (noise, imu) in CASES.items():
             rows = []
             for seed in range(args.seeds):
-                rows.append(worst_ms(noise, imu, seed, args.metres))
+                rows.append(joined(noise, imu, seed, args.metres))
                 progress.advance(bar)
-            errors = np.array([row[0] for row in rows])
+            errors = np.array([row.worst_ms for row in rows])
             out[name] = {
                 "p95_ms": round(float(np.quantile(errors, 0.95)), 3),
                 "max_ms": round(float(errors.max()), 3),
                 "median_ms": round(float(np.median(errors)), 3),
-                "sigma_ms": round(float(np.median([row[1] for row in rows])), 3),
-                "least_correlation": round(min(row[2] for row in rows), 3),
+                "sigma_ms": round(float(np.median([row.sigma_ms for row in rows])), 3),
+                "nees": round(float(np.mean([row.nees for row in rows])), 2),
+                "least_correlation": round(min(row.correlation for row in rows), 3),
                 "sessions": args.seeds,
             }
             print(name, out[name])
