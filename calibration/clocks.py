@@ -159,7 +159,7 @@ def join(a: Turning, b: Turning, spans: Sequence[tuple[int, int]]) -> ClockFit:
         raise failed[0]
     fits = tuple(sorted(found, key=lambda fit: fit.at_ns))
     at_ns = sum(fit.at_ns for fit in fits) // len(fits)
-    # From five parts, a span's own sigma is half or twice what it should be: half of it is what all of them say.
+    # From five parts a span's own sigma is half or twice what it should be: half of it is what all say.
     own = np.array([float(fit.sigma_ns) ** 2 for fit in fits])
     weights = 2.0 / (own + own.mean())
     degrees = (_BLOCKS - 1) * len(fits)

@@ -14,11 +14,14 @@ def clocks() -> str:
             name,
             str(each["sessions"]),
             *(f"{each[key]:.2f}" for key in ("median_ms", "p95_ms", "max_ms")),
+            f"{each['sigma_ms']:.2f}",
+            f"{each['nees']:.2f}",
             f"{each['least_correlation']:.3f}",
         ]
         for name, each in cases.items()
     ]
-    head = ["simulated sessions", "number", "median [ms]", "p95 [ms]", "worst [ms]", "least correlation"]
+    head = ["simulated sessions", "number", "median [ms]", "p95 [ms]", "worst [ms]"]
+    head += ["sigma [ms]", "NEES", "least correlation"]
     return table(head, lines)
 
 

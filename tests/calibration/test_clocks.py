@@ -62,6 +62,25 @@ def test_offset_and_skew_are_found_though_the_marks_are_half_a_second_off(how, m
     assert np.abs(fit.a_of_b(fit.b_of_a(t_ns)) - t_ns).max() <= 1
 
 
+def paced(seed: int) -> tuple[Turning, Turning]:
+    """Two devices of 30 and 60 Hz whose rates tremble; frames of one lie anywhere between the other's."""
+    rng = np.random.default_rng([seed, 1])
+    t_a, t_b = np.arange(0, LONG_S, 1 / 30), np.arange(rng.uniform(0.0, 1 / 60), LONG_S, 1 / 60)
+    out = []
+    for t, base in ((t_a, A0), (t_b, B0)):
+        speed = np.linalg.norm(turning(t, len(out) + 1), axis=1) + rng.normal(0.0, 0.15, len(t))
+        out.append(Turning(t_ns=base + np.rint(t * S).astype(np.int64), speed=np.abs(speed)))
+    return out[0], out[1]
+
+
+def test_clocks_of_two_paces_are_joined_as_exactly_as_their_sigma_says_wherever_their_frames_lie():
+    fits = [join(*paced(seed), spans()) for seed in range(40)]
+    errors_ms = np.array([(fit.offset_ns - (B0 - A0)) / 1e6 for fit in fits])
+    sigmas_ms = np.array([fit.sigma_ns / 1e6 for fit in fits])
+    assert np.sqrt((errors_ms**2).mean()) < 1.0
+    assert 0.5 < ((errors_ms / sigmas_ms) ** 2).mean() < 2.0
+
+
 def test_one_span_gives_an_offset_and_no_skew():
     fit = join(*devices(skew=0.0), spans()[:1])
     assert not fit.has_skew

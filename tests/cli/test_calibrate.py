@@ -174,8 +174,10 @@ def test_a_board_with_its_sides_swapped_is_called_a_wrong_board(folder, tmp_path
     (tmp_path / "camera.json").write_bytes((folder / "camera.json").read_bytes())
     save(tmp_path / "board.json", replace(BOARD, columns=BOARD.rows, rows=BOARD.columns))
     assert calibrate(folder, tmp_path, tmp_path / "wrist.json") == 1
+    said = capsys.readouterr().err
     assert (
-        "wrong-board: The pictures show 7 columns and 5 rows in place of 5 and 7" in capsys.readouterr().err
+        "wrong-board: The pictures show a board of 7 columns and 5 rows (columns and rows are swapped)"
+        in said
     )
 
 
