@@ -35,7 +35,7 @@ def anchors_of(
     clips = capture.clips("anchor")
     if not clips:
         raise InvalidValueError(
-            f"{capture.path} has no clip anchor: look at the board with both cameras (key a begins and ends "
+            f"{capture.path} has no anchor clip: look at the board with both cameras (key a begins and ends "
             "it, or a line of --marks gives its times)"
         )
     if capture.board is None:

@@ -84,8 +84,8 @@ def joined_by(
     """A capture's devices in one room and on one clock. InvalidValueError: no anchor can be trusted."""
     if not anchors:
         raise InvalidValueError(
-            "labels need at least one clip anchor, in which both cameras look at the board (key a, or a line "
-            "of --marks)"
+            "labels need at least one anchor: a clip in which both cameras look at the board (key a, or a "
+            "line of --marks)"
         )
     good = [each for each in anchors if each.verdict.ok]
     if not good:

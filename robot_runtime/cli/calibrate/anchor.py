@@ -56,7 +56,7 @@ class CalibrateAnchor:
         clips = capture.clips("anchor")
         if not clips:
             raise InvalidValueError(
-                f"{self.capture} has no clip anchor, in which both cameras look at the board: key a begins "
+                f"{self.capture} has no anchor clip, in which both cameras look at the board: key a begins "
                 "and ends one in `capture record`, a line of --marks gives its times to `capture import`"
             )
         clocks, trouble = join_clocks(capture)
