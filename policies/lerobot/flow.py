@@ -77,7 +77,8 @@ class LeRobotFlow:
             and all have the format of those that compute rows (`in_one_format`).
         after: its postprocessor, from its rows to the robot's. horizon, dim: of those.
         is_compiled: `compile_network` it. All rows are then computed in every call, for shapes have to stay.
-        is_whole: run chunks that are compiled as one, from pictures to rows (`WholeChunks`).
+        is_whole: run chunks as one, from pictures to rows (`WholeChunks`). A GPU records compiled ones
+            only, for LeRobot's own layers ask the host.
         CheckpointError: the postprocessor does more than to scale columns.
         """
         config = policy.config
@@ -96,7 +97,7 @@ class LeRobotFlow:
         _leave_out_absent_cameras(policy)
         self._table = compile_network(policy, is_whole=is_whole) if is_compiled else None
         self.whole: Whole | None = None
-        if is_compiled and is_whole:
+        if is_whole:
             self.whole = WholeChunks(self.encode, self._table, self.device)
 
     def chunk(self) -> AbstractContextManager[None]:

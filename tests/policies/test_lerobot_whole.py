@@ -9,6 +9,7 @@ from policies.flow.inference import Batch, ChunkSampler
 from policies.lerobot import flow_times, whole
 from policies.lerobot.random import random_batch, random_policy
 from policies.replayed import NUM_WARM, Replayed
+from robot_runtime.cli import main
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     ClampedPrefix,
@@ -78,12 +79,14 @@ def test_a_chunk_as_one_gives_the_rows_of_its_steps_when_they_are_final(policy, 
         for seed, delays in ((1, (1, 3)), (2, (1, 3)), (3, (0, 5)))
     }
     expected = {key: progress(network, batch, key[0]) for key, batch in batches.items()}
-    as_one = flow_of(policy, is_compiled=True, is_whole=True)
-    for key, batch in batches.items():
-        ours = progress(as_one, batch, key[0])
-        assert [come[:2] for come in ours] == [come[:2] for come in expected[key]]
-        for (*_, rows), (*_, wanted) in zip(ours, expected[key], strict=True):
-            np.testing.assert_allclose(rows, wanted, atol=1e-5)
+    for is_compiled in (False, True):
+        as_one = flow_of(policy, is_compiled=is_compiled, is_whole=True)
+        for key, batch in batches.items():
+            ours = progress(as_one, batch, key[0])
+            assert [come[:2] for come in ours] == [come[:2] for come in expected[key]]
+            for (*_, rows), (*_, wanted) in zip(ours, expected[key], strict=True):
+                np.testing.assert_allclose(rows, wanted, atol=1e-5)
+        assert as_one.whole._kinds
 
 
 def nothing(given, *, tensor=torch.tensor, **how):
@@ -150,6 +153,11 @@ def test_a_run_reads_its_own_inputs_only():
         outputs = replayed.run({"x": torch.full((2,), value)})
         assert [out.tolist() for out in outputs] == [[value + 1.0] * 2, [value * 2.0] * 2]
     assert len(set(given)) == 1
+
+
+def test_a_gpu_is_not_asked_to_record_what_is_not_compiled(capsys):
+    assert main(["bench", "gpu", "--one-graph", "--no-compile"]) == 1
+    assert "--one-graph records what is compiled" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

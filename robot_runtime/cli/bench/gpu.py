@@ -47,7 +47,8 @@ class BenchGpu:
     it."""
     compile: Annotated[bool, arg(help="Do not have torch compile what ours runs, for each batch.")] = True
     one_graph: bool = False
-    """Run a compiled chunk as one CUDA graph, from pictures to rows; its parts are not timed then."""
+    """Run a chunk as one CUDA graph, from pictures to rows; its parts are not timed then. A CPU runs it as a
+    whole too, without a graph."""
     n: Count = 30
     """How often each stage is measured."""
     serve: bool = False
@@ -76,6 +77,8 @@ class BenchGpu:
         from policies.lerobot.timing import device_facts
         from policies.load import check_device
 
+        if self.device.startswith("cuda") and self.one_graph and not self.compile:
+            raise InvalidValueError("--one-graph records what is compiled: leave --no-compile out")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise InvalidValueError(
                 "torch finds no GPU here; `--small --device cpu` tries the command without"
