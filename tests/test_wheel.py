@@ -1,6 +1,7 @@
 """What goes into the wheel: what a robot or a first look needs, and no more than 15 MB of it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,16 @@ def test_it_has_every_module_but_those_of_the_comparisons(names):
     lab = {name for name in files if name.startswith("sim/lab/")}
     assert {name for name in names if name.endswith(".py")} == files - lab
     assert not [name for name in names if name.startswith(("sim/lab", "tests", "scripts", "docs"))]
+
+
+def test_nothing_in_it_but_benchmarks_wants_the_comparisons():
+    wants = {
+        name
+        for name, path in MODULES.items()
+        if not name.startswith(("sim.lab", "robot_runtime.cli.bench"))
+        and re.search(r"^ *(from|import) sim\.lab\b", path.read_text(), re.MULTILINE)
+    }
+    assert wants <= {"sim.episodes.evaluation"}  # with LeRobot's own engine, a comparison
 
 
 def test_its_packages_are_typed_for_those_who_import_them(names):

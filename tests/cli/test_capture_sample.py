@@ -9,8 +9,10 @@ from calibration.capture.raw import RawCapture
 from calibration.labels.label import label_capture
 from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
-from robot_runtime.cli.capture.label import CaptureLabel
+from robot_runtime.cli.capture.label import CaptureLabel, within_gripper
 from robot_runtime.cli.capture.reach import of_task
+from sim.capture.things import in_words, names_of, points_in_scene
+from sim.tasks import make_task
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,28 @@ def test_what_odometry_drifts_is_an_option_of_labels(tmp_path):
     assert drifts.hand_drift.walk_m == pytest.approx(0.020)
     assert drifts.hand_drift.walk_rad == pytest.approx(0.5 * np.pi / 180)
     assert drifts.chest_drift == as_always.chest_drift
+
+
+def test_a_width_that_is_measured_a_little_beyond_the_robot_s_gripper_is_what_it_opens():
+    measured = np.array([0.0, 0.0799, 0.0821, 0.12, np.nan])
+    np.testing.assert_array_equal(within_gripper(measured, 0.08), [0.0, 0.0799, 0.08, 0.12, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("task", "things"), [("fetch", {"cup": 0, "tray": 3}), ("wipe", {"frontier": 0, "end": 3})]
+)
+def test_a_film_of_labels_shows_the_things_of_the_task_s_scene(task, things):
+    numbers = np.random.default_rng(0).normal(size=(5, make_task(task).schema.environment_state_dim))
+    found = points_in_scene(task, numbers)
+    assert list(found) == list(things)
+    for name, at in things.items():
+        np.testing.assert_array_equal(found[name], numbers[:, at : at + 3])
+
+
+@pytest.mark.parametrize("task", ["fetch", "wipe", "clear", "drawer"])
+def test_everything_that_is_to_be_seen_has_words_for_a_person(task):
+    said = [in_words(name) for name in names_of(task)]
+    assert all(" " in words and ">" not in words and "_" not in words for words in said)
 
 
 def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sample, tmp_path, capsys):

@@ -31,7 +31,7 @@ from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from calibration.labels.export_lerobot import Labelled, Written
-    from calibration.labels.values import Drift, LabelConfig, Labels
+    from calibration.labels.values import Drift, LabelConfig
     from robot_runtime.cli.capture.reach import Target
 
 DriftOption = tuple[Annotated[float, Within(0.1, 1000.0)], Annotated[float, Within(0.001, 45.0)]]
@@ -219,8 +219,11 @@ def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
     if not labelled:
         return labelled
     if target.most_width_m is not None:
-        most = target.most_width_m
-        labelled = [replace(each, labels=_in_its_gripper(each.labels, most)) for each in labelled]
+        widths = [within_gripper(np.asarray(each.labels.width), target.most_width_m) for each in labelled]
+        labelled = [
+            replace(each, labels=replace(each.labels, width=width))
+            for each, width in zip(labelled, widths, strict=True)
+        ]
     x_GB = place_robot([each.labels for each in labelled], target.reach)
     with counted(stays=False) as progress:
         bar = progress.add_task("reach", total=len(labelled))
@@ -236,13 +239,9 @@ WIDTH_ERR_M = 0.005
 """Of a sensor of widths, or tags: as much beyond what the robot's gripper opens is no wider gripper [m]."""
 
 
-def _in_its_gripper(labels: "Labels", most_m: float) -> "Labels":
-    """Widths that are measured a little beyond what its gripper opens are as wide as it opens."""
-    from dataclasses import replace
-
-    width = np.asarray(labels.width)
-    is_near = (width > most_m) & (width <= most_m + WIDTH_ERR_M)
-    return replace(labels, width=np.where(is_near, most_m, width))
+def within_gripper(width: np.ndarray, most_m: float) -> np.ndarray:
+    """Widths (N,) [m]; those measured a little beyond what the robot's gripper opens are as wide as that."""
+    return np.where((width > most_m) & (width <= most_m + WIDTH_ERR_M), most_m, width)
 
 
 def _is_usable(each: "Labelled") -> bool:
