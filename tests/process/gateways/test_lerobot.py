@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from echo import ECHO, SCHEMA, SPEC, EchoPolicy, echo_server
 
+from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
@@ -354,7 +354,19 @@ class LookingBack(EchoPolicy):
         yield np.tile([seen[0], seen[1], seen[2]], (SPEC.horizon, 1))
 
 
-def test_what_a_client_has_shown_before_is_kept_for_a_policy_that_looks_back():
+class SettableClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.t_ns = MonotonicClock().now_ns()
+
+    def now_ns(self) -> int:
+        return self.t_ns
+
+
+def test_what_a_client_has_shown_before_is_kept_for_a_policy_that_looks_back(monkeypatch):
+    clock = SettableClock()
+    monkeypatch.setattr("robot_runtime.server.gateways.lerobot.MonotonicClock", lambda: clock)
     served = {"looking back": LookingBack.info}
     with (
         echo_server(policy=LookingBack()) as server,
@@ -366,7 +378,7 @@ def test_what_a_client_has_shown_before_is_kept_for_a_policy_that_looks_back():
         observe(stub, RAW | {"one.pos": 0.1})
         np.testing.assert_allclose(actions(stub)[0], [0.1, 0.1, 0.1], rtol=1e-6)  # there is no other
         for joint in (0.2, 0.3):
-            time.sleep(0.2)
+            clock.t_ns += NS_PER_S // 5
             observe(stub, RAW | {"one.pos": joint})
         np.testing.assert_allclose(actions(stub)[0], [0.1, 0.2, 0.3], rtol=1e-6)
         stub.Ready(services_pb2.Empty())  # another run
