@@ -10,7 +10,13 @@ from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor
 
-from policies.flow.features import FeatureConfig, Normaliser, state_features
+from policies.flow.features import (
+    FeatureConfig,
+    Normaliser,
+    state_features,
+    turns_in_features,
+    turns_in_rows,
+)
 from policies.flow.recipes import Offset, Plain, Recipe, Residual
 from robot_runtime.core.plan.predict import HandPose, hand_pose_of
 from robot_runtime.core.values.action import (
@@ -101,7 +107,11 @@ def make_dataset(
     rows = _relative_rows(demonstrations, spec)
     texts = tuple(sorted({d.observation.task for d in demonstrations}))
     if statistics is None:
-        statistics = Statistics(features=Normaliser.fit(features), rows=Normaliser.fit(rows), tasks=texts)
+        statistics = Statistics(
+            features=Normaliser.fit(features, turns=turns_in_features(schema, config)),
+            rows=Normaliser.fit(rows, turns=turns_in_rows(spec)),
+            tasks=texts,
+        )
     if not set(texts) <= set(statistics.tasks):
         raise InvalidValueError(
             f"the policy to start from knows {statistics.tasks}, demonstrations are of {texts}"

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from jaxtyping import Float
 
+from robot_runtime.core.values.action import ActionSpec, EndEffectorPose, WorldEndEffectorPose
 from robot_runtime.core.values.row_statistics import measured_hand, p_WE, world_base
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import (
@@ -30,6 +31,7 @@ from robot_runtime.core.values.state import (
 from robot_runtime.core.values.transforms import rotation_to_6d
 
 MIN_STD = 1e-3  # [rad, m]: what moves less than this counts as constant
+MIN_STD_TURN = 0.03  # of a number of a rotation: less is the noise of who measured it, or a hand that gives
 NEAR = 0.3  # [m]: how far off the hand sees differences
 MAX_SIGMA = 5.0  # features beyond this many standard deviations are clipped
 
@@ -109,6 +111,25 @@ def state_features(
     return features
 
 
+def turns_in_features(schema: Schema, config: FeatureConfig) -> list[slice]:
+    """Where `state_features` has the rotations of hands."""
+    if not config.use_hand_pose:
+        return []
+    at = len(schema.grippers) + sum(arm.num_joints for arm in schema.arms.values() if config.use_joints)
+    hands = [name for name, arm in schema.arms.items() if arm.has_hand]
+    return [slice(at + 9 * i + 3, at + 9 * i + 9) for i in range(len(hands))]
+
+
+def turns_in_rows(spec: ActionSpec) -> list[slice]:
+    """Where rows have the rotations of hands."""
+    poses = [
+        columns
+        for field, columns in spec.columns()
+        if isinstance(field, EndEffectorPose | WorldEndEffectorPose)
+    ]
+    return [slice(columns.start + 3, columns.stop) for columns in poses]
+
+
 def _arms(state: RobotState, schema: Schema) -> dict[str, ArmState]:
     """The measured joints of each arm of the schema. ValueError: one is missing, or has others."""
     out = {}
@@ -164,16 +185,22 @@ class Normaliser:
     mean: np.ndarray
     """(F,) for features, (H, D) for rows."""
     std: np.ndarray
-    """The same shape, at least `MIN_STD`."""
+    """The same shape, at least `MIN_STD`; of a rotation's numbers at least `MIN_STD_TURN`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", readonly(self.mean))
         object.__setattr__(self, "std", readonly(self.std))
 
     @classmethod
-    def fit(cls, samples: np.ndarray) -> "Normaliser":
-        """Statistics over the first axis."""
-        return cls(mean=samples.mean(axis=0), std=np.maximum(samples.std(axis=0), MIN_STD))
+    def fit(cls, samples: np.ndarray, *, turns: Sequence[slice] = ()) -> "Normaliser":
+        """Statistics over the first axis.
+
+        turns: numbers of the last axis that are those of a rotation.
+        """
+        least = np.full(samples.shape[-1], MIN_STD)
+        for turn in turns:
+            least[turn] = MIN_STD_TURN
+        return cls(mean=samples.mean(axis=0), std=np.maximum(samples.std(axis=0), least))
 
     def features(self, features: Float[np.ndarray, "*n F"]) -> Float[np.ndarray, "*n F"]:
         """Features at mean 0 and deviation 1, clipped."""

@@ -4,9 +4,12 @@
 
 A person is never pushed off course as a scripted expert is; but as base, hand and things are known in one
 world, a frame can be told from beside: the base, or a hand that is free, elsewhere, and rows that lead back.
+Hands of people are hardly turned, so every hand is told turned as well: what a network has seen only as the
+noise of its labels it takes for anything, once a robot's hand leans by some degrees.
 """
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 import pinocchio as pin
@@ -39,9 +42,11 @@ BASE_ASIDE, YAW_ASIDE, HAND_ASIDE = 0.06, 0.10, 0.08
 """Deviations of what is told from beside [m, rad, m]."""
 BACK_ROWS, BACK_ROWS_MIN = 26, 6
 """Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
-LOW_ASIDE, LOW_ROWS_MIN = 0.012, 4
-"""Deviation of a low hand whose fingers do not move yet, each way [m], and the rows it needs to come back:
-the last centimetre is learned where nothing but what is seen of the thing can tell it."""
+LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
+"""Deviations of a low hand whose fingers do not move yet, each way and up [m], and the rows it needs to come
+back: the last centimetre is learned where nothing but what is seen of the thing can tell it."""
+TURN_ASIDE = 0.08
+"""Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
 HELD_WITHIN = 0.06
 """What is so near to closed fingers goes with the hand [m]."""
 EMPTY_SHARE = 0.1
@@ -56,9 +61,9 @@ def samples(told: Told, rng: np.random.Generator, *, copies: int = 1) -> list[St
     """
     planned, n = _Plan(told), len(told)
     known = [k for k in range(n) if told.is_known[k : k + HORIZON].all()]
-    out = [planned.sample(k, np.zeros(3), np.zeros(3)) for k in known]
+    out = [planned.sample(k, _Aside()) for k in known]
     for _ in range(copies - 1):
-        out += [planned.sample(k, *_aside(planned, k, rng), planned.empty(k, rng)) for k in known]
+        out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
     return out
 
 
@@ -69,16 +74,32 @@ def led_rows(told: Told) -> Float[np.ndarray, "N 13"]:
     return np.hstack([told.x_WB, hand, rotation_to_6d(told.R_BE), planned.command[:, None]])
 
 
-def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """How far off base (in B) and hand (in W) are told; a hand that is low, or busy, is told where it was."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Aside:
+    """How a frame is told otherwise than it was."""
+
+    base: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
+    """In B: x, y, yaw."""
+    hand: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
+    """In W [m]."""
+    turn: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
+    """Of the hand, a rotation vector in B [rad]."""
+    width: float | None = None
+    """Of fingers that have closed on nothing [m]; None: as they were."""
+
+
+def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
+    """Somewhere beside; a hand that is low is told nearer, and one that is busy where it was."""
     size = rng.random()
     base = size * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
-    left = planned.free_rows[k]
+    left, back = planned.free_rows[k], planned.back_rows[k]
     hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
     if left < BACK_ROWS_MIN:
-        hand = LOW_ASIDE * rng.standard_normal(3) if planned.back_rows[k] >= LOW_ROWS_MIN else np.zeros(3)
+        hand = [LOW_ASIDE, LOW_ASIDE, LOW_UP * min(1.0, back / 15)] * rng.standard_normal(3)
+        hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
         hand[2] = abs(hand[2])
-    return base, hand
+    turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
+    return _Aside(base=base, hand=hand, turn=turn, width=planned.empty(k, rng))
 
 
 class _Plan:
@@ -115,18 +136,17 @@ class _Plan:
         opens = self.command[k : k + 10].min() > 0.9 * MAX_WIDTH
         return float(rng.uniform(0.0, 0.05)) if opens and rng.random() < EMPTY_SHARE else None
 
-    def sample(
-        self, k: int, base: Float[np.ndarray, "3"], hand: Float[np.ndarray, "3"], width: float | None = None
-    ) -> StoredDemonstration:
-        """Frame k, told from beside: base off in its own axes, hand in W, fingers at another width."""
-        told = self._told
+    def sample(self, k: int, aside: _Aside) -> StoredDemonstration:
+        """Frame k, told from beside."""
+        told, base, hand, width = self._told, aside.base, aside.hand, aside.width
         at = np.minimum(k + np.arange(HORIZON), len(told) - 1)
         c, s = math.cos(told.x_WB[k, 2]), math.sin(told.x_WB[k, 2])
         off_W = np.array([c * base[0] - s * base[1], s * base[0] + c * base[1], base[2]])
         back = _back(BACK_ROWS)
         x = told.x_WB[at] + back[:, None] * off_W
         p_W = self.p_led[at] + _back(max(self.back_rows[k], 1))[:, None] * hand
-        p_B, R_B = seen_from(x, p_W), turns_about_vertical(-back * base[2]) @ told.R_BE[at]
+        R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
+        p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * aside.turn) for b in back]) @ R_B
         rows = np.hstack([_relative(x[0], x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
         now = seen_from(x[:1], told.p_WE[[k]] + hand)[0]
         things = {

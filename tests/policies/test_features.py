@@ -15,6 +15,8 @@ from policies.flow.features import (
     FeatureConfig,
     Normaliser,
     state_features,
+    turns_in_features,
+    turns_in_rows,
 )
 from robot_runtime.core.values.action import (
     ActionSpec,
@@ -48,6 +50,33 @@ def test_rows_survive_normalising_and_back(samples: np.ndarray, prefix: np.ndarr
 
 def test_a_column_that_never_moves_gets_the_smallest_deviation() -> None:
     assert Normaliser.fit(np.ones((5, 2, 1))).std.tolist() == [[MIN_STD], [MIN_STD]]
+
+
+@pytest.mark.parametrize("sees_joints", [True, False])
+def test_a_hand_that_hardly_turned_is_not_far_from_training_once_it_leans(sees_joints: bool) -> None:
+    config = FeatureConfig(use_joints=sees_joints)
+
+    def seen(lean: float) -> np.ndarray:
+        state = RobotState(
+            t_ns=0,
+            q=np.zeros(7),
+            dq=np.zeros(7),
+            X_BE=pin.SE3(pin.exp3(np.array([lean, 0.0, 0.0])), np.ones(3)),
+            gripper_width=0.04,
+        )
+        return state_features(Observation(state=state, environment_state=np.zeros(2)), SCHEMA, config)
+
+    turns = turns_in_features(SCHEMA, config)
+    np.testing.assert_array_equal(seen(0.08)[turns[0]], [1, 0, 0, 0, np.cos(0.08), np.sin(0.08)])
+    noisy = np.array([seen(1e-3 * z) for z in np.random.default_rng(0).normal(size=50)])
+    leaning = Normaliser.fit(noisy, turns=turns).features(seen(0.08))
+    assert np.abs(leaning[turns[0]]).max() < 3.0
+
+
+def test_the_turns_of_hands_are_found_in_rows_wherever_the_hands_stand() -> None:
+    fields = (BasePose(), EndEffectorPose(part="left"), GripperWidth(), EndEffectorPose(part="right"))
+    turns = turns_in_rows(ActionSpec(fields=fields, horizon=2, dt_ns=50_000_000))
+    assert turns == [slice(6, 12), slice(16, 22)]
 
 
 def test_features_far_from_all_training_are_clipped() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.flow.features import FeatureConfig, state_features
-from robot_runtime.core.values.transforms import compose_planar
+from robot_runtime.core.values.transforms import compose_planar, rotation_from_6d
 from sim.capture.samples import BACK_ROWS, samples
 from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
@@ -54,6 +54,16 @@ def test_a_frame_told_from_beside_leads_back_to_the_way(told):
     x, hand = _world(beside, BACK_ROWS)
     np.testing.assert_allclose(x, told.x_WB[5 + BACK_ROWS], atol=1e-9)
     np.testing.assert_allclose(hand[1], 0.0, atol=1e-9)
+
+
+def test_a_hand_is_told_turned_and_turns_back(told):
+    leans = []
+    for sample in samples(told, np.random.default_rng(0), copies=2)[N:]:
+        R_BE, told_rows = sample.observation.state.arm("arm").X_BE.rotation, sample.rows[:, 6:12]
+        np.testing.assert_allclose(rotation_from_6d(told_rows[0]), R_BE, atol=1e-9)
+        np.testing.assert_allclose(rotation_from_6d(told_rows[BACK_ROWS]), R_DOWN, atol=1e-9)
+        leans.append(np.linalg.norm(R_BE[:2, 2]))  # of the axis that points straight down
+    assert 0.02 < np.median(leans) < 0.15
 
 
 def test_frames_are_left_out_whose_rows_are_not_known(told):
