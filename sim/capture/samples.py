@@ -95,7 +95,7 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
     left, back = planned.free_rows[k], planned.back_rows[k]
     hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
     if left < BACK_ROWS_MIN:
-        hand = [LOW_ASIDE, LOW_ASIDE, LOW_UP * min(1.0, back / 15)] * rng.standard_normal(3)
+        hand = rng.standard_normal(3) * [LOW_ASIDE, LOW_ASIDE, LOW_UP * min(1.0, back / 15)]
         hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
         hand[2] = abs(hand[2])
     turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
