@@ -59,7 +59,7 @@ class Options:
     short: bool = False
     """A few steps and episodes, to see that it runs."""
     json: Maybe[KeptFile] = None
-    """Write the rows to this file; those of other runs that are in it stay."""
+    """Write the rows to this file."""
 
 
 def main(options: Options) -> int:

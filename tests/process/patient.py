@@ -4,8 +4,7 @@ robot's thread looks   |  |  |                     |  |  |
 the machine's clock    0  2  4 . . . . . . . . . 250 252 254 ms
 the patient clock      0  2  4 . . 24 (held) . .  24  26  28 ms
 
-So a busy machine makes a real-time run take longer, and not go otherwise. Who sleeps wakes on time, however
-late the machine lets it run.
+So a busy machine makes a real-time run take longer, and not go otherwise.
 """
 
 import threading
@@ -26,16 +25,11 @@ class PatientTime:
         self._owner, self._lock = threading.get_ident(), threading.Lock()
         self._last_ns = self._seen_ns = time.monotonic_ns()
         self._paused_ns = 0
-        self._wakes_ns: int | None = None
-        """When the robot's thread is to wake, if it sleeps."""
 
     def now_ns(self) -> int:
         with self._lock:
             now_ns = time.monotonic_ns() - self._paused_ns
-            furthest_ns = self._last_ns + LONGEST_NS
-            if self._wakes_ns is not None:
-                furthest_ns = min(furthest_ns, self._wakes_ns)
-            latest_ns = max(furthest_ns, self._seen_ns)
+            latest_ns = max(self._last_ns + LONGEST_NS, self._seen_ns)
             if threading.get_ident() == self._owner:
                 self._paused_ns += max(0, now_ns - latest_ns)
                 self._last_ns = min(now_ns, latest_ns)
@@ -45,10 +39,5 @@ class PatientTime:
             return min(now_ns, max(latest_ns, self._seen_ns))
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
-        is_owner = threading.get_ident() == self._owner
         while (remaining_ns := deadline_ns - self.now_ns()) > 0:
-            if is_owner:
-                self._wakes_ns = deadline_ns
             time.sleep(min(remaining_ns / 1e9, _NAP_S))
-        if is_owner:
-            self._wakes_ns = None
