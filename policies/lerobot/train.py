@@ -1,6 +1,6 @@
 """LeRobot's ACT and Diffusion Policy, small, trained on our demonstrations: `train_lerobot`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from policies.flow.dataset import Demonstration
-from policies.flow.features import MIN_STD, FeatureConfig
+from policies.flow.features import FeatureConfig, Normaliser, turns_in_features, turns_in_rows
 from policies.flow.train import learning_rate, multiplies_bfloat16
 from policies.lerobot.metadata import ACTION, SCENE, STATE, PolicyMetadata, tensors_of
 from robot_runtime.core.policy_info import PolicyInfo
@@ -78,7 +78,8 @@ def train_lerobot(
     rows = np.array([d.rows - row_origin(action_spec, d.observation.state) for d in free])
     data[ACTION] = torch.tensor(rows, dtype=torch.float32)
     peer = _peer_config(config, data, action_spec)
-    before, after = make_pre_post_processors(peer, dataset_stats=_statistics(data))
+    turns = {STATE: turns_in_features(schema, features), ACTION: turns_in_rows(action_spec)}
+    before, after = make_pre_post_processors(peer, dataset_stats=_statistics(data, turns))
     with torch.random.fork_rng(devices=[]):  # initial weights, dropout and what their losses draw
         torch.manual_seed(config.seed)
         policy = get_policy_class(peer.type)(peer)
@@ -140,12 +141,15 @@ def _peer_config(config: LeRobotTrainConfig, data: dict[str, Tensor], spec: Acti
     )
 
 
-def _statistics(data: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Mean and deviation of each number; what moves less than `MIN_STD` counts as constant, as ours do."""
+def _statistics(
+    data: Mapping[str, Tensor], turns: Mapping[str, Sequence[slice]]
+) -> dict[str, dict[str, Tensor]]:
+    """Mean and deviation of each number, as ours have them; turns: which of them are of rotations."""
     out = {}
     for key, values in data.items():
-        flat = values.reshape(-1, values.shape[-1])
-        out[key] = {"mean": flat.mean(dim=0), "std": flat.std(dim=0).clamp_min(MIN_STD)}
+        flat = values.reshape(-1, values.shape[-1]).numpy()
+        fit = Normaliser.fit(flat, turns=turns.get(key, ()))
+        out[key] = {"mean": torch.tensor(fit.mean).float(), "std": torch.tensor(fit.std).float()}
     return out
 
 

@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 
 from policies.flow.dataset import Dataset, make_dataset
 from policies.flow.demonstrations import load_demonstrations, save_demonstrations
-from policies.flow.features import FeatureConfig
+from policies.flow.features import MIN_STD, MIN_STD_TURN, FeatureConfig, turns_in_features
 from policies.flow.losses import Network, recipe_loss
 from policies.flow.model import FlowTransformer, ModelConfig
 from policies.flow.recipes import Prefix, Recipe
 from policies.flow.train import TrainConfig, learning_rate
-from policies.lerobot.train import LeRobotTrainConfig
+from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 from policies.vision.train import EstimatorTrainConfig
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
@@ -158,3 +158,20 @@ def test_a_file_of_something_else_holds_no_demonstrations(tmp_path: Path) -> Non
     np.savez(path, x=np.zeros(3))
     with pytest.raises(ValueError, match="holds no demonstrations"):
         load_demonstrations(path)
+
+
+def test_lerobots_networks_do_not_take_the_noise_of_a_hands_turn_for_its_measure(tmp_path: Path) -> None:
+    """All hands of `make_samples` have the same turn."""
+    folder = train_lerobot(
+        make_samples(8),
+        LeRobotTrainConfig(network="act", steps=1, batch_size=4, width=16),
+        schema=SCHEMA,
+        action_spec=SPEC,
+        features=FeatureConfig(use_joint_velocity=False),
+        folder=tmp_path / "act",
+    )
+    [file] = folder.glob("policy_preprocessor_*normalizer*.safetensors")
+    least = load_file(file)["observation.state.std"].min().item()
+    turn = turns_in_features(SCHEMA, FeatureConfig())[0]
+    assert load_file(file)["observation.state.std"][turn].tolist() == pytest.approx([MIN_STD_TURN] * 6)
+    assert least == pytest.approx(MIN_STD)  # of the width, which is no turn
