@@ -125,13 +125,12 @@ def test_a_slow_server_answers_every_row_and_its_policy_is_shown_what_the_robot_
             setting(clock, 60.0), control_hz=250.0
         )  # a robot that is late is not where it will be
         runner = Runner(config, client, welcome, method=METHOD, latency=latency)
-        record = runner.run(should_stop=lambda: len(client.asked) > 120)
+        record = runner.run(should_stop=lambda: len(client.asked) > 250)
     assert max(len(request.in_flight) for request in client.asked) >= 2
     shown, asked = errors_against_commands(client, record)
-    assert len(shown) > 40
-    settled = slice(len(shown) // 2, None)  # before, the robot still learns how long answers take
-    assert np.median(shown[settled]) < 0.3 * STEP  # measured: 0.18; a late answer is a step off
-    assert np.median(asked[settled]) > STEP  # what the robot itself knew would have been wrong
+    assert len(shown) > 60
+    assert np.median(shown) < 0.3 * STEP  # measured: 0.18; a late answer is a step off
+    assert np.median(asked) > STEP  # what the robot itself knew would have been wrong
 
 
 def test_a_server_killed_with_several_requests_in_flight_fails_each_once_and_the_robot_resumes(start_server):
