@@ -46,7 +46,7 @@ CONNECTED_FIRST = 5
 """Robots that come and go before it is looked at what the server holds: libraries keep some of the first."""
 SETTLE_S = 5.0
 """How long a server may take to let go of the last robot."""
-HEARTBEAT_NS = NS_PER_S
+HEARTBEAT_NS = 10 * NS_PER_S
 """How often a sign of life is asked for: whoever computes on the processor's cores may be silent for long."""
 _DEADLINE_NS = 60 * NS_PER_S
 
