@@ -1,21 +1,55 @@
 """The progress bars of long commands."""
 
+import time
 from collections.abc import Callable
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from robot_runtime.cli.console import plain_console
 
+LOG_PERIOD_S = 60.0
 
-def counted(*, with_notes: bool = False, stays: bool = True) -> Progress:
-    """So many of so many, and how long the rest will take.
+
+class _InLog(Progress):
+    """Where no terminal shows a bar: a line a minute of the one that moves, for whoever reads the log."""
+
+    _said_at: float | None = None
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        self._say(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        super().advance(task_id, advance)
+        self._say(task_id)
+
+    def _say(self, task_id: TaskID) -> None:
+        now = self.get_time()
+        if self._said_at is None:
+            self._said_at = now
+        if now - self._said_at < LOG_PERIOD_S:
+            return
+        self._said_at = now
+        bar = self._tasks[task_id]
+        total = "?" if bar.total is None else f"{bar.total:.0f}"
+        parts = [bar.description, f"{bar.completed:.0f}/{total}", str(bar.fields.get("note", ""))]
+        self.console.print(" ".join(part for part in parts if part), soft_wrap=True)
+
+
+def counted(
+    *, with_notes: bool = False, stays: bool = True, clock: Callable[[], float] = time.monotonic
+) -> Progress:
+    """So many of so many, and how long the rest will take; without a terminal a line a minute.
 
     with_notes: every bar is added with a `note`, which stands behind it. stays: when all is done, too.
+    clock: seconds.
     """
     notes = [TextColumn("{task.fields[note]}", markup=False)] if with_notes else []
     what = TextColumn("{task.description}", markup=False)
     console = plain_console()
-    return Progress(
+    kind = Progress if console.is_terminal else _InLog
+    return kind(
         what,
         BarColumn(),
         MofNCompleteColumn(),
@@ -23,6 +57,7 @@ def counted(*, with_notes: bool = False, stays: bool = True) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=not stays,
+        get_time=clock,
         disable=not stays and not console.is_terminal,  # it would leave an empty line
     )
 

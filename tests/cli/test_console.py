@@ -27,6 +27,26 @@ def test_a_progress_bar_shows_brackets_too(capsys):
     assert "read [a].mcap" in capsys.readouterr().out
 
 
+def test_without_a_terminal_a_long_work_says_a_line_a_minute(capsys):
+    now = [0.0]
+    with counted(with_notes=True, clock=lambda: now[0]) as progress:
+        bar = progress.add_task("train [prefix]", total=600, note="")
+        for second in range(1, 151):
+            now[0] = float(second)
+            progress.update(bar, completed=second, note=f"loss {1 / second:.3f}")
+        lines = capsys.readouterr().out.splitlines()
+    assert lines == ["train [prefix] 61/600 loss 0.016", "train [prefix] 121/600 loss 0.008"]
+
+
+def test_short_work_says_nothing_but_its_end(capsys):
+    with counted(clock=lambda: 0.0) as progress:
+        bar = progress.add_task("read", total=3)
+        for _ in range(3):
+            progress.advance(bar)
+        assert capsys.readouterr().out == ""
+    assert "3/3" in capsys.readouterr().out
+
+
 def test_nothing_that_a_person_reads_is_printed_by_a_console_with_marks():
     files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
     made = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bConsole\(", path.read_text())}
