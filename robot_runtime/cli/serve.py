@@ -56,6 +56,7 @@ from robot_runtime.server.door import checked_policy
 from robot_runtime.server.memory import keep_freed_memory
 from robot_runtime.server.server import HEARTBEAT_NS, MAX_BATCH, PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
+from robot_runtime.server.warming import OPEN_NS
 from robot_runtime.transport.address import DEFAULT_ADDRESS, host_and_port
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ class Serve:
     """How often robots ask for a sign of life [ms], over a quick link."""
     max_batch: Batch = MAX_BATCH
     """Most robots that are answered together, by a policy that can do so; 1 answers one at a time."""
+    warm_s: Annotated[float, Within(0, 86400)] = OPEN_NS / 1e9
+    """How long to go on warming up once a robot could be answered [s]. Other methods and larger batches that
+    are not warm then are warmed up between requests, each with a line. Many seconds: all before it opens."""
     device: str = "cpu"
     """Where networks compute, in torch's words: cpu, cuda, cuda:1."""
     dtype: Maybe[Literal["float32", "bfloat16"]] = None
@@ -112,7 +116,8 @@ class Serve:
     """How far the rows of LeRobot's SmolVLA, pi0 and pi0.5 may be from those in float32, as a share of their
     size; a policy that is further is not served."""
     compile: bool = False
-    """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5 for every size of batch, before it is ready."""
+    """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5: what one robot asks before it is ready, every size
+    of batch after that."""
     policy_host: Several[str] = ()
     """Other machines that a policy's folder (openpi.json) may send observations to."""
     joints: Several[str] = ()
@@ -206,6 +211,8 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
             keys=None if args.keys is None else ServerKeys.load(args.keys),
             is_open=args.open,
             metrics=metrics,
+            open_ns=round(args.warm_s * 1e9),
+            say=partial(print, flush=True),
         )
         names = [policy.info.name for policy in policies]
         with server, _gateways(server, policies, args):

@@ -133,6 +133,16 @@ def num_evaluations(policy: Policy) -> int:
     return int(getattr(policy, "num_evaluations", 0))
 
 
+def num_shapes(policy: Policy) -> int:
+    """How many shapes, beside sizes of batches, its network was compiled for, or will be when one comes: an
+    attribute of that name. 0: it takes any, and a first call of a kind costs little more than the next.
+
+    A policy that has some has `in_shape(i)` too: a context in which it is asked for at least the i-th, which
+    is larger than those before.
+    """
+    return int(getattr(policy, "num_shapes", 0))
+
+
 def infer_one(policy: BatchPolicy, request: ChunkRequest) -> Iterator[Float[np.ndarray, "n D"]]:
     """What `infer` comes to for a policy that answers batches; checked at the call."""
     return (new.rows[0] for new in policy.infer_batch([request]) if len(new.rows[0]))

@@ -65,19 +65,33 @@ class BatchTimes:
         by_size: Mapping[int, int],
         by_kind: Mapping[type[SamplerPart], int] = MappingProxyType({}),
         num_steps: int | None = None,
+        sizes: Mapping[type[SamplerPart], Sequence[int]] | None = None,
     ) -> None:
         """What the policy took for nothing while it warmed up [ns].
 
-        by_size: of batches of its first sampler part; 1 among them, and none larger is to be made.
+        by_size: of batches of its usual sampler part; 1 among them, and none larger is to be made.
         by_kind: of one request, by sampler part with its own options.
         num_steps: of a part that names none; None: the policy does not count its passes.
+        sizes: of batches that may be made, by sampler part, and 1 of any other part; None: all up to the
+            largest of `by_size`.
         """
-        self.by_size = by_size
-        self._by_kind, self._num_steps = by_kind, num_steps
-        sizes = sorted(by_size)
-        every = np.interp(range(sizes[-1] + 1), sizes, [by_size[size] for size in sizes])
-        self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
         self._paces: dict[SamplerPart, _Pace] = {}
+        self.learn(by_size, by_kind, num_steps, sizes=sizes)
+
+    def learn(
+        self,
+        by_size: Mapping[int, int],
+        by_kind: Mapping[type[SamplerPart], int],
+        num_steps: int | None,
+        *,
+        sizes: Mapping[type[SamplerPart], Sequence[int]] | None,
+    ) -> None:
+        """More was measured; what batches have taken since stays."""
+        self.by_size = by_size
+        self._by_kind, self._num_steps, self._sizes = by_kind, num_steps, sizes
+        known = sorted(by_size)
+        every = np.interp(range(known[-1] + 1), known, [by_size[size] for size in known])
+        self._times: list[float] = every.tolist()  # looked up for every request: interpolated once
 
     def unusual_ns(self, part: SamplerPart) -> int | None:
         """What one request will take at least; None unless that is more than the part's own options take.
@@ -106,6 +120,12 @@ class BatchTimes:
     def max_size(self) -> int:
         """The largest batch."""
         return len(self._times) - 1
+
+    def fitting(self, size: int, sampler: SamplerPart) -> int:
+        """The largest batch of a sampler part that may be made of so many requests."""
+        if self._sizes is None:
+            return min(size, self.max_size)
+        return max((s for s in self._sizes.get(type(sampler), ()) if s <= size), default=1)
 
     def expected_ns(self, size: int, sampler: SamplerPart) -> int:
         """What a batch of `size` will take [ns]."""
@@ -242,7 +262,7 @@ class Batcher:
 
     def _wait_until_ns(self, alike: Sequence[QueuedRequest], now_ns: int) -> int | None:
         """Until when to wait for one more robot; None if that is not worth it."""
-        if len(alike) >= self.times.max_size:
+        if self.times.fitting(len(alike) + 1, alike[0].request.sampler) <= len(alike):
             return None
         patience_ns = round(WAIT_SHARE * self.times.expected_ns(1, alike[0].request.sampler))
         since_ns = max(self._idle_ns, min(job.received_ns for job in alike))
@@ -267,7 +287,8 @@ def best_batch(waiting: Sequence[QueuedRequest], now_ns: int, times: BatchTimes)
 
     waiting: most urgent first, alike in their sampler part.
     """
-    sizes = sorted({min(size, len(waiting)) for size in batch_sizes(times.max_size)}, reverse=True)
+    sampler, most = waiting[0].request.sampler, len(waiting)
+    sizes = sorted({times.fitting(min(size, most), sampler) for size in batch_sizes(most)}, reverse=True)
     plans = [_planned(waiting, now_ns, times, size) for size in sizes]
     return max(plans, key=lambda plan: (plan.num_in_time, -plan.waited_ns)).first
 
@@ -286,11 +307,11 @@ def _planned(waiting: Sequence[QueuedRequest], now_ns: int, times: BatchTimes, s
     sampler, left, first, start_ns = waiting[0].request.sampler, list(waiting), None, now_ns
     num_in_time = waited_ns = 0
     while left:
-        size = min(size, len(left))
+        size = times.fitting(min(size, len(left)), sampler)
         ends_ns = start_ns + times.longest_ns(size, sampler)
         in_time = [job for job in left if job.expires_ns >= ends_ns]
         if len(in_time) < size and size > 1:
-            size = max(1, len(in_time))  # a smaller batch is faster
+            size = times.fitting(max(1, len(in_time)), sampler)  # a smaller batch is faster
             continue
         batch = (in_time or left)[:size]
         num_in_time += len(batch) if in_time else 0

@@ -3,6 +3,7 @@
     network thread                worker thread
     start(jobs) ── queue ───────► Policy.infer or infer_batch, step by step
     results()  ◄── deque, bell ── (job, ChunkPart | ErrorReply), ..., Done
+    warm(piece)    the same ────► one call on nothing: Called
     stop()     ─── flag ────────► looked at between steps
 
 Rows are handed over as they become final; the network never waits for the policy. A request starts when
@@ -26,9 +27,9 @@ from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.errors import PolicyError
 from robot_runtime.jpeg import decode_jpeg
-from robot_runtime.server.batcher import BatchTimes
 from robot_runtime.server.complaints import Complaints
-from robot_runtime.server.warm_up import checked_rows, infer_steps, warm_up
+from robot_runtime.server.warm_up import call_on_nothing, checked_rows, infer_steps, warm_up
+from robot_runtime.server.warming import Called, Piece, Warming
 from robot_runtime.wire.codec import with_images
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ErrorCode, ErrorReply
@@ -53,44 +54,56 @@ class Done(Struct, frozen=True, kw_only=True, eq=False, gc=False):
 Answer = tuple[QueuedRequest, ChunkPart | ErrorReply]
 """Rows of a job that are final, or why there are none, in words that are fit for the client."""
 
+Result = Answer | Done | Called
+
 
 class Engine:
     """Runs one policy. The thread that calls `start` collects `results` and closes it."""
 
-    def __init__(self, policy: Policy, *, clock: Clock, ring: Callable[[], None], max_batch: int = 1) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        clock: Clock,
+        ring: Callable[[], None],
+        max_batch: int = 1,
+        open_ns: int | None = None,
+    ) -> None:
         """
         ring: called from the worker thread whenever there are results.
         max_batch: most jobs at a time, for a policy that can answer several.
+        open_ns: as for `warm_up`.
         """
         self.is_idle = True
         self._policy = policy
         self._max_batch = max_batch if answers_batches(policy) else 1
-        self._clock = clock
+        self._clock, self._open_ns = clock, open_ns
         self._ring = ring
         self._complaints = Complaints(logger, clock)
-        self._batches: SimpleQueue[tuple[QueuedRequest, ...] | None] = SimpleQueue()
-        self._results: deque[Answer | Done] = deque()
-        self._warm: SimpleQueue[BatchTimes | Exception] = SimpleQueue()
+        self._batches: SimpleQueue[tuple[QueuedRequest, ...] | Piece | None] = SimpleQueue()
+        self._results: deque[Result] = deque()
+        self._warm: SimpleQueue[Warming | Exception] = SimpleQueue()
         self._is_stopped = False
         self._running: tuple[QueuedRequest, ...] = ()
         self._thread = Thread(target=self._run, name="policy", daemon=True)
 
-    def warm_up(self) -> BatchTimes:
+    def warm_up(self) -> Warming:
         """Start the thread and infer a few times on it, so that no robot pays for first calls.
 
-        Returns what that took. PolicyError if what came of it is no answer, and whatever the policy raises.
+        Returns what is warm and what is left, the caller's from here on. PolicyError if what came of it is no
+        answer, and whatever the policy raises.
         """
         self.start_warming()
-        times = self._warm.get()
-        if isinstance(times, Exception):
-            raise times
-        return times
+        warming = self._warm.get()
+        if isinstance(warming, Exception):
+            raise warming
+        return warming
 
     def start_warming(self) -> None:
-        """As `warm_up`, without waiting: the bell rings when it is over, and `times` knows."""
+        """As `warm_up`, without waiting: the bell rings when it is over, and `warmed` knows."""
         self._thread.start()
 
-    def times(self) -> BatchTimes | Exception | None:
+    def warmed(self) -> Warming | Exception | None:
         """Once, what came of warming up; None before it is over."""
         return None if self._warm.empty() else self._warm.get()
 
@@ -101,6 +114,12 @@ class Engine:
         self._running = tuple(jobs)
         self._batches.put(self._running)
 
+    def warm(self, piece: Piece) -> None:
+        """Call the policy on nothing; only when idle."""
+        assert self.is_idle
+        self.is_idle = self._is_stopped = False
+        self._batches.put(piece)
+
     @property
     def running(self) -> tuple[QueuedRequest, ...]:
         """The jobs the worker is at."""
@@ -110,12 +129,12 @@ class Engine:
         """Give up the running jobs at their next step."""
         self._is_stopped = True
 
-    def results(self) -> list[Answer | Done]:
+    def results(self) -> list[Result]:
         """What the worker has done since the last call, in order."""
         out = []
         while self._results:
             result = self._results.popleft()
-            if isinstance(result, Done):
+            if isinstance(result, Done | Called):
                 self.is_idle, self._running = True, ()
             out.append(result)
         return out
@@ -133,17 +152,32 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            self._warm.put(warm_up(self._policy, self._clock, max_batch=self._max_batch))
+            self._warm.put(self._warm_up())
         except _WHATEVER as error:
             self._warm.put(_as_exception(error))
             return
         finally:
             self._ring()
-        while (jobs := self._batches.get()) is not None:
+        while (order := self._batches.get()) is not None:
+            if isinstance(order, Piece):
+                self._post(call_on_nothing(self._policy, order, self._clock, is_stopped=self._ends))
+                continue
             started_ns = self._clock.now_ns()
-            self._infer(jobs, started_ns)
+            self._infer(order, started_ns)
             took_ns = self._clock.now_ns() - started_ns
-            self._post(Done(jobs=jobs, infer_ns=took_ns, was_stopped=self._is_stopped))
+            self._post(Done(jobs=order, infer_ns=took_ns, was_stopped=self._is_stopped))
+
+    def _warm_up(self) -> Warming:
+        return warm_up(
+            self._policy,
+            self._clock,
+            max_batch=self._max_batch,
+            open_ns=self._open_ns,
+            is_stopped=self._ends,
+        )
+
+    def _ends(self) -> bool:
+        return self._is_stopped
 
     def _infer(self, jobs: tuple[QueuedRequest, ...], started_ns: int) -> None:
         sent = dict.fromkeys(jobs, 0)
@@ -244,7 +278,7 @@ class Engine:
         del sent[job]
         self._post((job, ErrorReply.to(job.request, code, message)))
 
-    def _post(self, result: Answer | Done) -> None:
+    def _post(self, result: Result) -> None:
         self._results.append(result)
         self._ring()
 

@@ -82,6 +82,8 @@ class _MetricsCollector(Collector):
             ("clients", "Robots that have greeted.", lambda a: a.clients),
             ("waiting_requests", "Requests that no batch has taken yet.", lambda a: a.waiting),
             ("ready", "1 while requests are taken.", lambda a: int(a.is_ready)),
+            ("max_batch", "Most requests that are answered together.", lambda a: a.max_batch),
+            ("pieces_to_warm", "Pieces of warming up that are left.", lambda a: a.pieces_to_warm),
         )
         counters = (
             ("rows_sent", "Rows sent to robots.", lambda a: a.rows_sent),

@@ -26,6 +26,7 @@ from robot_runtime.server.door import checked_policy
 from robot_runtime.server.engine import CLOSE_S
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.service import Service
+from robot_runtime.server.warming import OPEN_NS
 from robot_runtime.transport.address import DEFAULT_ADDRESS
 from robot_runtime.transport.server import ServerTransport
 from robot_runtime.wire.codec import encode, read
@@ -43,7 +44,7 @@ _MAX_ARRIVALS = 64  # taken in one turn, so that a flood cannot keep the thread 
 
 
 class PolicyServer:
-    """Serves policies on one address; warm once constructed. A context manager."""
+    """Serves policies on one address; can answer once constructed. A context manager."""
 
     def __init__(
         self,
@@ -56,9 +57,14 @@ class PolicyServer:
         keys: ServerKeys | None = None,
         is_open: bool = False,
         metrics: dict[str, ServerMetrics] | None = None,
+        open_ns: int | None = OPEN_NS,
+        say: Callable[[str], None] = logger.info,
         clock: Clock | None = None,
     ) -> None:
         """Warms the policies up, one after the other, and only then opens the address.
+
+        Of each the usual sampler part for one robot and what else fits in `open_ns`; the rest later, between
+        requests (`Warming`).
 
         InvalidValueError, or whatever a policy raises.
 
@@ -67,6 +73,8 @@ class PolicyServer:
         max_batch: most robots that a `BatchPolicy` answers together.
         keys, is_open: see `listen`.
         metrics: gets what each policy's service has done, by the policy's name.
+        open_ns: for how long to go on warming up once robots could be answered [ns]; None: until all is warm.
+        say: gets a line for all that gets warm after that.
         """
         several = [checked_policy(p) for p in (policies if isinstance(policies, Sequence) else [policies])]
         names = [policy.info.name for policy in several]
@@ -90,6 +98,8 @@ class PolicyServer:
                     heartbeat_ns=heartbeat_ns,
                     max_batch=max_batch,
                     delay=delay or Delay(),
+                    open_ns=open_ns,
+                    say=say,
                 )
             self._transport = ServerTransport(
                 address, keys=keys, is_open=is_open, is_known=self._is_known, ring=self._doorbell.ring

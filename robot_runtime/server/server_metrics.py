@@ -40,6 +40,12 @@ class ServerMetrics:
     """Requests that no batch has taken yet."""
     is_ready: bool = False
     """Takes requests: false before the policy is warm and once the server is on its way out."""
+    warm: tuple[str, ...] = ()
+    """Sampler parts that are warm."""
+    max_batch: int = 0
+    """The largest batch that is made of the usual one of them."""
+    pieces_to_warm: int = 0
+    """Of warming up, that are left (`server.warming`)."""
     requests: Counter[str] = field(default_factory=Counter)
     """By how they ended: answered, a `DropReason`, or an `ErrorCode`."""
     ignored: Counter[str] = field(default_factory=Counter)

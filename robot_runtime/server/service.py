@@ -7,27 +7,32 @@ A running batch is given up at its next step when the session wants none of its 
 alone does not do that, since the worker takes it only when it is idle. Injected latency holds back what is
 said of a batch that is done: meanwhile the worker goes on with the next one, as if the network were slow.
 
-A policy can be replaced while robots run: the new one warms up on a worker of its own and takes the next
-batch after that. Requests that wait stay where they are.
+What is not warm yet is warmed up between requests, see `Warming`.
+
+A policy can be replaced while robots run: the new one warms up on a worker of its own, all of it,
+and takes the next batch after that. Requests that wait stay where they are.
 """
 
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from robot_runtime.clock import Clock
-from robot_runtime.core.policy import Policy
+from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.values.action import NS_PER_S, ChunkPart
 from robot_runtime.errors import SchemaMismatchError
 from robot_runtime.server.batcher import Batcher
+from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_welcome
-from robot_runtime.server.engine import CLOSE_S, Answer, Done, Engine
+from robot_runtime.server.engine import CLOSE_S, Done, Engine, Result
 from robot_runtime.server.server_metrics import ServerMetrics
+from robot_runtime.server.warming import IDLE_NS, OPEN_NS, QUIET_NS, Called, Piece
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.messages import ErrorReply, Packet
+from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
 logger = logging.getLogger(__name__)
@@ -51,19 +56,27 @@ class Service:
         heartbeat_ns: int,
         max_batch: int,
         delay: Delay,
+        open_ns: int | None = OPEN_NS,
+        say: Callable[[str], None] = logger.info,
     ) -> None:
         """Warms the policy up; whatever it raises, or InvalidValueError if no robot could make sense of it.
 
         policies: names of all of the server's.
-        ring: called from the worker thread whenever `turn` has something to do. The others as for
-            `PolicyServer`.
+        ring: called from the worker thread whenever `turn` has something to do.
+        open_ns: as for `warm_up`, if nobody has to wait for this policy.
+        say: gets a line for all that gets warm later. The others as for `PolicyServer`.
         """
         self.metrics = metrics
         self._shown_ns = 0
         self._clock, self._ring, self._max_batch = clock, ring, max_batch
         self._welcome = checked_welcome(policy, heartbeat_ns)
-        self._engine = self._new_engine(policy)
-        self._batcher = Batcher(self._engine.warm_up())
+        self._say_warm, self._complaints = say, Complaints(logger, clock)
+        self._engine = self._new_engine(policy, open_ns=open_ns)
+        self._warming = self._engine.warm_up()
+        self._batcher = Batcher(self._warming.times)
+        self._opened_ns, self._asked_ns = clock.now_ns(), 0
+        self._warm_ns: int | None = None
+        self._is_warmings_turn = True
         self._next: tuple[Policy, Engine] | None = None
         self._choose_ns: int | None = None
         self._delays_ns = delay.drawn_ns()
@@ -77,6 +90,7 @@ class Service:
             expected_ns=lambda part: self._batcher.times.unusual_ns(part),
         )
         metrics.ignored, metrics.requests = self._session.ignored, self._session.outcomes
+        self._tell_what_is_warm()
 
     @property
     def name(self) -> str:
@@ -97,6 +111,10 @@ class Service:
         """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
         if self._session.receive(peer, received, now_ns, key=key):
             self._batcher.asked(peer, now_ns)
+            assert isinstance(received, Packet)
+            assert isinstance(received.message, ChunkRequest)
+            if not self._warming.is_held(type(received.message.sampler)):
+                self._asked_ns = now_ns
 
     def forget(self, peer: bytes) -> None:
         """The peer has left for another policy."""
@@ -110,7 +128,7 @@ class Service:
     def next_timer_ns(self) -> int | None:
         """When `turn` wants to be called, if nothing happens before."""
         due_ns = self._held_back[0][0] if self._held_back else None
-        times = (self._session.next_timer_ns(), due_ns, self._choose_ns)
+        times = (self._session.next_timer_ns(), due_ns, self._choose_ns, self._warm_ns)
         return min((t for t in times if t is not None), default=None)
 
     def take_results(self) -> None:
@@ -142,7 +160,7 @@ class Service:
             raise SchemaMismatchError(names + "; ".join(differences))
         if self._next is not None:
             self._next[1].close()
-        engine = self._new_engine(policy)
+        engine = self._new_engine(policy, open_ns=None)  # robots run: they are not to wait for it
         engine.start_warming()
         self._next = policy, engine
 
@@ -175,11 +193,17 @@ class Service:
     def _engines(self) -> list[Engine]:
         return [self._engine] if self._next is None else [self._engine, self._next[1]]
 
-    def _new_engine(self, policy: Policy) -> Engine:
-        return Engine(policy, clock=self._clock, ring=self._ring, max_batch=self._max_batch)
+    def _new_engine(self, policy: Policy, *, open_ns: int | None) -> Engine:
+        max_batch = self._max_batch
+        return Engine(policy, clock=self._clock, ring=self._ring, max_batch=max_batch, open_ns=open_ns)
 
-    def _deliver(self, result: Answer | Done) -> None:
+    def _deliver(self, result: Result) -> None:
         match result:
+            case Called() as called:
+                self._is_warmings_turn = False
+                if (said := self._warming.called(called)) is not None:
+                    self._say_warm(f"{self.name}: {said}")
+                    self._tell_what_is_warm()
             case (job, ChunkPart() as part):
                 self.metrics.rows_final(part, is_wanted=self._session.is_wanted(job))
                 self._session.rows_ready(job, part)
@@ -188,6 +212,7 @@ class Service:
                 self._session.job_failed(job, error)
             case Done(jobs=jobs, infer_ns=infer_ns, was_stopped=was_stopped):
                 self.metrics.infer_s.add(infer_ns / NS_PER_S)
+                self._is_warmings_turn = True
                 self._batcher.ended(jobs, infer_ns, self._clock.now_ns(), was_stopped=was_stopped)
 
     def _take_over(self) -> None:
@@ -195,31 +220,39 @@ class Service:
         if self._next is None or not self._engine.is_idle:
             return
         policy, engine = self._next
-        times = engine.times()
-        if times is None:
+        warming = engine.warmed()
+        if warming is None:
             return
         self._next = None
-        if isinstance(times, Exception):
-            logger.error("%s failed to warm up and takes over from nobody", policy.info.name, exc_info=times)
+        if isinstance(warming, Exception):
+            logger.error(
+                "%s failed to warm up and takes over from nobody", policy.info.name, exc_info=warming
+            )
             engine.close()
             return
         self._engine.close()
         self._engine = engine
-        self._batcher = Batcher(times)
+        self._warming, self._batcher = warming, Batcher(warming.times)
+        self._tell_what_is_warm()
         logger.info("%s goes on in place of %s", policy.info.name, self.name)
 
     def _feed_engine(self, now_ns: int) -> None:
-        self._choose_ns = None
+        self._choose_ns = self._warm_ns = None
         if not self._engine.is_idle:
-            if not any(self._session.is_wanted(job) for job in self._engine.running):
+            running = self._engine.running
+            if running and not any(self._session.is_wanted(job) for job in running):
                 self._engine.stop()
             return
-        waiting = self._session.startable()
+        waiting = self._startable()
+        if self._warming.num_left and self._warm_next(now_ns, is_waiting=bool(waiting)):
+            return
         late = self._batcher.too_late(waiting, now_ns)
         for job in late:
             self._session.shed(job)
         waiting = [job for job in waiting if job not in late]
         batch, self._choose_ns = self._batcher.choose(waiting, now_ns)
+        if batch and len(batch) < len(waiting):
+            self._want_more(batch, waiting)
         jobs = [shown for job in batch if (shown := self._session.start(job)) is not None]
         if jobs:
             self.metrics.batch_started([now_ns - job.received_ns for job in jobs])
@@ -227,6 +260,54 @@ class Service:
             self._engine.start(jobs)
         elif batch:
             self._choose_ns = now_ns  # none of them could be read: others may be waiting
+
+    def _startable(self) -> list[QueuedRequest]:
+        """Requests that the policy may be asked now; what the others wait for is warmed up next."""
+        waiting = self._session.startable()
+        if not self._warming.num_left:
+            return waiting
+        held = {kind for job in waiting if self._warming.is_held(kind := type(job.request.sampler))}
+        for kind in held:
+            self._warming.want(kind)
+            said = f"{self.name}: {kind.__name__} is asked for and is not warm: its requests wait"
+            self._complaints.say(kind.__name__, said)
+        return [job for job in waiting if type(job.request.sampler) not in held]
+
+    def _want_more(self, batch: Sequence[QueuedRequest], waiting: Sequence[QueuedRequest]) -> None:
+        """Have such batches be made larger from some time on, if that is what they lack."""
+        sampler = batch[0].request.sampler
+        alike = sum(job.request.sampler == sampler for job in waiting)
+        if alike > len(batch) == self._batcher.times.fitting(alike, sampler):
+            self._warming.want(type(sampler), alike)
+
+    def _warm_next(self, now_ns: int, *, is_waiting: bool) -> bool:
+        """Whether the worker is at a piece of warming up now."""
+        piece = self._warming.next()
+        if piece is None or not self.metrics.is_ready:
+            return False
+        due_ns = self._warming.due_ns(
+            piece,
+            now_ns,
+            is_waiting=is_waiting,
+            is_in_turn=self._is_warmings_turn,
+            quiet_ns=self._quiet_ns(piece),
+        )
+        if due_ns is None or due_ns > now_ns:
+            self._warm_ns = due_ns
+            return False
+        self._engine.warm(piece)
+        return True
+
+    def _quiet_ns(self, piece: Piece) -> int:
+        """From when on a piece that takes long is in nobody's way."""
+        if self._warming.is_wanted(piece):
+            return self._asked_ns + IDLE_NS if self._asked_ns else 0
+        return max(self._asked_ns, self._opened_ns) + (IDLE_NS if self._session.num_clients else QUIET_NS)
+
+    def _tell_what_is_warm(self) -> None:
+        warming = self._warming
+        self.metrics.warm = tuple(kind.__name__ for kind in warming.warm)
+        self.metrics.max_batch, self.metrics.pieces_to_warm = warming.max_size, warming.num_left
 
     def _say(self, delay_ns: int = 0) -> None:
         """Send what the session has to say, so much later."""

@@ -19,6 +19,11 @@ def _policy(name: str, metrics: ServerMetrics) -> dict[str, Any]:
     return {
         "name": name,
         "is_ready": metrics.is_ready,
+        "warm": {
+            "samplers": list(metrics.warm),
+            "max_batch": metrics.max_batch,
+            "pieces_left": metrics.pieces_to_warm,
+        },
         "waiting": metrics.waiting,
         "robots": [
             {

@@ -1,15 +1,21 @@
 """A policy as its server asks it: rows step by step and checked, and what it takes while it warms up."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pinocchio as pin
 
 from robot_runtime.clock import Clock
-from robot_runtime.core.method.sampler_parts import PREFIXLESS, SamplerPart, num_samples
+from robot_runtime.core.method.sampler_parts import PREFIXLESS
 from robot_runtime.core.method.schedule import answer_rows
-from robot_runtime.core.policy import ChunkRequest, Policy, answers_batches, num_evaluations
-from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.core.policy import (
+    ChunkRequest,
+    Policy,
+    answers_batches,
+    num_evaluations,
+    num_shapes,
+)
 from robot_runtime.core.values.schema import ArmSchema, BaseSchema, GripperSchema, Schema
 from robot_runtime.core.values.state import (
     ArmState,
@@ -21,10 +27,8 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.errors import NotShownError, PolicyError
-from robot_runtime.server.batcher import BatchTimes, batch_sizes
+from robot_runtime.server.warming import Called, Piece, Warming
 from robot_runtime.wire.arrays import is_finite
-
-_LONG_NS = NS_PER_S // 2
 
 
 def checked_rows(policy: Policy, rows: np.ndarray, first_row: int) -> np.ndarray:
@@ -80,46 +84,73 @@ def zero_observation(schema: Schema, task: str) -> Observation:
     return Observation(state=state, images=images, environment_state=environment_state, task=task)
 
 
-def warm_up(policy: Policy, clock: Clock, *, max_batch: int = 1, num_calls: int = 3) -> BatchTimes:
-    """Infer on nothing with every sampler that the policy says it takes, and in batches of every size.
+def warm_up(
+    policy: Policy,
+    clock: Clock,
+    *,
+    max_batch: int = 1,
+    open_ns: int | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Warming:
+    """Infer on nothing: with the usual sampler part, and then with what else the policy takes.
 
-    Takes the shortest times; there is no larger size than the first that takes over 0.5 s. PolicyError if
-    what comes is no answer: weights that are NaN say so here and not to a robot.
+    open_ns: for how long to go on once robots could be answered [ns]; None: until all is warm.
+    is_stopped: looked at between steps, to end it.
+    PolicyError if what comes is no answer: weights that are NaN say so here and not to a robot.
     """
-    first = policy.info.capabilities.samplers[0]
-    before = num_evaluations(policy)
-    alone = {first: _infer_nothing(policy, first, 1, clock, num_calls)}
-    num_steps = (num_evaluations(policy) - before) // (num_calls * num_samples(first()))
-    others = [kind for kind in policy.info.capabilities.samplers if kind is not first]
-    alone |= {kind: _infer_nothing(policy, kind, 1, clock, num_calls) for kind in others}
-    times = {1: alone[first]}
-    for size in batch_sizes(max_batch)[1:]:
-        if max(times.values()) > _LONG_NS:
-            break
-        times[size] = _infer_nothing(policy, first, size, clock, num_calls=2)
-    return BatchTimes(by_size=times, by_kind=alone, num_steps=num_steps or None)
+    warming = Warming(policy.info, max_batch=max_batch, num_shapes=num_shapes(policy))
+    until_ns: int | None = None
+    while (piece := warming.next()) is not None and not is_stopped():
+        if warming.is_open and open_ns is not None:
+            until_ns = until_ns or clock.now_ns() + open_ns
+            if clock.now_ns() >= until_ns:
+                break
+        called = call_on_nothing(policy, piece, clock, is_stopped=is_stopped)
+        if called.error is not None:
+            raise called.error
+        warming.called(called)
+    return warming
 
 
-def _infer_nothing(policy: Policy, kind: type[SamplerPart], size: int, clock: Clock, num_calls: int) -> int:
-    """Shortest time [ns]."""
+def call_on_nothing(
+    policy: Policy, piece: Piece, clock: Clock, *, is_stopped: Callable[[], bool] = lambda: False
+) -> Called:
+    """One call, given up between two steps if that is wanted; what it raises is in the answer."""
+    started_ns, before = clock.now_ns(), num_evaluations(policy)
+    try:
+        with _in_shape(policy, piece.shape):
+            _infer_nothing(policy, piece, is_stopped)
+    except (PolicyError, NotShownError) as error:
+        unfit = PolicyError(f"policy {policy.info.name!r} cannot be served: {error}")
+        unfit.__cause__ = error
+        return Called(piece=piece, error=unfit)
+    except Exception as error:  # whatever a policy raises
+        return Called(piece=piece, error=error)
+    except SystemExit:
+        return Called(piece=piece, error=PolicyError("it called exit()"))
+    took_ns, passes = clock.now_ns() - started_ns, num_evaluations(policy) - before
+    return Called(piece=piece, took_ns=took_ns, num_evaluations=passes)
+
+
+def _in_shape(policy: Policy, shape: int) -> AbstractContextManager[None]:
+    return policy.in_shape(shape) if num_shapes(policy) else nullcontext()  # type: ignore[attr-defined]
+
+
+def _infer_nothing(policy: Policy, piece: Piece, is_stopped: Callable[[], bool]) -> None:
     observation = zero_observation(policy.info.schema, next(iter(policy.info.tasks), ""))
     rows = np.zeros((policy.info.action_spec.horizon, policy.info.action_spec.dim))
-    planned, delay = (None, 0) if kind in PREFIXLESS else (rows, 1)
+    planned, delay = (None, 0) if piece.kind in PREFIXLESS else (rows, 1)
+    sampler = piece.kind()
     request = ChunkRequest(
-        observation=observation, prev_action_chunk=planned, inference_delay=delay, sampler=kind()
+        observation=observation, prev_action_chunk=planned, inference_delay=delay, sampler=sampler
     )
-    end = answer_rows(kind(), horizon=policy.info.action_spec.horizon, inference_delay=delay)
-    took_ns = []
-    for _ in range(num_calls):
-        started_ns, come = clock.now_ns(), [0] * size
-        try:
-            for step in infer_steps(policy, [request] * size):
-                for i, new in enumerate(step):
-                    if len(new):
-                        come[i] += len(checked_rows(policy, new, come[i]))
-            if min(come) < end:
-                raise PolicyError(f"it ended after {min(come)} rows of {end}")
-        except (PolicyError, NotShownError) as error:
-            raise PolicyError(f"policy {policy.info.name!r} cannot be served: {error}") from error
-        took_ns.append(clock.now_ns() - started_ns)
-    return min(took_ns)
+    end = answer_rows(sampler, horizon=policy.info.action_spec.horizon, inference_delay=delay)
+    come = [0] * piece.size
+    for step in infer_steps(policy, [request] * piece.size):
+        for i, new in enumerate(step):
+            if len(new):
+                come[i] += len(checked_rows(policy, new, come[i]))
+        if is_stopped():
+            return
+    if min(come) < end:
+        raise PolicyError(f"it ended after {min(come)} rows of {end}")

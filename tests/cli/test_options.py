@@ -72,7 +72,7 @@ def test_nothing_and_zero_are_refused_where_something_is_counted_or_divided_by(t
         "--delay-ms", "--delays", "--delay-sigma", "--delay-seed", "--seed", "--seeds", "--first-seed",
         "--sampling-share", "--connect-timeout-s", "--max-delay", "--random-views", "--estimator-steps",
         "--inference-delay", "--noise", "--start-s", "--subscribers", "--episode", "--board-height-m",
-        "--from-s", "--tag", "--tip-in-tag", "--left", "--right", "--closed-m", "--connections",
+        "--from-s", "--tag", "--tip-in-tag", "--left", "--right", "--closed-m", "--connections", "--warm-s",
     }  # fmt: skip
 
 

@@ -355,9 +355,9 @@ def test_work_without_rows_is_given_up_when_nobody_wants_it_any_more():
 
 def test_warming_up_times_batches_of_every_size():
     def times(policy: Policy, max_batch: int) -> Mapping[int, int]:
-        return warm_up(policy, MonotonicClock(), max_batch=max_batch).by_size
+        return warm_up(policy, MonotonicClock(), max_batch=max_batch).times.by_size
 
     assert sorted(times(Together(horizon=HORIZON), 6)) == [1, 2, 4, 6]
     engine = Engine(HoldPolicy(horizon=HORIZON), clock=MonotonicClock(), ring=lambda: None, max_batch=6)
-    assert sorted(engine.warm_up().by_size) == [1]  # answers one at a time
+    assert sorted(engine.warm_up().times.by_size) == [1]  # answers one at a time
     engine.close()

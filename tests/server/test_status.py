@@ -16,6 +16,7 @@ from robot_runtime.wire.server_session import RequestSeen, RobotSeen
 
 def metrics() -> ServerMetrics:
     out = ServerMetrics(is_ready=True, waiting=1, rows_sent=64)
+    out.warm, out.max_batch, out.pieces_to_warm = ("ClampedPrefix",), 2, 5
     out.batch_started([2_000_000, 30_000_000])
     out.infer_s.add(0.018)
     out.requests["answered"] += 2
@@ -27,9 +28,10 @@ def metrics() -> ServerMetrics:
     return out
 
 
-def test_it_says_who_is_connected_and_how_long_she_waits():
+def test_it_says_who_is_connected_how_long_she_waits_and_what_is_warm():
     (policy,) = status_of({"track": metrics()})["policies"]
     left, right = policy["robots"]
+    assert policy["warm"] == {"samplers": ["ClampedPrefix"], "max_batch": 2, "pieces_left": 5}
     assert left["requests"] == [{"waited_ms": 20, "left_ms": 1000, "is_running": False}]
     assert (right["name"], right["silent_ms"], right["requests"]) == ("right", 3000, [])
 

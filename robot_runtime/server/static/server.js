@@ -35,7 +35,7 @@ function showPolicy(policy) {
   }
   const at = (name) => card.querySelector(`.${name}`);
   setText(at("name"), policy.name);
-  setText(at("ready"), policy.is_ready ? "ready" : "not ready");
+  setText(at("ready"), policy.is_ready ? `ready${warmth(policy.warm)}` : "not ready");
   at("ready").classList.toggle("yes", policy.is_ready);
   const past = history.get(policy.name) || [];
   history.set(policy.name, past);
@@ -46,6 +46,11 @@ function showPolicy(policy) {
   showOutcomes(at("outcomes").tBodies[0], { ...policy.requests, ...prefixed("turned away: ", policy.turned_away) });
   showBatches(at("batches").tBodies[0], policy.batch_sizes);
   drawStrip(at("strip"), past);
+}
+
+function warmth(warm) {
+  if (!warm.pieces_left) return "";
+  return `; warm: ${warm.samplers.join(", ")}, batches up to ${warm.max_batch}; ${warm.pieces_left} left to warm up`;
 }
 
 function prefixed(words, counts) {
