@@ -1,6 +1,7 @@
 """LeRobot's flows behind the `Policy` protocol: `load_flow`, and `LeRobotFlowPolicy` under our samplers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -24,7 +25,6 @@ from robot_runtime.core.method.sampler_parts import (
     RtcGuidance,
     SamplerPart,
 )
-from robot_runtime.core.policy import ChunkRequest, NewRows
 from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.state import Observation, RobotState
 from robot_runtime.server.warm_up import zero_observation
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from policies.lerobot.precision import RowCheck
     from policies.lerobot.xvla import XvlaFlow
 
-NUM_WARM = 3
-"""Calls until torch has compiled, and recorded CUDA graphs."""
 _MOST_TASKS, _SPARE_WORDS = 32, 16
 """Of those that the length of a compiled prompt is chosen by, and tokens beyond: numbers of the state are
 words of pi0.5's, and tasks may be asked for that nobody has named."""
@@ -107,7 +105,7 @@ class LeRobotFlowPolicy(SampledPolicy):
         self._before, self._metadata, self._device = before, metadata, network.device
         # X-VLA's encoder looks at padding too: its rows need all that LeRobot shows it.
         self._prompts = None if policy.config.type == "xvla" else prompts_of(before)
-        self._ready: set[tuple[int, type[SamplerPart]]] = set()
+        self._is_compiled = is_compiled
         if is_compiled and self._prompts is not None:
             self._prompts.choose(self._usual_prompt(self._prompts))
         said = metadata.info.capabilities
@@ -130,25 +128,21 @@ class LeRobotFlowPolicy(SampledPolicy):
         seen = self._metadata.seen(observations, self._device)
         return dict(self._before(pinned_batch(seen, self._device)))
 
-    def infer_batch(self, requests: Sequence[ChunkRequest]) -> Iterator[NewRows]:
-        """As `SampledPolicy.infer_batch`. What is compiled is so for all lengths of prompts when a size of
-        batch comes for the first time, which is while its server warms up."""
-        if requests and self._prompts is not None:
-            self._get_ready(requests, self._prompts)
-        return super().infer_batch(requests)
+    @property
+    def num_shapes(self) -> int:
+        """As `core.policy.num_shapes`: lengths of prompts, if it is compiled."""
+        if not self._is_compiled:
+            return 0
+        return 1 if self._prompts is None else len(self._prompts.lengths)
 
-    def _get_ready(self, requests: Sequence[ChunkRequest], prompts: Prompts) -> None:
-        key = len(requests), type(requests[0].sampler)
-        if key in self._ready:
+    @contextmanager
+    def in_shape(self, shape: int) -> Iterator[None]:
+        """While it lasts, prompts have at least the length of that number."""
+        if self._prompts is None:
+            yield
             return
-        before = self._sampler.num_evaluations
-        for length in prompts.lengths[1:]:
-            with prompts.at_least(length):
-                for _ in range(NUM_WARM):
-                    for _ in super().infer_batch(requests):
-                        pass
-        self._sampler.num_evaluations = before
-        self._ready.add(key)
+        with self._prompts.at_least(self._prompts.lengths[shape]):
+            yield
 
     def _usual_prompt(self, prompts: Prompts) -> int:
         """Tokens of the longest prompt of its tasks, with some to spare."""

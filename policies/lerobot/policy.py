@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from policies.compiled import keep_compiled, start_compilers
 from policies.files import metadata_file
 from policies.flow.transfers import pinned_batch
 from policies.lerobot.flow_policy import UNTRAINED, LeRobotFlowPolicy, load_flow
@@ -49,6 +50,9 @@ def load_lerobot(
     config = lerobot_config(folder)
     _set_up(config, device, dtype, is_compiled=is_compiled, max_row_error=max_row_error)
     refuse_misfit(metadata, config, folder)
+    if is_compiled:
+        keep_compiled()
+        start_compilers(torch.device(device).type)
     from policies.lerobot.flow import COMPILABLE, FLOWS
 
     if config.type in COMPILABLE:

@@ -32,6 +32,7 @@ from robot_runtime.cli.options import (
     Maybe,
     Milliseconds,
     OutputFile,
+    OutputFolder,
     OwnAddress,
     PageAddress,
     Processes,
@@ -118,6 +119,9 @@ class Serve:
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5: what one robot asks before it is ready, every size
     of batch after that."""
+    compile_cache: Maybe[OutputFolder] = None
+    """Where to keep what was compiled, for the next start; if not given ~/.cache/robot-runtime/compiled, or
+    what TORCHINDUCTOR_CACHE_DIR says."""
     policy_host: Several[str] = ()
     """Other machines that a policy's folder (openpi.json) may send observations to."""
     joints: Several[str] = ()
@@ -159,6 +163,10 @@ class Serve:
             "max_row_error": self.max_row_error,
             "hosts": self.policy_host,
         }
+        if self.compile:
+            from policies.compiled import keep_compiled
+
+            keep_compiled(self.compile_cache)
         if self.joints:
             how["schema"] = joints_schema(self.joints)
         code = serve([partial(_load, name, how) for name in self.policy], self)

@@ -18,6 +18,7 @@ from policies.lerobot.metadata import PolicyMetadata
 from policies.lerobot.prompts import Prompts
 from policies.lerobot.random import narrow_pi, random_batch, random_policy
 from policies.load import load_policy
+from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.sampler_parts import (
     AveragedSamples,
     BestOfSamples,
@@ -26,6 +27,7 @@ from robot_runtime.core.method.sampler_parts import (
     HorizonAwareSchedule,
     RtcGuidance,
 )
+from robot_runtime.server.warm_up import warm_up
 from tests.policies.test_lerobot_flow import TRAINED, observation, request, rows_of
 from tests.policies.tiny_vla import HORIZON, PADDED, TASK, save_pi, save_smolvla
 
@@ -228,7 +230,7 @@ def test_a_prompt_longer_than_the_policy_s_is_cut_which_the_log_says_once(caplog
     assert said.startswith("a prompt has 20 tokens, the policy reads the first 12")
 
 
-def test_nothing_is_compiled_for_a_longer_prompt_once_its_size_of_batch_has_been_asked_for(
+def test_nothing_is_compiled_for_any_prompt_or_batch_once_a_server_says_that_all_is_warm(
     tmp_path: Path, monkeypatch
 ):
     """Compiling takes a minute, for which robots would wait."""
@@ -243,15 +245,19 @@ def test_nothing_is_compiled_for_a_longer_prompt_once_its_size_of_batch_has_been
         return run
 
     monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(prompts, "BUCKET", 4)
     monkeypatch.setattr("policies.lerobot.flow_policy._SPARE_WORDS", 0)
     with narrow_pi("pi0", tmp_path / "vlm"):
         policy = load_policy(save_pi("pi0", tmp_path, trained_for=TRAINED), is_compiled=True)
     assert policy._prompts.lengths == (4, 16)
+    assert policy.num_shapes == 2
+    warming = warm_up(policy, MonotonicClock(), max_batch=2)
+    assert (warming.num_left, warming.max_size) == (0, 2)
+    known = set(shapes)
     before = policy.num_evaluations
     (short,) = rows_of(policy, ConstantSchedule(num_steps=2), request(0))
     assert policy.num_evaluations - before == 2
-    known = set(shapes)
     longer = request(0)
     seen = observation(0)
     longer = type(longer)(

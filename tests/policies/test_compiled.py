@@ -1,0 +1,47 @@
+"""Where torch keeps what it has compiled."""
+
+import os
+from pathlib import Path
+
+import pytest
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+from policies.compiled import VARIABLE, keep_compiled, usual_folder
+from robot_runtime.errors import InvalidValueError
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, "")  # so that it is put back
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_torch_keeps_it_where_it_was_told_and_the_folder_is_its_owner_s_alone(tmp_path: Path):
+    folder = tmp_path / "compiled" / "here"
+    assert keep_compiled(folder) == folder
+    assert cache_dir() == str(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert keep_compiled() == folder  # said before
+
+
+def test_it_is_kept_beyond_the_next_start_of_the_machine_if_nobody_says_where(tmp_path: Path):
+    assert keep_compiled() == usual_folder() == tmp_path / "cache" / "robot-runtime" / "compiled"
+    assert cache_dir() == str(usual_folder())
+
+
+def test_what_the_environment_says_goes_before_what_is_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "theirs"))
+    assert keep_compiled() == tmp_path / "theirs"
+    assert not usual_folder().exists()
+
+
+def test_a_folder_that_others_can_write_to_is_refused_for_what_lies_there_is_run(tmp_path: Path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InvalidValueError, match=r"others can write to .*chmod go-w"):
+        keep_compiled(tmp_path / "open")
+    assert VARIABLE not in os.environ
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidValueError, match=r"cannot be kept in .*file/below"):
+        keep_compiled(tmp_path / "file" / "below")
