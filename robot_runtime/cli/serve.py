@@ -52,6 +52,7 @@ from robot_runtime.core.values.state import ARM
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
+from robot_runtime.server.collector import Collector
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_policy
 from robot_runtime.server.memory import keep_freed_memory
@@ -221,15 +222,20 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
             metrics=metrics,
             open_ns=round(args.warm_s * 1e9),
             say=partial(print, flush=True),
+            collector=(collector := Collector()),
         )
         names = [policy.info.name for policy in policies]
         with server, _gateways(server, policies, args):
             policies.clear()  # or the memory of those that are replaced would never be free
-            return _until_signalled(server, names, load, args.json)
+            return _until_signalled(server, names, load, collector, args.json)
 
 
 def _until_signalled(
-    server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]], json: Path | None
+    server: PolicyServer,
+    names: list[str],
+    load: Sequence[Callable[[], Policy]],
+    collector: Collector,
+    json: Path | None,
 ) -> int:
     received: list[int] = []
     orders: SimpleQueue[None] = SimpleQueue()  # which a handler may interrupt itself in
@@ -246,7 +252,7 @@ def _until_signalled(
         signal.signal(signal.SIGHUP, load_anew)
         # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
         signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
-        with short_collections():
+        with collector:
             _announce(server, names, json)
             server.serve_forever()
     if signal.SIGINT not in received:
@@ -271,14 +277,18 @@ def _keep_replacing(
 def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable[[], Policy]]) -> None:
     gc.unfreeze()  # or what a policy that is replaced has made would never be free
     forget()  # a user's own files may have changed
+    has_come = False
     for name, load_one in zip(names, load, strict=True):
         try:
             server.replace(name, load_one())
+            has_come = True
         except Exception as error:
             if (said := sentence(error)) is None:
                 logger.exception("%s stays: it could not be loaded anew", name)
             else:
                 logger.error("%s stays: %s", name, said)
+    if not has_come:
+        gc.freeze()  # else the server's collector does, once it has taken over
 
 
 @contextmanager
@@ -394,21 +404,6 @@ def tune_process() -> None:
     keep_freed_memory()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for every connection
-
-
-@contextmanager
-def short_collections() -> Iterator[None]:
-    """While it lasts, the garbage collector leaves alone what is there now: libraries, networks, the server.
-
-    It runs in whichever thread makes an object, the policy's too, and with large libraries loaded a round
-    takes 0.3 s (`robot.scheduling`), in which no robot is answered.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _announce(server: PolicyServer, names: list[str], path: Path | None) -> None:

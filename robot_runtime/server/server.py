@@ -20,6 +20,7 @@ from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 from robot_runtime.keys import ServerKeys
 from robot_runtime.robot.mailbox import Doorbell
+from robot_runtime.server.collector import Collector
 from robot_runtime.server.complaints import Complaints
 from robot_runtime.server.delay import Delay
 from robot_runtime.server.door import checked_policy
@@ -59,6 +60,7 @@ class PolicyServer:
         metrics: dict[str, ServerMetrics] | None = None,
         open_ns: int | None = OPEN_NS,
         say: Callable[[str], None] = logger.info,
+        collector: Collector | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Warms the policies up, one after the other, and only then opens the address.
@@ -75,6 +77,7 @@ class PolicyServer:
         metrics: gets what each policy's service has done, by the policy's name.
         open_ns: for how long to go on warming up once robots could be answered [ns]; None: until all is warm.
         say: gets a line for all that gets warm after that.
+        collector: has its `look` before batches begin.
         """
         several = [checked_policy(p) for p in (policies if isinstance(policies, Sequence) else [policies])]
         names = [policy.info.name for policy in several]
@@ -85,6 +88,7 @@ class PolicyServer:
         self._orders: deque[tuple[str, Policy]] = deque()
         self._doorbell = Doorbell()
         self._complaints = Complaints(logger, self._clock)
+        self._collector = collector
         self._metrics = {} if metrics is None else metrics
         self._services: dict[str, Service] = {}
         try:
@@ -191,6 +195,7 @@ class PolicyServer:
         for service in self._services.values():
             service.take_results()
         self._send()
+        self._collect()  # rows are out, and the next batch has not begun
         for peer in self._transport.doorman.departed():
             for service in self._services.values():
                 if service.knows(peer):
@@ -204,6 +209,14 @@ class PolicyServer:
         for service in self._services.values():
             service.turn(now_ns)
         self._send()
+
+    def _collect(self) -> None:
+        if self._collector is not None:
+            services = self._services.values()
+            self._collector.look(
+                is_idle=all(service.is_idle for service in services),
+                num_settled=sum(service.num_settled for service in services),
+            )
 
     def _is_known(self, peer: bytes) -> bool:
         return any(service.knows(peer) for service in self._services.values())

@@ -77,6 +77,8 @@ class Service:
         self._opened_ns, self._asked_ns = clock.now_ns(), 0
         self._warm_ns: int | None = None
         self._is_warmings_turn = True
+        self.num_settled = 0
+        """How often all was warm at last, or a policy that was to take over has done so or failed."""
         self._next: tuple[Policy, Engine] | None = None
         self._choose_ns: int | None = None
         self._delays_ns = delay.drawn_ns()
@@ -170,6 +172,11 @@ class Service:
         self._session.drain()
 
     @property
+    def is_idle(self) -> bool:
+        """Its policy is not at work."""
+        return self._engine.is_idle
+
+    @property
     def is_drained(self) -> bool:
         """Nothing more is to be done after `drain`."""
         return self._session.is_drained and not self._held_back
@@ -204,6 +211,7 @@ class Service:
                 if (said := self._warming.called(called)) is not None:
                     self._say_warm(f"{self.name}: {said}")
                     self._tell_what_is_warm()
+                self.num_settled += not self._warming.num_left
             case (job, ChunkPart() as part):
                 self.metrics.rows_final(part, is_wanted=self._session.is_wanted(job))
                 self._session.rows_ready(job, part)
@@ -224,6 +232,7 @@ class Service:
         if warming is None:
             return
         self._next = None
+        self.num_settled += 1
         if isinstance(warming, Exception):
             logger.error(
                 "%s failed to warm up and takes over from nobody", policy.info.name, exc_info=warming

@@ -19,8 +19,8 @@ SPARE_MB = 32.0
 def found(tmp_path_factory) -> dict:
     figures = tmp_path_factory.mktemp("served") / "served.json"
     bench = BenchGpu(
-        models=("pi05",), small=True, device="cpu", compile=False, cameras=(2,), n=N, serve=True,
-        connections=CONNECTIONS, json=figures,
+        models=("pi05",), small=True, device="cpu", compile=False, cameras=(2,), batches=(1, 2), n=N,
+        serve=True, starts=True, connections=CONNECTIONS, json=figures,
     )  # fmt: skip
     assert bench.main() == 0
     return json.loads(figures.read_text())
@@ -35,6 +35,14 @@ def test_both_ways_are_measured_in_one_run_and_the_difference_is_said(found):
     for row in ("first_row", "last_row"):
         on_top = served["served"][row]["p50"] - served["bare"][row]["p50"]
         assert served["on_top_ms"][row] == pytest.approx(on_top)
+
+
+def test_both_starts_say_when_the_server_was_open_and_when_all_was_warm(found):
+    (served,) = found["served"]
+    assert served["max_batch"] == 2
+    for start in served["starts"]:
+        assert 0.0 < start["open_s"] < start["all_warm_s"]
+    assert len(served["starts"]) == 2
 
 
 def test_what_the_server_says_of_an_answer_is_part_of_what_the_robot_waited_for(found):

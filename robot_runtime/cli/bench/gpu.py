@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 from tyro.conf import arg
 
-from robot_runtime.cli.bench.gpu_served import Served, served_figures, show_served
+from robot_runtime.cli.bench.gpu_served import Served, served_figures, show_served, two_starts
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import AnyCount, Batch, Count, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.progress import counted
@@ -55,6 +55,9 @@ class BenchGpu:
     """Measure chunks of one robot through server and wire instead of stages, beside the policy alone."""
     connections: AnyCount = 100
     """With --serve: how many robots then connect, ask once and leave, to see whether the server grows."""
+    starts: bool = False
+    """With --serve: start the server twice, first with nothing compiled on the disk, for as many robots at a
+    time as --batches has: how long until it is open, and until all is warm."""
     json: Maybe[OutputFile] = None
     """Write the figures to this file, as JSON."""
 
@@ -114,11 +117,13 @@ class BenchGpu:
             "dtype": dtype,
             "compile": self.compile,
             "one_graph": self.one_graph,
+            "max_batch": max(self.batches) if self.starts else 1,
         }
+        measure = two_starts if self.starts else served_figures
         out = []
         for words in self.words:
             setting = Served(model=model, cameras=cameras, words=words, **of)
-            out.append(served_figures(setting, n=self.n, connections=self.connections))
+            out.append(measure(setting, n=self.n, connections=self.connections))
         return out
 
     def _dtype(self, device_type: str) -> str:

@@ -10,10 +10,11 @@ long it waited and how long the policy took; what is left of the whole is the se
 
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
@@ -26,7 +27,7 @@ from rich.table import Table
 from robot_runtime.cli.bench.robots import percentiles
 from robot_runtime.cli.bench.wire_floor import ANY_PORT, process_with_pipe
 from robot_runtime.cli.console import plain_console
-from robot_runtime.cli.serve import short_collections, tune_process
+from robot_runtime.cli.serve import tune_process
 from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
 from robot_runtime.core.policy import ChunkRequest, Policy
 from robot_runtime.core.policy_info import PolicyInfo
@@ -34,6 +35,7 @@ from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.core.values.state import Image, Observation
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.server.collector import Collector
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.warm_up import zero_observation
@@ -48,6 +50,7 @@ SETTLE_S = 5.0
 """How long a server may take to let go of the last robot."""
 HEARTBEAT_NS = 10 * NS_PER_S
 """How often a sign of life is asked for: whoever computes on the processor's cores may be silent for long."""
+_LOOK_S = 0.01
 _DEADLINE_NS = 60 * NS_PER_S
 
 
@@ -63,6 +66,10 @@ class Served:
     dtype: str
     compile: bool
     one_graph: bool = False
+    max_batch: int = 1
+    """Robots that the server warms up for."""
+    compile_cache: str = ""
+    """Folder of what torch has compiled; empty: the usual one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +85,24 @@ class Trip:
     """Of the same: from there to the last row, as the server has it."""
 
 
+def two_starts(setting: Served, *, n: int, connections: int) -> dict[str, Any]:
+    """`served_figures` of a server that finds on the disk what an earlier one has compiled; that one found
+    nothing. `starts` are of both."""
+    with tempfile.TemporaryDirectory() as folder:
+        setting = replace(setting, compile_cache=folder)
+        with _server_of(setting) as server:
+            first = server.start
+        figures = served_figures(setting, n=n, connections=connections)
+    return figures | {"starts": [first, *figures["starts"]]}
+
+
 def served_figures(setting: Served, *, n: int, connections: int) -> dict[str, Any]:
-    """Times [ms] of n chunks either way, what is on top, and what the server holds before and after so many
-    robots have connected, asked once and left.
+    """How long until the server was open and until all was warm [s], times [ms] of n chunks either way, what
+    is on top, and what it holds before and after so many robots have connected, asked once and left.
 
     ServerUnavailableError: the server's process has ended, or answers no more.
     """
-    started_s = time.monotonic()
-    with process_with_pipe(_serve, setting) as pipe:
-        server = _Server(pipe)
-        ready_s = time.monotonic() - started_s
+    with _server_of(setting) as server:
         bare, served = list[Trip](), list[Trip]()
         with PolicyClient(server.address, schema=server.info.schema) as client:
             client.wait_until_ready()
@@ -97,8 +112,16 @@ def served_figures(setting: Served, *, n: int, connections: int) -> dict[str, An
                 bare += server.bare(size)
                 served += _asked(client, server.observation, size)
         held = _held_by(server, connections) if connections else None
-    figures = figures_of(bare, served) | {"ready_s": ready_s}
-    return asdict(setting) | figures | ({} if held is None else {"connections": held})
+    figures = figures_of(bare, served) | {"starts": [server.start]}
+    said = {name: value for name, value in asdict(setting).items() if name != "compile_cache"}
+    return said | figures | ({} if held is None else {"connections": held})
+
+
+@contextmanager
+def _server_of(setting: Served) -> Iterator["_Server"]:
+    started_s = time.monotonic()
+    with process_with_pipe(_serve, setting) as pipe:
+        yield _Server(pipe, started_s)
 
 
 def figures_of(bare: Sequence[Trip], served: Sequence[Trip]) -> dict[str, Any]:
@@ -164,9 +187,12 @@ def _held_by(server: "_Server", connections: int) -> dict[str, Any]:
 class _Server:
     """The process that serves, as the one that measures has it."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, started_s: float) -> None:
+        """started_s: when its process was, by the clock of both."""
         self._pipe = pipe
-        self.address, told = self._received()
+        self.address, told, open_s, all_warm_s = self._received()
+        self.start = {"open_s": open_s - started_s, "all_warm_s": all_warm_s - started_s}
+        """How long until it took robots, and until all was warm."""
         self.info = PolicyInfo.from_dict(told)
         self.observation = _observation(self.info)
 
@@ -206,27 +232,43 @@ def _observation(info: PolicyInfo) -> Observation:
 
 def _serve(pipe: Connection, setting: Served) -> None:
     """In a process of its own: serve, and meanwhile do what comes through the pipe."""
+    if setting.compile:
+        from policies.compiled import keep_compiled
+
+        keep_compiled(Path(setting.compile_cache) if setting.compile_cache else None)
     policy = _policy(setting)
     metrics: dict[str, ServerMetrics] = {}
     tune_process()
-    with PolicyServer(policy, ANY_PORT, max_batch=1, metrics=metrics, heartbeat_ns=HEARTBEAT_NS) as server:
+    collector = Collector()
+    how: dict[str, Any] = {"max_batch": setting.max_batch, "heartbeat_ns": HEARTBEAT_NS, "open_ns": 0}
+    how["collector"] = collector
+    with PolicyServer(policy, ANY_PORT, metrics=metrics, **how) as server:
+        opened_s = time.monotonic()
         (each,) = metrics.values()
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            with short_collections(), suppress(EOFError):  # whoever measures has gone
-                _obey(pipe, server.address, policy, each)
+            with collector, suppress(EOFError):  # whoever measures has gone
+                all_warm_s = _when_all_is_warm(each)
+                _alone(policy, _observation(policy.info), WARM)  # in this thread too
+                pipe.send((server.address, policy.info.to_dict(), opened_s, all_warm_s))
+                _obey(pipe, policy, each)
         finally:
             server.stop()
             thread.join()
 
 
-def _obey(pipe: Connection, address: str, policy: Policy, metrics: ServerMetrics) -> None:
-    """Say where the server is; then, as often as asked, how long so many chunks of the policy alone take, or
-    for None what the process holds."""
+def _when_all_is_warm(metrics: ServerMetrics) -> float:
+    """Waits until the server has warmed up all that it means to; the time then [s]."""
+    while metrics.pieces_to_warm:
+        time.sleep(_LOOK_S)
+    return time.monotonic()
+
+
+def _obey(pipe: Connection, policy: Policy, metrics: ServerMetrics) -> None:
+    """Say, as often as asked, how long so many chunks of the policy alone take, or for None what the process
+    holds."""
     observation = _observation(policy.info)
-    _alone(policy, observation, WARM)  # in this thread too
-    pipe.send((address, policy.info.to_dict()))
     while True:
         n = pipe.recv()
         pipe.send(_holdings() | {"robots": metrics.clients} if n is None else _alone(policy, observation, n))
@@ -291,7 +333,12 @@ def show_served(figures: Sequence[dict[str, Any]]) -> None:
     console.print(table)
     for found in figures:
         parts = ", ".join(f"{name.replace('_', ' ')} {of['p50']:.2f}" for name, of in found["parts"].items())
-        console.print(f"{found['model']}, served, last row: {parts} ms; ready after {found['ready_s']:.1f} s")
+        console.print(f"{found['model']}, served, last row: {parts} ms")
+        for name, start in zip(
+            ("first start", "next")[-len(found["starts"]) :], found["starts"], strict=True
+        ):
+            said = f"open after {start['open_s']:.1f} s, all warm after {start['all_warm_s']:.1f} s"
+            console.print(f"{found['model']}, {name}, up to {found['max_batch']} at a time: {said}")
         if (held := found.get("connections")) is not None:
             grown = ", ".join(
                 f"{name.replace('_', ' ')} {before:g} -> {held['after'][name]:g}"

@@ -31,7 +31,7 @@ from robot_runtime.cli.bench.wire_floor import (
 )
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import Maybe, OutputFile
-from robot_runtime.cli.serve import short_collections, tune_process
+from robot_runtime.cli.serve import tune_process
 from robot_runtime.core.method.sampler_parts import ConstantSchedule
 from robot_runtime.core.policy import ChunkRequest
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S, ActionSpec, ChunkPart, JointPosition
@@ -40,6 +40,7 @@ from robot_runtime.core.values.state import Image, Observation, RobotState
 from robot_runtime.errors import ServerUnavailableError
 from robot_runtime.results import keep_text, result_json
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.server.collector import Collector
 from robot_runtime.server.server import PolicyServer
 from robot_runtime.wire.codec import decode, encode
 from robot_runtime.wire.events import PartReceived
@@ -115,7 +116,9 @@ def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
     from policies.scripted import InstantPolicy
 
     tune_process()
-    with PolicyServer(InstantPolicy(_schema(size), SPEC), ANY_PORT) as server, short_collections():
+    collector = Collector()
+    policy = InstantPolicy(_schema(size), SPEC)
+    with PolicyServer(policy, ANY_PORT, collector=collector) as server, collector:
         pipe.send(server.address)
         server.serve_forever()
 

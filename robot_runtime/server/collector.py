@@ -1,0 +1,69 @@
+"""The garbage collector of a process that serves, while no policy is at work: `Collector`.
+
+    policy     |batch|        |batch|              |batch|
+    network    asked   answers       asked   answers
+    collected         |young|               |young|                 and nothing else
+
+Left to itself it runs in whichever thread makes an object, the policy's too. A round of young objects is
+short; one of all takes 0.3 s with large libraries loaded (`robot.scheduling`), in which nobody is answered.
+So what is there for good, libraries, networks and the server, is left alone from the start, and what is
+warmed up later once all of it is warm; the rest is looked at between batches.
+"""
+
+import gc
+from types import TracebackType
+
+YOUNG = 2_000
+"""Objects made since the last round, that call for one when nobody waits for it."""
+OVERDUE = 100_000
+"""That call for one whoever waits: some 20 MB."""
+OLD_EVERY = 50
+"""Rounds of young objects until one of all that was made since the start."""
+
+
+class Collector:
+    """A context: while it lasts, nothing is collected but in `look`, by the thread that calls it."""
+
+    def __init__(self) -> None:
+        self._is_on = False
+        self._was_enabled = True
+        self._num_settled = 0
+        self._num_rounds = 0
+
+    def __enter__(self) -> "Collector":
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+        _keep()
+        self._is_on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_on = False
+        gc.unfreeze()
+        if self._was_enabled:
+            gc.enable()
+
+    def look(self, *, is_idle: bool, num_settled: int) -> None:
+        """Collect if it is time to.
+
+        is_idle: whether no policy is at work. num_settled: how often something has come that stays: a policy
+            that is warm as a whole, or one in place of another.
+        """
+        if not self._is_on:
+            return
+        if is_idle and num_settled != self._num_settled:
+            self._num_settled = num_settled
+            _keep()
+        num_made = gc.get_count()[0]
+        if num_made < (YOUNG if is_idle else OVERDUE):
+            return
+        self._num_rounds += 1
+        gc.collect(2 if is_idle and self._num_rounds % OLD_EVERY == 0 else 1)
+
+
+def _keep() -> None:
+    """Whatever is there now is not looked at again."""
+    gc.collect()
+    gc.freeze()
