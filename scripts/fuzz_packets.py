@@ -45,6 +45,7 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     Hello,
     Packet,
+    Readiness,
     RefusalCode,
     Refused,
 )
@@ -79,6 +80,7 @@ def corpus() -> list[list[bytes]]:
         Hello(robot="robot", schema=make_schema()),
         Hello(robot="robot", schema=make_schema(cameras={})),
         make_welcome(tasks=("one", "two")),
+        Readiness(samplers=("ConstantSchedule",), max_batch=1, pieces_left=3),
         Refused(code=RefusalCode.SCHEMA, reason="no"),
         request,
         planned,

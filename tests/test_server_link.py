@@ -1,9 +1,11 @@
-"""What a run says of answers of which nothing runs, by the real link and executor; answers come by hand."""
+"""What a run says of its server, and of answers of which nothing runs: the real link and executor, and what
+comes by hand."""
 
 import logging
 
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.camera_watch import CameraLimits
+from robot_runtime.core.executor import Executor
 from robot_runtime.core.policy import ChunkPart
 from robot_runtime.core.safety import Mode
 from robot_runtime.core.values.fields import GripperWidth, JointPosition
@@ -14,6 +16,7 @@ from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived
+from robot_runtime.wire.messages import Readiness
 from tests.core.support import DT, TICK, answer, executor, observation_at, ramp, state_at
 
 FIELDS = (JointPosition(2), GripperWidth())
@@ -35,10 +38,9 @@ class ByHand(NoPolicy):
         return out
 
 
-def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
-    robot, clock, record = executor(), MonotonicClock(), RunRecord()
-    client = ByHand(SCHEMA)
-    link = ServerLink(
+def link_to(client: ByHand, robot: Executor, record: RunRecord) -> ServerLink:
+    clock = MonotonicClock()
+    return ServerLink(
         robot,
         client,
         client.wait_until_ready(),
@@ -47,6 +49,24 @@ def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
         record,
         Logbook(record, clock, logging.getLogger("test")),
     )
+
+
+def test_that_the_server_has_something_left_to_warm_up_is_said_once_and_that_it_has_not_too():
+    client, record = ByHand(SCHEMA), RunRecord()
+    link = link_to(client, executor(), record)
+    for left in (3, 2, 1, 0, 0):
+        client.came.append(Readiness(samplers=("ClampedPrefix",), max_batch=1, pieces_left=left))
+        link.take(0)
+    assert [text for _, text in record.log] == [
+        "the server still warms up its policy, 3 pieces; warm: ClampedPrefix",
+        "the server has warmed up all of its policy",
+    ]
+
+
+def test_an_answer_whose_parts_come_after_the_stop_is_mentioned_once():
+    robot, record = executor(), RunRecord()
+    client = ByHand(SCHEMA)
+    link = link_to(client, robot, record)
     robot.reset(state_at(0), 0)
     client.come(answer(robot.make_request(observation_at(0)), ramp(0.0, 0.1)), now_ns=0)
     link.take(0)

@@ -35,7 +35,7 @@ from robot_runtime.wire.client_session import ClientSession
 from robot_runtime.wire.codec import encode, read
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.frames import Buffer, EncodeJpeg
-from robot_runtime.wire.messages import Dropped, DropReason, Hello, RefusalCode, Refused, Welcome
+from robot_runtime.wire.messages import Dropped, DropReason, Hello, Readiness, RefusalCode, Refused, Welcome
 
 logger = logging.getLogger(__name__)
 MAX_TIMEOUT_S = 1e6
@@ -77,6 +77,8 @@ class PolicyClient:
         """
         self.welcome: Welcome | None = None
         """What the server said of its policy; None while there is no server."""
+        self.readiness: Readiness | None = None
+        """What is warm of its policy; None once all of it is."""
         self.schema = schema
         """What this robot has."""
         address, named = server_and_name(address)
@@ -355,7 +357,9 @@ class PolicyClient:
         while (event := self._session.next_event()) is not None:
             match event:
                 case Welcome():
-                    self.welcome, self._refusal = event, None
+                    self.welcome, self._refusal, self.readiness = event, None, None
+                case Readiness():
+                    self.readiness = event if event.pieces_left else None
                 case ServerLost():
                     self.welcome = None
                 case Refused():

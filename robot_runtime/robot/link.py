@@ -22,7 +22,7 @@ from robot_runtime.robot.no_policy import NoPolicy
 from robot_runtime.robot.notices import Logbook
 from robot_runtime.robot.telemetry import RunRecord
 from robot_runtime.wire.events import Event, PartReceived, RequestFailed, ServerLost
-from robot_runtime.wire.messages import Dropped, DropReason, Refused, Welcome
+from robot_runtime.wire.messages import Dropped, DropReason, Readiness, Refused, Welcome
 
 SERVER_LOST, SERVER_BACK = "server lost", "server is back"
 """How the entries of the run's log begin."""
@@ -57,6 +57,7 @@ class ServerLink:
         self._blind: dict[str, CameraFault] = {}
         self._images: dict[str, Image] | None = None
         self._request: ChunkRequest | None = None
+        self._is_warming_up = False
         self._is_connected = not isinstance(client, NoPolicy)
 
     def take(self, now_ns: int) -> None:
@@ -137,6 +138,8 @@ class ServerLink:
                 self.executor.on_server_lost()
             case Welcome():
                 self._on_ready(event)
+            case Readiness():
+                self._on_readiness(event)
             case Refused():
                 self._cannot_go_on(f"the server refuses this robot: {event.reason}")
 
@@ -153,6 +156,14 @@ class ServerLink:
             f"answer {request_id} not used: {outcome.value}",
             is_routine=outcome in (PartOutcome.OVERTAKEN, PartOutcome.VOID, PartOutcome.STOPPED),
         )
+
+    def _on_readiness(self, readiness: Readiness) -> None:
+        """A line when the server has something left to warm up, and one when it has not any more."""
+        if self._is_warming_up != bool(readiness.pieces_left):
+            self._is_warming_up = bool(readiness.pieces_left)
+            warm = ", ".join(readiness.samplers)
+            left = f"the server still warms up its policy, {readiness.pieces_left} pieces; warm: {warm}"
+            self._log.say(left if self._is_warming_up else "the server has warmed up all of its policy")
 
     def _on_ready(self, came: Welcome) -> None:
         """A server is there, at the start or again: the same policy goes on, another one cannot."""

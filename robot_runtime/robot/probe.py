@@ -29,6 +29,8 @@ NUM_REQUESTS = 8
 """The first pays for cold caches and does not count."""
 DEADLINE_NS = 5 * NS_PER_S
 """Of each."""
+WARM_NS = 600 * NS_PER_S
+"""How long a server may take to warm up what it will be asked."""
 Say = Callable[[str], None]
 """Gets a line before anything takes long."""
 
@@ -125,8 +127,9 @@ def measure_latency(
     )
     plan = np.zeros((welcome.info.action_spec.horizon, welcome.info.action_spec.dim))
     is_prefixless = isinstance(sampler, PREFIXLESS)
-    for request_id in range(NUM_REQUESTS):
-        request = ChunkRequest(
+
+    def request(request_id: int, epoch: int) -> ChunkRequest:
+        return ChunkRequest(
             request_id=request_id,
             epoch=epoch,
             observation=_looking_back(seen, welcome.info, clock.now_ns()),
@@ -136,10 +139,38 @@ def measure_latency(
             seed=request_id,
             deadline_ns=DEADLINE_NS,
         )
+
+    _wait_until_warm(client, lambda: request(0, client.new_epochs()), say=say, clock=clock)
+    for request_id in range(NUM_REQUESTS):
+        asked = request(request_id, epoch)
         asked_ns = clock.now_ns()
-        arrived_ns = _first_rows_ns(client, request, plan)
+        arrived_ns = _first_rows_ns(client, asked, plan)
         latency.add(arrived_ns - asked_ns)
     return latency
+
+
+def _wait_until_warm(
+    client: PolicyClient, request: Callable[[], ChunkRequest], *, say: Say, clock: Clock
+) -> None:
+    """Until the server answers requests of that kind, if it has yet to warm up what they ask for.
+
+    It warms up first what somebody waits for, so one is sent, and again when it is too late for that.
+    """
+    given_up_ns, has_said = clock.now_ns() + WARM_NS, False
+    asked = request()
+    name = type(asked.sampler).__name__
+    while (ready := client.readiness) is not None and name not in ready.samplers:
+        if not has_said:
+            say(f"the server has yet to warm up {name}: waiting for it, up to {WARM_NS / NS_PER_S:g} s")
+            has_said = True
+        try:
+            for _ in client.parts(asked):
+                pass
+            return
+        except ServerUnavailableError:
+            if client.welcome is None or clock.now_ns() > given_up_ns:
+                raise
+        asked = request()
 
 
 def _looking_back(seen: Observation, info: PolicyInfo, now_ns: int) -> Observation:

@@ -7,7 +7,7 @@ A running batch is given up at its next step when the session wants none of its 
 alone does not do that, since the worker takes it only when it is idle. Injected latency holds back what is
 said of a batch that is done: meanwhile the worker goes on with the next one, as if the network were slow.
 
-What is not warm yet is warmed up between requests, see `Warming`.
+What is not warm yet is warmed up between requests, see `Warming`; robots are told of it (`Readiness`).
 
 A policy can be replaced while robots run: the new one warms up on a worker of its own, all of it,
 and takes the next batch after that. Requests that wait stay where they are.
@@ -31,7 +31,7 @@ from robot_runtime.server.engine import CLOSE_S, Done, Engine, Result
 from robot_runtime.server.server_metrics import ServerMetrics
 from robot_runtime.server.warming import IDLE_NS, OPEN_NS, QUIET_NS, Called, Piece
 from robot_runtime.wire.frames import ProtocolError
-from robot_runtime.wire.messages import ErrorReply, Packet
+from robot_runtime.wire.messages import ErrorReply, Packet, Readiness
 from robot_runtime.wire.request_queue import QueuedRequest
 from robot_runtime.wire.server_session import ServerSession
 
@@ -314,9 +314,12 @@ class Service:
         return max(self._asked_ns, self._opened_ns) + (IDLE_NS if self._session.num_clients else QUIET_NS)
 
     def _tell_what_is_warm(self) -> None:
-        warming = self._warming
-        self.metrics.warm = tuple(kind.__name__ for kind in warming.warm)
-        self.metrics.max_batch, self.metrics.pieces_to_warm = warming.max_size, warming.num_left
+        metrics, warming = self.metrics, self._warming
+        metrics.warm = tuple(kind.__name__ for kind in warming.warm)
+        metrics.max_batch, metrics.pieces_to_warm = warming.max_size, warming.num_left
+        self._session.is_ready_for(
+            Readiness(samplers=metrics.warm, max_batch=metrics.max_batch, pieces_left=metrics.pieces_to_warm)
+        )
 
     def _say(self, delay_ns: int = 0) -> None:
         """Send what the session has to say, so much later."""

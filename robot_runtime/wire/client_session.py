@@ -45,6 +45,7 @@ from robot_runtime.wire.messages import (
     Hello,
     Message,
     Packet,
+    Readiness,
     RefusalCode,
     Refused,
     Welcome,
@@ -221,6 +222,9 @@ class ClientSession:
     def _receive_refused(self, refused: Refused, now_ns: int) -> None:
         self._refuse(refused.code, printable(refused.reason), now_ns)
 
+    def _receive_readiness(self, readiness: Readiness, now_ns: int) -> None:
+        self._events.append(readiness)
+
     def _receive_rows(self, part: ChunkPart, now_ns: int) -> None:
         self._requests.receive_rows(part, now_ns)
 
@@ -326,6 +330,7 @@ _HANDLERS: MappingProxyType[tuple[ClientState, type], Callable[..., None]] = Map
     {
         (ClientState.GREETING, Welcome): ClientSession._receive_welcome,
         (ClientState.GREETING, Refused): ClientSession._receive_refused,
+        (ClientState.READY, Readiness): ClientSession._receive_readiness,
         (ClientState.READY, ChunkPart): ClientSession._receive_rows,
         (ClientState.READY, Dropped): ClientSession._receive_dropped,
         (ClientState.READY, ErrorReply): ClientSession._receive_error,

@@ -1,6 +1,7 @@
 """What a `ClientSession` tells its owner; what the server says of itself or of a request comes unchanged.
 
-    Welcome         the server is warm and takes requests; its info in the robot's own order
+    Welcome         the server takes requests; its info in the robot's own order
+    Readiness       what is warm of its policy, while that is not all of it, and once it is
     Refused         the server will not work with this robot
     ServerLost      the server went away; the session is already greeting again
     PartReceived    rows of an answer
@@ -14,7 +15,7 @@ Every submitted request ends in exactly one of: a `PartReceived` whose part is t
 from msgspec import Struct
 
 from robot_runtime.core.values.action import ChunkPart
-from robot_runtime.wire.messages import Dropped, Refused, Welcome
+from robot_runtime.wire.messages import Dropped, Readiness, Refused, Welcome
 
 
 class ServerLost(Struct, frozen=True, kw_only=True, gc=False):
@@ -41,4 +42,4 @@ class RequestFailed(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-Event = Welcome | Refused | ServerLost | PartReceived | Dropped | RequestFailed
+Event = Welcome | Readiness | Refused | ServerLost | PartReceived | Dropped | RequestFailed

@@ -3,7 +3,7 @@
 The server never makes an absolute time: it echoes the robot's and reports durations.
 
     from the client   Hello  ChunkRequest  Cancel  Heartbeat  Goodbye
-    from the server   Welcome | Refused   ChunkPart  Dropped  ErrorReply   Heartbeat  Goodbye
+    from the server   Welcome | Refused   Readiness   ChunkPart  Dropped  ErrorReply   Heartbeat  Goodbye
 
 What the policy is asked and what it answers travel as they are everywhere else: `ChunkRequest`, `ChunkPart`.
 """
@@ -17,9 +17,9 @@ from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import ChunkPart
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.wire.arrays import Picture, SentImages
-from robot_runtime.wire.fields import MAX_REASON, Int64, Text
+from robot_runtime.wire.fields import MAX_REASON, Count, Int64, Text
 
-VERSION = 14
+VERSION = 15
 """Both sides must speak the same one; there is no negotiation."""
 
 
@@ -74,12 +74,23 @@ class Hello(_Message, frozen=True, kw_only=True):
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """The server is warm and will answer requests."""
+    """The server will answer requests; all of its policy is warm unless a `Readiness` comes behind this."""
 
     info: PolicyInfo
     """Of the policy."""
     heartbeat_ns: int
     """How often the client shall send a heartbeat [ns]."""
+
+
+class Readiness(_Message, frozen=True, kw_only=True):
+    """What is warm of a policy that is not all so yet; again whenever more of it is."""
+
+    samplers: tuple[Text, ...]
+    """Sampler parts whose requests are answered at once; if it is compiled, those for others are held."""
+    max_batch: Count
+    """Most robots that are answered together for now."""
+    pieces_left: Count
+    """Of warming up; 0 is the end of it."""
 
 
 class Refused(_Message, frozen=True, kw_only=True):
@@ -132,7 +143,17 @@ class Goodbye(_Message, frozen=True, kw_only=True):
 
 
 Message = (
-    Hello | Welcome | Refused | ChunkRequest | ChunkPart | Cancel | Dropped | ErrorReply | Heartbeat | Goodbye
+    Hello
+    | Welcome
+    | Refused
+    | Readiness
+    | ChunkRequest
+    | ChunkPart
+    | Cancel
+    | Dropped
+    | ErrorReply
+    | Heartbeat
+    | Goodbye
 )
 
 

@@ -43,6 +43,7 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     Hello,
     Message,
+    Readiness,
     Refused,
     Welcome,
 )
@@ -126,7 +127,19 @@ class _Welcome(_Form, frozen=True, kw_only=True, tag="Welcome"):
     heartbeat_ns: Annotated[int, Meta(ge=MIN_HEARTBEAT_NS, le=MAX_HEARTBEAT_NS)]
 
 
-Form = _Request | _Rows | _Hello | _Welcome | Refused | Cancel | Dropped | ErrorReply | Heartbeat | Goodbye
+Form = (
+    _Request
+    | _Rows
+    | _Hello
+    | _Welcome
+    | Refused
+    | Readiness
+    | Cancel
+    | Dropped
+    | ErrorReply
+    | Heartbeat
+    | Goodbye
+)
 """Of a message, as it stands in the header."""
 
 

@@ -47,6 +47,7 @@ from robot_runtime.wire.messages import (
     Hello,
     Message,
     Packet,
+    Readiness,
     RefusalCode,
     Refused,
     Welcome,
@@ -121,6 +122,7 @@ class ServerSession:
         """Packets that changed nothing, by cause."""
         self._is_draining = False
         self._welcome = welcome
+        self._readiness: Readiness | None = None
         self._policies = policies or (welcome.info.name,)
         self._expected_ns = expected_ns
         self._clients: dict[bytes, _Client] = {}
@@ -183,6 +185,12 @@ class ServerSession:
         """A client has left, and all that it waits for with it."""
         del self._clients[peer]
         self._queue.forget(peer)
+
+    def is_ready_for(self, readiness: Readiness) -> None:
+        """Tell everybody what is warm, and newcomers too while something is left."""
+        self._readiness = readiness if readiness.pieces_left else None
+        for peer in self._clients:
+            self._tell(peer, readiness)
 
     def close(self) -> None:
         """Say goodbye to everybody."""
@@ -288,7 +296,12 @@ class ServerSession:
     # ---- what is done with which message -------------------------------------------------------------------
 
     def _welcome_again(self, peer: bytes, packet: Packet, now_ns: int, key: str | None) -> None:
+        self._say_welcome(peer)
+
+    def _say_welcome(self, peer: bytes) -> None:
         self._tell(peer, self._welcome)
+        if self._readiness is not None:
+            self._tell(peer, self._readiness)
 
     def _receive_hello(self, peer: bytes, packet: Packet, now_ns: int, key: str | None) -> None:
         hello = packet.message
@@ -312,7 +325,7 @@ class ServerSession:
             answers=OpenAnswers(self._welcome.info.action_spec),
         )
         self._wake_by(now_ns + SILENCE_NS)
-        self._tell(peer, self._welcome)
+        self._say_welcome(peer)
 
     def _receive_request(self, peer: bytes, packet: Packet, now_ns: int, key: str | None) -> bool:
         """True if it waits now."""

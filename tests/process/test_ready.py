@@ -3,20 +3,23 @@
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from threading import Event
+from threading import Event, Timer
 from time import monotonic, sleep
 
 import numpy as np
 import pytest
 from toy import SPEC, ToyPolicy, serving, toy_request, toy_schema
 
+from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.method.capabilities import Capabilities
 from robot_runtime.core.method.sampler_parts import ClampedPrefix, ConstantSchedule, RtcGuidance
 from robot_runtime.core.policy import NewRows, infer_one
 from robot_runtime.errors import PolicyError, ServerUnavailableError
 from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.probe import NUM_REQUESTS, measure_latency
 from robot_runtime.server import service
 from robot_runtime.server.server_metrics import ServerMetrics
+from robot_runtime.wire.messages import Readiness
 
 TIMEOUT_S = 10.0
 
@@ -88,8 +91,10 @@ def test_a_robot_is_answered_by_its_usual_method_while_the_rest_has_not_been_com
         assert (metrics["toy"].warm, metrics["toy"].max_batch) == (("ClampedPrefix",), 1)
         assert metrics["toy"].pieces_to_warm == 7
         assert (answered(client, 1, ClampedPrefix()) == 1.0).all()
+        assert client.readiness is not None
         policy.compiler.set()
         wait_until(lambda: not metrics["toy"].pieces_to_warm)
+        wait_until(lambda: client.readiness is None)
         assert (metrics["toy"].warm, metrics["toy"].max_batch) == (
             ("ClampedPrefix", "ConstantSchedule", "RtcGuidance"),
             32,
@@ -103,8 +108,13 @@ def test_a_request_for_a_method_that_is_not_warm_is_held_and_that_method_is_warm
     policy = Compiled()
     policy.compiler.set()
     with serving(policy, open_ns=0) as server, robot(server) as client:
+        wait_until(lambda: client.readiness is not None)
+        assert client.readiness.samplers == ("ClampedPrefix",)
         assert (answered(client, 1, RtcGuidance()) == 1.0).all()
         assert policy.asked == [(RtcGuidance, 1)]
+        assert client.readiness == Readiness(
+            samplers=("ClampedPrefix", "RtcGuidance"), max_batch=1, pieces_left=6
+        )
         assert policy.compiled == {(ClampedPrefix, 1), (RtcGuidance, 1)}  # the rest can wait
 
 
@@ -118,6 +128,19 @@ def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for
         assert policy.compiled == {(ClampedPrefix, 1)}
         answered(runs, 2, ClampedPrefix())
     assert "RtcGuidance is asked for and is not warm: its requests wait" in caplog.text
+
+
+def test_a_robot_that_measures_its_server_waits_until_its_method_is_warm():
+    policy, said = Compiled(), list[str]()
+    with serving(policy, open_ns=0) as server, robot(server) as client:
+        wait_until(lambda: client.readiness is not None)
+        Timer(0.2, policy.compiler.set).start()
+        seen = toy_request(1).observation
+        measure_latency(
+            client, client.welcome, seen, sampler=RtcGuidance(), clock=MonotonicClock(), say=said.append
+        )
+    assert policy.asked == [(RtcGuidance, 1)] * (1 + NUM_REQUESTS)  # what had to wait is not measured
+    assert said[-1] == "the server has yet to warm up RtcGuidance: waiting for it, up to 600 s"
 
 
 def test_batches_are_of_sizes_that_are_warm(soon):

@@ -26,11 +26,13 @@ from robot_runtime.wire.messages import (
     Heartbeat,
     Hello,
     Packet,
+    Readiness,
     RefusalCode,
     Refused,
 )
 
 IDS = st.integers(0, INT64_MAX)
+COUNTS = st.integers(0, 2**31 - 1)
 TEXT = st.text(max_size=20)
 NUMBERS = st.floats(-MAX_MAGNITUDE, MAX_MAGNITUDE)
 
@@ -109,6 +111,9 @@ MESSAGES = st.one_of(
     PARTS,
     st.builds(Hello, robot=TEXT, schema=st.just(make_schema())),
     st.builds(lambda can: make_welcome(tasks=("pick", "place"), capabilities=can), CAPABILITIES),
+    st.builds(
+        Readiness, samplers=st.lists(TEXT, max_size=3).map(tuple), max_batch=COUNTS, pieces_left=COUNTS
+    ),
     st.builds(Refused, code=st.sampled_from(RefusalCode), reason=TEXT),
     st.builds(Cancel, request_id=IDS, epoch=IDS),
     st.builds(Dropped, request_id=IDS, epoch=IDS, reason=st.sampled_from(DropReason)),

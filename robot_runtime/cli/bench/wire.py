@@ -118,7 +118,7 @@ def _serve_ours(pipe: Connection, size: tuple[int, int]) -> None:
     tune_process()
     collector = Collector()
     policy = InstantPolicy(_schema(size), SPEC)
-    with PolicyServer(policy, ANY_PORT, collector=collector) as server, collector:
+    with PolicyServer(policy, ANY_PORT, open_ns=None, collector=collector) as server, collector:
         pipe.send(server.address)
         server.serve_forever()
 
