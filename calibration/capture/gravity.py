@@ -149,7 +149,8 @@ def _rates(poses: Trajectory, imu: Imu) -> tuple[np.ndarray, np.ndarray] | None:
     at = (middle[usable] - imu.t_ns[0]).astype(float)
     gyro = np.stack([np.interp(at, since, column) for column in imu.w.T], axis=1)
     centred = gyro - gyro.mean(axis=0)
-    spread = np.sqrt(np.linalg.eigvalsh(centred.T @ centred / len(centred)))
+    variances = np.linalg.eigvalsh(centred.T @ centred / len(centred))
+    spread = np.sqrt(np.maximum(variances, 0.0))  # of a gyroscope that says the same all the time, -1e-20
     if spread[1] < _LEAST_TURN_RMS:  # about one axis alone, a turn about that axis cannot be seen
         return None
     return rates - rates.mean(axis=0), centred

@@ -9,6 +9,7 @@ import pytest
 
 from calibration.camera import Pinhole
 from calibration.capture.check import CaptureReport, check_capture
+from calibration.capture.gravity import imu_turn
 from calibration.capture.raw import CaptureWriter, RawCapture
 from calibration.capture.values import DeviceInfo, Imu, Setup
 from calibration.trajectory import LIMITED, LOST, OK, Trajectory
@@ -195,6 +196,13 @@ def test_an_imu_that_sits_two_degrees_off_is_named(tmp_path, good):
     hand = good["hand"]
     turned = replace(hand, imu=Imu(t_ns=hand.imu.t_ns, w=hand.imu.w @ R, a=hand.imu.a @ R))
     assert "imu-turned" in names(report(tmp_path, good | {"hand": turned}))
+
+
+def test_an_imu_that_says_the_same_all_the_time_is_not_called_turned(good):
+    hand, rng = good["hand"], np.random.default_rng(0)
+    for _ in range(20):  # some have a variance of -1e-34 along an axis
+        still = np.tile(rng.normal(0.0, 0.02, 3), (len(hand.imu), 1))
+        assert imu_turn("hand", hand.poses, Imu(t_ns=hand.imu.t_ns, w=still, a=hand.imu.a)) == []
 
 
 @pytest.mark.parametrize(
