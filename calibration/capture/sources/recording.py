@@ -21,6 +21,8 @@ class Recording:
     """Of the camera in the device's world; None: its files have none, they come from elsewhere."""
     frames_ns: np.ndarray | None = None
     """(N,) int64 when each picture was taken; None: no pictures."""
+    exposure_ns: np.ndarray | None = None
+    """(N,) int64 how long; None: not known."""
     video: Path | None = None
     """A finished video, copied byte for byte."""
     pictures: Callable[[], Iterator[np.ndarray]] | None = None
@@ -80,8 +82,9 @@ def write(
         writer.copy_video(role, recording.video, times)
     elif recording.pictures is not None:
         count = 0
-        for t_ns, rgb in zip(times, recording.pictures(), strict=False):
-            writer.picture(role, t_ns, rgb)
+        exposures = [0] * len(times) if recording.exposure_ns is None else recording.exposure_ns.tolist()
+        for t_ns, exposure_ns, rgb in zip(times, exposures, recording.pictures(), strict=False):
+            writer.picture(role, t_ns, rgb, exposure_ns=exposure_ns)
             on_picture()
             count += 1
         if count != len(times):

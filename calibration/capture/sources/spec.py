@@ -13,6 +13,8 @@ import pinocchio as pin
 
 from calibration.camera import Intrinsics
 from calibration.capture.sources.aria import read_aria
+from calibration.capture.sources.aria_calibration import RGB
+from calibration.capture.sources.aria_vrs import TURNS, is_vrs, read_aria_vrs
 from calibration.capture.sources.arkit import read_arkit
 from calibration.capture.sources.axes import AXES, OPTICAL, UPS, ns_of, text_of
 from calibration.capture.sources.euroc import read_euroc
@@ -28,7 +30,7 @@ from calibration.store import load, pose_from_json
 from robot_runtime.errors import InvalidValueError, RobotRuntimeError, UnknownNameError
 
 COMMON = ("camera", "extrinsic", "tcp", "gripper", "trajectory", "axes", "up")
-_FILES = ("camera", "extrinsic", "tcp", "trajectory", "video", "stamps")
+_FILES = ("camera", "extrinsic", "tcp", "trajectory", "video", "stamps", "mps")
 _NOT_OF_THAT_FORM = (
     ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -37,7 +39,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "arkit": ("video",),
     "realsense": (),
     "gopro": (),
-    "aria": ("video", "stamps"),
+    "aria": ("video", "stamps", "view", "turn", "mps"),
     "euroc": ("view",),
     "video": ("stamps",),
     "log": ("view", "part"),
@@ -80,6 +82,8 @@ def parse(text: str) -> Source:
     for file in (path, *(Path(options[name]) for name in _FILES if name in options)):
         if not file.exists():
             raise InvalidValueError(f"names {file}, and there is no such file")
+    if kind == "aria":
+        _check_aria(path, options)
     for name, valid in (("axes", AXES), ("up", UPS)):
         if options.get(name, valid[0]) not in valid:
             raise UnknownNameError(name, options[name], valid)
@@ -158,7 +162,7 @@ def _read(source: Source) -> Recording:
         case "gopro":
             return read_gopro(path)
         case "aria":
-            return read_aria(path, extrinsic, video, stamps)
+            return _aria(source, extrinsic, video, stamps)
         case "euroc":
             return read_euroc(path, camera=options.get("view", "cam0"))
         case "video":
@@ -168,6 +172,28 @@ def _read(source: Source) -> Recording:
                 raise InvalidValueError(f"{path}: a run log needs view=CAMERA and extrinsic=FILE")
             part = options.get("part", "base")
             return read_run_log(path, view=options["view"], part=part, X_part_camera=extrinsic)
+
+
+def _check_aria(path: Path, options: Mapping[str, str]) -> None:
+    """InvalidValueError: an option of a trajectory with a video for a recording, or the other way round."""
+    others = ("extrinsic", "video", "stamps") if is_vrs(path) else ("view", "turn", "mps")
+    if wrong := [name for name in others if name in options]:
+        has = "has its own calibration and pictures" if is_vrs(path) else "is no VRS file"
+        raise InvalidValueError(f"{path} {has}: it takes no {', '.join(wrong)}")
+
+
+def _aria(source: Source, extrinsic: pin.SE3 | None, video: Path | None, stamps: Path | None) -> Recording:
+    """Of a recording, or of a trajectory with a video."""
+    options = source.options
+    if not is_vrs(source.path):
+        return read_aria(source.path, extrinsic, video, stamps)
+    return read_aria_vrs(
+        source.path,
+        view=options.get("view", RGB),
+        turn=options.get("turn", TURNS[0]),
+        mps=Path(options["mps"]) if "mps" in options else None,
+        has_poses="trajectory" in options,
+    )
 
 
 def _widths(path: Path) -> Widths:

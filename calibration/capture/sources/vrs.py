@@ -1,0 +1,251 @@
+"""VRS, the container of sensor streams that Project Aria records into: `VrsFile`, its tags and records.
+
+    file    | header | description: tags of the file and of its streams | record | record | ... | index |
+    record  | header: size, stream, time, kind, compression | fields (DataLayout) | a picture's bytes |
+
+Everything is little-endian. Records follow each other, so the index is not needed: they are walked through
+once. What their fields are, the file's own tags say (`vrs_layout.py`).
+"""
+
+import mmap
+import struct
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.capture.sources.vrs_layout import RecordLayout, layout_of
+from robot_runtime.errors import InvalidValueError
+
+STATE, CONFIGURATION, DATA = "State", "Configuration", "Data"
+_KINDS = {1: STATE, 2: CONFIGURATION, 3: DATA}
+_FILE = struct.Struct("<8sQIIqqq24s4s4s")
+_RECORD = struct.Struct("<IIiIdHBBI")
+_STREAM = struct.Struct("<iH")
+_U32 = struct.Struct("<I")
+_MAGIC, _MAGIC_2, _FORMATS = b"VisionRe", b"cord", (b"VRS1", b"VRS2", b"VRS3")
+_DESCRIPTION_FORMAT, _OWN_TYPES = 2, (1, 2)  # the index's and the description's own type
+_MOST_GROWTH = 200
+"""How much longer than ours headers may be [bytes]: newer ones have more at their end."""
+MOST_RECORD = 256 << 20
+"""What one record may unpack to [bytes]."""
+
+
+class VrsFile:
+    """A file that is read; a context manager.
+
+    InvalidValueError, from all of it: no VRS file, one that was cut or damaged; says at which byte.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.stat().st_size < _FILE.size:
+            raise InvalidValueError(
+                f"{path} is no VRS file: it has {path.stat().st_size} bytes, the header alone {_FILE.size}"
+            )
+        with path.open("rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.tags: dict[str, str] = {}
+        """Of the file."""
+        self.stream_tags: dict[str, dict[str, str]] = {}
+        """Of each stream, the user's and VRS's own together; a stream is called TYPE-INSTANCE, as 214-1."""
+        self._at: dict[tuple[str, str], array[int]] = {}
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "VrsFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bytes.close()
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Those with records of data, in the order in which they begin."""
+        return tuple(stream for stream, kind in self._at if kind == DATA)
+
+    def count(self, stream: str, kind: str = DATA) -> int:
+        """How many records of a kind a stream has."""
+        return len(self._at.get((stream, kind), ()))
+
+    def layout(self, stream: str, kind: str = DATA) -> RecordLayout:
+        """Of the stream's records of that kind, of which there is one."""
+        version = self._header(self._at[stream, kind][0])[3]
+        tags, where = self.stream_tags.get(stream, {}), f"{self.path}, stream {stream}"
+        said = tags.get(f"RF:{kind}:{version}")
+        fields = tags.get(f"DL:{kind}:{version}:0")
+        if said is None or fields is None or not said.startswith("data_layout"):
+            raise InvalidValueError(
+                f"{where} does not say what its {kind} records hold (tags RF and DL of version {version}; "
+                f"got {said!r})"
+            )
+        head, _, content = said.partition("+")
+        return layout_of(where, fields, head, content)
+
+    def rows(self, stream: str, kind: str = DATA) -> np.ndarray:
+        """The fields of all of a stream's records of a kind: structured, (N,)."""
+        layout = self.layout(stream, kind)
+        size, parts = layout.fields.itemsize, []
+        for at in self._records(stream, kind):
+            part = self._payload(at, size)
+            if len(part) < size:
+                raise self._damaged(at, f"a record of stream {stream} lacks fields")
+            parts.append(part)
+        return np.frombuffer(b"".join(parts), dtype=layout.fields)
+
+    def contents(self, stream: str) -> Iterator[bytes]:
+        """What follows the fields of each of a stream's records of data: a picture's bytes."""
+        layout = self.layout(stream)
+        fixed, varying = layout.fields.itemsize, layout.num_varying
+        for at in self._records(stream, DATA):
+            whole = self._payload(at, None)
+            start = fixed + 8 * varying
+            if varying and len(whole) >= start:  # their places and lengths stand between
+                start += max(sum(struct.unpack_from("<II", whole, fixed + 8 * i)) for i in range(varying))
+            if len(whole) < start:
+                raise self._damaged(at, f"a record of stream {stream} lacks fields")
+            yield whole[start:]
+
+    # ---- the container -------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        head = _FILE.unpack_from(self._bytes)
+        magic, _, file_size, self._head_size, index_at, description_at, first_at, _, magic_2, form = head
+        if (magic, magic_2) != (_MAGIC, _MAGIC_2):
+            raise InvalidValueError(f"{self.path} is no VRS file: it begins with {magic!r}, not {_MAGIC!r}")
+        longest = (_FILE.size + _MOST_GROWTH, _RECORD.size + _MOST_GROWTH)
+        if form not in _FORMATS or not (
+            _FILE.size <= file_size <= longest[0] and _RECORD.size <= self._head_size <= longest[1]
+        ):
+            raise InvalidValueError(
+                f"{self.path} is VRS of format {form!r} with headers of {file_size} and {self._head_size} "
+                f"bytes, known are {', '.join(each.decode() for each in _FORMATS)}"
+            )
+        after = self._read_description(description_at)
+        first, total = first_at or after, len(self._bytes)
+        if index_at > first and (
+            index_at + self._head_size > total or index_at + self._header(index_at)[0] > total
+        ):
+            raise self._cut(min(index_at, total))
+        self._walk(first, index_at if index_at > first else total)
+
+    def _walk(self, at: int, end: int) -> None:
+        """Remember where each record is."""
+        while at < end:
+            if at + self._head_size > end:
+                raise self._cut(at)
+            size, _, kind_id, _, _, instance, kind, compression, _ = self._header(at)
+            if size < self._head_size or kind > 4 or compression > 2:
+                raise self._damaged(at, "no record's header stands there")
+            if at + size > end:
+                raise self._cut(at)
+            if kind_id not in _OWN_TYPES and kind in _KINDS:
+                key = (f"{kind_id}-{instance}", _KINDS[kind])
+                self._at.setdefault(key, array("q")).append(at)
+            at += size
+
+    def _records(self, stream: str, kind: str) -> "array[int]":
+        """Where they are; InvalidValueError: they are not all of one version."""
+        found = self._at[stream, kind]
+        versions = {self._header(at)[3] for at in found}
+        if len(versions) > 1:
+            raise InvalidValueError(
+                f"{self.path}, stream {stream}: its {kind} records are of versions {sorted(versions)}, one "
+                "was expected"
+            )
+        return found
+
+    def _header(self, at: int) -> tuple[Any, ...]:
+        return _RECORD.unpack_from(self._bytes, at)
+
+    def _payload(self, at: int, most: int | None) -> bytes:
+        """A record's bytes behind its header, unpacked; the first ones, as many as asked for."""
+        size, *_, compression, unpacked = self._header(at)
+        start, stop = at + self._head_size, at + size
+        if not compression:
+            return self._bytes[start : stop if most is None else min(stop, start + most)]
+        if unpacked > MOST_RECORD:
+            raise self._damaged(at, f"a record says that it unpacks to {unpacked} bytes")
+        import lz4.frame
+        import zstandard
+
+        packed = self._bytes[start:stop]
+        try:
+            if compression == 1:
+                out = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=unpacked)
+            elif zstandard.get_frame_parameters(packed).content_size > MOST_RECORD:
+                out = b""
+            else:
+                out = zstandard.ZstdDecompressor().decompress(packed, max_output_size=unpacked)
+        except (RuntimeError, EOFError, zstandard.ZstdError) as error:
+            raise self._damaged(at, f"a record cannot be unpacked, {error}") from error
+        if len(out) != unpacked:
+            raise self._damaged(at, f"a record unpacks to {len(out)} bytes in place of {unpacked}")
+        return bytes(out[:most])
+
+    def _cut(self, at: int) -> InvalidValueError:
+        return InvalidValueError(
+            f"{self.path} is cut: the record at byte {at} goes on beyond its end, byte {len(self._bytes)}. "
+            "Copy it from the device again; what is whole of it, `vrs copy` of the vrs tools takes out"
+        )
+
+    def _damaged(self, at: int, what: str) -> InvalidValueError:
+        return InvalidValueError(
+            f"{self.path} is damaged at byte {at}: {what}; copy it from the device again"
+        )
+
+    # ---- tags ----------------------------------------------------------------------------------------
+
+    def _read_description(self, at: int) -> int:
+        """Tags; returns where the record ends."""
+        if not _FILE.size <= at <= len(self._bytes) - self._head_size:
+            raise self._cut(max(at, 0))
+        size, _, kind_id, version, *_ = self._header(at)
+        if kind_id != 2 or version != _DESCRIPTION_FORMAT:
+            raise self._damaged(at, f"its tags were expected, of format {_DESCRIPTION_FORMAT}")
+        if at + size > len(self._bytes):
+            raise self._cut(at)
+        tags = _Tags(self._bytes[at + self._head_size : at + size])
+        try:
+            for _ in range(tags.number()):
+                stream, own = tags.stream(), tags.pairs()
+                self.stream_tags[stream] = own | tags.pairs()
+            self.tags = tags.pairs()
+        except (struct.error, UnicodeDecodeError) as error:
+            raise self._damaged(at, f"its tags cannot be read, {error}") from error
+        return at + int(size)
+
+
+class _Tags:
+    """Numbers and texts one after the other."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw, self._at = raw, 0
+
+    def number(self) -> int:
+        (value,) = _U32.unpack_from(self._raw, self._at)
+        self._at += _U32.size
+        return int(value)
+
+    def text(self) -> str:
+        size = self.number()
+        if self._at + size > len(self._raw):
+            raise struct.error(f"a text of {size} bytes goes beyond them")
+        self._at += size
+        return self._raw[self._at - size : self._at].decode()
+
+    def pairs(self) -> dict[str, str]:
+        return {self.text(): self.text() for _ in range(self.number())}
+
+    def stream(self) -> str:
+        kind, instance = _STREAM.unpack_from(self._raw, self._at)
+        self._at += _STREAM.size
+        return f"{kind}-{instance}"
