@@ -299,6 +299,7 @@ class Service:
             now_ns,
             is_waiting=is_waiting,
             is_in_turn=self._is_warmings_turn,
+            num_robots=self._session.num_clients,
             quiet_ns=self._quiet_ns(piece),
         )
         if due_ns is None or due_ns > now_ns:

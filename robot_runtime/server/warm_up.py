@@ -94,7 +94,8 @@ def warm_up(
 ) -> Warming:
     """Infer on nothing: with the usual sampler part, and then with what else the policy takes.
 
-    open_ns: for how long to go on once robots could be answered [ns]; None: until all is warm.
+    open_ns: for how long to go on once robots could be answered [ns], with what is expected to fit; None:
+        until all is warm.
     is_stopped: looked at between steps, to end it.
     PolicyError if what comes is no answer: weights that are NaN say so here and not to a robot.
     """
@@ -103,7 +104,7 @@ def warm_up(
     while (piece := warming.next()) is not None and not is_stopped():
         if warming.is_open and open_ns is not None:
             until_ns = until_ns or clock.now_ns() + open_ns
-            if clock.now_ns() >= until_ns:
+            if clock.now_ns() + warming.expected_ns(piece) > until_ns:
                 break
         called = call_on_nothing(policy, piece, clock, is_stopped=is_stopped)
         if called.error is not None:

@@ -7,9 +7,10 @@
     worker   |usual x 1|: open |batch| other x 1 |batch| batch | usual x 2 |  ...  | usual x 4 |
     robots                      asks              asks   asks
 
-A piece that takes no longer than a few requests goes between any two batches: a request waits for at most one
-of them. One that takes longer, since torch compiles in it, waits until no robot has been there for QUIET_NS,
-or none that is there has asked for IDLE_NS: a robot that runs is not stopped for what others may ask one day.
+A piece that takes no longer than one request of every robot that is there goes between any two batches: a
+request waits for at most one of them. One that takes longer, since torch compiles in it, waits until no robot
+has been there for QUIET_NS, or none that is there has asked for IDLE_NS: a robot that runs is not stopped for
+what others may ask one day.
 
 A policy that has shapes (`core.policy.num_shapes`) is asked by robots only for what is warm: its batches have
 sizes that are, and a request for a sampler part that is not is held, which makes that part the next. Of any
@@ -25,7 +26,7 @@ from robot_runtime.core.method.sampler_parts import RtcGuidance, SamplerPart, nu
 from robot_runtime.core.policy_info import PolicyInfo
 from robot_runtime.core.values.action import NS_PER_MS, NS_PER_S
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.server.batcher import HEAVY, BatchTimes, batch_sizes
+from robot_runtime.server.batcher import BatchTimes, batch_sizes
 
 NUM_CALLS = 3
 """Of a policy with shapes, or for one robot: torch compiles in the first, and records graphs in the next."""
@@ -33,9 +34,9 @@ NUM_MORE_CALLS = 2
 """Of any other policy for more robots."""
 LONG_NS = NS_PER_S // 2
 """No larger batch is made than the first that takes longer."""
-OPEN_NS = NS_PER_S
-"""For so long a server that could open goes on with the rest, which is all of it for most policies."""
-PATIENCE_NS = 50 * NS_PER_MS
+OPEN_NS = 3 * NS_PER_S
+"""For so long a server that could open goes on with what fits, which is all of it for most policies."""
+PATIENCE_NS = 20 * NS_PER_MS
 """A piece that takes no longer may keep a request waiting, whatever the policy takes by itself."""
 QUIET_NS, IDLE_NS = 2 * NS_PER_S, 10 * NS_PER_S
 """Nobody has come for so long, or nobody who is there has asked: then pieces may take long."""
@@ -126,16 +127,16 @@ class Warming:
         return piece == self._wanted and self.is_held(piece.kind)
 
     def due_ns(
-        self, piece: Piece, now_ns: int, *, is_waiting: bool, is_in_turn: bool, quiet_ns: int
+        self, piece: Piece, now_ns: int, *, is_waiting: bool, is_in_turn: bool, num_robots: int, quiet_ns: int
     ) -> int | None:
         """When the next piece may be called, `now_ns` for now; None if something else has to happen before.
 
         is_waiting: whether a request could run instead. is_in_turn: whether a batch was the last to run.
-        quiet_ns: from when on nobody is expected to ask for what is warm.
+        num_robots: who are connected. quiet_ns: from when on nobody is expected to ask for what is warm.
         """
         if is_waiting and not is_in_turn:
             return None
-        if self.expected_ns(piece) <= max(PATIENCE_NS, HEAVY * self.times.by_size[1]):
+        if self.expected_ns(piece) <= max(PATIENCE_NS, num_robots * self.times.by_size[1]):
             return now_ns
         return None if is_waiting else max(now_ns, quiet_ns)
 
@@ -143,8 +144,10 @@ class Warming:
         """What the next call of a piece will take, judged by the newest first call [ns]."""
         if took := self._took.get(piece):
             return took[-1]
-        alone = self._took.get(Piece(kind=piece.kind)) or [_work(piece.kind) * self.times.by_size[1]]
-        return self._first_ns + piece.size * min(alone)
+        if alone := self._took.get(Piece(kind=piece.kind)):
+            return self._first_ns + piece.size * min(alone)
+        more_ns = LONG_NS if piece.kind is RtcGuidance else 0  # nothing was differentiated before
+        return self._first_ns + more_ns + piece.size * _work(piece.kind) * self.times.by_size[1]
 
     def called(self, called: Called) -> str | None:
         """A piece was called; what to say of that: what is warm now, or why it never will be."""

@@ -83,6 +83,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(service, name, 100_000_000)
 
 
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause is long."""
+    for name in ("QUIET_NS", "IDLE_NS"):
+        monkeypatch.setattr(service, name, 60_000_000_000)
+
+
 def test_a_robot_is_answered_by_its_usual_method_while_the_rest_has_not_been_compiled(soon):
     policy, metrics, said = Compiled(), dict[str, ServerMetrics](), list[str]()
     with serving(policy, metrics=metrics, open_ns=0, say=said.append) as server, robot(server) as client:
@@ -104,7 +111,7 @@ def test_a_robot_is_answered_by_its_usual_method_while_the_rest_has_not_been_com
     assert len(said) == 7
 
 
-def test_a_request_for_a_method_that_is_not_warm_is_held_and_that_method_is_warmed_up_at_once():
+def test_a_request_for_a_method_that_is_not_warm_is_held_and_that_method_is_warmed_up_at_once(late):
     policy = Compiled()
     policy.compiler.set()
     with serving(policy, open_ns=0) as server, robot(server) as client:
@@ -118,7 +125,7 @@ def test_a_request_for_a_method_that_is_not_warm_is_held_and_that_method_is_warm
         assert policy.compiled == {(ClampedPrefix, 1), (RtcGuidance, 1)}  # the rest can wait
 
 
-def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for(caplog):
+def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for(late, caplog):
     policy = Compiled()
     policy.compiler.set()
     with serving(policy, open_ns=0) as server, robot(server, "runs") as runs, robot(server, "new") as new:
@@ -130,7 +137,7 @@ def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for
     assert "RtcGuidance is asked for and is not warm: its requests wait" in caplog.text
 
 
-def test_a_robot_that_measures_its_server_waits_until_its_method_is_warm():
+def test_a_robot_that_measures_its_server_waits_until_its_method_is_warm(late):
     policy, said = Compiled(), list[str]()
     with serving(policy, open_ns=0) as server, robot(server) as client:
         wait_until(lambda: client.readiness is not None)
@@ -169,6 +176,18 @@ def test_a_server_that_is_told_to_opens_when_all_is_warm():
     with serving(policy, metrics=metrics, open_ns=None, max_batch=4):
         assert policy.compiled >= {(RtcGuidance, 1), (ConstantSchedule, 1), (ClampedPrefix, 4)}
         assert metrics["toy"].pieces_to_warm == 0
+
+
+def test_a_server_that_could_open_does_not_begin_what_will_take_longer_than_it_is_to_wait():
+    class Slow(Compiled):
+        def infer_batch(self, requests):
+            if not self.compiled:
+                sleep(0.5)  # so long the first call of anything else may take too
+            yield from super().infer_batch(requests)
+
+    policy = Slow()
+    with serving(policy, open_ns=400_000_000):
+        assert policy.compiled == {(ClampedPrefix, 1)}
 
 
 def test_a_policy_that_fails_with_its_usual_method_opens_no_server():

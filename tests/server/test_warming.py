@@ -51,10 +51,13 @@ def opened(**options) -> Warming:
     return out
 
 
-def due(of: Warming, now_ns: int, *, is_waiting=False, is_in_turn=True, quiet_ns=0) -> int | None:
+def due(
+    of: Warming, now_ns: int, *, is_waiting=False, is_in_turn=True, num_robots=1, quiet_ns=0
+) -> int | None:
     piece = of.next()
     assert piece is not None
-    return of.due_ns(piece, now_ns, is_waiting=is_waiting, is_in_turn=is_in_turn, quiet_ns=quiet_ns)
+    how = {"is_waiting": is_waiting, "is_in_turn": is_in_turn}
+    return of.due_ns(piece, now_ns, **how, num_robots=num_robots, quiet_ns=quiet_ns)
 
 
 def test_the_usual_method_of_one_robot_is_first_and_smaller_work_comes_before_larger():
@@ -105,10 +108,27 @@ def test_a_piece_that_takes_long_waits_until_nobody_has_asked_for_a_while():
 def test_a_short_piece_goes_between_two_batches_and_never_two_of_them_in_a_row():
     of = opened()
     call(of)  # of this kind the first call took no longer than the next
-    assert of.expected_ns(of.next()) < PATIENCE_NS
+    of.want(HorizonAwareSchedule, 2)
+    assert of.expected_ns(of.next()) == PATIENCE_NS
     assert due(of, 7, is_waiting=True, quiet_ns=99) == 7
     assert due(of, 7, is_waiting=True, is_in_turn=False) is None
     assert due(of, 7, is_waiting=False, is_in_turn=False, quiet_ns=99) == 7
+
+
+def test_for_as_many_robots_a_piece_may_take_as_long_as_one_request_of_each():
+    of = opened()
+    call(of)
+    of.want(HorizonAwareSchedule, 4)
+    assert due(of, 7, is_waiting=True, num_robots=3) is None
+    assert due(of, 7, is_waiting=True, num_robots=4) == 7
+
+
+def test_the_first_backward_pass_is_taken_for_long():
+    of = opened()
+    call(of)
+    assert of.next() == Piece(kind=RtcGuidance)
+    assert due(of, 7, is_waiting=True, num_robots=4) is None
+    assert due(of, 7, quiet_ns=9) == 9
 
 
 def test_of_a_policy_with_shapes_robots_get_only_batches_that_are_warm_and_what_they_lack_is_next():
