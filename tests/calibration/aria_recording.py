@@ -127,7 +127,7 @@ class VrsWriter:
 
     def __init__(self, tags: dict[str, str]) -> None:
         self.tags, self.streams, self.records = tags, {}, []
-        self.compression = NONE
+        self.compression, self.index_first = NONE, False
 
     def stream(self, key: tuple[int, int], content: str, configuration: Sequence, data: Sequence) -> None:
         head = "data_layout" + (
@@ -163,17 +163,20 @@ class VrsWriter:
             struct.pack("<iH", *key) + pairs({}) + pairs(tags) for key, tags in streams
         )
         described = self._own(2, 2, body + pairs(self.tags), 0)
-        out, last, index = [described], 0, b""
+        out, last, index = [], 0, b""
         for key, kind, t_s, payload, how, plain in self.records:
             size = _RECORD.size + len(payload)
             out.append(_RECORD.pack(size, last, key[0], 2, t_s, key[1], kind, how, plain) + payload)
             index += struct.pack("<dIBiH", t_s, size, kind, *key)
             last = size
-        at = _HEAD.size + sum(map(len, out))
         listed = struct.pack("<I", len(streams)) + b"".join(struct.pack("<iH", *key) for key, _ in streams)
-        out.append(self._own(1, 2, listed + struct.pack("<I", len(self.records)) + index, last))
-        head = (b"VisionRe", 1, _HEAD.size, _RECORD.size, at, _HEAD.size, 0, bytes(24), b"cord", b"VRS1")
-        return _HEAD.pack(*head) + b"".join(out)
+        listing = self._own(1, 2, listed + struct.pack("<I", len(self.records)) + index, last)
+        after = _HEAD.size + len(described)
+        order = [described, listing, *out] if self.index_first else [described, *out, listing]
+        at = after if self.index_first else after + sum(map(len, out))
+        first, form = (after + len(listing), b"VRS2") if self.index_first else (0, b"VRS1")
+        head = (b"VisionRe", 1, _HEAD.size, _RECORD.size, at, _HEAD.size, first, bytes(24), b"cord", form)
+        return _HEAD.pack(*head) + b"".join(order)
 
     @staticmethod
     def _own(kind: int, version: int, body: bytes, last: int) -> bytes:
@@ -191,13 +194,15 @@ def aria_vrs(
     content: str | None = None,
     compression: int = NONE,
     texts: bool = False,
+    index_first: bool = False,
 ) -> Path:
     """
     picture: of an index, (h, w, 3), JPEG in the file; (h, w): raw and grey. motion: (t_ns, gyroscope,
     accelerometer) as the sensor says. texts: pictures' records have a field of varying length too.
+    index_first: as in files that can be read while they come.
     """
     writer = VrsWriter({"calib_json": json.dumps(calibration() if said is None else said), "device_id": "0"})
-    writer.compression = compression
+    writer.compression, writer.index_first = compression, index_first
     first, fields = picture(0), IMAGE + ((("note", "String", 1),) if texts else ())
     is_raw = first.ndim == 2
     writer.stream(camera, content or ("image/raw" if is_raw else "image/jpg"), SHAPE, fields)

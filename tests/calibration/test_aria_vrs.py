@@ -233,6 +233,21 @@ def test_fields_of_varying_length_stand_before_a_picture(tmp_path):
     assert shown[4].max() > 200
 
 
+def test_an_index_may_stand_first_and_says_that_records_are_missing(tmp_path):
+    path = recorded(tmp_path, index_first=True)
+    assert len(list(slam(path).pictures())) == N
+    last_record = 32 + 64 + len(contents(path)[-1])  # its header and fields
+    with pytest.raises(RobotRuntimeError, match="is cut"):
+        slam(cut(path, path.stat().st_size - last_record))
+
+
+def test_a_recording_that_was_not_ended_is_read_as_far_as_it_goes(tmp_path):
+    path = recorded(tmp_path)
+    cut(path, index_at(path))
+    changed(path, 24, bytes(8))  # where the index is: nowhere yet
+    assert len(list(slam(path).pictures())) == N
+
+
 def test_an_open_loop_is_read_and_quality_says_where_tracking_was_poor_or_lost(tmp_path):
     path = aria_vrs(tmp_path / "walk.vrs", T_NS, plain, camera=SLAM_LEFT)
     poses = mps(tmp_path / "o.csv", T_NS, DEVICE, world="odometry", quality={1: 0.3, 2: 0.0})
@@ -257,6 +272,12 @@ def test_what_is_left_in_the_file_is_named(tmp_path):
     said = slam(recorded(tmp_path, motion=measured(at), said=without)).info.source
     assert "no IMU with a calibration" in said
     assert "left in the file: imu-right" in said
+
+
+def contents(path: Path) -> list[bytes]:
+    """The left SLAM camera's pictures as they are in the file."""
+    with VrsFile(path) as file:
+        return list(file.contents("1201-1"))
 
 
 def changed(path: Path, at: int, raw: bytes) -> Path:

@@ -3,8 +3,9 @@
     file    | header | description: tags of the file and of its streams | record | record | ... | index |
     record  | header: size, stream, time, kind, compression | fields (DataLayout) | a picture's bytes |
 
-Everything is little-endian. Records follow each other, so the index is not needed: they are walked through
-once. What their fields are, the file's own tags say (`vrs_layout.py`).
+Everything is little-endian. Records follow each other, so they are walked through once; the index, which may
+stand before them, says how many there should be. What their fields are, the file's own tags say
+(`vrs_layout.py`).
 """
 
 import mmap
@@ -26,7 +27,7 @@ _RECORD = struct.Struct("<IIiIdHBBI")
 _STREAM = struct.Struct("<iH")
 _U32 = struct.Struct("<I")
 _MAGIC, _MAGIC_2, _FORMATS = b"VisionRe", b"cord", (b"VRS1", b"VRS2", b"VRS3")
-_DESCRIPTION_FORMAT, _OWN_TYPES = 2, (1, 2)  # the index's and the description's own type
+_DESCRIPTION_FORMAT, _INDEX_FORMAT, _OWN_TYPES = 2, 2, (1, 2)  # types: the index, the description
 _MOST_GROWTH = 200
 """How much longer than ours headers may be [bytes]: newer ones have more at their end."""
 MOST_RECORD = 256 << 20
@@ -131,14 +132,31 @@ class VrsFile:
             )
         after = self._read_description(description_at)
         first, total = first_at or after, len(self._bytes)
-        if index_at > first and (
-            index_at + self._head_size > total or index_at + self._header(index_at)[0] > total
-        ):
-            raise self._cut(min(index_at, total))
-        self._walk(first, index_at if index_at > first else total)
+        listed = self._listed(index_at)
+        found = self._walk(first, index_at if index_at > first else total)
+        if listed is not None and found < listed:
+            raise self._cut(total)
 
-    def _walk(self, at: int, end: int) -> None:
-        """Remember where each record is."""
+    def _listed(self, at: int) -> int | None:
+        """How many records the index has; None: there is none, or one of another format."""
+        total = len(self._bytes)
+        if at <= 0:
+            return None  # a recording that was not ended: what there is of it is read
+        if at + self._head_size > total or at + self._header(at)[0] > total:
+            raise self._cut(min(at, total))
+        size, _, kind_id, version, *_ = self._header(at)
+        start, stop = at + self._head_size, at + size
+        if kind_id != 1 or version != _INDEX_FORMAT or size < self._head_size + 2 * _U32.size:
+            return None
+        (num_streams,) = _U32.unpack_from(self._bytes, start)
+        count_at = start + _U32.size + _STREAM.size * num_streams
+        if count_at + _U32.size > stop:
+            raise self._damaged(at, "its index is shorter than it says")
+        return int(_U32.unpack_from(self._bytes, count_at)[0])
+
+    def _walk(self, at: int, end: int) -> int:
+        """Remember where each record is; how many there are."""
+        found = 0
         while at < end:
             if at + self._head_size > end:
                 raise self._cut(at)
@@ -147,10 +165,13 @@ class VrsFile:
                 raise self._damaged(at, "no record's header stands there")
             if at + size > end:
                 raise self._cut(at)
-            if kind_id not in _OWN_TYPES and kind in _KINDS:
-                key = (f"{kind_id}-{instance}", _KINDS[kind])
-                self._at.setdefault(key, array("q")).append(at)
+            if kind_id not in _OWN_TYPES:
+                found += 1
+                if kind in _KINDS:
+                    key = (f"{kind_id}-{instance}", _KINDS[kind])
+                    self._at.setdefault(key, array("q")).append(at)
             at += size
+        return found
 
     def _records(self, stream: str, kind: str) -> "array[int]":
         """Where they are; InvalidValueError: they are not all of one version."""
@@ -193,7 +214,7 @@ class VrsFile:
 
     def _cut(self, at: int) -> InvalidValueError:
         return InvalidValueError(
-            f"{self.path} is cut: the record at byte {at} goes on beyond its end, byte {len(self._bytes)}. "
+            f"{self.path} is cut: what begins at byte {at} goes on beyond its end, byte {len(self._bytes)}. "
             "Copy it from the device again; what is whole of it, `vrs copy` of the vrs tools takes out"
         )
 
