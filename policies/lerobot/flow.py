@@ -31,7 +31,8 @@ from policies.flow.whole import Whole
 from policies.lerobot.causal import CausalSuffix
 from policies.lerobot.flow_times import TimeTable, embedded_times, pi05_condition
 from policies.lerobot.fused import fuse
-from policies.lerobot.pi_step import step_on_prefix
+from policies.lerobot.once_a_chunk import OnceAChunk
+from policies.lerobot.pi_step import seen_by_rows, step_on_prefix
 from policies.lerobot.precision import in_one_format
 from policies.lerobot.whole import WholeChunks
 from robot_runtime.errors import CheckpointError
@@ -111,6 +112,8 @@ class LeRobotFlow:
         """A preprocessed batch; its prefix goes through their network once."""
         batch_size = len(next(value for key, value in seen.items() if key.startswith("observation.")))
         unused = torch.zeros((batch_size, self.horizon, self.row_dim), device=self.device)
+        if isinstance(step := self._policy.model.denoise_step, OnceAChunk):
+            step.begin()
         with _instead_of_integrating(self._module) as found:
             self._policy.predict_action_chunk(seen, noise=unused)
         (denoise,) = found
@@ -157,7 +160,10 @@ def compile_network(policy: Any, *, backend: str = "inductor", is_whole: bool = 
     is_pi = hasattr(model, "paligemma_with_expert")
     both = model.paligemma_with_expert if is_pi else model.vlm_with_expert
     model.embed_prefix, both.forward = compiled(model.embed_prefix), compiled(both.forward)
-    model.denoise_step = compiled(model.denoise_step)
+    if isinstance(step := model.denoise_step, OnceAChunk):
+        step.of_chunk, step.step = compiled(step.of_chunk), compiled(step.step)
+    else:
+        model.denoise_step = compiled(step)
     return None if of_times is None else TimeTable(of_times, stays=is_whole)
 
 
@@ -176,7 +182,8 @@ def _leave_out_absent_cameras(policy: Any) -> None:
 
 def _read_prefix(model: Any) -> None:
     """Let a step of pi0 or pi0.5 leave the prefix's cache as it is."""
-    model.denoise_step = partial(step_on_prefix, model)
+    of_chunk = partial(seen_by_rows, model.config.chunk_size)
+    model.denoise_step = OnceAChunk(of_chunk, partial(step_on_prefix, model))
     model.paligemma_with_expert.gemma_expert.model.config._attn_implementation = "eager"
 
 

@@ -4,8 +4,7 @@
     queries, keys, values    one product instead of three, in layers whose rows see each other
     gate and up              one instead of two
     keys and values          of layers in which rows see the prefix alone: projected once a chunk, not a step
-    positions                their sines and cosines are written once a step; inductor still computes them
-                             again in every layer that uses them
+    positions, masks         their sines and cosines, and what is seen, are written once a chunk
     heads that share keys    rows of one attention; the keys are not copied for each head
 
 The step reads the prefix's cache and leaves it as it is, so it can be one graph.
@@ -19,6 +18,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from policies.lerobot.once_a_chunk import OnceAChunk
 
 ALIGNED = 8
 """Keys are padded to a multiple of it, unseen: 8 numbers of 16 bits are loaded at once."""
@@ -53,7 +54,7 @@ def fuse_smolvla(model: Any, side_by_side: Callable[[tuple[nn.Linear, ...]], nn.
         scale = torch.tensor(both.config.text_config.hidden_size**0.5, dtype=dtype).item()
         model.embed_prefix = partial(_prefix, model, scale)
     both.forward = partial(_projected, both, both.forward)
-    model.denoise_step = partial(_step, model)
+    model.denoise_step = OnceAChunk(partial(_seen_by_rows, model), partial(_step, model))
     return True
 
 
@@ -109,21 +110,34 @@ def _padded(keys: Tensor) -> Tensor:
     return F.pad(keys, (0, 0, 0, -keys.shape[2] % ALIGNED))
 
 
-def _step(
-    model: Any, prefix_pad_masks: Tensor, past_key_values: Any, x_t: Tensor, timestep: Tensor
-) -> Tensor:
-    """Their `denoise_step`, after a prefix by `_projected`."""
+def _seen_by_rows(
+    model: Any, prefix_pad_masks: Tensor, num_rows: int
+) -> tuple[Rotation, Rotation, Tensor, Tensor]:
+    """Where rows are, and what they see: in layers where they see each other, and where the prefix alone."""
     both = model.vlm_with_expert
-    rows, _, _ = model.embed_suffix(x_t, timestep)
-    num_rows, head_dim = rows.shape[1], both.vlm.config.text_config.head_dim
-    order = torch.arange(num_rows, device=rows.device)
+    head_dim = both.vlm.config.text_config.head_dim
+    order = torch.arange(num_rows, device=prefix_pad_masks.device)
     first = prefix_pad_masks.sum(dim=-1, keepdim=True)
     among_rows, alone = _rotation(first + order, head_dim), _rotation(order[None], head_dim)
     sees_prefix = prefix_pad_masks[:, None, :].expand(-1, num_rows, -1)
-    looks_back = (order <= order[:, None]).expand(len(rows), -1, -1)
+    looks_back = (order <= order[:, None]).expand(len(prefix_pad_masks), -1, -1)
     num_groups = both.num_attention_heads // both.num_key_value_heads
     sees_rows = _for_heads(torch.cat([sees_prefix, looks_back], dim=2), num_groups)
-    sees_prefix = _for_heads(sees_prefix, num_groups)
+    return among_rows, alone, sees_rows, _for_heads(sees_prefix, num_groups)
+
+
+def _step(
+    model: Any,
+    seen: tuple[Rotation, Rotation, Tensor, Tensor],
+    past_key_values: Any,
+    x_t: Tensor,
+    timestep: Tensor,
+    state: None = None,
+) -> Tensor:
+    """Their `denoise_step`, after a prefix by `_projected`. seen: `_seen_by_rows`."""
+    both, head_dim = model.vlm_with_expert, model.vlm_with_expert.vlm.config.text_config.head_dim
+    rows, _, _ = model.embed_suffix(x_t, timestep)
+    among_rows, alone, sees_rows, sees_prefix = seen
     for i, layer in enumerate(both.lm_expert.layers):
         attention, held = layer.self_attn, past_key_values.layers[i]
         normed = layer.input_layernorm(rows).to(attention.q_proj.weight.dtype)

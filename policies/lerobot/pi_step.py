@@ -30,9 +30,22 @@ class ReadPrefix:
         return torch.cat([held_keys, keys], dim=2), torch.cat([held_values, values], dim=2)
 
 
+def seen_by_rows(num_latest: int, prefix_pad_masks: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """What a step's rows see, to be added (B, 1, n, P + n), and their positions (B, n).
+
+    num_latest: rows of the chunk, which see all; the state before them sees no row.
+    """
+    order = torch.arange(num_rows, device=prefix_pad_masks.device)
+    is_row = order >= num_rows - num_latest
+    sees_rows = (is_row[None, :] <= is_row[:, None]).expand(len(prefix_pad_masks), -1, -1)
+    sees_prefix = prefix_pad_masks[:, None, :].expand(-1, num_rows, -1)
+    is_seen = torch.cat([sees_prefix, sees_rows], dim=2)
+    return prepare_attention_masks_4d(is_seen), prefix_pad_masks.sum(dim=-1, keepdim=True) + order
+
+
 def step_on_prefix(
     model: Any,
-    prefix_pad_masks: Tensor,
+    seen: tuple[Tensor, Tensor],
     past_key_values: Any,
     x_t: Tensor,
     timestep: Tensor,
@@ -40,19 +53,13 @@ def step_on_prefix(
 ) -> Tensor:
     """Their velocity (B, H, R), as of `denoise_step` of a `PI0Pytorch` or `PI05Pytorch`.
 
-    state: which pi0 shows beside the rows.
+    seen: `seen_by_rows`. state: which pi0 shows beside the rows.
     """
     shown = (x_t, timestep) if state is None else (state, x_t, timestep)
     rows, _, _, condition = model.embed_suffix(*shown)
-    order = torch.arange(rows.shape[1], device=rows.device)
-    # Rows see each other and the state, which sees no row.
-    is_row = order >= rows.shape[1] - x_t.shape[1]
-    sees_rows = (is_row[None, :] <= is_row[:, None]).expand(len(rows), -1, -1)
-    sees_prefix = prefix_pad_masks[:, None, :].expand(-1, rows.shape[1], -1)
-    is_seen = torch.cat([sees_prefix, sees_rows], dim=2)
-    positions = prefix_pad_masks.sum(dim=-1, keepdim=True) + order
+    mask, positions = seen
     (_, out), _ = model.paligemma_with_expert.forward(
-        attention_mask=prepare_attention_masks_4d(is_seen),
+        attention_mask=mask,
         position_ids=positions,
         past_key_values=ReadPrefix(past_key_values),
         inputs_embeds=[None, rows],

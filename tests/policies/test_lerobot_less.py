@@ -89,6 +89,33 @@ def test_what_depends_on_flow_times_alone_is_computed_once_for_each_distinct_one
     assert counted(table, network, seen, aware) == 0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_and_positions_are_made_once_a_chunk_and_anew_for_another_in_the_same_memory(kind, monkeypatch):
+    """A GPU's graph gives every prefix in the same memory, as the same tensor."""
+    policy = random_policy(kind, is_small=True, num_cameras=1, device="cpu")
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    network = flow_of(policy, is_compiled=True)
+    step, embed, masks, num_made = policy.model.denoise_step, policy.model.embed_prefix, [], [0]
+    seen = [random_batch(policy, 2, num_words=num, length=20) for num in (4, 18)]
+    expected = [chunk(network, each, PARTS[0]) for each in seen]
+    of_chunk = step.of_chunk
+
+    def counted(*given):
+        num_made[0] += 1
+        return of_chunk(*given)
+
+    def in_place(*given, **named):
+        embedded, pad_masks, *rest = embed(*given, **named)
+        masks[:] = masks or [pad_masks]
+        return embedded, masks[0].copy_(pad_masks), *rest
+
+    step.of_chunk, policy.model.embed_prefix = counted, in_place
+    for each, rows in zip(seen, expected, strict=True):
+        np.testing.assert_array_equal(chunk(network, each, PARTS[0]), rows)
+    assert num_made == [2]
+    assert not np.allclose(*expected)
+
+
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])
 def test_a_step_of_pi_reads_the_prefix_that_lerobot_s_copies_and_gives_the_same(kind, monkeypatch):
     policy = random_policy(kind, is_small=True, num_cameras=2, device="cpu")
