@@ -11,6 +11,7 @@ a schedule with a flow time for each row as many as it has different ones.
     pi0, SmolVLA     the flow time's part of what is added to a row's token         (B, H, W), `FoldedRows`
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ from policies.flow.transfers import to_device
 
 MAX_KNOWN = 1024
 """Flow times whose rows are kept; beyond, the table begins anew."""
+MAX_STEPS = 512
+"""Steps of which it is kept where their flow times are: every step of a schedule for every size of batch."""
 BLOCK = 16
 """So many are computed at a time."""
 
@@ -37,6 +40,8 @@ class TimeTable:
         """
         self._of, self._stays = of, stays
         self._places: dict[float, int] = {}
+        self._steps: OrderedDict[tuple[tuple[int, ...], bytes], int | Tensor] = OrderedDict()
+        """Where the times of steps are, by those."""
         self._table: Tensor | None = None
         self.num_computed = 0
         """Flow times that went through the network so far."""
@@ -44,12 +49,23 @@ class TimeTable:
     @torch.no_grad()
     def __call__(self, times: Tensor, device: torch.device) -> Tensor:
         """(B, H, M) of flow times (B, H), 0 noise and 1 action, float64 and on the host."""
-        places = self.places(times, device)
-        first = int(places.flatten()[0])
-        if bool((places == first).all()):
-            row = self.rows(first)
-            return row.expand(*times.shape, -1).contiguous()  # one shape and layout for the step
-        return self.rows(to_device(places, device))
+        where = self._where(times, device)
+        if isinstance(where, int):
+            return self.rows(where).expand(*times.shape, -1).contiguous()  # one shape and layout for the step
+        return self.rows(where)
+
+    def _where(self, times: Tensor, device: torch.device) -> int | Tensor:
+        """The row of all times, or that of each, on the device; of steps that come again it is known."""
+        step = tuple(times.shape), times.numpy().tobytes()
+        if (where := self._steps.get(step)) is None:
+            places = self.places(times, device)
+            first = int(places.flatten()[0])
+            where = first if bool((places == first).all()) else to_device(places, device)
+            self._steps[step] = where
+            if len(self._steps) > MAX_STEPS:
+                self._steps.popitem(last=False)
+        self._steps.move_to_end(step)
+        return where
 
     @torch.no_grad()
     def places(self, times: Tensor, device: torch.device) -> Tensor:
@@ -62,6 +78,7 @@ class TimeTable:
         if unknown := [value for value in values if value not in self._places]:
             if len(self._places) + len(unknown) > MAX_KNOWN:
                 self._places, unknown = {}, values
+                self._steps.clear()
             self._learn(unknown, device)
         return torch.tensor([self._places[value] for value in values])[which]
 

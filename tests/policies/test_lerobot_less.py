@@ -89,6 +89,29 @@ def test_what_depends_on_flow_times_alone_is_computed_once_for_each_distinct_one
     assert counted(table, network, seen, aware) == 0
 
 
+def test_where_flow_times_are_in_the_table_is_looked_up_once_for_every_step_of_a_schedule(monkeypatch):
+    monkeypatch.setattr(flow_times, "MAX_STEPS", 3)
+    monkeypatch.setattr(flow_times, "MAX_KNOWN", 5)
+    table, looked_up = TimeTable(lambda t: torch.stack([t, 2 * t], dim=-1)), []
+    places = table.places
+    monkeypatch.setattr(table, "places", lambda *given: looked_up.append(1) or places(*given))
+    same, each = torch.full((2, 3), 0.5).double(), torch.tensor([[0.0, 0.25, 0.5], [1.0, 1.0, 0.5]]).double()
+
+    def is_right(times: torch.Tensor) -> bool:
+        told = 1.0 - times.float()
+        return torch.equal(table(times, torch.device("cpu")), torch.stack([told, 2 * told], dim=-1))
+
+    for _ in range(3):
+        assert is_right(same)
+        assert is_right(each)
+    assert len(looked_up) == 2
+    assert is_right(same.T.contiguous())  # the same bytes are another step
+    assert is_right(each + 0.125)  # more than the table holds: it begins anew
+    assert is_right(same)
+    assert is_right(each)
+    assert len(looked_up) == 6
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_and_positions_are_made_once_a_chunk_and_anew_for_another_in_the_same_memory(kind, monkeypatch):
     """A GPU's graph gives every prefix in the same memory, as the same tensor."""
