@@ -81,7 +81,8 @@ class Warming:
         self._left = _pieces(info.capabilities.samplers, self._usual, self._sizes, max(1, num_shapes))
         self._took: dict[Piece, list[int]] = {}
         self._first_ns = 0
-        """What the newest first call took longer than the others of its piece."""
+        """What a first call took longer than the others of its piece: the newest, or of a policy with shapes
+        the longest, since one that finds another's code says nothing of what is still to be compiled."""
         self._num_steps: int | None = None
         self._wanted: Piece | None = None
         self._too_large: dict[type[SamplerPart], int] = {}
@@ -141,7 +142,7 @@ class Warming:
         return None if is_waiting else max(now_ns, quiet_ns)
 
     def expected_ns(self, piece: Piece) -> int:
-        """What the next call of a piece will take, judged by the newest first call [ns]."""
+        """What the next call of a piece will take, judged by what others took [ns]."""
         if took := self._took.get(piece):
             return took[-1]
         if alone := self._took.get(Piece(kind=piece.kind)):
@@ -162,7 +163,7 @@ class Warming:
         if piece in self._left:
             self._left.remove(piece)
         took = self._took[piece]
-        self._first_ns = max(0, took[0] - min(took))
+        self._first_ns = max(self._first_ns if self._num_shapes else 0, took[0] - min(took))
         if min(took) > LONG_NS:
             self._leave_out(piece.kind, piece.size + 1)
         self._learn()
@@ -193,7 +194,7 @@ class Warming:
     def _give_up(self, piece: Piece, error: Exception) -> str:
         """Its sampler part will be served as it is, or batches will be smaller."""
         if piece.shape:
-            self._left.remove(piece)
+            self._left = [p for p in self._left if p != piece]
         else:
             self._leave_out(piece.kind, piece.size)
         return f"{_named(piece)} cannot be warmed up: {error}"

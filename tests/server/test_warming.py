@@ -123,6 +123,16 @@ def test_for_as_many_robots_a_piece_may_take_as_long_as_one_request_of_each():
     assert due(of, 7, is_waiting=True, num_robots=4) == 7
 
 
+@pytest.mark.parametrize(("num_shapes", "is_due"), [(0, True), (1, False)])
+def test_a_method_that_finds_the_code_of_another_does_not_make_what_is_left_look_quick(
+    num_shapes: int, is_due: bool
+):
+    of = opened(num_shapes=num_shapes, samplers=(ConstantSchedule, HorizonAwareSchedule))
+    assert call(of)[0] == Piece(kind=ConstantSchedule)  # as quick at first as later
+    assert of.next() == Piece(kind=HorizonAwareSchedule, size=2)
+    assert (due(of, 7, is_waiting=True, num_robots=4) == 7) == is_due
+
+
 def test_the_first_backward_pass_is_taken_for_long():
     of = opened()
     call(of)
