@@ -8,7 +8,8 @@ import numpy as np
 from rich.table import Table
 from tyro.conf import arg
 
-from robot_runtime.cli.bench.gpu_served import Served, served_figures, show_served, two_starts
+from robot_runtime.cli.bench.gpu_served import served_figures, show_served, two_starts
+from robot_runtime.cli.bench.gpu_server import Served
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import AnyCount, Batch, Count, Maybe, OutputFile, Some, Within
 from robot_runtime.cli.progress import counted
