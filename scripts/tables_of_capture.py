@@ -1,10 +1,13 @@
 """Tables of `docs/results/capture.md`: how far captures are from the truth, and what finds their faults."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
-from tables import NOTHING, result, table
+from tables import NOTHING, result, share, table
+
+from robot_runtime.evaluation.statistics import wilson_interval
 
 _ROWS = (
     ("clock offset over the session, p95 [ms]", "clock_p95_ms", "1", "3"),
@@ -70,6 +73,44 @@ def drawn() -> str:
     return table(["noise", "at the board [mm]", "[deg]", "held out [px]", "said of it"], lines)
 
 
+SOURCES = {
+    "expert": "scripted expert on the robot",
+    "truth": "what the person meant",
+    "decoupled": "captured, hand and base apart",
+    "chest": "captured, hand as the chest has it",
+    "world": "captured, both in the world",
+}
+SPLICES = ("naive", "time-aligned", "state-matching", "pipelined-prefix")
+
+
+def policies() -> str:
+    """Success by what was learned from, over tasks and splices; then over all tasks, where all ran."""
+    rows = result("capture-policies")["rows"]
+    found = {(row["task"], *row["method"].split()): row for row in rows}
+    ran = [splice for splice in SPLICES if any(key[3] == splice for key in found)]
+    tasks = sorted({key[0] for key in found})
+    lines = []
+    for network, source in dict.fromkeys((key[1], key[2]) for key in found):
+        have = [task for task in tasks if any(key[:3] == (task, network, source) for key in found)]
+        for task in have:
+            cells = [found.get((task, network, source, splice)) for splice in ran]
+            lines.append([task, network, SOURCES[source], *(_share_of([cell]) for cell in cells)])
+        if have == tasks and len(tasks) > 1:
+            by_splice = ([found.get((task, network, source, splice)) for task in tasks] for splice in ran)
+            lines.append(["all", network, SOURCES[source], *map(_share_of, by_splice)])
+    return table(["task", "network", "learned from", *(f"`{splice}`" for splice in ran)], lines)
+
+
+def _share_of(rows: Sequence[Mapping[str, Any] | None]) -> str:
+    """Over all episodes; a dash if one of them was not run."""
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
+        return NOTHING
+    episodes = sum(row["episodes"] for row in known)
+    successes = sum(round(row["success"] * row["episodes"]) for row in known)
+    return share(successes / episodes, wilson_interval(successes, episodes))
+
+
 def _list(words: Iterable[str]) -> str:
     return ", ".join(words) or NOTHING
 
@@ -87,4 +128,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "capture": figures,
     "capture-faults": faults,
     "capture-drawn": drawn,
+    "capture-policies": policies,
 }
