@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pinocchio as pin
 
-from calibration.labels.graph import Tie
+from calibration.labels.tie import Tie
 from calibration.labels.values import LabelConfig
 from calibration.trajectory import Trajectory
 from calibration.verdict import Reason

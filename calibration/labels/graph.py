@@ -12,131 +12,24 @@ it stood. A jump of an odometry, or tracking that was lost, is a link that hardl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
 from scipy.spatial.transform import Rotation
 
 from calibration.labels.chain import Chain
+from calibration.labels.correction import Corrected, Correction
 from calibration.labels.sightings import TagSights
+from calibration.labels.tie import Tie, board_off
 from calibration.labels.values import Drift
-from calibration.trajectory import LIMITED, LOST, Trajectory
+from calibration.labels.wander import jumps, wandering
+from calibration.trajectory import Trajectory
 from robot_runtime.core.values.action import NS_PER_S
-from robot_runtime.core.values.shapes import Float
 from robot_runtime.errors import InvalidValueError
 
-BROKEN_M, BROKEN_RAD = 0.5, np.deg2rad(10.0)
-"""How far an odometry may have moved its world by a jump, or while it was lost."""
-LIMITED_TIMES = 3.0
-"""How much faster it drifts while tracking is limited."""
-_LEAST_JUMP_M, _LEAST_JUMP_RAD = 0.012, np.deg2rad(2.0)
 _ROUNDS, _FAR_ROUNDS = 12, 5
 """Steps of Gauss and Newton; in the first, no tag is taken for a wrong one."""
 _DONE = 1e-6
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tie:
-    """An anchor, as the graph sees it: where both saw the same board."""
-
-    chest_ns: int
-    hand_ns: int
-    """When, in the middle of the views of each, on the chest's clock [ns]."""
-    X_WcWh: pin.SE3
-    """The hand's world in the chest's, by these views."""
-    X_WcB: pin.SE3
-    """The board in the chest's world, by its own odometry at the time."""
-    covariance: np.ndarray
-    """(6, 6) of X_WcWh: (p, rotation vector) perturbed on the left, about the board's place."""
-
-    def __post_init__(self) -> None:
-        """InvalidValueError: no covariance."""
-        P = np.asarray(self.covariance)
-        if P.shape != (6, 6) or not np.isfinite(P).all() or np.linalg.eigvalsh(0.5 * (P + P.T))[0] < -1e-9:
-            raise InvalidValueError(f"an anchor's covariance is (6, 6), finite and positive, got {P}")
-
-    @property
-    def tilt(self) -> float:
-        """Between the verticals of both worlds [rad]; 0 for odometries that know what is up."""
-        return float(np.arccos(np.clip(self.X_WcWh.rotation[2, 2], -1.0, 1.0)))
-
-    @property
-    def level(self) -> pin.SE3:
-        """X_WcWh without its tilt, the board where it is: both worlds know what is up."""
-        R = self.X_WcWh.rotation
-        yaw = np.arctan2(R[1, 0] - R[0, 1], R[0, 0] + R[1, 1])
-        turn = pin.utils.rotate("z", float(yaw))
-        b = self.X_WcB.translation
-        return pin.SE3(turn, b - turn @ self.X_WcWh.actInv(b))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Correction:
-    """What is to be added to one device's odometry over time."""
-
-    t_ns: np.ndarray
-    """(K,) rising."""
-    p: np.ndarray
-    """(K, 3) of the nodes, by odometry [m]."""
-    dp: np.ndarray
-    """(K, 3) [m]."""
-    dr: np.ndarray
-    """(K, 3) rotation vectors in W [rad]."""
-
-    def of(self, said: Trajectory) -> Trajectory:
-        """The corrected path; between two nodes each corrects as for a rigid world, mixed by time."""
-        k, s = self.between(said.t_ns)
-        moved = np.zeros((len(k), 3))
-        for node, share in ((k, 1.0 - s), (k + 1, s)):
-            arm = said.p - self.p[node]
-            turned = Rotation.from_rotvec(self.dr[node]).apply(arm) - arm
-            moved += share[:, None] * (self.dp[node] + turned)
-        dr = (1.0 - s)[:, None] * self.dr[k] + s[:, None] * self.dr[k + 1]
-        q = (Rotation.from_rotvec(dr) * Rotation.from_quat(said.q, scalar_first=True)).as_quat(
-            scalar_first=True
-        )
-        q *= np.where((q * said.q).sum(axis=1, keepdims=True) < 0.0, -1.0, 1.0)
-        return Trajectory(t_ns=said.t_ns, p=said.p + moved, q=q, tracking=said.tracking)
-
-    def between(self, t_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The node before each time, and how far on to the next it is, 0 to 1."""
-        k = np.clip(np.searchsorted(self.t_ns, t_ns, side="right") - 1, 0, len(self.t_ns) - 2)
-        s = (t_ns - self.t_ns[k]) / (self.t_ns[k + 1] - self.t_ns[k])
-        return k, np.clip(s, 0.0, 1.0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Corrected:
-    """What the graph found."""
-
-    chest: Correction
-    hand: Correction
-    dt_s: float
-    """The hand's clock against the chest's, beyond what the clocks' join said [s]."""
-    dt_sigma_s: float
-    nodes: np.ndarray
-    """(K, 12, 12) covariance of (chest dp, dr, hand dp, dr) of each node."""
-    following: np.ndarray
-    """(K-1, 12, 12) of each node with the next."""
-    with_dt: np.ndarray
-    """(K, 12) of each node with dt."""
-    bridge: np.ndarray
-    """(K-1, 12) what odometry may have wandered from node to node, as variances."""
-    num_tags: int
-    num_refused_tags: int
-    tag_px: float
-    """Root mean square of what is left of the tags' corners [pixels]; NaN without any."""
-
-    def covariance(self, t_ns: np.ndarray) -> tuple[Float[np.ndarray, "N 12 12"], Float[np.ndarray, "N 12"]]:
-        """At these times: of both devices' errors, and of these with dt."""
-        k, s = self.chest.between(t_ns)
-        a, b = (1.0 - s)[:, None, None], s[:, None, None]
-        crossed = self.following[k]
-        P = a * a * self.nodes[k] + b * b * self.nodes[k + 1]
-        P = P + a * b * (crossed + crossed.transpose(0, 2, 1))
-        P[:, range(12), range(12)] += (s * (1.0 - s))[:, None] * self.bridge[k]
-        return P, a[:, :, 0] * self.with_dt[k] + b[:, :, 0] * self.with_dt[k + 1]
 
 
 def correct(
@@ -194,29 +87,6 @@ def correct(
     )
 
 
-def jumps(said: Trajectory) -> np.ndarray:
-    """(N-1,) bool: from which samples to the next the odometry moved its world, not the device."""
-    n = len(said)
-    if n < 6:
-        return np.zeros(max(n - 1, 0), bool)
-    dt = np.diff(said.t_ns)[:, None] / NS_PER_S
-    turns = (
-        Rotation.from_quat(said.q[1:], scalar_first=True)
-        * Rotation.from_quat(said.q[:-1], scalar_first=True).inv()
-    )
-    out = np.zeros(n - 1, bool)
-    for rate, least in (
-        (np.diff(said.p, axis=0) / dt, _LEAST_JUMP_M),
-        (turns.as_rotvec() / dt, _LEAST_JUMP_RAD),
-    ):
-        padded = np.pad(rate, ((2, 2), (0, 0)), mode="edge")
-        around = np.median(np.stack([padded[:-4], padded[1:-3], padded[3:-1], padded[4:]]), axis=0)
-        off = np.linalg.norm((rate - around) * dt, axis=1)
-        usual = 1.48 * np.median(off)
-        out |= off > max(least, 10.0 * usual)
-    return out
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Problem:
     """What the factors between nodes are made of; two devices, chest and hand."""
@@ -259,7 +129,7 @@ class _Problem:
         t_ns = np.unique(np.clip(np.concatenate([grid, *extra]), start, stop)).astype(np.int64)
         wander, keep = [], []
         for said, drift in zip((chest, hand), drifts, strict=True):
-            w, a = _wander(said, t_ns, drift)
+            w, a = wandering(said, t_ns, drift)
             wander.append(w)
             keep.append(a)
         return cls(
@@ -344,7 +214,7 @@ class _Problem:
         Jh[:, 6:] = -_lever(b_h - self.p[1][h])
         self._add_far(chain, root @ r, root @ Jc, root @ Jh, c, h)
         if len(self.ties) > 1:  # the board stood still: its place, known as well as the tie is
-            off = _board_off(self.ties[0], tie)
+            off = board_off(self.ties[0], tie)
             J = np.zeros((1, 6, 12))
             J[0, :, :6] = root @ _lever(b_c - self.p[0][c])
             J_shared = np.zeros((1, 6, 7))
@@ -369,36 +239,6 @@ class _Problem:
         chain.add(np.array([h]), (root @ r)[None], (root @ (Jc + Jh))[None])
 
 
-def _wander(said: Trajectory, t_ns: np.ndarray, drift: Drift) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of a step of one device, (K-1, 6), and what goes on."""
-    middles = t_ns[:-1] + np.diff(t_ns) // 2
-    p, mid = said.sampled(t_ns).p, said.sampled(middles).p
-    length = np.linalg.norm(mid - p[:-1], axis=1) + np.linalg.norm(p[1:] - mid, axis=1)
-    dt = np.diff(t_ns) / NS_PER_S
-    worst = _worst_tracking(said, t_ns)
-    times = np.where(worst == LIMITED, LIMITED_TIMES, 1.0)
-    goes = np.exp(-dt / drift.tilt_s)
-    is_broken = (worst == LOST) | _any_between(said.t_ns[:-1][jumps(said)], t_ns)
-    p_var = times**2 * drift.walk_m**2 * length + drift.still_m**2 * dt + is_broken * BROKEN_M**2
-    yaw_var = times**2 * drift.walk_rad**2 * length + 1e-10 * dt + is_broken * BROKEN_RAD**2
-    tilt_var = drift.tilt_rad**2 * (1.0 - goes**2) + 1e-12
-    out = np.stack([p_var, p_var, p_var, tilt_var, tilt_var, yaw_var], axis=1)
-    keep = np.stack([np.ones_like(goes)] * 3 + [goes, goes, np.ones_like(goes)], axis=1)
-    return out, keep
-
-
-def _worst_tracking(said: Trajectory, t_ns: np.ndarray) -> np.ndarray:
-    """Between each two times."""
-    order = np.clip(np.searchsorted(said.t_ns, t_ns), 0, len(said) - 1)
-    return np.array([said.tracking[a : b + 1].min() for a, b in pairwise(order)])
-
-
-def _any_between(events_ns: np.ndarray, t_ns: np.ndarray) -> np.ndarray:
-    """(K-1,) bool: whether one lies in [t_k, t_k+1)."""
-    out: np.ndarray = np.diff(np.searchsorted(events_ns, t_ns)) > 0
-    return out
-
-
 def _moved(x: np.ndarray, point: np.ndarray, about: np.ndarray) -> np.ndarray:
     """Where a point of an odometry's world truly is, by its correction at a device."""
     out: np.ndarray = about + x[:3] + pin.exp3(x[3:]) @ (point - about)
@@ -410,12 +250,6 @@ def _lever(arm: np.ndarray) -> np.ndarray:
     out = np.eye(6)
     out[:3, 3:] = -pin.skew(arm)
     return out
-
-
-def _board_off(first: Tie, tie: Tie) -> np.ndarray:
-    """Where the chest's odometry has the board, less where it had it first."""
-    X = tie.X_WcB * first.X_WcB.inverse()
-    return np.concatenate([tie.X_WcB.translation - first.X_WcB.translation, pin.log3(X.rotation)])
 
 
 def _root_of_inverse(P: np.ndarray) -> np.ndarray:

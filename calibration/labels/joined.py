@@ -15,10 +15,13 @@ from calibration.capture.raw import Device, RawCapture
 from calibration.labels.base import Pivot, neutral_rotation
 from calibration.labels.between import sampled
 from calibration.labels.closure import anchor_reasons, closure_reasons, note
-from calibration.labels.graph import Corrected, Tie, correct, jumps
+from calibration.labels.correction import Corrected
+from calibration.labels.graph import correct
 from calibration.labels.sightings import TagSights
 from calibration.labels.standing import floor_of, pivot_of, upright
+from calibration.labels.tie import Tie
 from calibration.labels.values import LabelConfig
+from calibration.labels.wander import jumps
 from calibration.trajectory import Trajectory
 from calibration.verdict import Reason
 from robot_runtime.core.values.action import NS_PER_S

@@ -7,7 +7,7 @@ import numpy as np
 from calibration.capture.raw import RawCapture
 from calibration.labels.base import Pivot, assumed_pivot, fit_pivot
 from calibration.labels.closure import note
-from calibration.labels.graph import Tie
+from calibration.labels.tie import Tie
 from calibration.labels.values import LabelConfig
 from calibration.trajectory import LOST, Trajectory
 from calibration.verdict import Reason
