@@ -22,8 +22,8 @@ from sim.capture.samples import samples
 from sim.capture.told import Kind, Told, fit_offset, told_by_labels, told_by_truth
 from sim.tasks import make_task
 
-COPIES = 3
-"""How often each frame is told: as it was, and from beside."""
+BESIDE, OFF_PLAN = 2, 1
+"""How often each frame is told from beside, and off its plan, besides as it was."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,7 +112,7 @@ def truly_meant(
 def samples_of(told: Sequence[Told], seed: int = 0) -> list[StoredDemonstration]:
     """Every frame, as it was and from beside. InvalidValueError: there is none."""
     rng = np.random.default_rng([seed, 0x5A])
-    out = [sample for one in told for sample in samples(one, rng, copies=COPIES)]
+    out = [sample for one in told for sample in samples(one, rng, beside=BESIDE, off_plan=OFF_PLAN)]
     if not out:
         raise InvalidValueError("no demonstration can be learned from")
     return out

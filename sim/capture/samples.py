@@ -6,6 +6,9 @@ A person is never pushed off course as a scripted expert is; but as base, hand a
 world, a frame can be told from beside: the base, or a hand that is free, elsewhere, and rows that lead back.
 Hands of people are hardly turned, so every hand is told turned as well: what a network has seen only as the
 noise of its labels it takes for anything, once a robot's hand leans by some degrees.
+
+And a person is always where her rows are, a robot never: each frame is told once more as of a robot that
+runs an older plan and is off it, whose first rows are that plan's.
 """
 
 import math
@@ -47,23 +50,30 @@ LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
 back: the last centimetre is learned where nothing but what is seen of the thing can tell it."""
 TURN_ASIDE = 0.08
 """Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
+OFF_BASE, OFF_YAW, OFF_HAND = 0.03, 0.04, 0.025
+"""Deviations of a robot from the plan that it runs [m, rad, m]."""
+MOST_COMMITTED = 12
+"""Rows of that plan that are given."""
 HELD_WITHIN = 0.06
 """What is so near to closed fingers goes with the hand [m]."""
 EMPTY_SHARE = 0.1
 """How many frames from beside show fingers closed on nothing, where rows open them: as after a miss."""
 
 
-def samples(told: Told, rng: np.random.Generator, *, copies: int = 1) -> list[StoredDemonstration]:
-    """Every frame as a training sample, and as many times from beside as there are further copies.
+def samples(
+    told: Told, rng: np.random.Generator, *, beside: int = 0, off_plan: int = 0
+) -> list[StoredDemonstration]:
+    """Every frame as a training sample, so many times from beside, and so many times off its plan.
 
     A frame near the end repeats the last row; frames are left out whose rows are not all known.
-    copies: 1: only as it was.
     """
     planned, n = _Plan(told), len(told)
     known = [k for k in range(n) if told.is_known[k : k + HORIZON].all()]
     out = [planned.sample(k, _Aside()) for k in known]
-    for _ in range(copies - 1):
+    for _ in range(beside):
         out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
+    for _ in range(off_plan):
+        out += [planned.sample(k, _off_plan(rng)) for k in known]
     return out
 
 
@@ -81,11 +91,13 @@ class _Aside:
     base: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
     """In B: x, y, yaw."""
     hand: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
-    """In W [m]."""
+    """In W, or in B of a robot that is off its plan [m]."""
     turn: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
     """Of the hand, a rotation vector in B [rad]."""
     width: float | None = None
     """Of fingers that have closed on nothing [m]; None: as they were."""
+    num_committed: int = 0
+    """Rows of an older plan that the robot runs and is off; 0: rows lead back from where it is."""
 
 
 def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
@@ -100,6 +112,16 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
         hand[2] = abs(hand[2])
     turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
     return _Aside(base=base, hand=hand, turn=turn, width=planned.empty(k, rng))
+
+
+def _off_plan(rng: np.random.Generator) -> _Aside:
+    """A robot that runs the rows and is not where they are."""
+    return _Aside(
+        base=rng.random() * rng.standard_normal(3) * [OFF_BASE, OFF_BASE, OFF_YAW],
+        hand=rng.random() * rng.standard_normal(3) * OFF_HAND,
+        turn=rng.random() * rng.standard_normal(3) * TURN_ASIDE,
+        num_committed=int(rng.integers(1, MOST_COMMITTED + 1)),
+    )
 
 
 class _Plan:
@@ -125,11 +147,11 @@ class _Plan:
         """How many rows from each on lead a hand back that is elsewhere; none: it is told where it was."""
 
     def _place(
-        self, p_W: Float[np.ndarray, "3"], k: int, hand: Float[np.ndarray, "3"]
+        self, p_W: Float[np.ndarray, "3"], k: int, moved: Float[np.ndarray, "3"]
     ) -> Float[np.ndarray, "3"]:
-        """Of a thing, where the hand is elsewhere: with it, if it is held."""
+        """Of a thing, where the hand is elsewhere by so much: with it, if it is held."""
         off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
-        return p_W + hand if self.holds[k] and off < HELD_WITHIN else p_W
+        return p_W + moved if self.holds[k] and off < HELD_WITHIN else p_W
 
     def empty(self, k: int, rng: np.random.Generator) -> float | None:
         """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
@@ -137,35 +159,41 @@ class _Plan:
         return float(rng.uniform(0.0, 0.05)) if opens and rng.random() < EMPTY_SHARE else None
 
     def sample(self, k: int, aside: _Aside) -> StoredDemonstration:
-        """Frame k, told from beside."""
-        told, base, hand, width = self._told, aside.base, aside.hand, aside.width
+        """Frame k, told from beside or off its plan."""
+        told, base, hand = self._told, aside.base, aside.hand
         at = np.minimum(k + np.arange(HORIZON), len(told) - 1)
-        c, s = math.cos(told.x_WB[k, 2]), math.sin(told.x_WB[k, 2])
-        off_W = np.array([c * base[0] - s * base[1], s * base[0] + c * base[1], base[2]])
-        back = _back(BACK_ROWS)
+        off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
+        x_now = told.x_WB[k] + off_W
+        leads_back = aside.num_committed == 0
+        back = _back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
         x = told.x_WB[at] + back[:, None] * off_W
-        p_W = self.p_led[at] + _back(max(self.back_rows[k], 1))[:, None] * hand
+        p_W = self.p_led[at] + leads_back * _back(max(self.back_rows[k], 1))[:, None] * hand
         R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
         p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * aside.turn) for b in back]) @ R_B
-        rows = np.hstack([_relative(x[0], x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
-        now = seen_from(x[:1], told.p_WE[[k]] + hand)[0]
+        rows = np.hstack([_relative(x_now, x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
+        if leads_back:
+            now, R_now = seen_from(x_now[None], told.p_WE[[k]] + hand)[0], R_B[0]
+        else:
+            now, R_now = seen_from(x[:1], told.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
+        moved = _in_world(x_now, now) - told.p_WE[k]
         things = {
-            name: seen_from(x[:1], self._place(p[k], k, hand)[None])[0] for name, p in told.things.items()
+            name: seen_from(x_now[None], self._place(p[k], k, moved)[None])[0]
+            for name, p in told.things.items()
         }
         V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
-                ARM: ArmState(q=_posture(now, R_B[0]), dq=np.zeros(7), X_BE=pin.SE3(R_B[0], now)),
-                GRIPPER: GripperState(width=float(told.width[k]) if width is None else width),
-                BASE: BaseState(x_WB=x[0], V_WB_B=V_WB_B),
+                ARM: ArmState(q=_posture(now, R_now), dq=np.zeros(7), X_BE=pin.SE3(R_now, now)),
+                GRIPPER: GripperState(width=float(told.width[k]) if aside.width is None else aside.width),
+                BASE: BaseState(x_WB=x_now, V_WB_B=V_WB_B),
             },
         )
         seen = environment_state(told.task, things)
         return StoredDemonstration(
             observation=Observation(state=state, environment_state=seen, task=told.words),
             rows=rows,
-            num_committed=0,
+            num_committed=aside.num_committed,
         )
 
 
@@ -190,6 +218,11 @@ def seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) -> 
     d = p_W - np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
     c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
     return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])
+
+
+def _in_world(x_WB: Float[np.ndarray, "3"], p_B: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """A place that a base at (x, y, yaw) sees."""
+    return np.array([*(x_WB[:2] + turn_planar(p_B[:2], x_WB[2])), p_B[2]])
 
 
 def _relative(x: Float[np.ndarray, "3"], rows: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:

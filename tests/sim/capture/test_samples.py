@@ -48,7 +48,7 @@ def test_rows_tell_the_way_that_was_gone(told):
 
 
 def test_a_frame_told_from_beside_leads_back_to_the_way(told):
-    beside = samples(told, np.random.default_rng(0), copies=2)[N + 5]
+    beside = samples(told, np.random.default_rng(0), beside=1)[N + 5]
     x, _ = _world(beside, 0)
     assert np.abs(x - told.x_WB[5]).max() > 0.005
     x, hand = _world(beside, BACK_ROWS)
@@ -58,12 +58,26 @@ def test_a_frame_told_from_beside_leads_back_to_the_way(told):
 
 def test_a_hand_is_told_turned_and_turns_back(told):
     leans = []
-    for sample in samples(told, np.random.default_rng(0), copies=2)[N:]:
+    for sample in samples(told, np.random.default_rng(0), beside=1)[N:]:
         R_BE, told_rows = sample.observation.state.arm("arm").X_BE.rotation, sample.rows[:, 6:12]
         np.testing.assert_allclose(rotation_from_6d(told_rows[0]), R_BE, atol=1e-9)
         np.testing.assert_allclose(rotation_from_6d(told_rows[BACK_ROWS]), R_DOWN, atol=1e-9)
         leans.append(np.linalg.norm(R_BE[:2, 2]))  # of the axis that points straight down
     assert 0.02 < np.median(leans) < 0.15
+
+
+def test_a_robot_off_its_plan_is_shown_that_plan_and_where_it_is_itself(told):
+    off = samples(told, np.random.default_rng(0), off_plan=1)[N:]
+    assert {sample.num_committed for sample in off} == set(range(1, 13))
+    bases, hands = [], []
+    for k, sample in enumerate(off):
+        x, hand = _world(sample, 0)
+        np.testing.assert_allclose(x, told.x_WB[k], atol=1e-9)  # the plan is her way
+        np.testing.assert_allclose(hand[1], 0.0, atol=1e-9)
+        bases.append(np.linalg.norm(np.asarray(sample.observation.state.x_WB) - x))
+        hands.append(np.linalg.norm(sample.observation.state.arm("arm").X_BE.translation - [0.5, 0.0, 1.0]))
+    assert 0.01 < np.median(bases) < 0.08
+    assert 0.005 < np.median(hands) < 0.06
 
 
 def test_frames_are_left_out_whose_rows_are_not_known(told):
@@ -107,7 +121,7 @@ def _hand_and_cup(sample) -> tuple[np.ndarray, np.ndarray]:
 def test_a_low_open_hand_is_told_a_little_off_and_led_back_before_its_fingers_close(told):
     closing = np.concatenate([np.full(45, 0.08), np.linspace(0.08, 0.0, 8), np.full(7, 0.0)])
     low = _reaching(told, width=closing)
-    beside = samples(low, np.random.default_rng(0), copies=2)[N:]
+    beside = samples(low, np.random.default_rng(0), beside=1)[N:]
     offs = []
     for k, sample in enumerate(beside[:40]):
         hand, cup = _hand_and_cup(sample)
@@ -123,7 +137,7 @@ def test_what_is_held_goes_with_a_hand_that_is_told_elsewhere(told):
     grips = np.concatenate([np.full(10, 0.08), np.linspace(0.08, 0.06, 4), np.full(N - 14, 0.06)])
     carried = replace(told, width=grips, things={**told.things, "cup": told.p_WE - [0.0, 0.0, 0.02]})
     asides = []
-    for sample in samples(carried, np.random.default_rng(0), copies=2)[N + 20 :]:
+    for sample in samples(carried, np.random.default_rng(0), beside=1)[N + 20 :]:
         hand, cup = _hand_and_cup(sample)
         np.testing.assert_allclose(hand - cup, [0.0, 0.0, 0.02], atol=1e-9)
         asides.append(abs(hand[1]))
