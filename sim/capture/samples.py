@@ -31,6 +31,7 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
+from robot_runtime.robot.hand_velocity import HAND_VELOCITY
 from sim.capture.things import environment_state
 from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
@@ -134,6 +135,7 @@ class _Plan:
         self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
         v = np.gradient(told.x_WB, DT_S, axis=0)
         self._v_B = np.array([[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, told.x_WB, strict=True)])
+        self._v_hand = np.gradient(seen_from(told.x_WB, told.p_WE), DT_S, axis=0)
         moves = np.abs(np.gradient(self.command)) > 1e-3
         busy = moves | (told.p_WE[:, 2] < TABLE_Z + 0.13)
         self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
@@ -181,6 +183,7 @@ class _Plan:
             for name, p in told.things.items()
         }
         V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
+        v_hand = turn_planar(self._v_hand[k], -base[2]) if leads_back else self._v_hand[k]
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
@@ -188,6 +191,7 @@ class _Plan:
                 GRIPPER: GripperState(width=float(told.width[k]) if aside.width is None else aside.width),
                 BASE: BaseState(x_WB=x_now, V_WB_B=V_WB_B),
             },
+            measured={HAND_VELOCITY: v_hand},
         )
         seen = environment_state(told.task, things)
         return StoredDemonstration(
