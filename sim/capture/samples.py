@@ -48,7 +48,9 @@ BACK_ROWS, BACK_ROWS_MIN = 26, 6
 """Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
 LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
 """Deviations of a low hand whose fingers do not move yet, each way and up [m], and the rows it needs to come
-back: the last centimetre is learned where nothing but what is seen of the thing can tell it."""
+back: the last centimetre is learned where nothing but what is seen of the thing can tell it. One whose
+fingers do not move for long, as it wipes, is told as far off as a free one: a person seldom misses a spot and
+goes back."""
 TURN_ASIDE = 0.08
 """Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
 OFF_BASE, OFF_YAW, OFF_HAND = 0.03, 0.04, 0.025
@@ -108,7 +110,8 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
     left, back = planned.free_rows[k], planned.back_rows[k]
     hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
     if left < BACK_ROWS_MIN:
-        hand = rng.standard_normal(3) * [LOW_ASIDE, LOW_ASIDE, LOW_UP * min(1.0, back / 15)]
+        along = LOW_ASIDE if back < BACK_ROWS else rng.random() * HAND_ASIDE
+        hand = rng.standard_normal(3) * [along, along, LOW_UP * min(1.0, back / 15)]
         hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
         hand[2] = abs(hand[2])
     turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
