@@ -31,7 +31,6 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
-from robot_runtime.robot.hand_velocity import HAND_VELOCITY
 from sim.capture.things import environment_state
 from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
@@ -48,9 +47,7 @@ BACK_ROWS, BACK_ROWS_MIN = 26, 6
 """Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
 LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
 """Deviations of a low hand whose fingers do not move yet, each way and up [m], and the rows it needs to come
-back: the last centimetre is learned where nothing but what is seen of the thing can tell it. One whose
-fingers do not move for long, as it wipes, is told as far off as a free one: a person seldom misses a spot and
-goes back."""
+back: the last centimetre is learned where nothing but what is seen of the thing can tell it."""
 TURN_ASIDE = 0.08
 """Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
 OFF_BASE, OFF_YAW, OFF_HAND = 0.03, 0.04, 0.025
@@ -110,8 +107,7 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
     left, back = planned.free_rows[k], planned.back_rows[k]
     hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
     if left < BACK_ROWS_MIN:
-        along = LOW_ASIDE if back < BACK_ROWS else rng.random() * HAND_ASIDE
-        hand = rng.standard_normal(3) * [along, along, LOW_UP * min(1.0, back / 15)]
+        hand = rng.standard_normal(3) * [LOW_ASIDE, LOW_ASIDE, LOW_UP * min(1.0, back / 15)]
         hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
         hand[2] = abs(hand[2])
     turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
@@ -138,7 +134,6 @@ class _Plan:
         self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
         v = np.gradient(told.x_WB, DT_S, axis=0)
         self._v_B = np.array([[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, told.x_WB, strict=True)])
-        self._v_hand = np.gradient(seen_from(told.x_WB, told.p_WE), DT_S, axis=0)
         moves = np.abs(np.gradient(self.command)) > 1e-3
         busy = moves | (told.p_WE[:, 2] < TABLE_Z + 0.13)
         self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
@@ -186,7 +181,6 @@ class _Plan:
             for name, p in told.things.items()
         }
         V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
-        v_hand = turn_planar(self._v_hand[k], -base[2]) if leads_back else self._v_hand[k]
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
@@ -194,7 +188,6 @@ class _Plan:
                 GRIPPER: GripperState(width=float(told.width[k]) if aside.width is None else aside.width),
                 BASE: BaseState(x_WB=x_now, V_WB_B=V_WB_B),
             },
-            measured={HAND_VELOCITY: v_hand},
         )
         seen = environment_state(told.task, things)
         return StoredDemonstration(

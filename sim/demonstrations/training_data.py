@@ -15,7 +15,6 @@ from robot_runtime.core.values.action import ActionSpec
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM, Observation
 from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.hand_velocity import HAND_VELOCITY, HandVelocity
 from sim.demonstrations.random_views import random_views
 from sim.experts import action_spec_of
 from sim.experts.mobile import WORLD_SPEC
@@ -48,13 +47,10 @@ def by_labels(
 ) -> TrainingData:
     """The scene as the task's tracker measures it; a mobile robot's rows told in its base or in the world.
 
-    joints: whether the network sees the arm's; those of a person are no robot's. Without them it sees how
-    fast the hand is, where demonstrations say it.
+    joints: whether the network sees the arm's; those of a person are no robot's.
     """
     task, spec = make_task(task_name), action_spec_of(task_name)
     schema, in_world = task.schema, labels == "world"
-    if not joints and all(HAND_VELOCITY in d.observation.state.measured for d in demonstrations):
-        schema = replace(schema, measured={HAND_VELOCITY: HandVelocity.num_values})
     if in_world:
         demonstrations = relabelled(demonstrations, spec, WORLD_SPEC)
         schema, spec = replace(schema, action_fields=WORLD_SPEC.fields), WORLD_SPEC

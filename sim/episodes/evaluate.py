@@ -11,7 +11,6 @@ from robot_runtime.evaluation.loop import Play, play, play_together
 from robot_runtime.evaluation.result import Episode
 from robot_runtime.evaluation.traces import LatencyTrace, constant
 from robot_runtime.log.config import LogConfig
-from robot_runtime.robot.hand_velocity import HAND_VELOCITY
 from sim.episodes.task_env import CONTROL_PERIOD_NS, TaskEnv
 
 
@@ -29,12 +28,7 @@ def play_task(
     log: LogConfig | None = None,
 ) -> Play:
     """One episode to its end, as `play`, with the world's snapshots if they are asked for."""
-    env = TaskEnv(
-        task_name,
-        control_period_ns=control_period_ns,
-        snapshot_period_ns=snapshot_period_ns,
-        has_hand_velocity=HAND_VELOCITY in policy.info.schema.measured,
-    )
+    env = TaskEnv(task_name, control_period_ns=control_period_ns, snapshot_period_ns=snapshot_period_ns)
     episode = yield from play(
         policy,
         env,

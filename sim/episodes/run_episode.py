@@ -54,7 +54,7 @@ def run_real_time(
     if options.get("duration_s") is None:
         options["duration_s"] = task.episode_s
     session = Session(
-        sim_robot(world, clock, cameras=sizes.cameras, has_hand_velocity=world.has_base),
+        sim_robot(world, clock, cameras=sizes.cameras),
         task=task.instruction,
         observe=world.observe,
         name=f"simulated FR3, {task.name}",

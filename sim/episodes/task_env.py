@@ -30,7 +30,6 @@ class TaskEnv:
         control_period_ns: int = CONTROL_PERIOD_NS,
         snapshot_period_ns: int | None = None,
         has_torques: bool = False,
-        has_hand_velocity: bool = False,
         dead_time_s: Mapping[str, float] | None = None,
         latency_s: Mapping[str, float] | None = None,
         episode_s: float | None = None,
@@ -39,12 +38,10 @@ class TaskEnv:
         episode_s: time limit; None: the task's own [s].
         snapshot_period_ns: how often to keep a world snapshot; None keeps none.
         has_torques: whether the robot measures those of its arms, as "arm_torques" and so on.
-        has_hand_velocity: whether it measures that of its one arm's hand.
         dead_time_s, latency_s: how late its parts are, and what it declares of that: see `sim_robot`.
         UnknownNameError: there is no such task, or no such part.
         """
-        self._snapshot_period_ns = snapshot_period_ns
-        self._has_torques, self._has_hand_velocity = has_torques, has_hand_velocity
+        self._snapshot_period_ns, self._has_torques = snapshot_period_ns, has_torques
         self._dead_time_s, self._latency_s = dead_time_s, latency_s
         self._clock, self._world = SimClock(), World(make_task(task_name))
         self._robot: Robot = self._made_robot()
@@ -70,7 +67,6 @@ class TaskEnv:
             self._world,
             self._clock,
             has_torques=self._has_torques,
-            has_hand_velocity=self._has_hand_velocity,
             dead_time_s=self._dead_time_s,
             latency_s=self._latency_s,
         )

@@ -10,7 +10,7 @@ from robot_runtime.clock import Clock
 from robot_runtime.core.plan.limits import Limits, MotionLimits
 from robot_runtime.core.plan.part_latency import latencies_ns
 from robot_runtime.core.plan.whole_body import WholeBody, WholeBodyGains
-from robot_runtime.core.robot import ArmState, BaseState, Sensor
+from robot_runtime.core.robot import ArmState, BaseState
 from robot_runtime.core.values.action import (
     NS_PER_S,
     ArmCommand,
@@ -24,7 +24,6 @@ from robot_runtime.core.values.action import (
 )
 from robot_runtime.core.values.state import ARM, BASE, GRIPPER, Image
 from robot_runtime.core.values.transforms import quaternion_from_rotation, wrap_angle
-from robot_runtime.robot.hand_velocity import HAND_VELOCITY, HandVelocity
 from robot_runtime.robot.robot import Driver, Robot
 from sim.scene.kinematics import NUM_JOINTS
 from sim.scene.late_part import LatePart
@@ -202,7 +201,6 @@ def sim_robot(
     *,
     cameras: Mapping[str, tuple[int, int]] | None = None,
     has_torques: bool = False,
-    has_hand_velocity: bool = False,
     dead_time_s: Mapping[str, float] | None = None,
     latency_s: Mapping[str, float] | None = None,
 ) -> Robot:
@@ -210,7 +208,6 @@ def sim_robot(
 
     cameras: names and sizes of those that it is to have; none if not given.
     has_torques: whether it measures those of its arms, as "arm_torques" and so on.
-    has_hand_velocity: whether it measures that of its one arm's hand, see `HandVelocity`.
     dead_time_s: by part, how much later its motors get a command [s].
     latency_s: by part, what the robot declares of that, see `Robot`.
     UnknownNameError: it has no such part.
@@ -224,14 +221,9 @@ def sim_robot(
     for name, dead_ns in latencies_ns(dead_time_s or {}, drivers).items():
         drivers[name] = LatePart(drivers[name], clock, dead_ns)
     sizes = cameras or {}
-    sensors: dict[str, Sensor] = {}
-    if has_torques:
-        sensors |= {f"{name}_torques": SimTorques(world, clock, name) for name in world.arms}
-    if has_hand_velocity:
-        sensors[HAND_VELOCITY] = HandVelocity(SimArm(world, clock), world.arm.kinematics.forward)
     return Robot(
         drivers,
-        sensors=sensors,
+        sensors={f"{name}_torques": SimTorques(world, clock, name) for name in world.arms if has_torques},
         cameras={name: SimCamera(world, clock, name=name, size=size) for name, size in sizes.items()},
         limits=sim_limits(world),
         actions=world.task.schema.action_fields,

@@ -102,14 +102,12 @@ class BenchStream:
         from policies.flow.policy import FlowPolicy
         from policies.load import load_policy
         from robot_runtime.evaluation.loop import check_fit
-        from robot_runtime.robot.hand_velocity import HAND_VELOCITY
         from sim.episodes.task_env import TaskEnv
 
         policy = load_policy(self.policy)
         if not isinstance(policy, FlowPolicy):
             raise InvalidValueError(f"policy {self.policy!r} has no network of ours, which streams its rows")
-        has_hand_velocity = HAND_VELOCITY in policy.info.schema.measured
-        check_fit(policy, TaskEnv(self.task, has_hand_velocity=has_hand_velocity).info)
+        check_fit(policy, TaskEnv(self.task).info)
         resolve_method(METHODS["faster"], policy.info.capabilities, policy=policy.info.name)
         if self.inference_delay >= policy.info.action_spec.horizon:
             raise InvalidValueError(

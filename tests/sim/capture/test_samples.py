@@ -16,7 +16,8 @@ from sim.tasks import make_task
 N = 60
 
 
-def walked() -> Told:
+@pytest.fixture(scope="module")
+def told() -> Told:
     """Somebody who walks along x with her hand before her, fingers open."""
     s = np.linspace(0.0, 1.5, N)
     o = np.zeros(N)
@@ -31,11 +32,6 @@ def walked() -> Told:
         things={name: np.tile([2.0 + i, 1.0, 0.77], (N, 1)) for i, name in enumerate(points)},
         is_known=np.ones(N, dtype=bool),
     )
-
-
-@pytest.fixture(scope="module")
-def told() -> Told:
-    return walked()
 
 
 def _world(sample, i):
