@@ -208,7 +208,8 @@ class PolicyClient:
         )
         while self._clock.now_ns() < given_up_ns and not should_stop():
             self.wait_for_events(_LOOK_S)
-            for event in self.events():
+            arrived = self.events()
+            for event in arrived:
                 match event:
                     case PartReceived(part=part) if (part.request_id, part.epoch) == asked:
                         yield event
@@ -217,7 +218,8 @@ class PolicyClient:
                     case RequestFailed(reason=reason) if (event.request_id, event.epoch) == asked:
                         self.wait_for_events(_LOOK_S / 2)  # a loss is told after what it ended
                         if self.welcome is None:
-                            raise ServerUnavailableError(f"the server was lost: {reason}")
+                            why = _why_lost([*arrived, *self.events()]) or reason
+                            raise ServerUnavailableError(f"the server was lost: {why}")
                         raise InvalidValueError(reason)
                     case Dropped(reason=dropped) if (event.request_id, event.epoch) == asked:
                         why = f"dropped, {dropped.value}"
@@ -365,3 +367,8 @@ class PolicyClient:
                 case Refused():
                     self._refusal = event
             self._events.put(event)
+
+
+def _why_lost(events: list[Event]) -> str:
+    """What ended the session, if that is among them."""
+    return next((event.reason for event in events if isinstance(event, ServerLost)), "")

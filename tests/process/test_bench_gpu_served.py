@@ -10,6 +10,7 @@ pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 from robot_runtime.cli.bench.gpu import BenchGpu
 from robot_runtime.cli.bench.gpu_served import Trip, figures_of
 
+pytestmark = pytest.mark.real_time
 N, CONNECTIONS = 4, 10
 SPARE_MB = 32.0
 """What malloc may keep of robots that are gone; a server that kept their pictures would keep more."""
