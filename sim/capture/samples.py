@@ -32,7 +32,7 @@ from robot_runtime.core.values.state import (
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
 from sim.capture.things import environment_state
-from sim.capture.told import Told, commanded_width
+from sim.capture.told import Told, commanded_width, in_world
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
@@ -175,7 +175,7 @@ class _Plan:
             now, R_now = seen_from(x_now[None], told.p_WE[[k]] + hand)[0], R_B[0]
         else:
             now, R_now = seen_from(x[:1], told.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
-        moved = _in_world(x_now, now) - told.p_WE[k]
+        moved = in_world(x_now[None], now[None])[0] - told.p_WE[k]
         things = {
             name: seen_from(x_now[None], self._place(p[k], k, moved)[None])[0]
             for name, p in told.things.items()
@@ -218,11 +218,6 @@ def seen_from(x_WB: Float[np.ndarray, "n 3"], p_W: Float[np.ndarray, "n 3"]) -> 
     d = p_W - np.column_stack([x_WB[:, :2], np.zeros(len(x_WB))])
     c, s = np.cos(x_WB[:, 2]), np.sin(x_WB[:, 2])
     return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]])
-
-
-def _in_world(x_WB: Float[np.ndarray, "3"], p_B: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
-    """A place that a base at (x, y, yaw) sees."""
-    return np.array([*(x_WB[:2] + turn_planar(p_B[:2], x_WB[2])), p_B[2]])
 
 
 def _relative(x: Float[np.ndarray, "3"], rows: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:

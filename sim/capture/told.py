@@ -157,7 +157,7 @@ def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
         found = labels.glimpses.get(name)
         if found is None or not found.seen.any():
             raise InvalidValueError(f"{in_words(name)} was never seen: no camera has had it in view")
-        p_W = _in_world(labels.x_WG, found.p_G)
+        p_W = in_world(labels.x_WG, found.p_G)
         weight = found.seen / (0.3 + np.linalg.norm(found.p_G, axis=1)) ** 2
         if name.partition(">")[0].startswith(_MOVING):
             out[name] = _near(p_W, weight, found.seen)
@@ -167,7 +167,8 @@ def places_of(labels: Labels, task: str) -> dict[str, Float[np.ndarray, "N 3"]]:
     return out
 
 
-def _in_world(x_WG: Float[np.ndarray, "N 3"], p_G: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
+def in_world(x_WG: Float[np.ndarray, "N 3"], p_G: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
+    """Places that a base at (x, y, yaw) sees, row by row, in W."""
     c, s = np.cos(x_WG[:, 2]), np.sin(x_WG[:, 2])
     x, y = c * p_G[:, 0] - s * p_G[:, 1], s * p_G[:, 0] + c * p_G[:, 1]
     return np.column_stack([x_WG[:, 0] + x, x_WG[:, 1] + y, p_G[:, 2]])
