@@ -7,7 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from robot_runtime.evaluation.statistics import wilson_interval
 from sim.lab.page import RESULTS
+from sim.lab.scores import Row
 
 ROOT = Path(__file__).parents[1]
 NOTHING = "–"
@@ -39,6 +41,12 @@ def share(value: float, interval: Sequence[float] | None = None) -> str:
     """A success and its 95 % interval, in per cent: `94 (89–97)`."""
     shown = f"{100 * value:.0f}"
     return shown if interval is None else f"{shown} ({100 * interval[0]:.0f}–{100 * interval[1]:.0f})"
+
+
+def pooled(rows: Sequence[Row]) -> str:
+    """Success over all episodes of these rows, with its interval."""
+    successes, episodes = (sum(getattr(row, name) for row in rows) for name in ("successes", "episodes"))
+    return share(successes / episodes, wilson_interval(successes, episodes))
 
 
 def quantiles(

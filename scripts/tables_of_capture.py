@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
-from tables import NOTHING, result, share, table
+from tables import NOTHING, pooled, result, table
 
-from robot_runtime.evaluation.statistics import wilson_interval
+from sim.lab.household import SPLICES
+from sim.lab.scores import Row
 
 _ROWS = (
     ("clock offset over the session, p95 [ms]", "clock_p95_ms", "1", "3"),
@@ -80,13 +80,12 @@ SOURCES = {
     "chest": "captured, hand as the chest has it",
     "world": "captured, both in the world",
 }
-SPLICES = ("naive", "time-aligned", "state-matching", "pipelined-prefix")
 
 
 def policies() -> str:
     """Success by what was learned from, over tasks and splices; then over all tasks, where all ran."""
-    rows = result("capture-policies")["rows"]
-    found = {(row["task"], *row["method"].split()): row for row in rows}
+    rows = map(Row.from_dict, result("capture-policies")["rows"])
+    found = {(row.task, *row.method.split()): row for row in rows}
     ran = [splice for splice in SPLICES if any(key[3] == splice for key in found)]
     tasks = sorted({key[0] for key in found})
     lines = []
@@ -101,14 +100,10 @@ def policies() -> str:
     return table(["task", "network", "learned from", *(f"`{splice}`" for splice in ran)], lines)
 
 
-def _share_of(rows: Sequence[Mapping[str, Any] | None]) -> str:
+def _share_of(rows: Sequence[Row | None]) -> str:
     """Over all episodes; a dash if one of them was not run."""
     known = [row for row in rows if row is not None]
-    if len(known) < len(rows):
-        return NOTHING
-    episodes = sum(row["episodes"] for row in known)
-    successes = sum(round(row["success"] * row["episodes"]) for row in known)
-    return share(successes / episodes, wilson_interval(successes, episodes))
+    return NOTHING if len(known) < len(rows) else pooled(known)
 
 
 def _list(words: Iterable[str]) -> str:

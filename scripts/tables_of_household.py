@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 
-from tables import commands, plain, share, table
+from tables import commands, plain, pooled, table
 
-from robot_runtime.evaluation.statistics import wilson_interval
 from sim.lab.household_page import averages, by_task, label_gains
 from sim.lab.page import RESULTS, read_json
 from sim.lab.scores import Row
@@ -43,8 +42,8 @@ def shipped() -> str:
     head = ["task", "default, 0 ms", "300 ms", "600 ms", *(f"`{m.split()[-1]}`, 300 ms" for m in BESIDE)]
     places = [*((DEFAULT, f"{ms}ms") for ms in (0, 300, 600)), *((m, "300ms") for m in BESIDE)]
     by_place = [_of(method, trace) for method, trace in places]
-    lines = [[f"`{task}`", *(_success([found[task]]) for found in by_place)] for task in TASKS]
-    lines.append(["all four", *(_success(list(found.values())) for found in by_place)])
+    lines = [[f"`{task}`", *(pooled([found[task]]) for found in by_place)] for task in TASKS]
+    lines.append(["all four", *(pooled(list(found.values())) for found in by_place)])
     led = [_mean(found.values(), lambda row: row.figures["led_backward_m"].mean, 2) for found in by_place]
     took = [
         _mean(found.values(), lambda row: row.completion.mean if row.completion else None, 1)
@@ -56,7 +55,7 @@ def shipped() -> str:
 def vision() -> str:
     """From pictures alone."""
     lines = [
-        [delay, *(_success([found[task]]) for task in TASKS), _success(list(found.values()))]
+        [delay, *(pooled([found[task]]) for task in TASKS), pooled(list(found.values()))]
         for delay, found in (("0 ms", _of(VISION, "0ms")), ("300 ms", _of(VISION, "300ms")))
     ]
     return table(["delay", *(f"`{task}`" for task in TASKS), "all four"], lines)
@@ -70,17 +69,11 @@ def number(task: str, trace: str, *method: str) -> str:
 
 def success_of(method: str, trace: str) -> str:
     """Over all tasks."""
-    return _success(list(_of(method, trace).values()))
+    return pooled(list(_of(method, trace).values()))
 
 
 def _of(method: str, trace: str) -> dict[str, Row]:
     return {row.task: row for row in _rows() if row.method == method and row.trace == trace}
-
-
-def _success(rows: Sequence[Row]) -> str:
-    """Over all episodes of the rows."""
-    successes, episodes = (sum(getattr(row, name) for row in rows) for name in ("successes", "episodes"))
-    return share(successes / episodes, wilson_interval(successes, episodes))
 
 
 def _mean(rows: Iterable[Row], figure: Callable[[Row], float | None], digits: int) -> str:
