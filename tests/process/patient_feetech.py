@@ -4,7 +4,7 @@ from typing import Any
 
 from lerobot.motors.feetech import feetech
 
-PATIENCE_MS = 500.0
+PATIENCE_MS = 1500.0
 """Shorter than a robot may be silent: an answer that is lost is asked for again before it counts as that."""
 
 
