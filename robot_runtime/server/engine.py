@@ -190,22 +190,34 @@ class Engine:
             except Exception as error:  # of the decoder's, or there is no memory for the picture
                 self._give_up(sent, job, error)
         if requests:
-            self._try(requests, sent, started_ns)
+            self._try(requests, sent, started_ns, size=len(jobs))
 
     def _try(
-        self, requests: dict[QueuedRequest, ChunkRequest], sent: dict[QueuedRequest, int], started_ns: int
+        self,
+        requests: dict[QueuedRequest, ChunkRequest],
+        sent: dict[QueuedRequest, int],
+        started_ns: int,
+        *,
+        size: int,
     ) -> None:
-        """Answer the requests together, or if that fails each by itself; `sent` loses those that are over."""
+        """Answer the requests together, or if that fails each by itself; `sent` loses those that are over.
+
+        size: of the batch that was planned. If fewer are left, the last is asked as often as makes it full:
+        a size that is not warm may be compiled for seconds.
+        """
+        told = [*requests.values()]
+        if len(told) > 1:
+            told += told[-1:] * (size - len(told))
         try:
-            steps = infer_steps(self._policy, [*requests.values()])
-            self._hand_over(steps, tuple(requests), sent, started_ns)
+            steps = infer_steps(self._policy, told)
+            self._hand_over(steps, tuple(requests), sent, started_ns, size=len(told))
         except _WHATEVER as error:
             if len(requests) == 1:
                 self._give_up(sent, next(iter(requests)), _as_exception(error))
                 return
             for job, request in requests.items():
                 if job in sent and not self._is_stopped:
-                    self._try({job: request}, sent, started_ns)
+                    self._try({job: request}, sent, started_ns, size=1)
 
     def _hand_over(
         self,
@@ -213,14 +225,16 @@ class Engine:
         jobs: tuple[QueuedRequest, ...],
         sent: dict[QueuedRequest, int],
         started_ns: int,
+        *,
+        size: int,
     ) -> None:
-        """Post rows as they come, but for those that were sent before."""
+        """Post rows as they come, but for those that were sent before; rows beyond the jobs' are nobody's."""
         come = dict.fromkeys(jobs, 0)
         for step in steps:
-            if len(step) != len(jobs):
-                raise PolicyError(f"it gave rows for {len(step)} requests of {len(jobs)}")
+            if len(step) != size:
+                raise PolicyError(f"it gave rows for {len(step)} requests of {size}")
             has_posted = False
-            for job, rows in zip(jobs, step, strict=True):
+            for job, rows in zip(jobs, step, strict=False):
                 if job not in sent or not len(rows):
                     continue
                 try:

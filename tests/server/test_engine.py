@@ -233,6 +233,34 @@ def test_a_picture_that_is_none_fails_alone_too():
     assert any(job is good and part.is_last for job, part in results if isinstance(part, ChunkPart))
 
 
+class Counts(Together):
+    """Remembers how many it was asked for together."""
+
+    def __init__(self, **arguments) -> None:
+        super().__init__(**arguments)
+        self.sizes: list[int] = []
+
+    def infer_batch(self, requests):
+        self.sizes.append(len(requests))
+        return super().infer_batch(requests)
+
+
+def test_a_batch_keeps_its_size_without_a_picture_that_is_none_for_a_smaller_one_may_not_be_warm():
+    policy = Counts(horizon=HORIZON)
+    jobs = [ask(policy, EARLY, i) for i in range(4)]
+    jobs[1] = structs.replace(jobs[1], pictures=(jpeg(b"no JPEG"),))
+    *results, done = run(policy, jobs)
+    assert policy.sizes[-1] == 4
+    assert [job for job, _ in failures(results)] == [jobs[1]]
+    left = [jobs[0], jobs[2], jobs[3]]
+    for i, job in enumerate(left):
+        own = [part for whose, part in results if whose is job]
+        assert all((part.rows == i).all() for part in own)
+        assert sum(len(part.rows) for part in own) >= NUM_EARLY
+    assert {job for job, _ in results} == set(jobs)
+    assert done.jobs == tuple(jobs)
+
+
 def test_whatever_opening_a_picture_ends_in_fails_alone_too():
     policy = Together(horizon=HORIZON)
     good, bad = ask(policy, EARLY, 0), ask(policy, EARLY, 1)
