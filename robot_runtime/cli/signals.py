@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import NoReturn
 
 GRACE_S = 1.5
 """For clean-up."""
+SAY_S = 0.1
+"""For a line to a terminal or a pipe."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OTHERS = (signal.SIGHUP, signal.SIGTSTP)
 """Which a command may take for orders to end, too."""
@@ -67,8 +70,7 @@ class Ending:
                 os.kill(pid, signal.SIGKILL)
         if not self._has_spoken:
             self._has_spoken = True
-            with suppress(OSError):  # the terminal is gone
-                os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
+            _say(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
         os._exit(exit_code(number))
 
     def leave_at_once(self) -> None:
@@ -103,7 +105,7 @@ class Ending:
             pass
         time.sleep(GRACE_S)
         if os.isatty(1):
-            os.write(1, b"\x1b[?25h\n")  # a progress bar has hidden the cursor
+            _say(1, b"\x1b[?25h\n")  # a progress bar has hidden the cursor
         self.end(number)
 
 
@@ -131,6 +133,23 @@ def own_handler(handle: Callable[[int], None], *, also: Sequence[int] = ()) -> I
             signal.signal(number, handler)
         if taken and watched >= 0:
             os.write(watched, bytes(taken[:1]))
+
+
+def _say(descriptor: int, words: bytes) -> None:
+    """Unless nobody takes them: a terminal that is halted, or a pipe that is full, would keep the process.
+
+    By a thread, as nothing tells before whether a terminal takes all of it.
+    """
+    done = allocate_lock()
+    done.acquire()
+
+    def write() -> None:
+        with suppress(OSError):  # it is gone
+            os.write(descriptor, words)
+        done.release()
+
+    start_new_thread(write, ())
+    done.acquire(timeout=SAY_S)
 
 
 def _descendants(pid: int) -> list[int]:

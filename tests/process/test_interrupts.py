@@ -166,6 +166,47 @@ def test_a_command_that_does_not_listen_is_ended_all_the_same_and_so_are_its_chi
     assert GRACE_S <= end.seconds < LONGEST_S
 
 
+TALKATIVE = """
+import os
+from robot_runtime.cli.signals import Ending
+ending = Ending()
+try:
+    while True:
+        os.write(1, b"a line that nobody ever reads..\\n")  # 32 bytes: they fill a pipe to its end
+except KeyboardInterrupt as error:
+    ending.end(error.number)
+"""
+
+
+def _written(pid: int) -> int:
+    """Bytes that a process has written so far."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
+
+
+@pytest.mark.parametrize("pair", [os.pipe, pty.openpty], ids=["pipe", "terminal"])
+def test_a_command_whose_words_nobody_reads_is_ended_all_the_same(pair):
+    reader, writer = pair()
+    talkative = subprocess.Popen(
+        [sys.executable, "-c", TALKATIVE], stdin=subprocess.DEVNULL, stdout=writer, stderr=writer
+    )
+    try:
+        before, now = -1, 0
+        while not now == before > 0:  # it goes on
+            time.sleep(0.2)
+            before, now = now, _written(talkative.pid)
+            assert talkative.poll() is None
+        sent_s = time.monotonic()
+        talkative.send_signal(signal.SIGTERM)
+        assert talkative.wait(10.0) == 128 + signal.SIGTERM
+        assert time.monotonic() - sent_s < LONGEST_S
+    finally:
+        talkative.kill()
+        talkative.wait()
+        os.close(reader)
+        os.close(writer)
+
+
 def test_what_cannot_be_written_after_the_work_is_kept_elsewhere_and_the_place_is_said():
     done = ("eval", "--policy", "expert", "--episodes", "1", "--control-hz", "100", "--workers", "1")
     ended = subprocess.run([*COMMAND, *done, "--json", "/dev/full"], capture_output=True, text=True)
