@@ -359,13 +359,13 @@ class PolicyClient:
         while (event := self._session.next_event()) is not None:
             match event:
                 case Welcome():
-                    self.welcome, self._refusal, self.readiness = event, None, None
+                    self.welcome, self._refusal = event, None
                 case Readiness():
                     self.readiness = event if event.pieces_left else None
                 case ServerLost():
-                    self.welcome = None
+                    self.welcome = self.readiness = None
                 case Refused():
-                    self._refusal = event
+                    self._refusal, self.readiness = event, None
             self._events.put(event)
 
 

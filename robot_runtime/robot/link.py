@@ -134,7 +134,7 @@ class ServerLink:
                 self.executor.on_request_failed(event.request_id)
             case ServerLost():
                 self._log.say(f"{SERVER_LOST}: {event.reason}; the plan runs to its end", is_routine=False)
-                self._is_connected = False
+                self._is_connected = self._is_warming_up = False
                 self.executor.on_server_lost()
             case Welcome():
                 self._on_ready(event)

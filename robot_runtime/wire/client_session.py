@@ -328,6 +328,7 @@ class ClientSession:
 
 _HANDLERS: MappingProxyType[tuple[ClientState, type], Callable[..., None]] = MappingProxyType(
     {
+        (ClientState.GREETING, Readiness): ClientSession._receive_readiness,
         (ClientState.GREETING, Welcome): ClientSession._receive_welcome,
         (ClientState.GREETING, Refused): ClientSession._receive_refused,
         (ClientState.READY, Readiness): ClientSession._receive_readiness,

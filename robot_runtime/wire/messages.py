@@ -74,7 +74,7 @@ class Hello(_Message, frozen=True, kw_only=True):
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """The server will answer requests; all of its policy is warm unless a `Readiness` comes behind this."""
+    """The server will answer requests; all of its policy is warm unless a `Readiness` came before this."""
 
     info: PolicyInfo
     """Of the policy."""
@@ -83,7 +83,7 @@ class Welcome(_Message, frozen=True, kw_only=True):
 
 
 class Readiness(_Message, frozen=True, kw_only=True):
-    """What is warm of a policy that is not all so yet; again whenever more of it is."""
+    """What is warm of a policy that is not all so yet: before the Welcome, and whenever more of it is."""
 
     samplers: tuple[Text, ...]
     """Sampler parts whose requests are answered at once; if it is compiled, those for others are held."""

@@ -299,9 +299,10 @@ class ServerSession:
         self._say_welcome(peer)
 
     def _say_welcome(self, peer: bytes) -> None:
-        self._tell(peer, self._welcome)
+        """What is warm goes first: whoever is welcomed knows it."""
         if self._readiness is not None:
             self._tell(peer, self._readiness)
+        self._tell(peer, self._welcome)
 
     def _receive_hello(self, peer: bytes, packet: Packet, now_ns: int, key: str | None) -> None:
         hello = packet.message

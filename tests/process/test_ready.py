@@ -115,7 +115,7 @@ def test_a_request_for_a_method_that_is_not_warm_is_held_and_that_method_is_warm
     policy = Compiled()
     policy.compiler.set()
     with serving(policy, open_ns=0) as server, robot(server) as client:
-        wait_until(lambda: client.readiness is not None)
+        assert client.readiness is not None
         assert client.readiness.samplers == ("ClampedPrefix",)
         assert (answered(client, 1, RtcGuidance()) == 1.0).all()
         assert policy.asked == [(RtcGuidance, 1)]
@@ -140,7 +140,7 @@ def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for
 def test_a_robot_that_measures_its_server_waits_until_its_method_is_warm(late):
     policy, said = Compiled(), list[str]()
     with serving(policy, open_ns=0) as server, robot(server) as client:
-        wait_until(lambda: client.readiness is not None)
+        assert client.readiness is not None
         Timer(0.2, policy.compiler.set).start()
         seen = toy_request(1).observation
         measure_latency(

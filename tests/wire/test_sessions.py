@@ -32,7 +32,7 @@ from robot_runtime.wire.client_session import ClientState
 from robot_runtime.wire.events import PartReceived, RequestFailed, ServerLost
 from robot_runtime.wire.frames import ProtocolError
 from robot_runtime.wire.heartbeats import MIN_PATIENCE_NS
-from robot_runtime.wire.messages import Dropped, Goodbye, RefusalCode, Refused, Welcome
+from robot_runtime.wire.messages import Dropped, Goodbye, Readiness, RefusalCode, Refused, Welcome
 from robot_runtime.wire.server_session import ServerSession
 
 
@@ -46,6 +46,17 @@ def test_a_schema_mismatch_refuses_and_names_both_sides():
     pair.tick(300)
     assert pair.client.state is ClientState.REFUSED
     assert pair.take_events() == []
+
+
+def test_whoever_is_welcomed_by_a_server_that_still_warms_up_knows_what_is_warm():
+    pair = SessionPair()
+    assert pair.server is not None
+    cold = Readiness(samplers=("ConstantSchedule",), max_batch=1, pieces_left=3)
+    pair.server.session.is_ready_for(cold)
+    pair.flush()
+    readiness, welcome = pair.take_events()
+    assert readiness == cold
+    assert isinstance(welcome, Welcome)
 
 
 def test_a_server_of_another_version_is_refused_by_both_sides():
