@@ -75,6 +75,8 @@ class Service:
         self._warming = self._engine.warm_up()
         self._batcher = Batcher(self._warming.times)
         self._opened_ns, self._asked_ns = clock.now_ns(), 0
+        self._met_ns = 0
+        """When a robot came, or what it waited for got warm: it is about to ask."""
         self._warm_ns: int | None = None
         self._is_warmings_turn = True
         self.num_settled = 0
@@ -111,12 +113,15 @@ class Service:
         self, peer: bytes, received: Packet | ProtocolError, now_ns: int, *, key: str | None = None
     ) -> None:
         """Take one arrival of that peer, which was let in; `key` as for `ServerSession.receive`."""
+        num_before = self._session.num_clients
         if self._session.receive(peer, received, now_ns, key=key):
             self._batcher.asked(peer, now_ns)
             assert isinstance(received, Packet)
             assert isinstance(received.message, ChunkRequest)
             if not self._warming.is_held(type(received.message.sampler)):
                 self._asked_ns = now_ns
+        if self._session.num_clients > num_before:
+            self._met_ns = now_ns
 
     def forget(self, peer: bytes) -> None:
         """The peer has left for another policy."""
@@ -208,9 +213,11 @@ class Service:
         match result:
             case Called() as called:
                 self._is_warmings_turn = False
+                was_wanted = self._warming.is_wanted(called.piece)
                 if (said := self._warming.called(called)) is not None:
                     self._say_warm(f"{self.name}: {said}")
                     self._tell_what_is_warm()
+                    self._met_ns = self._clock.now_ns() if was_wanted else self._met_ns
                 self.num_settled += not self._warming.num_left
             case (job, ChunkPart() as part):
                 self.metrics.rows_final(part, is_wanted=self._session.is_wanted(job))
@@ -312,7 +319,8 @@ class Service:
         """From when on a piece that takes long is in nobody's way."""
         if self._warming.is_wanted(piece):
             return self._asked_ns + IDLE_NS if self._asked_ns else 0
-        return max(self._asked_ns, self._opened_ns) + (IDLE_NS if self._session.num_clients else QUIET_NS)
+        busy_ns = max(self._asked_ns, self._met_ns, self._opened_ns)
+        return busy_ns + (IDLE_NS if self._session.num_clients else QUIET_NS)
 
     def _tell_what_is_warm(self) -> None:
         metrics, warming = self.metrics, self._warming

@@ -39,7 +39,8 @@ OPEN_NS = 3 * NS_PER_S
 PATIENCE_NS = 20 * NS_PER_MS
 """A piece that takes no longer may keep a request waiting, whatever the policy takes by itself."""
 QUIET_NS, IDLE_NS = 2 * NS_PER_S, 10 * NS_PER_S
-"""Nobody has come for so long, or nobody who is there has asked: then pieces may take long."""
+"""Nobody has come for so long, or nobody who is there has asked, or has only just come: then pieces may take
+long."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,6 +137,24 @@ def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for
     assert "RtcGuidance is asked for and is not warm: its requests wait" in caplog.text
 
 
+def test_a_robot_that_has_just_come_or_got_its_method_is_not_kept_waiting_for_what_others_may_ask(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(service, "QUIET_NS", 60_000_000_000)
+    monkeypatch.setattr(service, "IDLE_NS", 500_000_000)
+    policy, metrics = Compiled(), dict[str, ServerMetrics]()
+    with serving(policy, open_ns=0, metrics=metrics) as server:
+        sleep(0.6)  # it has been open for longer than whoever is there may be idle
+        with robot(server) as client:
+            sleep(0.05)
+            Timer(0.6, policy.compiler.set).start()  # and so long that takes
+            for request_id in range(3):
+                answered(client, request_id, RtcGuidance(), deadline_ns=5_000_000_000)
+                sleep(0.05)
+            assert policy.compiled == {(ClampedPrefix, 1), (RtcGuidance, 1)}
+            wait_until(lambda: not metrics["toy"].pieces_to_warm)
+
+
 def test_a_robot_that_measures_its_server_waits_until_its_method_is_warm(late):
     policy, said = Compiled(), list[str]()
     with serving(policy, open_ns=0) as server, robot(server) as client:
