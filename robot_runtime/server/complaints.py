@@ -17,8 +17,10 @@ class Complaints:
         self._logger, self._clock = logger, clock
         self._kinds: dict[str, tuple[int, int]] = {}  # kind -> (when it was said, how often since)
 
-    def say(self, kind: str, text: str, error: BaseException | None = None) -> None:
-        """An error in the log, with the trace of what was raised, unless that kind has just been there."""
+    def say(
+        self, kind: str, text: str, error: BaseException | None = None, *, level: int = logging.ERROR
+    ) -> None:
+        """A line in the log, with the trace of what was raised, unless that kind has just been there."""
         now_ns = self._clock.now_ns()
         said_ns, num_since = self._kinds.pop(kind, (None, 0))
         if said_ns is not None and now_ns < said_ns + EVERY_NS:
@@ -28,4 +30,4 @@ class Complaints:
         if len(self._kinds) > _MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         more = f" (and {num_since} times more since the last line)" if num_since else ""
-        self._logger.error("%s%s", text, more, exc_info=error)
+        self._logger.log(level, "%s%s", text, more, exc_info=error)

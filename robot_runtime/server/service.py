@@ -286,7 +286,7 @@ class Service:
         for kind in held:
             self._warming.want(kind)
             said = f"{self.name}: {kind.__name__} is asked for and is not warm: its requests wait"
-            self._complaints.say(kind.__name__, said)
+            self._complaints.say(kind.__name__, said, level=logging.WARNING)
         return [job for job in waiting if type(job.request.sampler) not in held]
 
     def _want_more(self, batch: Sequence[QueuedRequest], waiting: Sequence[QueuedRequest]) -> None:

@@ -134,7 +134,9 @@ def test_a_robot_that_runs_is_not_stopped_for_a_method_that_another_one_asks_for
             answered(new, 1, RtcGuidance(), deadline_ns=200_000_000)
         assert policy.compiled == {(ClampedPrefix, 1)}
         answered(runs, 2, ClampedPrefix())
-    assert "RtcGuidance is asked for and is not warm: its requests wait" in caplog.text
+    (said,) = caplog.records
+    assert said.getMessage() == "toy: RtcGuidance is asked for and is not warm: its requests wait"
+    assert said.levelname == "WARNING"
 
 
 def test_a_robot_that_has_just_come_or_got_its_method_is_not_kept_waiting_for_what_others_may_ask(
