@@ -273,6 +273,8 @@ class PolicyClient:
     def _refused_error(self, refusal: Refused) -> Exception:
         if refusal.code is RefusalCode.SCHEMA:
             return SchemaMismatchError(refusal.reason)
+        if refusal.code is RefusalCode.POLICY:
+            return ServerUnavailableError(f"{refusal.reason}: ask for one as {self._address}/NAME")
         return ServerUnavailableError(f"the server at {self._address} refused: {refusal.reason}")
 
     # ---- network thread ------------------------------------------------------------------------------

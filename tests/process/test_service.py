@@ -98,7 +98,9 @@ def test_a_robot_that_names_no_policy_of_the_servers_is_told_which_there_are(nam
     with (
         serving(NamedPolicy("one", 1.0), NamedPolicy("two", 2.0)) as server,
         PolicyClient(server.address, schema=toy_schema(), policy=name) as client,
-        pytest.raises(ServerUnavailableError, match=f"{words}; it has one, two"),
+        pytest.raises(
+            ServerUnavailableError, match=f"{words}; it has one, two: ask for one as {server.address}/NAME"
+        ),
     ):
         client.wait_until_ready(5.0)
 
