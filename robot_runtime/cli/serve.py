@@ -329,6 +329,8 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
 
 def _check(args: Serve) -> None:
     """What can be known to be wrong before a policy is loaded, which may take long."""
+    if args.compile_cache is not None and not args.compile:
+        raise InvalidValueError("--compile-cache is for --compile, without which nothing is compiled")
     if args.openpi is not None:
         need("websockets")
     if args.lerobot is not None:

@@ -45,6 +45,8 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
             "--keys names a folder to read",
         ),
         (["serve", "--policy", "hold", "--keys", "."], "server.key_secret is not a key"),
+        (["serve", "--policy", "hold", "--compile-cache", "kept"], "--compile-cache is for --compile"),
+        (["bench", "gpu", "--starts", "--device", "cpu"], "--starts is for --serve"),
         (
             ["serve", "--policy", "hold", "--token", "nowhere"],
             "--token names a file to read",

@@ -81,6 +81,8 @@ class BenchGpu:
         from policies.lerobot.timing import device_facts
         from policies.load import check_device
 
+        if self.starts and not self.serve:
+            raise InvalidValueError("--starts is for --serve")
         if self.device.startswith("cuda") and self.one_graph and not self.compile:
             raise InvalidValueError("--one-graph records what is compiled: leave --no-compile out")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
