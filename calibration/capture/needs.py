@@ -15,7 +15,8 @@ def of_roles(capture: RawCapture) -> list[Reason]:
         Reason(
             name="device-missing",
             what=f"labels need a chest and a hand, this capture has {', '.join(sorted(roles))}.",
-            do="Import the other device's recording into the same capture.",
+            do="Import or record both at once, as --chest and --hand: what is added to this capture later "
+            "is a part of its own.",
         )
     ]
 
