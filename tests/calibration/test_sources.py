@@ -405,6 +405,14 @@ def test_marks_are_seconds_from_the_beginning_and_wrong_ones_are_named(tmp_path)
         read_marks(path, 0)
 
 
+@pytest.mark.parametrize("line", ["anchor,10000,24000", "anchor,8,12.5", "anchor,-5,8"])
+def test_marks_outside_of_the_recording_are_refused(tmp_path, line):
+    path = tmp_path / "marks.csv"
+    path.write_text(f"what,begin_s,end_s\nsync,-0.5,10.5\n{line}\n")
+    with pytest.raises(RobotRuntimeError, match=r"line 3: anchor .* the chest's recording, 0 to 10\.0 s"):
+        read_marks(path, int(T_NS[0]), end_ns=int(T_NS[0]) + 10 * S)
+
+
 def test_marks_that_overlap_are_refused_and_their_order_in_the_file_is_free(tmp_path):
     path = tmp_path / "marks.csv"
     path.write_text("what,begin_s,end_s\ndemonstration,10,20\nsync,0,11\ndemonstration,0,10\n")

@@ -11,14 +11,19 @@ from pathlib import Path
 
 from calibration.capture.sources.axes import LATEST_NS, text_of
 from calibration.capture.values import BEGIN, CLIPS, DISCARD, END, Mark
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
 HEADER = "what,begin_s,end_s"
 DEMONSTRATION = "demonstration"
 
 
-def read_marks(path: Path, start_ns: int, by: str = "file") -> list[Mark]:
-    """On the chest's clock; start_ns: its recording's beginning. InvalidValueError names the line."""
+SLACK_NS = NS_PER_S
+"""By how much a mark may lie outside of the recording."""
+
+
+def read_marks(path: Path, start_ns: int, by: str = "file", *, end_ns: int | None = None) -> list[Mark]:
+    """On the chest's clock; start_ns, end_ns: of its recording. InvalidValueError names the line."""
     out: list[Mark] = []
     said: dict[str, list[tuple[int, int, int]]] = {}
     lines = text_of(path).splitlines()
@@ -31,6 +36,11 @@ def read_marks(path: Path, start_ns: int, by: str = "file") -> list[Mark]:
             continue
         what, *times = [cell.strip() for cell in line.split(",")]
         begin, end = span_marks(f"{path}, line {i}", what, times, start_ns, by)
+        if end_ns is not None and (begin.t_ns < start_ns - SLACK_NS or end.t_ns > end_ns + SLACK_NS):
+            raise InvalidValueError(
+                f"{path}, line {i}: {what} from {times[0]} to {times[1]} s lies outside of the chest's "
+                f"recording, 0 to {(end_ns - start_ns) / NS_PER_S:.1f} s"
+            )
         kind = DEMONSTRATION if what == DISCARD else what
         for a_ns, b_ns, line_of in said.setdefault(kind, []):
             if begin.t_ns < b_ns and a_ns < end.t_ns:

@@ -42,6 +42,12 @@ class Recording:
             raise InvalidValueError("a recording without pictures and without poses is empty")
         return int(self.poses.t_ns[0])
 
+    @property
+    def end_ns(self) -> int:
+        """Its last picture or pose, whichever is later."""
+        times = (self.frames_ns, None if self.poses is None else self.poses.t_ns)
+        return max(int(t_ns[-1]) for t_ns in times if t_ns is not None and len(t_ns))
+
 
 def write(
     writer: CaptureWriter, role: str, recording: Recording, *, on_picture: Callable[[], object] = lambda: None

@@ -80,7 +80,8 @@ class CaptureImport:
                 except InvalidValueError as error:
                     raise placed(error, f"--{role.replace('_', '-')}") from error
         recordings = {role: read(source) for role, source in sources.items()}
-        marks = [] if self.marks is None else read_marks(self.marks, recordings["chest"].start_ns)
+        chest = recordings["chest"]
+        marks = [] if self.marks is None else read_marks(self.marks, chest.start_ns, end_ns=chest.end_ns)
         setup = Setup(
             devices={role: each.info for role, each in recordings.items()},
             task=self.task,
