@@ -517,6 +517,14 @@ def test_two_devices_become_a_capture_by_one_command_and_are_judged_at_once(tmp_
     assert main(["capture", "check", str(tmp_path / "out")]) == 1
 
 
+def test_one_recording_is_not_taken_for_two_devices(tmp_path, capsys):
+    path = r3d(tmp_path / "chest.r3d")
+    command = ["capture", "import", "--output", str(tmp_path / "out"), "--chest", f"record3d:{path}"]
+    assert main([*command, "--hand", f"record3d:{tmp_path}/../{tmp_path.name}/chest.r3d,up=z"]) == 1
+    assert "--chest and --hand are one recording" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_recording_without_poses_is_refused(tmp_path):
     video(tmp_path / "a.mp4")
     recording = read(parse(f"video:{tmp_path}/a.mp4"))

@@ -1,9 +1,10 @@
 """`robot-runtime capture import`: devices' files into one raw capture, then which demonstrations are good."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
@@ -18,6 +19,9 @@ from robot_runtime.cli.options import (
 )
 from robot_runtime.cli.progress import advance, counted
 from robot_runtime.errors import InvalidValueError, placed
+
+if TYPE_CHECKING:
+    from calibration.capture.sources.spec import Source
 
 _SPEC = (
     "KIND:FILE,option=value,... KIND: record3d, arkit, realsense, gopro, aria, euroc, video, log. Options: "
@@ -72,13 +76,14 @@ class CaptureImport:
         from calibration.capture.sources.spec import parse, read
         from calibration.capture.values import Setup
 
-        sources = {}
+        sources: dict[str, Source] = {}
         for role in ("chest", "hand", "left_hand", "right_hand"):
             if (text := getattr(self, role)) is not None:
                 try:
                     sources[role] = parse(text)
                 except InvalidValueError as error:
                     raise placed(error, f"--{role.replace('_', '-')}") from error
+        _check_different(sources)
         recordings = {role: read(source) for role, source in sources.items()}
         chest = recordings["chest"]
         marks = [] if self.marks is None else read_marks(self.marks, chest.start_ns, end_ns=chest.end_ns)
@@ -114,6 +119,17 @@ class CaptureImport:
         more: dict[str, Any] = {"clock": "shared"} if self.shared_clock else {}
         heights = {"board_height_m": self.board_height_m, "chest_height_m": self.chest_height_m}
         return more | {name: value for name, value in heights.items() if value is not None}
+
+
+def _check_different(sources: "Mapping[str, Source]") -> None:
+    """InvalidValueError: two roles have one device's recording; a run's log has several."""
+    seen: dict[tuple[object, ...], str] = {}
+    for role, source in sources.items():
+        which = [source.options.get(name) for name in ("view", "part") if source.kind == "log"]
+        other = seen.setdefault((source.path.resolve(), *which), role)
+        if other != role:
+            first, second = (f"--{each.replace('_', '-')}" for each in (other, role))
+            raise InvalidValueError(f"{first} and {second} are one recording: {source.path}")
 
 
 def _board(path: Path) -> dict[str, Any]:
