@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes, Positional, configure, subcommand
 
 from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import InputFile, Maybe, OutputFile, OutputFolder, Seconds, Within, Written
+from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.log.config import FORMAT
 from robot_runtime.log.reader import RunLog
@@ -185,9 +185,6 @@ def method_words(said: str) -> str:
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[], None]]:
     """What counts up a number that is shown while it does."""
-    shown = Progress(
-        SpinnerColumn(), TextColumn("{task.completed:.0f} " + what), TimeElapsedColumn(), transient=True
-    )
-    with shown as progress:
+    with counted(stays=False) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda: progress.advance(bar)

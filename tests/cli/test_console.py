@@ -5,11 +5,14 @@ import re
 from rich.table import Table
 
 from robot_runtime.cli.console import plain_console
+from robot_runtime.cli.log import counting
 from robot_runtime.cli.progress import counted
 from tests.source_tree import ROOT
 
 OWN_MARKS = {"robot_runtime/cli/console.py", "robot_runtime/cli/doctor/finding.py"}
 """Has colours, and escapes what it is told."""
+OWN_BARS = {"robot_runtime/cli/demo.py", "robot_runtime/cli/demo_takeover.py"}
+"""Of demos whose runs take less than a minute."""
 
 
 def test_a_unit_in_brackets_is_printed(capsys):
@@ -45,6 +48,18 @@ def test_short_work_says_nothing_but_its_end(capsys):
             progress.advance(bar)
         assert capsys.readouterr().out == ""
     assert "3/3" in capsys.readouterr().out
+
+
+def test_work_that_leaves_nothing_when_it_is_done_leaves_no_line_in_a_file(capsys):
+    with counting("messages") as on_message:
+        on_message()
+    assert capsys.readouterr().out == ""
+
+
+def test_every_bar_of_a_command_says_a_line_a_minute_without_a_terminal():
+    files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
+    made = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bProgress\(", path.read_text())}
+    assert made == OWN_BARS
 
 
 def test_nothing_that_a_person_reads_is_printed_by_a_console_with_marks():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 from robot_runtime.cli.options import Maybe, OutputFile, Processes, Within
+from robot_runtime.cli.progress import counted
 from robot_runtime.core.method.choose import DEFAULTS
 from robot_runtime.core.method.table import METHODS, method_named
 from robot_runtime.results import keep_text, result_json
@@ -34,12 +35,10 @@ class BenchReaction:
 
     def main(self) -> int:
         """Measure, print a table, and write the figures if asked; returns the exit code."""
-        from rich.progress import Progress
-
         from sim.lab.reaction import cases, measure
 
         method_named(self.method)
-        with Progress() as progress:
+        with counted() as progress:
             bar = progress.add_task("cases", total=len(cases(self.method)))
             outcomes = measure(
                 self.method,
