@@ -106,14 +106,13 @@ class Doorman:
         """Whether a message that has arrived is to be looked at; `first` is its first frame."""
         descriptor = first.get(zmq.SRCFD)
         guest = self._guests.get(descriptor)
-        if guest is None:
+        if guest is None or guest.peer != peer:  # a descriptor means another connection once one has ended
             self._take_events()
             if (guest := self._guests.get(descriptor)) is None:
                 return False  # it has left
+            guest.peer, guest.name = peer, _user_of(first)
         if guest.is_cut:
             return False
-        if guest.peer != peer:
-            guest.peer, guest.name = peer, _user_of(first)
         guest.connection.take(frames)
         rate = guest.as_known if self._is_known(peer) else guest.as_stranger
         if not rate.take(time.monotonic_ns()):

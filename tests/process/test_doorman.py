@@ -207,6 +207,21 @@ def test_a_server_that_never_finishes_an_answer_is_left():
                 client.wait(1_000_000, bell, to_send=False)
 
 
+def test_a_newcomer_on_the_descriptor_of_one_who_left_is_not_taken_for_the_one_who_left(server: Listening):
+    keeper = server.transport.doorman
+    keeper.stop()  # its thread is not let run, as on a busy machine
+    first = server.greeted(b"known")
+    (descriptor,) = keeper._guests
+    first.close()
+    server.until(lambda: not Path(f"/proc/self/fd/{descriptor}").exists())
+    with closing(server.greeted(b"known")):
+        assert list(keeper._guests) == [descriptor]
+        keeper._take_events()
+        (left, _), (came, _) = server.taken
+        assert left != came
+        assert keeper.departed() == [left]
+
+
 def test_handshakes_that_fail_are_counted_and_logged_but_not_one_by_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
