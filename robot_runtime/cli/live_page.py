@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from robot_runtime.page.process import RunPage
+from robot_runtime.page.run_page import RunPage
 from robot_runtime.robot.run import Session
 from robot_runtime.transport.address import host_and_port
 

@@ -1,4 +1,4 @@
-"""The process of a run's page, `python -m robot_runtime.cli.page_child`: `page.process.RunPage` starts it."""
+"""The process of a run's page, `python -m robot_runtime.cli.page_child`: `page.process` starts it."""
 
 import logging
 import os

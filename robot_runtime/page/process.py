@@ -1,146 +1,88 @@
-"""The page of a run, seen from the run: `RunPage` starts its process, feeds it, and says when it is gone.
+"""A page's process, seen from the command whose page it is: `PageProcess`.
 
-    this process                                       the page's, which may die: the run goes on and says so
-    log ─► publish.Publisher ───── ipc ─► LiveSource ─► browsers
-    control thread ◄─ OrderDoor ◄─ ipc ◄─ buttons
-
-The sockets lie in a folder that only this user can enter, and orders come with a token besides.
+this process                          the page's, which may die: the command goes on and says so
+PageProcess ── lines of JSON ─► its standard input; where that ends, it ends
+            ◄─ the address ──── its standard output, once
 """
 
 import json
 import os
-import secrets
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Thread
 
 import msgspec
-import zmq
 
 import robot_runtime
-from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.orders import Order, TakenOrder
-from robot_runtime.core.values.columns import pose_columns, state_columns
-from robot_runtime.log.writer import RunLogWriter
-from robot_runtime.page.child import Told
-from robot_runtime.page.order_door import OrderDoor
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8080
 _ENDS_WITHIN_S = 3.0
 
 
-class RunPage(AbstractContextManager["RunPage"]):
-    """A context manager around the run."""
+class PageProcess(AbstractContextManager["PageProcess"]):
+    """Starts with the constructor, ends with the block."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        log: RunLogWriter,
-        post: Callable[[Order, str], None],
-        *,
-        address: tuple[str, int] | None = None,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, command: Sequence[str], told: msgspec.Struct, *, say: Callable[[str], None]) -> None:
         """
-        command: starts the page's process, which reads a `Told` from its standard input.
-        log: whose messages are shown. post: gets orders, as `Session.post`.
-        address: host and port; None: loopback, at 8080 or a free port.
-        say: gets the page's address, or why there is none.
+        command: starts it; it reads `told` from its standard input, as one line of JSON.
+        say: gets the page's address, from a thread of its own.
         """
-        self._command, self._log, self._post, self._say = command, log, post, say
-        self._host, self._port = (DEFAULT_HOST, DEFAULT_PORT) if address is None else address
-        self._is_exact = address is not None
-        self._opened = ExitStack()
-        self._has_ended = self._is_closing = False
+        self._say = say
         self.url = ""
         """Where the page is; empty until it is up."""
-
-    def __enter__(self) -> "RunPage":
-        with ExitStack() as opened:
-            folder = Path(tempfile.mkdtemp(prefix="robot-runtime-page-"))  # of this user alone
-            opened.callback(shutil.rmtree, folder, ignore_errors=True)
-            context = zmq.Context()
-            opened.callback(context.destroy, linger=0)
-            stream, orders = f"ipc://{folder / 'stream'}", f"ipc://{folder / 'orders'}"
-            token = secrets.token_urlsafe(24)
-            self._log.subscribe(stream)
-            self._process = self._started(folder, stream, orders, token, opened)
-            opened.enter_context(
-                OrderDoor(context, orders, token, self._post, refused=self._refuse, look=self._watch)
-            )
-            self._opened = opened.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._is_closing = True
-        self._opened.close()
-
-    def _started(
-        self, folder: Path, stream: str, orders: str, token: str, opened: ExitStack
-    ) -> subprocess.Popen[str]:
-        root = Path(robot_runtime.__file__).parents[1]  # it imports what this process does
-        said = opened.enter_context((folder / "said").open("w+"))
-        process = subprocess.Popen(
-            self._command,
+        self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 closed with the block
+        root = str(Path(robot_runtime.__file__).parents[1])  # it imports what this process does
+        self._process = subprocess.Popen(
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the run
-            env=os.environ | {"PYTHONPATH": os.pathsep.join((str(root), os.environ.get("PYTHONPATH", "")))},
+            stderr=self._complaints,
+            start_new_session=True,  # Ctrl-C is for the command
+            env=os.environ | {"PYTHONPATH": os.pathsep.join((root, os.environ.get("PYTHONPATH", "")))},
         )
-        opened.callback(self._end, process)
-        told = Told(
-            stream=stream,
-            orders=orders,
-            token=token,
-            host=self._host,
-            port=self._port,
-            is_exact=self._is_exact,
-            columns=(*state_columns(self._log.info.schema), *pose_columns(self._log.info.schema)),
-            model=self._log.info.model,
-        )
-        assert process.stdin is not None
-        with suppress(OSError):  # it has died already: `_watch` says so
-            process.stdin.write(msgspec.json.encode(told).decode() + "\n")
-            process.stdin.flush()
-        self._complaints = folder / "said"
-        Thread(target=self._await_url, args=(process,), name="page's address", daemon=True).start()
-        return process
+        self.pid = self._process.pid
+        with suppress(OSError):  # it has died already: `why_ended` says so
+            self.tell(msgspec.json.encode(told))
+        Thread(target=self._await_url, name="page's address", daemon=True).start()
 
-    def _await_url(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            self.url = json.loads(process.stdout.readline())["url"]
-            self._say(f"page: {self.url}")
+    def tell(self, line: bytes) -> None:
+        """One more line, without its end. Waits while the process does not read; OSError: it has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + b"\n")
+        self._process.stdin.flush()
 
-    def _refuse(self, order: Order, by: str, why: str) -> None:
-        """An order that the run did not even take: the log says it, and so the page."""
-        now_ns = MonotonicClock().now_ns()  # a run with a page is one in real time
-        self._log.note(TakenOrder(order=order, by=by, posted_ns=now_ns, done_ns=now_ns, refused=why))
-
-    def _watch(self) -> None:
-        """Say it, once, if the page's process has ended."""
-        if self._has_ended or self._is_closing or self._process.poll() is None:
-            return
-        self._has_ended = True
-        with suppress(OSError):
-            lines = self._complaints.read_text(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else f"exit code {self._process.returncode}"
-        self._say(f"the page has ended, the run goes on without it: {why}")
-
-    def _end(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdin is not None
-        with suppress(OSError):
-            process.stdin.close()  # it ends by itself
+    def why_ended(self, within_s: float = 0.0) -> str | None:
+        """The last that it said, if it ends within this time; None: it goes on."""
         try:
-            process.wait(_ENDS_WITHIN_S)
+            self._process.wait(within_s)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+            return None
+        self._complaints.seek(0)
+        lines = self._complaints.read().strip().splitlines()
+        return lines[-1] if lines else f"exit code {self._process.returncode}"
+
+    def kill(self) -> None:
+        """At once, whatever it does."""
+        self._process.kill()
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(OSError):
+            self._process.stdin.close()  # it ends by itself
+        try:
+            self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._complaints.close()
+
+    def _await_url(self) -> None:
+        assert self._process.stdout is not None
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            self.url = json.loads(self._process.stdout.readline())["url"]
+            self._say(f"page: {self.url}")

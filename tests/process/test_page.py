@@ -35,7 +35,7 @@ from robot_runtime.core.orders import Arm, Reset, SetTask, Stop
 from robot_runtime.core.plan.timeline import Phase
 from robot_runtime.core.safety import Cause, Mode
 from robot_runtime.log.config import LogConfig, Nothing
-from robot_runtime.page.process import RunPage
+from robot_runtime.page.run_page import RunPage
 from tests.process.toy import serving
 
 CHROMIUM = "/usr/bin/chromium"
@@ -315,7 +315,7 @@ def test_strangers_get_nothing(running: Running):
 
 
 def test_a_page_whose_process_dies_is_said_to_be_gone_and_the_run_goes_on(running: Running, page: Page):
-    os.kill(running.page._process.pid, signal.SIGKILL)
+    os.kill(running.page.process.pid, signal.SIGKILL)
     until(lambda: any("the run goes on without it" in line for line in running.said))
     expect(page.locator("#banner")).to_contain_text("lost its server")
     before = running.session.record.num_ticks

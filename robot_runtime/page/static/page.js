@@ -1,45 +1,19 @@
 "use strict";
-/* One page: what a websocket says of a run is shown, and what is pressed is said to it. Nothing is decided here.
+/* The page of a run: what a websocket says of it (page/view.py) is shown, and what is pressed is said to it.
+   Nothing is decided here. */
 
-   text messages    what is shown (page/view.py), 15 a second
-   binary messages  a picture: one byte, the length of the camera's name; the name; a JPEG */
-
-const at = (id) => document.getElementById(id);
 const body = document.body;
 const COLOURS = { RUN: "#1f9d57", HOLD: "#c98a12", STOP: "#d92d2d" };
 const STATES = { asked: "#8b95a5", streaming: "#46a0ff", running: "#1f9d57", done: "#3f6b54", dropped: "#d9534f" };
 const BY = { POLICY: "#2f6fbb", HUMAN: "#a855e0", SCRIPTED: "#6a4fb3", HOLD: "#c98a12", SAFETY: "#d92d2d" };
 const BACK_S = 8, AHEAD_S = 2;
 
-let socket = null, shown = null, shownAt = 0, heardAt = 0, pressed = null;
-
-function connect() {
-  const url = new URL("feed", location.href);
-  url.protocol = url.protocol.replace("http", "ws");
-  url.search = "";
-  socket = new WebSocket(url);
-  socket.binaryType = "arraybuffer";
-  socket.onmessage = (event) => {
-    heardAt = performance.now();
-    if (typeof event.data === "string") show(JSON.parse(event.data));
-    else showPicture(new Uint8Array(event.data));
-  };
-  socket.onclose = () => { lost(); setTimeout(connect, 500); };
-}
+let shown = null, shownAt = 0, pressed = null;
 
 function lost() {
   body.classList.add("gone");
   if (shown && shown.is_over) return;  // which it has said
   banner("This page has lost its server: what is shown is old, and its buttons reach nobody.");
-}
-
-function banner(text) {
-  at("banner").hidden = !text;
-  setText(at("banner"), text || "");
-}
-
-function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
 }
 
 /* ---- what is shown ----------------------------------------------------------------------------- */
@@ -97,14 +71,9 @@ function showCameras(cameras) {
   });
 }
 
-function showPicture(bytes) {
-  const end = 1 + bytes[0];
-  const name = new TextDecoder().decode(bytes.subarray(1, end));
+function showPicture(name, jpeg) {
   const image = document.querySelector(`#${CSS.escape(`camera-${name}`)} img`);
-  if (!image) return;
-  const old = image.src;
-  image.src = URL.createObjectURL(new Blob([bytes.subarray(end)], { type: "image/jpeg" }));
-  if (old) URL.revokeObjectURL(old);
+  if (image) setPicture(image, jpeg);
 }
 
 function showParts(parts) {
@@ -345,13 +314,11 @@ function drawBar(g, spans, colours, y, height, x, now, start) {
 
 /* ---- begin --------------------------------------------------------------------------------------- */
 
-setInterval(() => { if (socket && socket.readyState === WebSocket.OPEN && performance.now() - heardAt > 2000) lost(); }, 500);
 const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
 if (document.createElement("canvas").getContext("webgl2")) at("scene").src = isDark ? "scene/?darkMode" : "scene/";
 else {
   at("scene").hidden = at("legend").hidden = true;
   at("no-scene").hidden = false;
 }
-heardAt = performance.now();
-connect();
+listen(show, showPicture, lost);
 drawStrip();

@@ -1,0 +1,100 @@
+"""The page of a run, seen from the run: `RunPage` starts its process, feeds it, and says when it is gone.
+
+    this process                                       the page's, which may die: the run goes on and says so
+    log ─► publish.Publisher ───── ipc ─► LiveSource ─► browsers
+    control thread ◄─ OrderDoor ◄─ ipc ◄─ buttons
+
+The sockets lie in a folder that only this user can enter, and orders come with a token besides.
+"""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import zmq
+
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.orders import Order, TakenOrder
+from robot_runtime.core.values.columns import pose_columns, state_columns
+from robot_runtime.log.writer import RunLogWriter
+from robot_runtime.page.child import Told
+from robot_runtime.page.order_door import OrderDoor
+from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
+
+
+class RunPage(AbstractContextManager["RunPage"]):
+    """A context manager around the run."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: RunLogWriter,
+        post: Callable[[Order, str], None],
+        *,
+        address: tuple[str, int] | None = None,
+        say: Callable[[str], None],
+    ) -> None:
+        """
+        command: starts the page's process, which reads a `Told` from its standard input.
+        log: whose messages are shown. post: gets orders, as `Session.post`.
+        address: host and port; None: loopback, at 8080 or a free port.
+        say: gets the page's address, or why there is none.
+        """
+        self._command, self._log, self._post, self._say = command, log, post, say
+        self._host, self._port = (DEFAULT_HOST, DEFAULT_PORT) if address is None else address
+        self._is_exact = address is not None
+        self._opened = ExitStack()
+        self._has_ended = self._is_closing = False
+
+    def __enter__(self) -> "RunPage":
+        with ExitStack() as opened:
+            folder = Path(tempfile.mkdtemp(prefix="robot-runtime-page-"))  # of this user alone
+            opened.callback(shutil.rmtree, folder, ignore_errors=True)
+            context = zmq.Context()
+            opened.callback(context.destroy, linger=0)
+            stream, orders = f"ipc://{folder / 'stream'}", f"ipc://{folder / 'orders'}"
+            token = secrets.token_urlsafe(24)
+            self._log.subscribe(stream)
+            told = self._told(stream, orders, token)
+            self.process = opened.enter_context(PageProcess(self._command, told, say=self._say))
+            opened.enter_context(
+                OrderDoor(context, orders, token, self._post, refused=self._refuse, look=self._watch)
+            )
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_closing = True
+        self._opened.close()
+
+    @property
+    def url(self) -> str:
+        """Where the page is; empty until it is up."""
+        return self.process.url
+
+    def _told(self, stream: str, orders: str, token: str) -> Told:
+        return Told(
+            stream=stream,
+            orders=orders,
+            token=token,
+            host=self._host,
+            port=self._port,
+            is_exact=self._is_exact,
+            columns=(*state_columns(self._log.info.schema), *pose_columns(self._log.info.schema)),
+            model=self._log.info.model,
+        )
+
+    def _refuse(self, order: Order, by: str, why: str) -> None:
+        """An order that the run did not even take: the log says it, and so the page."""
+        now_ns = MonotonicClock().now_ns()  # a run with a page is one in real time
+        self._log.note(TakenOrder(order=order, by=by, posted_ns=now_ns, done_ns=now_ns, refused=why))
+
+    def _watch(self) -> None:
+        """Say it, once, if the page's process has ended."""
+        if self._has_ended or self._is_closing or (why := self.process.why_ended()) is None:
+            return
+        self._has_ended = True
+        self._say(f"the page has ended, the run goes on without it: {why}")
