@@ -8,11 +8,17 @@ import cv2
 import numpy as np
 
 from calibration.detection import Corners
+from calibration.tilt import SIDES, Tilt, by_side, num_tilted
 from robot_runtime.core.values.shapes import Float, UInt8
 
 COLUMNS, ROWS = 8, 6
 ENOUGH_VIEWS = 30
-TILTED = np.deg2rad(20.0)
+ENOUGH_SHARE = 0.9
+"""Of the picture's cells."""
+NEAR_SHARE = 0.5
+"""Of the picture's width or height, covered by the board in the nearest view at least."""
+FEW = 3
+"""Corners of a cell from which on it counts."""
 _PLACES = (
     ("top left", "top", "top right"),
     ("left", "middle", "right"),
@@ -41,38 +47,52 @@ class Coverage:
         return cls(counts=counts.astype(int), size=size, reach=np.array([left, right, top, bottom]))
 
     @property
+    def are_filled(self) -> np.ndarray:
+        """(rows, columns) bool: which cells hold three corners or more."""
+        return self.counts >= FEW
+
+    @property
     def share(self) -> float:
-        """Of cells that hold three corners or more."""
-        return float((self.counts >= 3).mean())
+        """Of cells that count."""
+        return float(self.are_filled.mean())
 
     def emptiest(self) -> str:
         """The part of the picture with the fewest corners, in words; empty if all have some."""
-        thirds = [np.array_split(each, 3, axis=1) for each in np.array_split(self.counts >= 3, 3)]
+        thirds = [np.array_split(each, 3, axis=1) for each in np.array_split(self.are_filled, 3)]
         shares = np.array([[part.mean() for part in row] for row in thirds])
         row, column = np.unravel_index(int(np.argmin(shares)), shares.shape)
         return "" if shares.min() > 0.99 else _PLACES[row][column]
 
 
-def lacking(views: Sequence[Corners], tilts: Sequence[float]) -> str:
+def lacking(views: Sequence[Corners], tilts: Sequence[Tilt]) -> str:
     """What to show next, in words; empty: there is enough.
 
-    tilts: of the board in each view [rad], roughly.
+    tilts: of the board in each view, roughly.
     """
     if not views:
         return "show the whole board, as large as a third of the picture"
     coverage = Coverage.of(views)
-    tilted = int((np.array(tilts) > TILTED).sum())
-    if len(views) >= 5 and tilted < 0.5 * len(views):
-        return f"tilt the board by 30 to 45 degrees to all four sides ({tilted} of {len(views)} are tilted)"
-    if coverage.share < 0.9 and (where := coverage.emptiest()):
-        return f"move it to the {where} of the picture, to its very edge ({100 * coverage.share:.0f} % "
-        "covered)"
+    if len(views) >= 5 and num_tilted(tilts) < 0.5 * len(views):
+        return _tilt_words(tilts)
+    if coverage.share < ENOUGH_SHARE and (where := coverage.emptiest()):
+        covered = f"{100 * coverage.share:.0f} % covered"
+        return f"move it to the {where} of the picture, to its very edge ({covered})"
     spans = [max(view.span) for view in views]
-    if max(spans) < 0.5:
+    if max(spans) < NEAR_SHARE:
         return "bring it nearer, to more than half of the picture"
+    if len(views) >= 5 and not all(by_side(tilts).values()):
+        return _tilt_words(tilts)
     if len(views) < ENOUGH_VIEWS:
         return f"more views from other sides ({len(views)} of {ENOUGH_VIEWS})"
     return ""
+
+
+def _tilt_words(tilts: Sequence[Tilt]) -> str:
+    """To the first side that is missing."""
+    there = by_side(tilts)
+    missing = next((side for side in SIDES if not there[side]), None)
+    how = "to all four sides" if missing is None else f"its {missing} edge in the picture nearest"
+    return f"tilt the board by 30 to 45 degrees, {how} ({num_tilted(tilts)} of {len(tilts)} are tilted)"
 
 
 def is_other(corners: Corners, taken: Sequence[Corners]) -> bool:
@@ -98,7 +118,7 @@ def coverage_picture(
     scale = _WIDTH / width
     shape = (round(height * scale), _WIDTH)
     coverage = Coverage.of(views)
-    cells = np.where(coverage.counts >= _FEW, _SEEN, _UNSEEN).astype(np.uint8)
+    cells = np.where(coverage.are_filled, _SEEN, _UNSEEN).astype(np.uint8)
     out = cv2.cvtColor(cv2.resize(cells, shape[::-1], interpolation=cv2.INTER_NEAREST), cv2.COLOR_GRAY2RGB)
     for i in range(1, COLUMNS):
         cv2.line(out, (i * shape[1] // COLUMNS, 0), (i * shape[1] // COLUMNS, shape[0]), (255, 255, 255), 1)
@@ -113,8 +133,8 @@ def coverage_picture(
 
 
 _WIDTH, _LINE = 960, 26
-_FEW, _SEEN, _UNSEEN = 3, 235, 170
-"""Corners of a cell that count, and its grey with and without them."""
+_SEEN, _UNSEEN = 235, 170
+"""Grey of a cell with corners and without."""
 
 
 def _colour(share: float) -> tuple[int, int, int]:
@@ -132,7 +152,7 @@ def _legend(coverage: Coverage, num_views: int, most_px: float) -> np.ndarray:
             "error of a corner:" if most_px > 1e-6 else "error of a corner: not known yet",
         ]
     )
-    words = (f"{_FEW} corners or more in this part", "fewer: show the board here")
+    words = (f"{FEW} corners or more in this part", "fewer: show the board here")
     for x, grey, word in zip((8, 400), (_SEEN, _UNSEEN), words, strict=True):
         top = _LINE + 14
         _write(out, word, (x + 38, 2 * _LINE))

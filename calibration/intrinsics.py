@@ -11,8 +11,9 @@ from calibration.board import Board
 from calibration.board_pose import pose_of
 from calibration.bundle import Bundle, adjusted, numbers_of
 from calibration.camera import CameraModel, Intrinsics, KannalaBrandt, Pinhole
-from calibration.coverage import ENOUGH_VIEWS, TILTED, Coverage
+from calibration.coverage import ENOUGH_VIEWS, Coverage
 from calibration.detection import Corners
+from calibration.tilt import TILTED
 from calibration.verdict import Reason, Verdict
 from robot_runtime.errors import InvalidValueError
 

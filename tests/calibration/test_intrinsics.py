@@ -1,5 +1,6 @@
 """A camera's numbers are found, and views that cannot say them are refused by name."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from calibration.camera import KannalaBrandt, Pinhole
 from calibration.coverage import coverage_picture, is_other, lacking
 from calibration.intrinsics import calibrate, most_different
+from calibration.tilt import SIDES, Tilt
 from robot_runtime.errors import InvalidValueError
 from tests.calibration.board_views import BOARD, FISHEYE, PINHOLE, corners_from, seen_from
 
@@ -83,13 +85,20 @@ def test_corners_that_are_far_off_change_nothing():
     assert found.intrinsics.residuals["rms_px"] < 0.15
 
 
+def tilts(angle: float, num: int) -> list[Tilt]:
+    """To all sides in turn."""
+    return [Tilt(angle=angle, nearer=side) for side in itertools.islice(itertools.cycle(SIDES), num)]
+
+
 def test_what_is_lacking_is_said_until_there_is_enough():
     views = shown(PINHOLE, 40)
     assert "whole board" in lacking([], [])
-    assert "tilt" in lacking(views[:6], [0.1] * 6)
+    assert "tilt" in lacking(views[:6], tilts(0.1, 6))
     top = [view for view in views if view.uv[:, 1].max() < 250]
-    assert "bottom" in lacking(top, [0.6] * len(top))
-    assert lacking(views, [0.6] * 40) == ""
+    assert "bottom" in lacking(top, tilts(0.6, len(top)))
+    assert lacking(views, tilts(0.6, 40)) == ""
+    to_one_side = [Tilt(angle=0.6, nearer="upper")] * 40
+    assert "its right edge in the picture nearest (40 of 40 are tilted)" in lacking(views, to_one_side)
     assert not is_other(views[0], views[:1])
     assert is_other(views[1], views[:1])
     assert len(most_different(views, 10)) == 10

@@ -110,9 +110,10 @@ class CalibrateIntrinsics:
 
         from calibration.coverage import is_other, lacking
         from calibration.detection import detect
+        from calibration.tilt import Tilt, rough_tilt
 
         views: list[Corners] = []
-        tilts: list[float] = []
+        tilts: list[Tilt] = []
         without: list[np.ndarray] = []
         say = _once()
         say(lacking([], []))
@@ -129,7 +130,7 @@ class CalibrateIntrinsics:
                 if not is_other(corners, views):
                     continue
                 views.append(corners)
-                tilts.append(_rough_tilt(board, corners))
+                tilts.append(rough_tilt(board, corners, self.model))
                 if self.keep_pictures is not None:
                     cv2.imwrite(str(self.keep_pictures / f"{len(views):03d}.png"), picture[..., ::-1])
                 if self.picture is not None:
@@ -170,20 +171,6 @@ def _once() -> Callable[[str], None]:
         last = line
 
     return say
-
-
-def _rough_tilt(board: "Board", corners: "Corners") -> float:
-    """By a lens of 60 degrees, as none is known yet [rad]."""
-    from calibration.board_pose import pose_of
-    from calibration.camera import Pinhole
-
-    height, width = corners.size
-    focal = 0.87 * width
-    rough = Pinhole(size=corners.size, fx=focal, fy=focal, cx=width / 2, cy=height / 2)
-    try:
-        return pose_of(board, corners, rough).tilt
-    except InvalidValueError:
-        return 0.0
 
 
 def _nothing(board: "Board", num: int, total: int, without: list[np.ndarray]) -> str:

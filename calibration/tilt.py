@@ -1,0 +1,72 @@
+"""How a board is tilted against the line of sight, before a camera's lens is known: `rough_tilt`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from calibration.board import Board
+from calibration.board_pose import pose_of
+from calibration.camera import CameraModel, KannalaBrandt, Pinhole
+from calibration.detection import Corners
+from robot_runtime.errors import InvalidValueError
+
+Side = Literal["upper", "right", "lower", "left"]
+"""An edge of the board, as it is seen in the picture."""
+SIDES: tuple[Side, ...] = ("upper", "right", "lower", "left")
+TILTED = float(np.deg2rad(20.0))
+"""From here on a view says how far away the board is, and so how long the lens [rad]."""
+_WIDTHS = {"pinhole": 0.87, "fisheye": 0.35}
+"""Focal lengths of usual lenses, in widths of the picture."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Tilt:
+    """Of the board in one view."""
+
+    angle: float
+    """Between its normal and the line of sight; 0 is frontal [rad]."""
+    nearer: Side
+    """The edge that is nearer to the camera than the one across."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the view counts as tilted."""
+        return self.angle > TILTED
+
+
+def num_tilted(tilts: Sequence[Tilt]) -> int:
+    """How many are tilted enough."""
+    return sum(tilt.is_enough for tilt in tilts)
+
+
+def by_side(tilts: Sequence[Tilt]) -> Mapping[Side, int]:
+    """How many are tilted enough to each side."""
+    return {side: num_tilted([tilt for tilt in tilts if tilt.nearer == side]) for side in SIDES}
+
+
+def rough_tilt(board: Board, corners: Corners, model: str = "pinhole") -> Tilt:
+    """By a lens as most are, right to some degrees.
+
+    model: pinhole, for 60 degrees, or fisheye, for 160. What no such lens could see counts as frontal.
+    """
+    try:
+        pose = pose_of(board, corners, _usual_lens(model, corners.size))
+    except InvalidValueError:
+        return Tilt(angle=0.0, nearer="upper")
+    R, middle = pose.X_CB.rotation, pose.X_CB.act(board.corners_B[corners.ids].mean(axis=0))
+    sight, normal = middle / np.linalg.norm(middle), R[:, 2]
+    nearer = (sight @ normal) * normal - sight  # along the board, to where it is nearest
+    across = nearer - (nearer @ sight) * sight
+    x, y = across[:2]
+    if abs(x) > abs(y):
+        return Tilt(angle=pose.tilt, nearer="right" if x > 0 else "left")
+    return Tilt(angle=pose.tilt, nearer="lower" if y > 0 else "upper")
+
+
+def _usual_lens(model: str, size: tuple[int, int]) -> CameraModel:
+    kind, (height, width) = KannalaBrandt if model == "fisheye" else Pinhole, size
+    focal = _WIDTHS[model] * width
+    return kind(size=size, fx=focal, fy=focal, cx=(width - 1) / 2, cy=(height - 1) / 2)
