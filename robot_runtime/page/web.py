@@ -58,14 +58,23 @@ class PageServer:
     """Answers from a thread of its own; a context manager."""
 
     def __init__(
-        self, host: str, port: int, source: Source, scene: Scene, *, token: str | None = None
+        self,
+        host: str,
+        port: int,
+        source: Source,
+        scene: Scene | None,
+        *,
+        index: str = "index.html",
+        token: str | None = None,
     ) -> None:
         """
-        port: 0 takes a free one.
+        port: 0 takes a free one. scene: None: nothing is shown in 3D.
+        index: of the files in `static`, what / is.
         token: that a browser has to bring along; None: one is made where others can reach us.
         """
         self._host, self._source, self._scene = host, source, scene
-        self._files = {**_own_files(), "/scene/": _scene_page()}
+        self._files = _own_files(index) | ({} if scene is None else {"/scene/": _scene_page()})
+        self._sockets = ("/feed",) if scene is None else ("/feed", "/scene")
         self._token = token
         self._loop = asyncio.new_event_loop()
         self._ends = asyncio.Event()
@@ -148,7 +157,7 @@ class PageServer:
             return connection.respond(HTTPStatus.FORBIDDEN, f"{why}\n")
         path = urlsplit(request.path).path
         if headers.get("upgrade", "").lower() == "websocket":
-            return None if path in ("/feed", "/scene") else connection.respond(HTTPStatus.NOT_FOUND, "")
+            return None if path in self._sockets else connection.respond(HTTPStatus.NOT_FOUND, "")
         if (found := self._files.get(path)) is None:
             return connection.respond(HTTPStatus.NOT_FOUND, "there is only /\n")
         kind, content = found
@@ -207,6 +216,7 @@ class PageServer:
 
     async def _pass_on(self, browser: ServerConnection) -> None:
         """Both ways between a browser and viser."""
+        assert self._scene is not None
         protocols = None if browser.subprotocol is None else [browser.subprotocol]
         async with connect(
             f"ws://127.0.0.1:{self._scene.port}/",
@@ -237,13 +247,13 @@ async def _until_first(*tasks: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*started, return_exceptions=True)
 
 
-def _own_files() -> dict[str, tuple[str, bytes]]:
-    """By the path that asks for it: kind and content."""
+def _own_files(index: str) -> dict[str, tuple[str, bytes]]:
+    """By the path that asks for it, / for the index: kind and content."""
     folder = files("robot_runtime.page") / "static"
     named = {f"/{each.name}": each for each in folder.iterdir()}
     out = {path: (_KINDS[Path(path).suffix], each.read_bytes()) for path, each in named.items()}
-    out["/"] = out.pop("/index.html")
-    return out
+    pages = {path: out.pop(path) for path in tuple(out) if path.endswith(".html")}
+    return out | {"/": pages[f"/{index}"]}
 
 
 def _scene_page() -> tuple[str, bytes]:

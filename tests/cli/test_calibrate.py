@@ -206,30 +206,32 @@ class Played:
         return Image(t_ns=self.t_ns, pixels=self._here()[0].picture)
 
 
-def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
+def one_arm(played: list[Shot], *cameras: str) -> OpenRobot:
+    """A robot whose arm a person moves from shot to shot; its cameras, "wrist" if none is named, see them."""
+    there = Played(played)
+
     def member(**members: object) -> object:
         return type("Part", (), members)()
 
-    seen = list(shots_of_folder(folder))[:4]
-    played = Played(seen)
     arm = member(
         num_joints=1,
-        read=lambda self: played.read_arm(),
+        read=lambda self: there.read_arm(),
         write=lambda self, command: command,
         stop=lambda self: None,
     )
-    camera = member(size=played.size, read=lambda self: played.read_picture(), close=lambda self: None)
-    robot = Robot({"arm": arm}, cameras={"wrist": camera})
-    opened, said = OpenRobot(robot=robot, options={}, home={}), list[str]()
-    live = LiveShots(opened, part=None, camera=None, board=BOARD, say=said.append)
+    camera = member(size=there.size, read=lambda self: there.read_picture(), close=lambda self: None)
+    robot = Robot({"arm": arm}, cameras=dict.fromkeys(cameras or ("wrist",), camera))
+    return OpenRobot(robot=robot, options={}, home={})
+
+
+def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
+    seen, said = list(shots_of_folder(folder))[:4], list[str]()
+    live = LiveShots(one_arm(seen), part=None, camera=None, board=BOARD, say=said.append)
     taken = list(live.by_person(4))
     assert [shot.X_AE.isApprox(each.X_AE) for shot, each in zip(taken, seen, strict=True)] == [True] * 4
     assert "move and turn the hand to another place, and let it stand" in said
-    two = OpenRobot(
-        robot=Robot({"arm": arm}, cameras={"wrist": camera, "front": camera}), options={}, home={}
-    )
     with pytest.raises(InvalidValueError, match="--camera"):
-        LiveShots(two, part=None, camera=None, board=BOARD, say=print)
+        LiveShots(one_arm(seen, "wrist", "front"), part=None, camera=None, board=BOARD, say=print)
 
 
 def test_figures_of_files_are_shown_in_what_people_read():

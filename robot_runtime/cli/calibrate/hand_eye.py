@@ -1,17 +1,32 @@
 """`robot-runtime calibrate hand-eye` and `robot-world`: a camera on an arm, and one beside it."""
 
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
+from robot_runtime.cli.calibrate.live_guide import LiveGuide, need_page, refuse_page
 from robot_runtime.cli.calibrate.result import keep, pose_words, sigma_words
 from robot_runtime.cli.calibrate.shots import Shot, ShotsFolder, shots_of_folder, shots_of_log, views_of
-from robot_runtime.cli.options import Count, InputFile, Maybe, OutputFile, OutputFolder, Several, need
+from robot_runtime.cli.options import (
+    Count,
+    InputFile,
+    Maybe,
+    OutputFile,
+    OutputFolder,
+    PageAddress,
+    Several,
+    need,
+)
 from robot_runtime.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from calibration.hand_eye import HandEye
+    from calibration.robot_world import RobotWorld
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,58 +59,84 @@ class _ArmViews:
     """Over what robot.toml says."""
     yes: bool = False
     """The arm may move to --poses; asks on the terminal if not given."""
+    page: PageAddress = None
+    """Of a robot: show the picture, what is found in it and what to do next in a browser: at 127.0.0.1:8080,
+    or where is said. Beyond this machine the page asks for a token, which is in the address that is
+    printed."""
 
-    def _found(self, lacking: Callable[[Sequence[Any]], list[str]]) -> tuple[Sequence[Any], Any]:
-        """Views and camera."""
+    def _solved(
+        self, name: str, solve: Callable[..., Any], rows_of: Callable[[Any], Mapping[str, str]]
+    ) -> int:
+        """name: of the command. solve: of views and camera. rows_of: what of its result is printed."""
+        need_page(self.page)
         from calibration.board import Board
         from calibration.camera import Intrinsics
+        from calibration.chain_verdict import lacking
         from calibration.store import load
 
         board, camera = load(self.board, Board), load(self.intrinsics, Intrinsics).camera
+        with ExitStack() as held:
+            guide = None
+            if (shots := self._kept_shots()) is not None:
+                refuse_page(self.page)
+                views = views_of(shots, board, camera, say=print)
+            else:
+                title = f"calibrate {name} {self.source}"
+                guide = LiveGuide(title, self.page, also=(signal.SIGHUP, signal.SIGTSTP))
+                views = self._live(board, camera, guide, held)
+                guide.compute()
+            found = solve(views, camera)
+            rows = {**rows_of(found), "views": f"{found.num_views} of {len(views)}"}
+            code = keep(self.output, found, rows, to_do=lacking([view.X_AE for view in views]))
+            if guide is not None:
+                guide.judge(found, rows)
+            return code
+
+    def _kept_shots(self) -> Iterator[Shot] | None:
+        """Of a folder or a log; None: the source is a robot."""
         path = Path(self.source)
         if path.is_dir():
-            return views_of(_counted(shots_of_folder(path), path), board, camera, say=print), camera
+            return _counted(shots_of_folder(path), path)
         if path.suffix == ".mcap":
             from robot_runtime.log.reader import RunLog
 
-            shots = shots_of_log(RunLog.open(path), camera=self.camera, part=self.part)
-            return views_of(_counted(shots, path), board, camera, say=print), camera
+            return _counted(shots_of_log(RunLog.open(path), camera=self.camera, part=self.part), path)
         if path.suffix in (".csv", ".png", ".jpg", ".mp4"):
             raise InvalidValueError(
                 f"{path}: expected a folder with poses.csv, a run's log, or a robot's file"
             )
-        return self._live(board, camera, lacking), camera
+        return None
 
-    def _live(self, board: Any, camera: Any, lacking: Callable[[Sequence[Any]], list[str]]) -> Sequence[Any]:
+    def _live(self, board: Any, camera: Any, guide: LiveGuide, held: ExitStack) -> list[Any]:
+        """Views of a robot that is here. held: keeps the guide beyond the robot."""
+        from robot_runtime.cli.calibrate.arm_guide import BEGIN, ArmGuide
         from robot_runtime.cli.calibrate.live_shots import LiveShots, ask, read_places, refuse_out_of_limits
         from robot_runtime.cli.robot_file import open_robot
-        from robot_runtime.cli.run import Orders
         from robot_runtime.clock import MonotonicClock
         from robot_runtime.robot.watched_switch import is_held
 
-        with ExitStack() as held:
-            opened = held.enter_context(open_robot(self.source, self.set))
-            orders = held.enter_context(Orders())
-            hold = opened.options.get("hold_to_run")
+        with open_robot(self.source, self.set) as opened:
+            hold, arm = opened.options.get("hold_to_run"), ArmGuide(guide)
             live = LiveShots(
                 opened,
                 part=self.part,
                 camera=self.camera,
                 board=board,
                 say=print,
-                should_stop=lambda: bool(orders.signals) or not is_held(hold),
+                look=arm.look,
+                should_stop=lambda: guide.is_stopped or not is_held(hold),
             )
             if self.poses is None:
-                print("Move the arm, and let its hand stand at each place for half a second; Ctrl-C ends it.")
-                shots = live.by_person(self.views)
+                print(BEGIN)
+                shots, num = live.by_person(self.views), self.views
             else:
                 places = read_places(self.poses, live.joint_names)
                 refuse_out_of_limits(places, opened.robot.limits, live.part, self.poses)
                 ask(live.part, len(places), yes=self.yes)
-                shots = live.by_itself(places, clock=MonotonicClock())
-            orders.on_tick()
+                shots, num = live.by_itself(places, clock=MonotonicClock()), len(places)
+            held.enter_context(guide)
             folder = None if self.keep_shots is None else ShotsFolder(self.keep_shots)
-            return views_of(_guided(shots, folder, lacking), board, camera, say=print)
+            return views_of(arm.taken(shots, folder, num=num), board, camera, say=print)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,18 +152,9 @@ class CalibrateHandEye(_ArmViews):
 
     def main(self) -> int:
         need("scipy", "cv2", extras=("calibration",))
-        from calibration.chain_verdict import lacking
         from calibration.hand_eye import solve_hand_eye
 
-        views, camera = self._found(lacking)
-        found = solve_hand_eye(views, camera)
-        rows = {
-            "camera in the hand": pose_words(found.X_EC),
-            "uncertain by": sigma_words(found.covariance),
-            "board in the base": pose_words(found.X_AB),
-            "views": f"{found.num_views} of {len(views)}",
-        }
-        return keep(self.output, found, rows, to_do=lacking([view.X_AE for view in views]))
+        return self._solved("hand-eye", solve_hand_eye, _hand_eye_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,32 +169,25 @@ class CalibrateRobotWorld(_ArmViews):
 
     def main(self) -> int:
         need("scipy", "cv2", extras=("calibration",))
-        from calibration.chain_verdict import lacking
         from calibration.robot_world import solve_robot_world
 
-        views, camera = self._found(lacking)
-        found = solve_robot_world(views, camera)
-        rows = {
-            "camera in the base": pose_words(found.X_AC),
-            "uncertain by": sigma_words(found.covariance),
-            "board in the hand": pose_words(found.X_EB),
-            "views": f"{found.num_views} of {len(views)}",
-        }
-        return keep(self.output, found, rows, to_do=lacking([view.X_AE for view in views]))
+        return self._solved("robot-world", solve_robot_world, _robot_world_rows)
 
 
-def _guided(
-    shots: Iterator[Shot], folder: ShotsFolder | None, lacking: Callable[[Sequence[Any]], list[str]]
-) -> Iterator[Shot]:
-    """As they come, each said with what is lacking next."""
-    poses = []
-    for shot in shots:
-        poses.append(shot.X_AE)
-        if folder is not None:
-            folder.add(shot)
-        advice = lacking(poses)
-        print(f"\a{shot.name} taken, {len(poses)} so far{': ' if advice else ''}{'; '.join(advice[:2])}")
-        yield shot
+def _hand_eye_rows(found: "HandEye") -> dict[str, str]:
+    return {
+        "camera in the hand": pose_words(found.X_EC),
+        "uncertain by": sigma_words(found.covariance),
+        "board in the base": pose_words(found.X_AB),
+    }
+
+
+def _robot_world_rows(found: "RobotWorld") -> dict[str, str]:
+    return {
+        "camera in the base": pose_words(found.X_AC),
+        "uncertain by": sigma_words(found.covariance),
+        "board in the hand": pose_words(found.X_EB),
+    }
 
 
 def _counted(shots: Iterator[Shot], path: Path) -> Iterator[Shot]:

@@ -1,7 +1,8 @@
 """`robot-runtime calibrate intrinsics`: how a camera sees, from pictures of a board."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,10 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from tyro.conf import Positional
 
+from robot_runtime.cli.calibrate.live_guide import LiveGuide, need_page, refuse_page
 from robot_runtime.cli.calibrate.result import keep as keep_result
+from robot_runtime.cli.calibrate.shown import guide_of_views
 from robot_runtime.cli.calibrate.sources import pictures_of
 from robot_runtime.cli.console import plain_console
-from robot_runtime.cli.options import Count, InputFile, Maybe, NewFolder, OutputFile, PictureFile, need
+from robot_runtime.cli.options import (
+    Count,
+    InputFile,
+    Maybe,
+    NewFolder,
+    OutputFile,
+    PageAddress,
+    PictureFile,
+    need,
+)
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.results import keep
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
     from calibration.board import Board
     from calibration.detection import Corners
     from calibration.intrinsics import Calibrated
+    from calibration.view_guide import ViewGuide
 
 LOOK_EVERY_S = 0.15
 """Live: pictures between are not looked at [s]."""
@@ -58,20 +71,64 @@ class CalibrateIntrinsics:
     every: Count = 1
     """Of a long video: look at each so many-th picture."""
 
+    page: PageAddress = None
+    """Live: show the picture, what is found in it and what to do next in a browser: at 127.0.0.1:8080, or
+    where is said. Beyond this machine the page asks for a token, which is in the address that is printed."""
+
     def main(self) -> int:
         need("scipy", "cv2", "av", "matplotlib", extras=("calibration",))
+        need_page(self.page)
         from calibration.board import Board
-        from calibration.intrinsics import calibrate
         from calibration.store import load
 
         board = load(self.board, Board)
-        views, without = self._live(board) if self.live else self._seen(board)
+        if self.live:
+            return self._live(board)
+        refuse_page(self.page)
+        views, without = self._seen(board)
+        total = len(views) + len(without)
+        found = self._found(board, views, without, len(views), total)
+        return self._kept(found, _rows(found, len(views), total))
+
+    def _live(self, board: "Board") -> int:
+        from calibration.view_guide import ViewGuide
+        from drivers.cameras import OpenCvCamera
+
+        views = ViewGuide(board, num=self.views, model=self.model)
+        with closing(OpenCvCamera(self.source)) as camera:
+            if self.keep_pictures is not None:
+                self.keep_pictures.mkdir(parents=True)
+            with LiveGuide(f"calibrate intrinsics {self.source}", self.page) as guide:
+                self._take(views, _read(camera, lambda: guide.is_stopped), guide)
+                guide.compute()
+                found = self._found(board, views.views, views.without, views.num_seen, views.num_pictures)
+                rows = _rows(found, views.num_seen, views.num_pictures)
+                code = self._kept(found, rows)
+                guide.judge(found.intrinsics, rows)
+                return code
+
+    def _found(
+        self,
+        board: "Board",
+        views: Sequence["Corners"],
+        without: Sequence[np.ndarray],
+        num_seen: int,
+        num_pictures: int,
+    ) -> "Calibrated":
+        from calibration.intrinsics import calibrate
+
         if len(views) < 3:
-            raise InvalidValueError(_nothing(board, len(views), len(views) + len(without), without))
+            raise InvalidValueError(_nothing(board, num_seen, num_pictures, without))
         found = calibrate(board, views, self.model)
         if self.picture is not None:
             _draw(self.picture, found.views, found.bundle.off, _lines(found))
-        return _shown(self.output, found, len(views), len(views) + len(without))
+        return found
+
+    def _kept(self, found: "Calibrated", rows: Mapping[str, str]) -> int:
+        code = keep_result(self.output, found.intrinsics, rows)
+        if code:
+            plain_console(is_error=True).print("not usable: it is written, and no command will read it")
+        return code
 
     def _seen(self, board: "Board") -> tuple[list["Corners"], list[np.ndarray]]:
         """Views, and a few of the pictures that show nothing."""
@@ -92,62 +149,36 @@ class CalibrateIntrinsics:
             progress.update(bar, total=number + 1)
         return views, without
 
-    def _live(self, board: "Board") -> tuple[list["Corners"], list[np.ndarray]]:
-        from drivers.cameras import OpenCvCamera
+    def _take(self, views: "ViewGuide", pictures: Iterator[np.ndarray], guide: LiveGuide) -> None:
+        """Until there are enough, the camera ends or it is stopped."""
+        guide.say(views.advice)
+        guide.show(guide_of_views(guide.guide, views))
+        for picture in pictures:
+            look = views.look(picture)
+            guide.show(guide_of_views(guide.guide, views, look), picture)
+            if look.problem:
+                guide.say(look.problem)
+            if look.is_taken:
+                guide.say(f"{len(views.views)} taken; {views.advice or 'enough'}")
+                self._keep_view(views, picture)
+            if views.is_over:
+                return
+        print(f"ended with {len(views.views)} views")
 
-        camera = OpenCvCamera(self.source)
-        if self.keep_pictures is not None:
-            self.keep_pictures.mkdir(parents=True)
-        try:
-            return self._taken(board, _read(camera))
-        finally:
-            camera.close()
-
-    def _taken(
-        self, board: "Board", pictures: Iterator[np.ndarray]
-    ) -> tuple[list["Corners"], list[np.ndarray]]:
+    def _keep_view(self, views: "ViewGuide", picture: np.ndarray) -> None:
         import cv2
 
-        from calibration.coverage import is_other, lacking
-        from calibration.detection import detect
-        from calibration.tilt import Tilt, rough_tilt
-
-        views: list[Corners] = []
-        tilts: list[Tilt] = []
-        without: list[np.ndarray] = []
-        say = _once()
-        say(lacking([], []))
-        try:
-            for picture in pictures:
-                corners = detect(board, picture)
-                if not len(corners):
-                    without = [*without[-7:], picture]
-                    say("the board is not seen: whole, flat, lit?")
-                    continue
-                if corners.blur_px > 2.0:
-                    say("blurred: hold still, or give more light")
-                    continue
-                if not is_other(corners, views):
-                    continue
-                views.append(corners)
-                tilts.append(rough_tilt(board, corners, self.model))
-                if self.keep_pictures is not None:
-                    cv2.imwrite(str(self.keep_pictures / f"{len(views):03d}.png"), picture[..., ::-1])
-                if self.picture is not None:
-                    _draw(self.picture, views, [np.zeros((len(v), 2)) for v in views], [])
-                next_one = lacking(views, tilts)
-                say(f"{len(views)} taken; {next_one or 'enough'}")
-                if len(views) >= self.views or not next_one:
-                    break
-        except KeyboardInterrupt:
-            print(f"ended with {len(views)} views")
-        return views, without
+        taken = views.views
+        if self.keep_pictures is not None:
+            cv2.imwrite(str(self.keep_pictures / f"{len(taken):03d}.png"), picture[..., ::-1])
+        if self.picture is not None:
+            _draw(self.picture, taken, [np.zeros((len(view), 2)) for view in taken], [])
 
 
-def _read(camera: Any) -> Iterator[np.ndarray]:
+def _read(camera: Any, should_stop: Callable[[], bool]) -> Iterator[np.ndarray]:
     """Pictures as they come, a few each second; until the camera ends."""
     next_s = time.monotonic()
-    while True:
+    while not should_stop():
         try:
             image = camera.read()
         except ValueError:
@@ -160,20 +191,7 @@ def _read(camera: Any) -> Iterator[np.ndarray]:
             yield np.asarray(image.pixels)
 
 
-def _once() -> Callable[[str], None]:
-    """Prints what was not said just before."""
-    last = ""
-
-    def say(line: str) -> None:
-        nonlocal last
-        if line != last:
-            print(line, flush=True)
-        last = line
-
-    return say
-
-
-def _nothing(board: "Board", num: int, total: int, without: list[np.ndarray]) -> str:
+def _nothing(board: "Board", num: int, total: int, without: Sequence[np.ndarray]) -> str:
     from calibration.detection import wrong_board
 
     pictures = [picture for picture in without if picture.size]
@@ -206,16 +224,12 @@ def _draw(path: Path, views: Any, off: Any, lines: list[str]) -> None:
     keep(path, lambda to: matplotlib.image.imsave(to, picture, format=path.suffix[1:]))
 
 
-def _shown(output: Path, found: "Calibrated", num: int, total: int) -> int:
+def _rows(found: "Calibrated", num: int, total: int) -> dict[str, str]:
     camera = found.intrinsics.camera
-    rows = {
+    return {
         "pictures": f"{total}, with the board {num}, used {len(found.views)}",
         "model": f"{camera.MODEL}, {camera.size[1]}x{camera.size[0]} pixels",
         "fx, fy": f"{camera.fx:.3f}, {camera.fy:.3f}",
         "cx, cy": f"{camera.cx:.3f}, {camera.cy:.3f}",
         "distortion": " ".join(f"{value:.5f}" for value in camera.distortion),
     }
-    code = keep_result(output, found.intrinsics, rows)
-    if code:
-        plain_console(is_error=True).print("not usable: it is written, and no command will read it")
-    return code

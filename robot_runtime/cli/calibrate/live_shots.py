@@ -8,6 +8,7 @@ stands for a moment at a new place, and the board is seen, a view is taken
 import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,33 @@ from robot_runtime.core.values.state import ArmState, RobotState
 from robot_runtime.errors import DriverError, InvalidValueError
 
 if TYPE_CHECKING:
+    from calibration.detection import Corners
     from robot_runtime.cli.robot_file import OpenRobot
 
+MOST_BLUR_PX = 2.5
+"""A picture that is more blurred is not taken [pixels]."""
+LEAST_SPAN = 0.15
+"""Of the picture's width, covered by the board's corners."""
 SHARE = 0.1
 """Of the arm's speeds and accelerations, when it goes by itself."""
 SETTLE_S = 3.0
 """After a move the hand has to stand within this time [s]."""
 _LOOK_NS = 10_000_000
+_GO_ON = "move and turn the hand to another place, and let it stand"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Glance:
+    """What is seen now, of which no view has been made yet."""
+
+    picture: np.ndarray | None = None
+    """(h, w, 3) uint8, RGB; None: none is looked at."""
+    corners: "Corners | None" = None
+    """None: they were not looked for, as the hand moves or has been here."""
+    do: str = ""
+    """What happens, or what to do; empty: go on."""
+    problem: str = ""
+    """What keeps the picture from being a view; empty: nothing does."""
 
 
 class LiveShots:
@@ -40,10 +61,12 @@ class LiveShots:
         camera: str | None,
         board: Any,
         say: Callable[[str], None],
+        look: Callable[[Glance], None] = lambda glance: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """
-        board: `calibration.board.Board`. say: gets what to do next. should_stop: ends it.
+        board: `calibration.board.Board`. say: gets what to do next. look: gets what is seen, picture by
+        picture; it does not wait. should_stop: ends it.
         InvalidValueError, UnknownNameError: there is no such part or camera, or nothing knows its hand.
         """
         robot = opened.robot
@@ -51,7 +74,7 @@ class LiveShots:
         self._robot, self._options = robot, opened.options
         self._part = only("part", part, arms, "the robot")
         self._camera = robot.cameras[only("camera", camera, tuple(robot.cameras), "the robot")]
-        self._board, self._say, self._should_stop = board, say, should_stop
+        self._board, self._say, self._look, self._should_stop = board, say, look, should_stop
         self._hand(robot.read())
 
     @property
@@ -67,19 +90,23 @@ class LiveShots:
         from calibration.standing import Standing, is_new
 
         standing, taken = Standing(), list[pin.SE3]()
-        said_ns, said = 0, ""
+        said_ns, said, there = 0, "", None
         while len(taken) < num and not self._should_stop():
             image = self._camera.read()
             state = self._robot.read()
             X_AE = self._hand(state)
             stood_ns = standing.feed(state.t_ns, X_AE)
             if stood_ns < STANDS_NS or image.t_ns < standing.since_ns + STANDS_NS // 4:
+                self._look(Glance(picture=image.pixels))
+                there = None
                 continue
-            if not is_new(X_AE, taken):
-                line = "move and turn the hand to another place, and let it stand"
-            elif (seen := self._problem(image.pixels)) is not None:
-                line = seen
-            else:
+            if is_new(X_AE, taken):
+                glance = self._glance(image.pixels)
+                there = glance.corners
+            else:  # it stands where its last view was taken, or was here before
+                glance = Glance(picture=image.pixels, corners=there, do=_GO_ON)
+            self._look(glance)
+            if not (line := glance.do or glance.problem):
                 taken.append(X_AE)
                 yield Shot(name=f"view {len(taken)}", picture=image.pixels, X_AE=X_AE)
                 continue
@@ -95,6 +122,7 @@ class LiveShots:
         for k, q in enumerate(places):
             if self._should_stop():
                 return
+            self._look(Glance(do=f"{self._part} goes to place {k + 1} of {len(places)}"))
             go_home(
                 self._robot,
                 {self._part: q},
@@ -104,10 +132,11 @@ class LiveShots:
                 should_stop=self._should_stop,
             )
             shot = self._settled(f"place {k + 1}", clock)
-            if (problem := self._problem(shot.picture)) is None:
+            self._look(glance := self._glance(shot.picture))
+            if not glance.problem:
                 yield shot
             else:
-                self._say(f"{shot.name}: {problem}")
+                self._say(f"{shot.name}: {glance.problem}")
 
     def _settled(self, name: str, clock: Any) -> Shot:
         from calibration.standing import Standing
@@ -131,18 +160,22 @@ class LiveShots:
             )
         return X_AE
 
-    def _problem(self, picture: np.ndarray) -> str | None:
-        """What keeps this picture from being a view; None: nothing."""
+    def _glance(self, picture: np.ndarray) -> Glance:
+        """With what keeps this picture from being a view, if anything does."""
         from calibration.detection import detect
 
         corners = detect(self._board, picture)
-        if not len(corners):
-            return "the board is not seen: point the camera at it, from 0.3 to 0.8 m"
-        if corners.blur_px > 2.5:
-            return f"the picture is blurred ({corners.blur_px:.1f} px): let it stand, focus, more light"
-        if corners.span[0] < 0.15:
-            return "the board is far: go nearer, until it fills a quarter of the picture's width"
-        return None
+        return Glance(picture=picture, corners=corners, problem=_problem(corners))
+
+
+def _problem(corners: "Corners") -> str:
+    if not len(corners):
+        return "the board is not seen: point the camera at it, from 0.3 to 0.8 m"
+    if corners.blur_px > MOST_BLUR_PX:
+        return f"the picture is blurred ({corners.blur_px:.1f} px): let it stand, focus, more light"
+    if corners.span[0] < LEAST_SPAN:
+        return "the board is far: go nearer, until it fills a quarter of the picture's width"
+    return ""
 
 
 def read_places(path: Path, names: Sequence[str]) -> list[np.ndarray]:

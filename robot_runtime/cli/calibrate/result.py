@@ -48,6 +48,11 @@ def figure_words(name: str, value: float) -> tuple[str, str]:
     return name.replace("_", " "), f"{value:.4g}"
 
 
+def rows_of(found: Any, rows: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What is shown of a result: these rows, and its residuals as people read them."""
+    return [*rows.items(), *(figure_words(name, value) for name, value in found.residuals.items())]
+
+
 def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[str] = ()) -> int:
     """Print and write it; returns the exit code: 1 if it cannot be used.
 
@@ -57,10 +62,8 @@ def keep(output: Path, found: Any, rows: Mapping[str, str], *, to_do: Sequence[s
     from calibration.store import save
 
     table = Table("what", "value", title=str(output), show_header=False)
-    for name, value in rows.items():
+    for name, value in rows_of(found, rows):
         table.add_row(name, value)
-    for name, value in found.residuals.items():
-        table.add_row(*figure_words(name, value))
     plain_console().print(table)
     print(found.verdict)
     for line in to_do:

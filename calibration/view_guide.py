@@ -1,0 +1,96 @@
+"""Views of a board for a camera's intrinsics, taken while pictures come: `ViewGuide`.
+
+picture ─► look ─► no board, or blurred: what is wrong
+               └─► another view than those there are: taken; what to show next
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from calibration.board import Board
+from calibration.coverage import ENOUGH_VIEWS, Coverage, is_other, lacking
+from calibration.detection import Corners, detect
+from calibration.tilt import Side, Tilt, by_side, rough_tilt
+
+MOST_BLUR_PX = 2.0
+"""A picture that is more blurred is not taken [pixels]."""
+_WITHOUT = 8
+"""Pictures that are kept of those without a board."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Look:
+    """What one picture showed."""
+
+    corners: Corners
+    problem: str = ""
+    """What keeps it from being a view, and what to do; empty: nothing does."""
+    is_taken: bool = False
+    """Whether it was: one that shows the board where others do, and tilted as others are, is not."""
+
+
+class ViewGuide:
+    """Takes views, and says which to show next."""
+
+    def __init__(self, board: Board, *, num: int, model: Literal["pinhole", "fisheye"] = "pinhole") -> None:
+        """num: of views at most. model: of the lens, for how the board is tilted."""
+        self._board, self._model, self._num = board, model, num
+        self.views: list[Corners] = []
+        self.tilts: list[Tilt] = []
+        """Of each view."""
+        self.without: list[np.ndarray] = []
+        """The last pictures that showed no board."""
+        self.num_pictures = self.num_seen = 0
+        """How many were looked at, and how many of them showed the board."""
+
+    def look(self, picture: np.ndarray) -> Look:
+        """The next picture, (h, w, 3) uint8."""
+        corners = detect(self._board, picture)
+        self.num_pictures += 1
+        if not len(corners):
+            self.without = [*self.without[1 - _WITHOUT :], picture]
+            return Look(corners=corners, problem="the board is not seen: whole, flat, lit?")
+        self.num_seen += 1
+        if corners.blur_px > MOST_BLUR_PX:
+            return Look(corners=corners, problem="blurred: hold still, or give more light")
+        tilt = rough_tilt(self._board, corners, self._model)
+        is_new_side = tilt.is_enough and not self.tilted[tilt.nearer]
+        if not is_new_side and not is_other(corners, self.views):
+            return Look(corners=corners)
+        self.views.append(corners)
+        self.tilts.append(tilt)
+        return Look(corners=corners, is_taken=True)
+
+    @property
+    def advice(self) -> str:
+        """What to show next; empty: there is enough."""
+        return lacking(self.views, self.tilts)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more views are wanted."""
+        return len(self.views) >= self._num or not self.advice
+
+    @property
+    def num_wanted(self) -> int:
+        """Of views: as many as make it sure, and beyond that as many as are taken at most."""
+        return min(self._num, ENOUGH_VIEWS) if len(self.views) < ENOUGH_VIEWS else self._num
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """Of all views; None: there are none."""
+        return Coverage.of(self.views) if self.views else None
+
+    @property
+    def tilted(self) -> Mapping[Side, int]:
+        """How many views are tilted enough to each side."""
+        return by_side(self.tilts)
+
+    @property
+    def largest_share(self) -> float:
+        """Of the picture's width or height, covered by the board where it was nearest."""
+        return max((max(view.span) for view in self.views), default=0.0)
