@@ -116,34 +116,17 @@ def join_camera_imu(
         latest_s=longest_s,
         step_s=0.002,
     )
-    smooth = _smoothed_as(t_I, w_I, t_C)
-    lag, bias, R = found.lag_s, np.zeros(3), np.eye(3)
-    for k in range(_ROUNDS):
-        inside = (t_C - lag > t_I[0]) & (t_C - lag < t_I[-1])
-        seen, gyro, slope = w_C[inside], *_at(t_C[inside] - lag, t_I, smooth)
-        if k == 0:
-            R = nearest_rotation((seen - seen.mean(0)).T @ (gyro - gyro.mean(0)))
-        off = seen - (gyro - bias) @ R.T
-        # By a turn of R (left), the bias, and the lag.
-        turned = (gyro - bias) @ R.T
-        by_turn = -np.array([pin.skew(v) for v in turned])
-        by_bias = np.broadcast_to(-R, by_turn.shape)
-        J = np.concatenate([by_turn, by_bias, -(slope @ R.T)[:, :, None]], axis=2).reshape(-1, 7)
-        weight = np.repeat(1.0 / np.maximum(np.linalg.norm(off, axis=1) / _scale(off), 1.0), 3)
-        H = J.T @ (weight[:, None] * J)
-        step = np.linalg.lstsq(H, J.T @ (weight * off.ravel()), rcond=None)[0]
-        R, bias, lag = pin.exp3(step[:3]) @ R, bias + step[3:6], lag + float(np.clip(step[6], -0.02, 0.02))
-    sizes = np.linalg.svd(seen - seen.mean(axis=0), compute_uv=False) / np.sqrt(len(seen))
-    rms = float(np.sqrt((off**2).sum(axis=1).mean()))
-    rate = float(np.sqrt((seen**2).sum(axis=1).mean()))
-    variance = np.diag(np.linalg.pinv(H)) * float(weight @ off.ravel() ** 2) / max(len(off) * 3 - 7, 1)
+    fit = _fitted(t_C, w_C, t_I, _smoothed_as(t_I, w_I, t_C), found.lag_s)
+    sizes = np.linalg.svd(fit.seen - fit.seen.mean(axis=0), compute_uv=False) / np.sqrt(len(fit.seen))
+    rms = float(np.sqrt((fit.off**2).sum(axis=1).mean()))
+    rate = float(np.sqrt((fit.seen**2).sum(axis=1).mean()))
     reasons = _judge(found.correlation, found.peak_ratio, sizes, rms / max(rate, 1e-12), found.is_at_end)
     return CameraImu(
-        R_CI=R,
-        lag_s=float(lag),
-        bias=bias,
-        sigma_rad=float(np.sqrt(variance[:3].sum())),
-        sigma_s=float(np.sqrt(variance[6])),
+        R_CI=fit.R_CI,
+        lag_s=fit.lag_s,
+        bias=fit.bias,
+        sigma_rad=float(np.sqrt(fit.variance[:3].sum())),
+        sigma_s=float(np.sqrt(fit.variance[6])),
         residuals={
             "rms_rad_s": rms,
             "rate_rad_s": rate,
@@ -153,6 +136,46 @@ def join_camera_imu(
         },
         verdict=Verdict.of(reasons),
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Fit:
+    """What explains the camera's rates best."""
+
+    R_CI: np.ndarray
+    lag_s: float
+    bias: np.ndarray
+    seen: np.ndarray
+    """(N, 3) of the camera's rates, those while the gyro gave its own [rad/s]."""
+    off: np.ndarray
+    """(N, 3): what is left of them."""
+    variance: np.ndarray
+    """(7,) of a turn of R_CI, the bias and the lag."""
+
+
+def _fitted(t_C: np.ndarray, w_C: np.ndarray, t_I: np.ndarray, w_I: np.ndarray, lag: float) -> _Fit:
+    """Rotation, bias and lag by Gauss-Newton, from a lag that is nearly right; samples far off count less."""
+    bias, R = np.zeros(3), np.eye(3)
+    for k in range(_ROUNDS):
+        inside = (t_C - lag > t_I[0]) & (t_C - lag < t_I[-1])
+        seen, gyro, slope = w_C[inside], *_at(t_C[inside] - lag, t_I, w_I)
+        if k == 0:
+            R = nearest_rotation((seen - seen.mean(0)).T @ (gyro - gyro.mean(0)))
+        off = seen - (gyro - bias) @ R.T
+        J = _jacobian(R, gyro - bias, slope)
+        weight = np.repeat(1.0 / np.maximum(np.linalg.norm(off, axis=1) / _scale(off), 1.0), 3)
+        H = J.T @ (weight[:, None] * J)
+        step = np.linalg.lstsq(H, J.T @ (weight * off.ravel()), rcond=None)[0]
+        R, bias, lag = pin.exp3(step[:3]) @ R, bias + step[3:6], lag + float(np.clip(step[6], -0.02, 0.02))
+    variance = np.diag(np.linalg.pinv(H)) * float(weight @ off.ravel() ** 2) / max(len(off) * 3 - 7, 1)
+    return _Fit(R_CI=R, lag_s=float(lag), bias=bias, seen=seen, off=off, variance=variance)
+
+
+def _jacobian(R_CI: np.ndarray, w_I: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(3 N, 7): how rates in C move with a turn of R_CI (left), the bias, and the lag."""
+    by_turn = -np.array([pin.skew(v) for v in w_I @ R_CI.T])
+    by_bias = np.broadcast_to(-R_CI, by_turn.shape)
+    return np.concatenate([by_turn, by_bias, -(slope @ R_CI.T)[:, :, None]], axis=2).reshape(-1, 7)
 
 
 def _scale(off: np.ndarray) -> float:

@@ -205,60 +205,99 @@ def _numbers(
 def _reasons(
     views: Sequence[Corners], bundle: Bundle, numbers: dict[str, float], tilts: np.ndarray, model: str
 ) -> list[Reason]:
-    out = []
+    return [
+        *_of_views(tilts),
+        *_of_coverage(views, numbers["coverage_share"]),
+        *_of_errors(numbers["rms_px"], model),
+        *_of_halves(numbers["focal_repeat_share"]),
+        *_of_middle(bundle.camera),
+        *_of_distances(numbers["distance_ratio"]),
+    ]
 
-    def add(name: str, what: str, do: str, is_fatal: bool) -> None:
-        out.append(Reason(name=name, what=what, do=do, is_fatal=is_fatal))
 
-    num = len(views)
+def _of_views(tilts: np.ndarray) -> list[Reason]:
+    """Whether there are enough, and enough that are tilted."""
+    out, num = [], len(tilts)
     if num < ENOUGH_VIEWS:
         what = f"{num} views were used; {ENOUGH_VIEWS} make it sure."
-        add("few-views", what, "Take more, from other sides.", False)
+        do = "Take more, from other sides."
+        out.append(Reason(name="few-views", what=what, do=do, is_fatal=False))
     tilted = int((tilts > TILTED).sum())
     if tilted < 0.3 * num or tilted < 5:
-        add(
-            "frontal-views",
-            f"Only {tilted} of {num} views are tilted by more than 20 degrees: from the front a longer focal "
-            f"length and a board further off look the same.",
-            "Tilt the board by 30 to 45 degrees to all four sides, in a third of the views at least.",
-            True,
+        out.append(
+            Reason(
+                name="frontal-views",
+                what=f"Only {tilted} of {num} views are tilted by more than 20 degrees: from the front a "
+                f"longer focal length and a board further off look the same.",
+                do="Tilt the board by 30 to 45 degrees to all four sides, in a third of the views at least.",
+                is_fatal=True,
+            )
         )
-    share = numbers["coverage_share"]
-    if share < 0.75:
-        add(
-            "coverage",
-            f"Corners cover {100 * share:.0f} % of the picture, least at the "
-            f"{Coverage.of(views).emptiest()}; outside of them the lens is guessed.",
-            "Move the board over the whole picture, to its very edges and corners.",
-            share < 0.45,
-        )
-    rms = numbers["rms_px"]
-    if rms > 0.5:
-        other = "fisheye" if model == "pinhole" else "pinhole"
-        add(
-            "rms",
-            f"Corners are {rms:.2f} px from where the camera would see them (rms); up to 0.5 is good.",
-            f"The lens may be of another kind (--model {other}), the board bent, the pictures blurred, "
-            "stabilised or of a zoom or focus that changes.",
-            rms > 1.0,
-        )
-    repeat = numbers["focal_repeat_share"]
-    if repeat > 0.003:
-        add(
-            "focal-repeat",
-            f"Two halves of the views give focal lengths that differ by {100 * repeat:.2f} %; 0.3 % is good.",
-            "Take more tilted views, nearer, with the board over the whole picture.",
-            repeat > 0.015,
-        )
-    height, width = bundle.camera.size
-    aside = np.hypot(bundle.camera.cx - (width - 1) / 2, bundle.camera.cy - (height - 1) / 2)
-    if aside > 0.1 * width:
-        add(
-            "middle",
-            f"The optical axis is {aside:.0f} px from the picture's middle: cropped pictures, or bad views.",
-            "If the pictures are not cropped, take more tilted views.",
-            False,
-        )
-    if numbers["distance_ratio"] < 1.3:
-        add("one-distance", "All views are from one distance.", "Take some from nearer and from afar.", False)
     return out
+
+
+def _of_coverage(views: Sequence[Corners], share: float) -> list[Reason]:
+    if share >= 0.75:
+        return []
+    return [
+        Reason(
+            name="coverage",
+            what=f"Corners cover {100 * share:.0f} % of the picture, least at the "
+            f"{Coverage.of(views).emptiest()}; outside of them the lens is guessed.",
+            do="Move the board over the whole picture, to its very edges and corners.",
+            is_fatal=share < 0.45,
+        )
+    ]
+
+
+def _of_errors(rms: float, model: str) -> list[Reason]:
+    if rms <= 0.5:
+        return []
+    other = "fisheye" if model == "pinhole" else "pinhole"
+    return [
+        Reason(
+            name="rms",
+            what=f"Corners are {rms:.2f} px from where the camera would see them (rms); up to 0.5 is good.",
+            do=f"The lens may be of another kind (--model {other}), the board bent, the pictures blurred, "
+            "stabilised or of a zoom or focus that changes.",
+            is_fatal=rms > 1.0,
+        )
+    ]
+
+
+def _of_halves(repeat: float) -> list[Reason]:
+    """Whether two halves of the views agree."""
+    if repeat <= 0.003:
+        return []
+    return [
+        Reason(
+            name="focal-repeat",
+            what=f"Two halves of the views give focal lengths that differ by {100 * repeat:.2f} %; 0.3 % is "
+            "good.",
+            do="Take more tilted views, nearer, with the board over the whole picture.",
+            is_fatal=repeat > 0.015,
+        )
+    ]
+
+
+def _of_middle(camera: CameraModel) -> list[Reason]:
+    height, width = camera.size
+    aside = np.hypot(camera.cx - (width - 1) / 2, camera.cy - (height - 1) / 2)
+    if aside <= 0.1 * width:
+        return []
+    return [
+        Reason(
+            name="middle",
+            what=f"The optical axis is {aside:.0f} px from the picture's middle: cropped pictures, or bad "
+            "views.",
+            do="If the pictures are not cropped, take more tilted views.",
+            is_fatal=False,
+        )
+    ]
+
+
+def _of_distances(ratio: float) -> list[Reason]:
+    if ratio >= 1.3:
+        return []
+    what, do = "All views are from one distance.", "Take some from nearer and from afar."
+    return [Reason(name="one-distance", what=what, do=do, is_fatal=False)]
