@@ -17,6 +17,7 @@ from calibration.labels.between import sampled
 from calibration.labels.closure import anchor_reasons, closure_reasons, note
 from calibration.labels.correction import Corrected
 from calibration.labels.graph import correct
+from calibration.labels.hand_clock import HandClock
 from calibration.labels.sightings import TagSights
 from calibration.labels.standing import floor_of, pivot_of, upright
 from calibration.labels.tie import Tie
@@ -36,29 +37,6 @@ _OUTVOTED_M, _OUTVOTED_RAD = 0.02, float(np.deg2rad(1.5))
 """By how much an anchor may be off from what the graph makes of everything [m, rad]."""
 _FEWEST_TAGS, _MOST_REFUSED = 20, 0.4
 """Of tags that were seen, how many make a judgement, and which share of them may disagree."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HandClock:
-    """Chest's time of a hand's: t_hand + offset + skew (t_hand - reference)."""
-
-    offset_ns: int = 0
-    skew_ppm: float = 0.0
-    reference_ns: int = 0
-    sigma_s: float = 0.001
-    """How well that is known [s]."""
-
-    def __call__(self, t_hand_ns: np.ndarray) -> np.ndarray:
-        """(N,) int64 on the chest's clock."""
-        t = np.asarray(t_hand_ns, dtype=np.int64)
-        skewed = np.rint((t - self.reference_ns) * (1e-6 * self.skew_ppm)).astype(np.int64)
-        return t + self.offset_ns + skewed
-
-    def back(self, t_chest_ns: np.ndarray) -> np.ndarray:
-        """The hand's times (N,) int64 of the chest's."""
-        since = np.asarray(t_chest_ns, dtype=np.int64) - self.offset_ns - self.reference_ns
-        share = 1e-6 * self.skew_ppm / (1.0 + 1e-6 * self.skew_ppm)
-        return self.reference_ns + since - np.rint(share * since).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,11 +107,7 @@ def join(
     InvalidValueError: a device, an anchor or X_HE is missing, or the two were never on together.
     """
     role = hand_of(capture, hand)
-    chest, hand_own = capture.devices[CHEST].poses, capture.devices[role].poses
-    said = (
-        chest,
-        Trajectory(t_ns=clock(hand_own.t_ns), p=hand_own.p, q=hand_own.q, tracking=hand_own.tracking),
-    )
+    said = (capture.devices[CHEST].poses, clock.moved(capture.devices[role].poses))
     X_HE = _tcp_of(capture, role)
     used = list(ties) if config.use_end_anchor else list(ties)[:1]
     corrected = correct(
@@ -146,42 +120,61 @@ def join(
     )
     late_ns = round(corrected.dt_s * NS_PER_S)
     paths = _in_room(said, corrected, used[0], late_ns)
-    outvoted = _outvoted(used, said, paths)
-    level = upright(capture, paths[0])
-    R_GC = neutral_rotation(level.R)
-    floor_z, floor_reasons = floor_of(capture, config, used, level)
-    down = pin.SE3(np.eye(3), np.array([0.0, 0.0, -floor_z]))
-    chest_W, hand_W = (path.before(down) for path in paths)
-    pivot, pivot_reasons = pivot_of(capture, chest_W, R_GC, config)
+    room = _on_floor(capture, config, used, paths)
     return Joined(
         capture=capture,
         config=config,
         hand_role=role,
-        clock=HandClock(
-            offset_ns=clock.offset_ns - late_ns,
-            skew_ppm=clock.skew_ppm,
-            reference_ns=clock.reference_ns,
-            sigma_s=corrected.dt_sigma_s,
-        ),
-        chest=chest_W,
-        hand=hand_W,
+        clock=replace(clock, offset_ns=clock.offset_ns - late_ns, sigma_s=corrected.dt_sigma_s),
+        chest=room.chest,
+        hand=room.hand,
         X_HE=X_HE,
         jumps_ns={name: path.t_ns[1:][jumps(path)] for name, path in zip((CHEST, role), said, strict=True)},
         corrected=corrected,
-        pivot=pivot,
-        R_GC=R_GC,
-        floor_z=floor_z,
+        pivot=room.pivot,
+        R_GC=room.R_GC,
+        floor_z=room.floor_z,
         ties=tuple(used),
         reasons=(
             *reasons,
             *anchor_reasons(used, *said),
-            *closure_reasons(used, config, chest_W, hand_W),
+            *closure_reasons(used, config, room.chest, room.hand),
             *_tag_reasons(corrected),
-            *outvoted,
-            *floor_reasons,
-            *pivot_reasons,
+            *_outvoted(used, said, paths),
+            *room.reasons,
         ),
         hashes=dict(hashes or {}),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Room:
+    """Both devices' paths, z up from the floor, and how the chest's camera was worn."""
+
+    chest: Trajectory
+    hand: Trajectory
+    R_GC: np.ndarray
+    floor_z: float
+    pivot: Pivot
+    reasons: tuple[Reason, ...]
+
+
+def _on_floor(
+    capture: RawCapture, config: LabelConfig, used: Sequence[Tie], paths: tuple[Trajectory, Trajectory]
+) -> _Room:
+    level = upright(capture, paths[0])
+    R_GC = neutral_rotation(level.R)
+    floor_z, floor_reasons = floor_of(capture, config, used, level)
+    down = pin.SE3(np.eye(3), np.array([0.0, 0.0, -floor_z]))
+    chest, hand = (path.before(down) for path in paths)
+    pivot, pivot_reasons = pivot_of(capture, chest, R_GC, config)
+    return _Room(
+        chest=chest,
+        hand=hand,
+        R_GC=R_GC,
+        floor_z=floor_z,
+        pivot=pivot,
+        reasons=(*floor_reasons, *pivot_reasons),
     )
 
 

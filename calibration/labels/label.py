@@ -16,7 +16,8 @@ from calibration.capture.raw import RawCapture
 from calibration.labels.anchors import anchors_of
 from calibration.labels.closure import note
 from calibration.labels.demonstration import labels_of
-from calibration.labels.joined import HandClock, Joined, hand_of, join
+from calibration.labels.hand_clock import HandClock
+from calibration.labels.joined import Joined, hand_of, join
 from calibration.labels.tie import Tie
 from calibration.labels.values import LabelConfig, Labels
 from calibration.store import fingerprint

@@ -12,7 +12,8 @@ from calibration.labels.demonstration import labels_of
 from calibration.labels.export_lerobot import META, Labelled, export_lerobot
 from calibration.labels.export_umi import export_umi
 from calibration.labels.feasibility import feasibility, moved_base, place_robot
-from calibration.labels.joined import HandClock, join
+from calibration.labels.hand_clock import HandClock
+from calibration.labels.joined import join
 from calibration.labels.smoothing import Pace
 from calibration.labels.values import LabelConfig
 from calibration.store import save
