@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
@@ -201,6 +200,8 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
     """Serve what these functions load until SIGINT (exit code 130) or SIGTERM (0)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _check(args)
+    anew: SimpleQueue[None] = SimpleQueue()  # which a handler may interrupt itself in
+    signal.signal(signal.SIGHUP, lambda number, frame: anew.put(None))  # while it loads, too
     metrics: dict[str, ServerMetrics] = {}
     with (
         nullcontext() if args.metrics is None else _metrics_server(args.metrics, metrics),
@@ -227,33 +228,29 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
         names = [policy.info.name for policy in policies]
         with server, _gateways(server, policies, args):
             policies.clear()  # or the memory of those that are replaced would never be free
-            return _until_signalled(server, names, load, collector, args.json)
+            replacing = partial(_keep_replacing, server, names, load, anew)
+            return _until_signalled(server, names, replacing, collector, args.json)
 
 
 def _until_signalled(
     server: PolicyServer,
     names: list[str],
-    load: Sequence[Callable[[], Policy]],
+    replacing: Callable[[], None],
     collector: Collector,
     json: Path | None,
 ) -> int:
     received: list[int] = []
-    orders: SimpleQueue[None] = SimpleQueue()  # which a handler may interrupt itself in
 
     def end(number: int) -> None:
         received.append(number)
         (server.stop if number == signal.SIGINT else server.drain)()
 
-    def load_anew(number: int, frame: FrameType | None) -> None:
-        orders.put(None)
-
-    Thread(target=_keep_replacing, args=(server, names, load, orders), daemon=True).start()
     with own_handler(end):
-        signal.signal(signal.SIGHUP, load_anew)
         # Python runs the handler between two bytecodes; a signal just before poll sleeps would wait with it.
         signal.set_wakeup_fd(server.wakeup_fd(), warn_on_full_buffer=False)
         with collector:
             _announce(server, names, json)
+            Thread(target=replacing, daemon=True).start()
             server.serve_forever()
     if signal.SIGINT not in received:
         return 0

@@ -192,6 +192,32 @@ def test_policies_loaded_anew_are_loaded_one_at_a_time_and_leave_no_older_ones_b
     assert loads.num_loaded < 10  # orders that come while one is carried out are one
 
 
+def test_an_order_to_load_anew_that_comes_while_the_server_loads_is_obeyed_once_it_is_ready(tmp_path: Path):
+    loaded, ready = [], tmp_path / "ready.json"
+
+    def load() -> NamedPolicy:
+        if not loaded:
+            os.kill(os.getpid(), signal.SIGHUP)
+        loaded.append(ready.exists())
+        return NamedPolicy("one", 1.0)
+
+    def end_once_loaded_anew() -> None:
+        try:
+            wait_until(lambda: len(loaded) == 2)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    thread = Thread(target=end_once_loaded_anew)
+    thread.start()
+    try:
+        assert serve([load], Serve(policy=("one",), address=ANY_PORT, json=ready)) == 0
+    finally:
+        thread.join()
+        signal.signal(signal.SIGHUP, before)
+    assert len(loaded) == 2
+
+
 def test_a_robot_that_is_gone_leaves_its_place_at_once_though_nobody_else_says_anything():
     metrics = dict[str, ServerMetrics]()
     hello = encode(Packet("gone", 1, Hello(robot="gone", schema=toy_schema())))
