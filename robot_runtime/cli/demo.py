@@ -192,12 +192,13 @@ class Demo:
         """One run, and what to call it."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+        from robot_runtime.cli.console import plain_console
         from sim.episodes.report import SNAPSHOT_PERIOD_NS
         from sim.episodes.run_episode import run_real_time
 
         method, duration_s = method_or_choice(name), self.duration_s or SHOWS[self.show].duration_s
         columns = (TextColumn("  {task.description:<24}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, refresh_per_second=2) as progress:
+        with Progress(*columns, console=plain_console(), refresh_per_second=2) as progress:
             watch = _ProgressWatch(progress, progress.add_task(name, total=duration_s))
 
             def on_ready(welcome: "Welcome") -> None:

@@ -59,6 +59,7 @@ def _run(seed: int, output: Path, episode_s: float | None) -> "dict[str, Takeove
     """The same scene twice, under the virtual clock."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from robot_runtime.cli.console import plain_console
     from robot_runtime.log.config import LogConfig
     from sim.episodes.report import SNAPSHOT_PERIOD_NS
     from sim.episodes.task_env import TaskEnv
@@ -66,7 +67,7 @@ def _run(seed: int, output: Path, episode_s: float | None) -> "dict[str, Takeove
 
     policy, out = bad_policy(), {}
     columns = (TextColumn("  {task.description:<24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, refresh_per_second=2) as progress:
+    with Progress(*columns, console=plain_console(), refresh_per_second=2) as progress:
         for name, has_person in ((ALONE, False), (HELPED, True)):
             bar = progress.add_task(name, total=None)
             env = TaskEnv(

@@ -1,5 +1,6 @@
 """What commands print is what was meant: nothing in it is taken for Rich's marks."""
 
+import os
 import re
 
 from rich.table import Table
@@ -62,7 +63,19 @@ def test_every_bar_of_a_command_says_a_line_a_minute_without_a_terminal():
     assert made == OWN_BARS
 
 
+def test_a_pipe_whose_reader_has_gone_does_not_end_the_command():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as file:
+        console = plain_console()
+        console.file = file
+        console.print("a table")
+        print("a line", file=file, flush=True)
+
+
 def test_nothing_that_a_person_reads_is_printed_by_a_console_with_marks():
     files = [*(ROOT / "robot_runtime" / "cli").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
-    made = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bConsole\(", path.read_text())}
+    made = {
+        str(path.relative_to(ROOT)) for path in files if re.search(r"\b(Piped)?Console\(", path.read_text())
+    }
     assert made == OWN_MARKS

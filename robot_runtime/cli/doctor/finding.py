@@ -43,13 +43,14 @@ _COLOURS = {Verdict.FINE: "green", Verdict.DOUBTFUL: "yellow", Verdict.WRONG: "r
 
 def print_findings(title: str, findings: Sequence[Finding]) -> None:
     """As a table, with what mends it below each that is not fine."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from robot_runtime.cli.console import PipedConsole
 
     table = Table("", "", "found", title=title, title_justify="left", show_header=False)
     for each in findings:
         colour = _COLOURS[each.verdict]
         mend = f"\n[{colour}]{escape(each.mend)}[/]" if each.mend else ""
         table.add_row(f"[{colour}]{each.verdict.value}[/]", escape(each.what), escape(each.found) + mend)
-    Console().print(table)
+    PipedConsole().print(table)
