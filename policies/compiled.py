@@ -8,6 +8,7 @@ kept is known by torch's version, the device and the code: another checkpoint of
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 from robot_runtime.errors import InvalidValueError
@@ -34,8 +35,13 @@ def keep_compiled(folder: Path | None = None) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # a read-only one would be found out in the middle of compiling
     except OSError as error:
-        raise InvalidValueError(f"what torch compiles cannot be kept in {folder}: {error}") from error
+        why = error.strerror or str(error)
+        raise InvalidValueError(
+            f"what torch compiles cannot be kept in {folder}: {why}; name another folder (--compile-cache)"
+        ) from error
     if found.st_uid not in (os.getuid(), 0) or found.st_mode & _OTHERS_WRITE:
         raise InvalidValueError(
             f"others can write to {folder}, and what torch finds there is run: `chmod go-w {folder}`, or "

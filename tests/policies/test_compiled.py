@@ -43,5 +43,7 @@ def test_a_folder_that_others_can_write_to_is_refused_for_what_lies_there_is_run
         keep_compiled(tmp_path / "open")
     assert VARIABLE not in os.environ
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidValueError, match=r"cannot be kept in .*file/below"):
-        keep_compiled(tmp_path / "file" / "below")
+    for folder in (tmp_path / "file" / "below", Path("/proc/self")):
+        with pytest.raises(InvalidValueError, match=rf"cannot be kept in {folder}: .*--compile-cache"):
+            keep_compiled(folder)
+    assert VARIABLE not in os.environ
