@@ -51,6 +51,18 @@ def keep_compiled(folder: Path | None = None) -> Path:
     return folder
 
 
+def compiler_trouble(error: Exception) -> str | None:
+    """What to tell of an error of torch's compiler, in place of its hundred lines; None for any other."""
+    if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return None
+    said = "; ".join(line.strip() for line in str(error).splitlines()[:3] if line.strip())
+    folder = os.environ.get(VARIABLE, usual_folder())
+    return (
+        f"torch could not compile the policy ({type(error).__name__}: {said[:300]}). If it did before, what "
+        f"it keeps in {folder} is damaged, as by a power cut: remove that folder"
+    )
+
+
 def start_compilers(device_type: str) -> None:
     """Have torch start the processes that compile, which takes seconds, while this one reads weights."""
     if device_type == "cuda":

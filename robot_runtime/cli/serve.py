@@ -1,5 +1,6 @@
 """`robot-runtime serve`: a policy on an address, until Ctrl-C."""
 
+import faulthandler
 import gc
 import json
 import logging
@@ -48,7 +49,7 @@ from robot_runtime.core.policy import Policy
 from robot_runtime.core.values.action import ActionSpec, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM
-from robot_runtime.errors import InvalidValueError
+from robot_runtime.errors import InvalidValueError, PolicyError
 from robot_runtime.keys import ServerKeys, check_secret
 from robot_runtime.results import keep_text
 from robot_runtime.server.collector import Collector
@@ -167,12 +168,27 @@ class Serve:
             from policies.compiled import keep_compiled
 
             keep_compiled(self.compile_cache)
+            faulthandler.enable(file=2)  # code that was kept in part ends the process
         if self.joints:
             how["schema"] = joints_schema(self.joints)
-        code = serve([partial(_load, name, how) for name in self.policy], self)
+        with _compiler_errors() if self.compile else nullcontext():
+            code = serve([partial(_load, name, how) for name in self.policy], self)
         if code == exit_code(signal.SIGINT):
             raise Ended(signal.SIGINT)
         return code
+
+
+@contextmanager
+def _compiler_errors() -> Iterator[None]:
+    """In a sentence: PolicyError."""
+    from policies.compiled import compiler_trouble
+
+    try:
+        yield
+    except Exception as error:
+        if (said := compiler_trouble(error)) is None:
+            raise
+        raise PolicyError(said) from error
 
 
 def _load(name: str, how: dict[str, Any]) -> Policy:

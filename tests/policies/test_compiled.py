@@ -4,9 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from torch._dynamo.exc import TorchDynamoException
+from torch._inductor import config
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from policies.compiled import VARIABLE, keep_compiled, usual_folder
+from policies.compiled import VARIABLE, compiler_trouble, keep_compiled, usual_folder
 from robot_runtime.errors import InvalidValueError
 
 
@@ -34,6 +37,19 @@ def test_what_the_environment_says_goes_before_what_is_usual(tmp_path: Path, mon
     monkeypatch.setenv(VARIABLE, str(tmp_path / "theirs"))
     assert keep_compiled() == tmp_path / "theirs"
     assert not usual_folder().exists()
+
+
+def test_what_torch_cannot_compile_is_said_in_a_sentence_with_the_folder_to_remove(
+    tmp_path: Path,
+):
+    keep_compiled(tmp_path / "kept")
+    with config.patch({"cpp.cxx": ("/bin/false",)}), pytest.raises(TorchDynamoException) as found:
+        torch.compile(lambda x: x.sin() + x.cos())(torch.zeros(8))
+    said = compiler_trouble(found.value)
+    assert said is not None
+    assert len(said.splitlines()) == 1
+    assert f"what it keeps in {tmp_path / 'kept'} is damaged" in said
+    assert compiler_trouble(ValueError("of the policy's own")) is None
 
 
 def test_a_folder_that_others_can_write_to_is_refused_for_what_lies_there_is_run(tmp_path: Path):
