@@ -53,6 +53,7 @@ def run_in_a_terminal(address: str, *options: str, robot: str = f"{EXAMPLE}:robo
         stderr=theirs,
         env=ENV,
         start_new_session=True,
+        preexec_fn=_heed_hangups,
     )
     try:
         yield process, ours
@@ -62,6 +63,11 @@ def run_in_a_terminal(address: str, *options: str, robot: str = f"{EXAMPLE}:robo
         process.wait()
         os.close(ours)
         os.close(theirs)
+
+
+def _heed_hangups() -> None:
+    """Tests that were started with nohup ignore them, and so would what they start."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _until(is_so, timeout_s: float = 10.0) -> None:
