@@ -47,11 +47,15 @@ BACK_ROWS, BACK_ROWS_MIN = 26, 6
 """Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
 LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
 """Deviations of a low hand whose fingers do not move yet, each way and up [m], and the rows it needs to come
-back: the last centimetre is learned where nothing but what is seen of the thing can tell it."""
+back: the last centimetre is learned where nothing but what is seen of the thing can tell it. One whose
+fingers do not move for long, as it wipes, is told as far off as a free one: a person seldom misses a spot and
+goes back."""
+DOWN_ROWS, BACK_LOW_ROWS = 6, 16
+"""Rows in which a low hand is down again, and back: one that wipes on its way there misses what it passes."""
 TURN_ASIDE = 0.08
 """Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
-OFF_BASE, OFF_YAW, OFF_HAND = 0.03, 0.04, 0.025
-"""Deviations of a robot from the plan that it runs [m, rad, m]."""
+OFF_BASE, OFF_YAW, OFF_HAND, OFF_UP = 0.06, 0.08, 0.05, 0.03
+"""Deviations of a robot from the plan that it runs [m, rad, m, m]; a low hand is never under its plan."""
 MOST_COMMITTED = 12
 """Rows of that plan that are given."""
 HELD_WITHIN = 0.06
@@ -73,7 +77,7 @@ def samples(
     for _ in range(beside):
         out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
     for _ in range(off_plan):
-        out += [planned.sample(k, _off_plan(rng)) for k in known]
+        out += [planned.sample(k, _off_plan(planned, k, rng)) for k in known]
     return out
 
 
@@ -106,19 +110,23 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
     base = size * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
     left, back = planned.free_rows[k], planned.back_rows[k]
     hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
-    if left < BACK_ROWS_MIN:
-        hand = rng.standard_normal(3) * [LOW_ASIDE, LOW_ASIDE, LOW_UP * min(1.0, back / 15)]
+    if planned.is_low(k):
+        across = LOW_ASIDE if back < BACK_ROWS else rng.random() * HAND_ASIDE
+        hand = rng.standard_normal(3) * [across, across, LOW_UP * min(1.0, back / 15)]
         hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
         hand[2] = abs(hand[2])
     turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
     return _Aside(base=base, hand=hand, turn=turn, width=planned.empty(k, rng))
 
 
-def _off_plan(rng: np.random.Generator) -> _Aside:
+def _off_plan(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
     """A robot that runs the rows and is not where they are."""
+    hand = rng.random() * rng.standard_normal(3) * [OFF_HAND, OFF_HAND, OFF_UP]
+    if planned.is_low(k):
+        hand[2] = abs(hand[2])
     return _Aside(
         base=rng.random() * rng.standard_normal(3) * [OFF_BASE, OFF_BASE, OFF_YAW],
-        hand=rng.random() * rng.standard_normal(3) * OFF_HAND,
+        hand=hand,
         turn=rng.random() * rng.standard_normal(3) * TURN_ASIDE,
         num_committed=int(rng.integers(1, MOST_COMMITTED + 1)),
     )
@@ -153,6 +161,18 @@ class _Plan:
         off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
         return p_W + moved if self.holds[k] and off < HELD_WITHIN else p_W
 
+    def is_low(self, k: int) -> bool:
+        """Whether the hand is at work, or will be in a moment."""
+        return self.free_rows[k] < BACK_ROWS_MIN
+
+    def _hand_back(self, k: int) -> Float[np.ndarray, "32 3"]:
+        """How much of a hand's offset each way is left, row by row."""
+        rows = max(self.back_rows[k], 1)
+        if not self.is_low(k):
+            return np.repeat(_back(rows)[:, None], 3, axis=1)
+        across, down = _back(min(rows, BACK_LOW_ROWS)), _back(min(rows, DOWN_ROWS))
+        return np.column_stack([across, across, down])
+
     def empty(self, k: int, rng: np.random.Generator) -> float | None:
         """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
         opens = self.command[k : k + 10].min() > 0.9 * MAX_WIDTH
@@ -167,7 +187,7 @@ class _Plan:
         leads_back = aside.num_committed == 0
         back = _back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
         x = told.x_WB[at] + back[:, None] * off_W
-        p_W = self.p_led[at] + leads_back * _back(max(self.back_rows[k], 1))[:, None] * hand
+        p_W = self.p_led[at] + leads_back * self._hand_back(k) * hand
         R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
         p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * aside.turn) for b in back]) @ R_B
         rows = np.hstack([_relative(x_now, x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])

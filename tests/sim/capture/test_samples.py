@@ -7,11 +7,12 @@ import pytest
 
 from policies.flow.features import FeatureConfig, state_features
 from robot_runtime.core.values.transforms import compose_planar, rotation_from_6d
-from sim.capture.samples import BACK_ROWS, samples
+from sim.capture.samples import BACK_LOW_ROWS, BACK_ROWS, DOWN_ROWS, HAND_ASIDE, samples
 from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
 from sim.scene.kinematics import R_DOWN
 from sim.tasks import make_task
+from sim.tasks.household import TABLE_Z
 
 N = 60
 
@@ -131,6 +132,30 @@ def test_a_low_open_hand_is_told_a_little_off_and_led_back_before_its_fingers_cl
         there = compose_planar(base, np.array([*sample.rows[BACK_ROWS, 3:5], 0.0]))
         np.testing.assert_allclose(there[1], 0.0, atol=1e-9)
     assert 0.008 < np.median(offs) < 0.025
+
+
+def test_a_hand_that_wipes_is_told_far_off_and_is_down_again_before_it_is_back(told):
+    wiping = replace(told, p_WE=told.p_WE * [1.0, 1.0, 0.0] + [0.0, 0.0, TABLE_Z + 0.04])
+    off = []
+    for sample in samples(wiping, np.random.default_rng(0), beside=4)[N:]:
+        k = sample.observation.state.t_ns // 50_000_000
+        x_now = np.asarray(sample.observation.state.x_WB)
+        up = sample.rows[:, 5] - (TABLE_Z + 0.04)
+        assert up[0] >= -1e-9
+        assert np.abs(up[DOWN_ROWS:]).max() < 1e-9
+        at = compose_planar(x_now, np.array([*sample.observation.state.X_BE.translation[:2], 0.0]))[:2]
+        off.append(at - wiping.p_WE[k, :2])
+        _, hand = _world(sample, BACK_LOW_ROWS)
+        np.testing.assert_allclose(hand[1], 0.0, atol=1e-9)
+    assert 0.5 * HAND_ASIDE < np.std(off) < HAND_ASIDE
+
+
+def test_a_robot_off_its_plan_does_not_press_deeper_than_a_low_plan_does(told):
+    wiping = replace(told, p_WE=told.p_WE * [1.0, 1.0, 0.0] + [0.0, 0.0, TABLE_Z + 0.04])
+    off = samples(wiping, np.random.default_rng(0), off_plan=4)[N:]
+    heights = np.array([sample.observation.state.X_BE.translation[2] for sample in off]) - (TABLE_Z + 0.04)
+    assert heights.min() >= -1e-9
+    assert heights.max() > 0.02
 
 
 def test_what_is_held_goes_with_a_hand_that_is_told_elsewhere(told):
