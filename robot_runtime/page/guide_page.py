@@ -9,9 +9,9 @@ from threading import Condition, Thread
 
 import msgspec
 import numpy as np
-import simplejpeg
 
 from robot_runtime.core.values.shapes import UInt8
+from robot_runtime.jpeg import jpeg_encoder
 from robot_runtime.page.guide import Guide, GuideTold, Message
 from robot_runtime.page.process import DEFAULT_HOST, DEFAULT_PORT, PageProcess
 
@@ -19,7 +19,7 @@ PICTURES_HZ = 12.0
 """As many as a browser gets at most."""
 _WIDTH = 1280
 """Wider pictures are shown smaller [pixels]."""
-_QUALITY = 80
+_encode = jpeg_encoder(quality=80)
 _LAST_S = 1.0
 """How long the last word may take to reach the page [s]."""
 
@@ -109,5 +109,4 @@ def jpeg_of(picture: UInt8[np.ndarray, "h w 3"]) -> bytes:
         height, width = picture.shape[0] // k * k, picture.shape[1] // k * k
         parts = [picture[i:height:k, j:width:k] for i in range(k) for j in range(k)]
         picture = (sum(part.astype(np.uint32) for part in parts) // k**2).astype(np.uint8)
-    jpeg: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(picture), _QUALITY)
-    return jpeg
+    return _encode(picture)

@@ -16,10 +16,8 @@ from robot_runtime.errors import InvalidValueError
 
 HEADER = "what,begin_s,end_s"
 DEMONSTRATION = "demonstration"
-
-
 SLACK_NS = NS_PER_S
-"""By how much a mark may lie outside of the recording."""
+"""By how much a mark may lie outside of the recording [ns]."""
 
 
 def read_marks(path: Path, start_ns: int, by: str = "file", *, end_ns: int | None = None) -> list[Mark]:
