@@ -22,6 +22,18 @@ def logging_is_given_back() -> Iterator[None]:
     root.handlers[:] = handlers
 
 
+@pytest.fixture(autouse=True)
+def the_scheduler_is_left_as_it_is() -> Iterator[None]:
+    """A thread of real time that a library has made of this one keeps all later tests, and whatever they
+    start, ahead of everything else: those beside them are not let run for seconds."""
+    before = os.sched_getscheduler(0)
+    yield
+    after = os.sched_getscheduler(0)
+    if after != before:
+        os.sched_setscheduler(0, before, os.sched_param(0))
+    assert after == before, "the test's thread runs under another scheduler than before"
+
+
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -70,17 +71,25 @@ def packets(path: Path) -> list[bytes]:
         return [bytes(packet) for packet in file.demux(file.streams.video[0]) if packet.pts is not None]
 
 
-def test_pictures_in_av1_which_lerobot_writes_if_nothing_is_said_are_copied_too(tmp_path):
+def write_av1(path: Path) -> None:
+    """Twelve pictures, ever brighter. For root the encoder puts the thread that opens it under SCHED_FIFO."""
     import av
 
-    source, target = tmp_path / "long.mp4", tmp_path / "cut.mp4"
-    with av.open(str(source), "w") as out:
+    with av.open(str(path), "w") as out:
         stream = out.add_stream("libsvtav1", rate=FPS, options={"g": "2", "crf": "30", "preset": "12"})
         stream.height, stream.width, stream.pix_fmt = 64, 64, "yuv420p"
         for k in range(12):
             pixels = np.full((64, 64, 3), 20 * k, np.uint8)
             out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         out.mux(stream.encode())
+
+
+def test_pictures_in_av1_which_lerobot_writes_if_nothing_is_said_are_copied_too(tmp_path):
+    import av
+
+    source, target = tmp_path / "long.mp4", tmp_path / "cut.mp4"
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write_av1, source).result()
     assert copy_pictures(source, target, 4 / FPS, 6, FPS)
     with av.open(str(target)) as file:
         levels = [frame.to_ndarray(format="rgb24").mean() for frame in file.decode(video=0)]
