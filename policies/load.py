@@ -63,6 +63,7 @@ def load_policy(
     device: str = "cpu",
     dtype: str | None = None,
     is_compiled: bool = False,
+    is_whole: bool = False,
     max_row_error: float | None = None,
     hosts: tuple[str, ...] = (),
 ) -> Policy:
@@ -74,6 +75,7 @@ def load_policy(
     dtype: of the weights of LeRobot's SmolVLA, pi0, pi0.5 and X-VLA, "float32" or "bfloat16"; None: as the
         checkpoint says. How far rows then are from those in float32 is measured, and in the log.
     is_compiled: whether torch is to compile LeRobot's flows.
+    is_whole: whether a compiled one runs each chunk as one, which a GPU records as one graph.
     max_row_error: how far they may be, as a share of their size; further is a CheckpointError.
     hosts: machines that a folder may have asked besides this one.
     UnknownNameError lists the valid names; CheckpointError says what is wrong with a folder.
@@ -99,13 +101,18 @@ def load_policy(
         from policies.lerobot.policy import load_lerobot
 
         served = load_lerobot(
-            Path(name), device=device, dtype=dtype, is_compiled=is_compiled, max_row_error=max_row_error
+            Path(name),
+            device=device,
+            dtype=dtype,
+            is_compiled=is_compiled,
+            is_whole=is_whole,
+            max_row_error=max_row_error,
         )
         served.info = replace(served.info, weights=fingerprint(Path(name)))
         return served
-    if dtype is not None or is_compiled or max_row_error is not None:
+    if dtype is not None or is_compiled or is_whole or max_row_error is not None:
         raise InvalidValueError(
-            f"dtype, compile and max_row_error are for LeRobot's flow policies; {name} is none"
+            f"dtype, compile, one_graph and max_row_error are for LeRobot's flow policies; {name} is none"
         )
     if is_lerobot(Path(name)):
         raise CheckpointError(

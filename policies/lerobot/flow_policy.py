@@ -48,6 +48,7 @@ def load_flow(
     dtype: str | None,
     *,
     is_compiled: bool,
+    is_whole: bool,
     max_row_error: float | None,
 ) -> "LeRobotFlowPolicy":
     """One whose format can be chosen: read in float32, turned into it, and held against what it was.
@@ -69,7 +70,8 @@ def load_flow(
     if is_checked:
         check = precision.RowCheck(policy, before, metadata)
     precision.set_format(policy, served)
-    loaded = LeRobotFlowPolicy(policy, before, after, metadata, is_compiled=is_compiled)
+    how = {"is_compiled": is_compiled, "is_whole": is_whole}
+    loaded = LeRobotFlowPolicy(policy, before, after, metadata, **how)
     if check is not None:
         loaded.row_error = loaded.checked(check)
     elif served is torch.float32:

@@ -35,20 +35,23 @@ def load_lerobot(
     device: str = "cpu",
     dtype: str | None = None,
     is_compiled: bool = False,
+    is_whole: bool = False,
     max_row_error: float | None = None,
     metadata: PolicyMetadata | None = None,
 ) -> "LeRobotPolicy | LeRobotFlowPolicy":
     """What LeRobot has saved in a folder.
 
-    device, dtype, is_compiled, max_row_error: as in `load_policy`. metadata: instead of the one there.
+    device, dtype, is_compiled, is_whole, max_row_error: as in `load_policy`. metadata: instead of that there.
     CheckpointError: it holds no policy of LeRobot's that is run here (`lerobot_files`), or no metadata, or
         its rows are further from those in float32 than they may be.
-    InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled; a
-        device that has no room for it.
+    InvalidValueError: a type whose dtype cannot be chosen, or that is no flow and was to be compiled; one
+        graph of what is not compiled; a device that has no room for it.
     """
     metadata = metadata or PolicyMetadata.load(folder)
     config = lerobot_config(folder)
     _set_up(config, device, dtype, is_compiled=is_compiled, max_row_error=max_row_error)
+    if is_whole and not is_compiled:
+        raise InvalidValueError("one_graph is for a policy that is compiled")
     refuse_misfit(metadata, config, folder)
     if is_compiled:
         keep_compiled()
@@ -57,7 +60,13 @@ def load_lerobot(
 
     if config.type in COMPILABLE:
         return load_flow(
-            config, folder, metadata, dtype, is_compiled=is_compiled, max_row_error=max_row_error
+            config,
+            folder,
+            metadata,
+            dtype,
+            is_compiled=is_compiled,
+            is_whole=is_whole,
+            max_row_error=max_row_error,
         )
     policy, (before, after) = lerobot_policy(config, folder), lerobot_steps(config, folder)
     if config.type in FLOWS:

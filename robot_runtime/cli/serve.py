@@ -120,6 +120,8 @@ class Serve:
     compile: bool = False
     """Have torch compile LeRobot's SmolVLA, pi0 and pi0.5: what one robot asks before it is ready, every size
     of batch after that."""
+    one_graph: bool = False
+    """With --compile: run each chunk as one from pictures to rows, which a GPU records as one CUDA graph."""
     compile_cache: Maybe[OutputFolder] = None
     """Where to keep what was compiled, for the next start; if not given ~/.cache/robot-runtime/compiled, or
     what TORCHINDUCTOR_CACHE_DIR says."""
@@ -161,6 +163,7 @@ class Serve:
             "device": self.device,
             "dtype": self.dtype,
             "is_compiled": self.compile,
+            "is_whole": self.one_graph,
             "max_row_error": self.max_row_error,
             "hosts": self.policy_host,
         }
@@ -342,6 +345,8 @@ def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> 
 
 def _check(args: Serve) -> None:
     """What can be known to be wrong before a policy is loaded, which may take long."""
+    if args.one_graph and not args.compile:
+        raise InvalidValueError("--one-graph is for --compile: a GPU records what is compiled")
     if args.compile_cache is not None and not args.compile:
         raise InvalidValueError("--compile-cache is for --compile, without which nothing is compiled")
     if args.openpi is not None:

@@ -264,6 +264,8 @@ def test_what_a_type_cannot_do_is_refused_by_name(tmp_path: Path):
         load_policy(tmp_path, is_compiled=True)
     with pytest.raises(InvalidValueError, match="whose dtype is its own"):
         load_policy(tmp_path, dtype="bfloat16")
+    with pytest.raises(InvalidValueError, match="one_graph is for a policy that is compiled"):
+        load_policy(tmp_path, is_whole=True)
     with pytest.raises(InvalidValueError, match="track is none"):
         load_policy("track", is_compiled=True)
 

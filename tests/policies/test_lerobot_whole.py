@@ -1,13 +1,18 @@
 """LeRobot's flows from pictures to rows as one, on memory that stays, as a GPU would record it."""
 
+import logging
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from policies import replayed as replayed_chunks
 from policies.flow.inference import Batch, ChunkSampler
 from policies.lerobot import flow_times, whole
-from policies.lerobot.random import random_batch, random_policy
+from policies.lerobot.random import narrow_pi, random_batch, random_policy
+from policies.load import load_policy
 from policies.replayed import NUM_WARM, Replayed
 from robot_runtime.cli import main
 from robot_runtime.core.method.sampler_parts import (
@@ -22,6 +27,8 @@ pytest.importorskip("lerobot", reason="serves LeRobot's policies")
 pytest.importorskip("transformers", reason="SmolVLA and pi need it")
 
 from policies.lerobot.flow import LeRobotFlow
+from tests.policies.test_lerobot_flow import TRAINED, request, rows_of
+from tests.policies.tiny_vla import save_pi
 
 KINDS = ("smolvla", "pi0", "pi05")
 PARTS = (
@@ -153,6 +160,34 @@ def test_a_run_reads_its_own_inputs_only():
         outputs = replayed.run({"x": torch.full((2,), value)})
         assert [out.tolist() for out in outputs] == [[value + 1.0] * 2, [value * 2.0] * 2]
     assert len(set(given)) == 1
+
+
+def test_a_chunk_that_a_gpu_cannot_record_goes_on_without_a_graph_which_the_log_says_once(caplog):
+    def work(inputs):
+        yield inputs["x"] + 1.0
+
+    replayed = Replayed(work, {"x": torch.zeros(2)}, num_outputs=1)
+    replayed._is_recorded = True  # by a torch that has no GPU, or by one that has and memory elsewhere
+    with caplog.at_level(logging.WARNING, logger=replayed_chunks.__name__):
+        for value in range(NUM_WARM + 3):
+            (out,) = replayed.run({"x": torch.full((2,), float(value))})
+            assert out.tolist() == [value + 1.0] * 2
+    (said,) = caplog.messages
+    assert said.startswith("a chunk cannot be recorded as one graph, and goes on without: ")
+
+
+def test_a_checkpoint_that_is_served_with_one_graph_a_chunk_gives_the_rows_it_gives_without(
+    tmp_path: Path, uncompiled, monkeypatch
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "kept"))
+    with narrow_pi("pi0", tmp_path / "vlm"):
+        folder = save_pi("pi0", tmp_path, trained_for=TRAINED)
+        plain, as_one = load_policy(folder), load_policy(folder, is_compiled=True, is_whole=True)
+    for part in (ConstantSchedule(num_steps=2), HorizonAwareSchedule(num_steps=4)):
+        for seed in range(3):
+            (wanted,), (ours,) = (rows_of(policy, part, request(seed)) for policy in (plain, as_one))
+            np.testing.assert_allclose(ours, wanted, atol=1e-5)
+    assert len(as_one._network.whole._kinds) == 2
 
 
 def test_a_gpu_is_not_asked_to_record_what_is_not_compiled(capsys):

@@ -46,6 +46,7 @@ def test_a_robot_without_a_server_says_what_to_do(capsys):
         ),
         (["serve", "--policy", "hold", "--keys", "."], "server.key_secret is not a key"),
         (["serve", "--policy", "hold", "--compile-cache", "kept"], "--compile-cache is for --compile"),
+        (["serve", "--policy", "hold", "--one-graph"], "--one-graph is for --compile"),
         (["bench", "gpu", "--starts", "--device", "cpu"], "--starts is for --serve"),
         (
             ["serve", "--policy", "hold", "--token", "nowhere"],
