@@ -7,10 +7,9 @@ import logging
 import os
 import resource
 import signal
-import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,8 +40,8 @@ from robot_runtime.cli.options import (
     Several,
     Some,
     Within,
-    need,
 )
+from robot_runtime.cli.serve_gateways import check_gateways, gateways
 from robot_runtime.cli.signals import Ended, exit_code, own_handler
 from robot_runtime.cli.user_code import forget
 from robot_runtime.core.policy import Policy
@@ -50,7 +49,7 @@ from robot_runtime.core.values.action import ActionSpec, JointPosition
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.core.values.state import ARM
 from robot_runtime.errors import InvalidValueError, PolicyError
-from robot_runtime.keys import ServerKeys, check_secret
+from robot_runtime.keys import ServerKeys
 from robot_runtime.results import keep_text
 from robot_runtime.server.collector import Collector
 from robot_runtime.server.delay import Delay
@@ -62,7 +61,6 @@ from robot_runtime.server.warming import OPEN_NS
 from robot_runtime.transport.address import DEFAULT_ADDRESS, host_and_port
 
 if TYPE_CHECKING:
-    from robot_runtime.server.gateways import process
     from robot_runtime.server.metrics_http import MetricsServer
     from robot_runtime.server.status_http import StatusServer
 
@@ -245,7 +243,7 @@ def serve(load: Sequence[Callable[[], Policy]], args: Serve) -> int:
             collector=(collector := Collector()),
         )
         names = [policy.info.name for policy in policies]
-        with server, _gateways(server, policies, args):
+        with server, gateways(server, policies, args):
             policies.clear()  # or the memory of those that are replaced would never be free
             replacing = partial(_keep_replacing, server, names, load, anew)
             return _until_signalled(server, names, replacing, collector, args.json)
@@ -307,97 +305,15 @@ def _replace_all(server: PolicyServer, names: list[str], load: Sequence[Callable
         gc.freeze()  # else the server's collector does, once it has taken over
 
 
-@contextmanager
-def _gateways(server: PolicyServer, policies: Sequence[Policy], args: Serve) -> Iterator[None]:
-    """For other projects' clients, those that were asked for, each in a process of its own."""
-    wanted: tuple[tuple[Literal["openpi", "lerobot", "groot"], str | None], ...] = (
-        ("openpi", args.openpi),
-        ("lerobot", args.lerobot),
-        ("groot", args.groot),
-    )
-    started: list[process.GatewayProcess] = []
-    with ExitStack() as stack:
-        if _has_gateway(args):
-            from robot_runtime.server.gateways.key_map import KeyMap
-            from robot_runtime.server.gateways.policy_session import whole_sampler
-            from robot_runtime.server.gateways.process import GatewayProcess, Settings
-
-            for policy in policies:
-                whole_sampler(policy.info)
-            common: dict[str, Any] = {
-                "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
-                "policies": [policy.info.to_dict() for policy in policies],
-                "names": None if args.names is None else KeyMap.load(args.names),
-                "token": None if args.token is None else _token(args.token),
-                "keys": None if args.gateway_keys is None else str(args.gateway_keys),
-                "tls": None if args.lerobot_tls is None else tuple(map(str, args.lerobot_tls)),
-                "is_open": args.open,
-            }
-            for settings in (Settings(kind=k, address=a, **common) for k, a in wanted if a is not None):
-                gateway = stack.enter_context(GatewayProcess(settings))
-                started.append(gateway)
-                scheme = "ws://" if settings.kind == "openpi" else ""
-                print(f"{settings.kind}: {scheme}{gateway.address}", flush=True)
-        yield
-        for gateway in started:
-            gateway.begin_to_end()  # all at a time
-
-
 def _check(args: Serve) -> None:
     """What can be known to be wrong before a policy is loaded, which may take long."""
     if args.one_graph and not args.compile:
         raise InvalidValueError("--one-graph is for --compile: a GPU records what is compiled")
     if args.compile_cache is not None and not args.compile:
         raise InvalidValueError("--compile-cache is for --compile, without which nothing is compiled")
-    if args.openpi is not None:
-        need("websockets")
-    if args.lerobot is not None:
-        need("grpc", "cv2")
-    if _has_gateway(args) and args.keys is not None and args.gateway_keys is None:
-        raise InvalidValueError("with --keys, other projects' clients need --gateway-keys too")
+    check_gateways(args)
     if args.keys is not None:
         ServerKeys.load(args.keys)
-    if args.token is not None:
-        _token(args.token)
-    if args.lerobot_tls is not None:
-        _check_tls(*args.lerobot_tls)
-    if args.names is not None:
-        from robot_runtime.server.gateways.key_map import KeyMap
-
-        KeyMap.load(args.names)
-
-
-def _has_gateway(args: Serve) -> bool:
-    return any(address is not None for address in (args.openpi, args.lerobot, args.groot))
-
-
-def _token(path: Path) -> str:
-    try:
-        check_secret(path)
-        token = path.read_text().strip()
-    except OSError as error:
-        raise InvalidValueError(f"cannot read the token: {error}") from error
-    if not token:
-        raise InvalidValueError(f"{path} holds no token")
-    return token
-
-
-def _check_tls(certificate: Path, key: Path) -> None:
-    try:
-        certificate.stat()
-        check_secret(key)
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-            certificate,
-            key,
-            password=lambda: b"",  # an encrypted one is refused: nobody is here to be asked
-        )
-    except ssl.SSLError as error:
-        raise InvalidValueError(
-            f"--lerobot-tls takes a certificate and its private key, as PEM files: {certificate} and {key} "
-            "are not, or the key has a password"
-        ) from error
-    except OSError as error:
-        raise InvalidValueError(f"cannot read what TLS needs: {error}") from error
 
 
 def _metrics_server(address: str, metrics: dict[str, ServerMetrics]) -> "MetricsServer":

@@ -1,0 +1,104 @@
+"""Gateways of a server for other projects' clients, as `robot-runtime serve` is told them."""
+
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from robot_runtime.cli.options import need
+from robot_runtime.core.policy import Policy
+from robot_runtime.errors import InvalidValueError
+from robot_runtime.keys import check_secret
+from robot_runtime.server.server import PolicyServer
+
+if TYPE_CHECKING:
+    from robot_runtime.cli.serve import Serve
+    from robot_runtime.server.gateways import process
+
+
+def check_gateways(args: "Serve") -> None:
+    """What can be known to be wrong before a policy is loaded. InvalidValueError: it is wrong."""
+    if args.openpi is not None:
+        need("websockets")
+    if args.lerobot is not None:
+        need("grpc", "cv2")
+    if _has_gateway(args) and args.keys is not None and args.gateway_keys is None:
+        raise InvalidValueError("with --keys, other projects' clients need --gateway-keys too")
+    if args.token is not None:
+        _token(args.token)
+    if args.lerobot_tls is not None:
+        _check_tls(*args.lerobot_tls)
+    if args.names is not None:
+        from robot_runtime.server.gateways.key_map import KeyMap
+
+        KeyMap.load(args.names)
+
+
+@contextmanager
+def gateways(server: PolicyServer, policies: Sequence[Policy], args: "Serve") -> Iterator[None]:
+    """For other projects' clients, those that were asked for, each in a process of its own."""
+    wanted: tuple[tuple[Literal["openpi", "lerobot", "groot"], str | None], ...] = (
+        ("openpi", args.openpi),
+        ("lerobot", args.lerobot),
+        ("groot", args.groot),
+    )
+    started: list[process.GatewayProcess] = []
+    with ExitStack() as stack:
+        if _has_gateway(args):
+            from robot_runtime.server.gateways.key_map import KeyMap
+            from robot_runtime.server.gateways.policy_session import whole_sampler
+            from robot_runtime.server.gateways.process import GatewayProcess, Settings
+
+            for policy in policies:
+                whole_sampler(policy.info)
+            common: dict[str, Any] = {
+                "server": server.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"),
+                "policies": [policy.info.to_dict() for policy in policies],
+                "names": None if args.names is None else KeyMap.load(args.names),
+                "token": None if args.token is None else _token(args.token),
+                "keys": None if args.gateway_keys is None else str(args.gateway_keys),
+                "tls": None if args.lerobot_tls is None else tuple(map(str, args.lerobot_tls)),
+                "is_open": args.open,
+            }
+            for settings in (Settings(kind=k, address=a, **common) for k, a in wanted if a is not None):
+                gateway = stack.enter_context(GatewayProcess(settings))
+                started.append(gateway)
+                scheme = "ws://" if settings.kind == "openpi" else ""
+                print(f"{settings.kind}: {scheme}{gateway.address}", flush=True)
+        yield
+        for gateway in started:
+            gateway.begin_to_end()  # all at a time
+
+
+def _has_gateway(args: "Serve") -> bool:
+    return any(address is not None for address in (args.openpi, args.lerobot, args.groot))
+
+
+def _token(path: Path) -> str:
+    try:
+        check_secret(path)
+        token = path.read_text().strip()
+    except OSError as error:
+        raise InvalidValueError(f"cannot read the token: {error}") from error
+    if not token:
+        raise InvalidValueError(f"{path} holds no token")
+    return token
+
+
+def _check_tls(certificate: Path, key: Path) -> None:
+    try:
+        certificate.stat()
+        check_secret(key)
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            certificate,
+            key,
+            password=lambda: b"",  # an encrypted one is refused: nobody is here to be asked
+        )
+    except ssl.SSLError as error:
+        raise InvalidValueError(
+            f"--lerobot-tls takes a certificate and its private key, as PEM files: {certificate} and {key} "
+            "are not, or the key has a password"
+        ) from error
+    except OSError as error:
+        raise InvalidValueError(f"cannot read what TLS needs: {error}") from error
