@@ -13,11 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.progress import Progress
 
-from robot_runtime.cli.options import Count, KeptFile, Maybe, OutputFolder, Processes, Seed, Several, Steps
+from robot_runtime.cli.options import (
+    Count,
+    KeptFile,
+    Maybe,
+    OutputFolder,
+    Processes,
+    Seed,
+    Several,
+    Steps,
+    Within,
+)
 from robot_runtime.cli.progress import counted
 from robot_runtime.cli.script import run_script
 from robot_runtime.evaluation.statistics import wilson_interval
@@ -51,6 +61,8 @@ class Options:
     steps: Steps = 4000
     batch_size: Count = 128
     width: Count = 96
+    slower: Annotated[float, Within(0.2, 10.0)] = 1.0
+    """How many times as long as the person the robot takes, as `capture label --slower`."""
     seed: Seed = 0
     workers: Processes = 2
     """Processes that train or run episodes."""
@@ -70,6 +82,7 @@ def main(options: Options) -> int:
         steps=options.steps,
         batch_size=options.batch_size,
         width=options.width,
+        slower=options.slower,
         seed=options.seed,
     )
     plan = shorter(plan) if options.short else plan
@@ -102,7 +115,7 @@ def main(options: Options) -> int:
     if options.json is not None:
         settings = {
             name: getattr(plan, name)
-            for name in ("demonstrations", "steps", "batch_size", "width", "delay_ms")
+            for name in ("demonstrations", "steps", "batch_size", "width", "delay_ms", "slower")
         }
         keep_text(
             options.json,

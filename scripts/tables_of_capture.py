@@ -93,11 +93,17 @@ def policies() -> str:
         have = [task for task in tasks if any(key[:3] == (task, network, source) for key in found)]
         for task in have:
             cells = [found.get((task, network, source, splice)) for splice in ran]
-            lines.append([task, network, SOURCES[source], *(_share_of([cell]) for cell in cells)])
+            lines.append([task, network, _source(source), *(_share_of([cell]) for cell in cells)])
         if have == tasks and len(tasks) > 1:
             by_splice = ([found.get((task, network, source, splice)) for task in tasks] for splice in ran)
-            lines.append(["all", network, SOURCES[source], *map(_share_of, by_splice)])
+            lines.append(["all", network, _source(source), *map(_share_of, by_splice)])
     return table(["task", "network", "learned from", *(f"`{splice}`" for splice in ran)], lines)
+
+
+def _source(name: str) -> str:
+    """`decoupled-x1.5` -> `captured, hand and base apart, 1.5 times slower`."""
+    source, _, slower = name.partition("-x")
+    return SOURCES[source] + (f", {slower} times slower" if slower else "")
 
 
 def _share_of(rows: Sequence[Row | None]) -> str:

@@ -11,7 +11,7 @@ from calibration.labels.feasibility import Feasibility, feasibility
 from calibration.labels.joined import CHEST
 from calibration.labels.values import Labels
 from calibration.trajectory import Trajectory
-from robot_runtime.core.values.action import NS_PER_S, RowTiming
+from robot_runtime.core.values.action import RowTiming
 from robot_runtime.core.values.columns import HAND, POSE, TWIST, VELOCITY
 from robot_runtime.core.values.fields import joint_names
 from robot_runtime.core.values.schema import GripperSchema
@@ -61,6 +61,7 @@ def features(
     num_joints: int,
     scene: Scene | None,
     kind: Kind,
+    slower: float = 1.0,
 ) -> dict[str, dict[str, Any]]:
     """As LeRobot wants columns declared. cameras: (height, width) by name in the dataset."""
 
@@ -72,7 +73,7 @@ def features(
     out = {
         STATE: of("float32", state_names(num_joints)),
         BASE_POSES: of("float32", POSE_NAMES),
-        ACTION: of("float32", ACTION_NAMES, timing=RowTiming.REACHED.value, labels=kind),
+        ACTION: of("float32", ACTION_NAMES, timing=RowTiming.REACHED.value, labels=kind, slower=slower),
     }
     if scene is not None and scene.names:
         out[SCENE] = of("float32", scene.names)
@@ -194,8 +195,3 @@ def _twist(x_WB: np.ndarray, period_s: float) -> np.ndarray:
 
 def _seven(X: Trajectory) -> np.ndarray:
     return np.hstack([X.p, X.q])
-
-
-def period_ns(fps: int) -> int:
-    """Between two rows [ns]."""
-    return round(NS_PER_S / fps)

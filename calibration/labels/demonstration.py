@@ -1,10 +1,11 @@
 """Labels of one demonstration: `labels_of`.
 
-t_k = begin + k / fps          on the chest's clock; poses are interpolated, pictures the newest by then
+t_k = begin + k row_s          on the chest's clock; poses are interpolated, pictures the newest by then
 x_WG   the person's hips on the floor, smoothed, standing still where she stands
 X_GE = X_WG^-1 X_WE            computed after the smoothing, so that both give the hand in the room exactly
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +43,7 @@ def labels_of(joined: Joined, demonstration: Demonstration) -> Labels:
     yaw, spread = heading(chest.R)
     pivot = joined.pivot.places(chest.p, chest.R)
     x_WP = np.column_stack([pivot[:, :2], yaw])
-    x_WG, stands = smooth_path(x_WP, 1.0 / config.fps, config.smoothing)
+    x_WG, stands = smooth_path(x_WP, config.row_s, config.smoothing.of_person(config.slower))
     X_GE, X_CE = in_base(x_WG, hand), in_frame(chest, hand)
     X_GC = in_base(x_WG, chest)
     neutral = pin.SE3(joined.R_GC, np.median(X_GC.p, axis=0))
@@ -80,6 +81,7 @@ def labels_of(joined: Joined, demonstration: Demonstration) -> Labels:
         glimpses=glimpses,
         picture_ns={role: each.t_ns for role, each in shown.items()},
         picture_index={role: each.index for role, each in shown.items()},
+        slower=config.slower,
         figures=figures,
         hashes=joined.hashes,
         verdict=Verdict.of(reasons),
@@ -196,13 +198,13 @@ def _grid(joined: Joined, demonstration: Demonstration) -> tuple[np.ndarray, flo
             after = stamps[stamps >= begin]
             if after.size and after[0] - begin < OLDEST_PICTURE_NS:
                 begin = max(begin, int(after[0]))
-    count = max(0, -((begin - end) * joined.config.fps // NS_PER_S))
+    count = max(0, math.ceil((end - begin) / (joined.config.row_s * NS_PER_S)))
     if count < 2:
         raise InvalidValueError(
             f"demonstration {demonstration.number} has no two rows in which chest and hand have poses: the "
             "capture was cut there, or the clocks are not joined"
         )
-    t_ns = begin + np.rint(np.arange(count) * NS_PER_S / joined.config.fps).astype(np.int64)
+    t_ns = begin + np.rint(np.arange(count) * joined.config.row_s * NS_PER_S).astype(np.int64)
     wanted = demonstration.end_ns - demonstration.begin_ns
     return t_ns, max(0.0, (wanted - (end - begin)) / NS_PER_S)
 
@@ -237,7 +239,7 @@ def _pictures(joined: Joined, role: str, t_ns: np.ndarray) -> _Shown:
 def _glimpses(joined: Joined, found: Glimpses, t_ns: np.ndarray, x_WG: np.ndarray) -> dict[str, Glimpsed]:
     """Things by name: the newest glimpse by each row, where it was in W then, seen from G now."""
     low, high = joined.span_ns
-    period_ns = NS_PER_S // joined.config.fps
+    period_ns = round(joined.config.row_s * NS_PER_S)
     out = {}
     for name in dict.fromkeys(found.name.tolist()):
         times, places = [], []
@@ -278,7 +280,7 @@ def _figures(
     off = np.linalg.norm(x_WG[:, :2] - x_WP[:, :2], axis=1)
     found = joined.corrected
     return {
-        "duration_s": len(t_ns) / joined.config.fps,
+        "duration_s": len(t_ns) * joined.config.row_s,
         "base_path_m": float(np.linalg.norm(np.diff(x_WG[:, :2], axis=0), axis=1).sum()),
         "base_off_person_m": float(off.max()),
         "yaw_spread_rad": float(np.quantile(spread, 0.95)),

@@ -113,7 +113,7 @@ def _why_not(each: Labelled, there: set[str]) -> str:
 def _features(
     labelled: Sequence[Labelled], kind: Kind, scene: Scene | None, size: tuple[int, int] | None
 ) -> dict[str, dict[str, Any]]:
-    """Of all of them alike; InvalidValueError: one has other cameras, another rate or another arm."""
+    """Of all of them alike; InvalidValueError: one has other cameras, another pace or another arm."""
     found = []
     for each in labelled:
         cameras = {}
@@ -122,15 +122,16 @@ def _features(
             if device.video is not None and device.info.size is not None:
                 cameras[CAMERA_OF[role]] = size or device.info.size
         num_joints = 0 if each.done is None else each.done.q.shape[1]
-        found.append((cameras, num_joints, each.joined.config.fps))
+        found.append((cameras, num_joints, each.joined.config.fps, each.labels.slower))
     first = found[0]
     for each, other in zip(labelled, found, strict=True):
         if other != first:
             raise InvalidValueError(
-                f"{each.joined.capture.path} has cameras {other[0]}, {other[1]} joints and {other[2]} rows a "
-                f"second; the first {first[0]}, {first[1]} and {first[2]}: --size makes pictures alike"
+                f"{each.joined.capture.path} has cameras {other[0]}, {other[1]} joints, {other[2]} rows a "
+                f"second and is {other[3]:g} times slower; the first {first[0]}, {first[1]}, {first[2]} and "
+                f"{first[3]:g}: --size makes pictures alike"
             )
-    return features(cameras=first[0], num_joints=first[1], scene=scene, kind=kind)
+    return features(cameras=first[0], num_joints=first[1], scene=scene, kind=kind, slower=first[3])
 
 
 def _refuse_other(
@@ -155,9 +156,15 @@ def _refuse_other(
             )
             if one != two:
                 raise InvalidValueError(f"column {name!r} has {what} {two} in {target.root}, {one} here")
-    kinds = [dict(each["action"].get("info") or {}).get("labels") for each in (there, wanted)]
+    infos = [dict(each["action"].get("info") or {}) for each in (there, wanted)]
+    kinds = [info.get("labels") for info in infos]
     if kinds[0] != kinds[1]:
         raise InvalidValueError(f"the action of {target.root} is {kinds[0]} labels, here {kinds[1]}")
+    slower = [float(info.get("slower", 1.0)) for info in infos]
+    if slower[0] != slower[1]:
+        raise InvalidValueError(
+            f"in {target.root} the robot takes {slower[0]:g} times as long as the person, here {slower[1]:g}"
+        )
 
 
 def _add(

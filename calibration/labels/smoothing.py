@@ -8,7 +8,7 @@ Where the person stands, all samples are one unknown: the base does not creep. T
 alternating projections (ADMM): one factorisation, then a short loop.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +41,15 @@ class Pace:
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0.0):
                 raise InvalidValueError(f"{name} of a pace is above 0, got {getattr(self, name)}")
 
+    def times(self, factor: float) -> "Pace":
+        """So many times as fast."""
+        return Pace(
+            speed=factor * self.speed,
+            acceleration=factor**2 * self.acceleration,
+            turn=factor * self.turn,
+            turn_acceleration=factor**2 * self.turn_acceleration,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothing:
@@ -60,6 +69,10 @@ class Smoothing:
             raise InvalidValueError(f"cut_off_hz is from 0.05 to 5, got {self.cut_off_hz}")
         if self.stands_below < 0.0 or self.stands_s < 0.0:
             raise InvalidValueError("stands_below and stands_s are at least 0")
+
+    def of_person(self, slower: float) -> "Smoothing":
+        """The same where the base takes so many times as long as the person: what she may do."""
+        return self if self.pace is None else replace(self, pace=self.pace.times(slower))
 
 
 def smooth_path(

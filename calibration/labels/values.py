@@ -45,6 +45,8 @@ class LabelConfig:
 
     fps: int = 20
     """Rows a second; `train` wants those of its tasks, 20."""
+    slower: float = 1.0
+    """How many times as long as the person the robot takes: people are quicker than arms can follow."""
     board_height_m: float | None = None
     """Of the board's plane above the floor, if the board lies flat; the floor's place otherwise comes from
     `chest_height_m`."""
@@ -70,12 +72,19 @@ class LabelConfig:
         """InvalidValueError: numbers that are none of that kind."""
         if self.fps < 1:
             raise InvalidValueError(f"labels have at least one row a second, got {self.fps}")
+        if not 0.2 <= self.slower <= 10.0:
+            raise InvalidValueError(f"a robot takes 0.2 to 10 times as long as the person, got {self.slower}")
         if not 0.02 <= self.node_s <= 5.0:
             raise InvalidValueError(f"nodes are 0.02 to 5 s apart, got {self.node_s}")
         for name in ("board_height_m", "chest_height_m"):
             value = getattr(self, name)
             if value is not None and not -0.5 < value < 3.0:
                 raise InvalidValueError(f"{name} is a height above the floor in metres, got {value}")
+
+    @property
+    def row_s(self) -> float:
+        """What the person does from row to row takes her so long [s]; the robot 1 / fps."""
+        return 1.0 / (self.fps * self.slower)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,7 +107,7 @@ class Labels:
     """Which of the capture, from 0."""
     task: str
     t_ns: np.ndarray
-    """(N,) int64, of the chest's clock, `period_ns` apart."""
+    """(N,) int64, of the chest's clock: when the person was there."""
     x_WG: np.ndarray
     """(N, 3) the virtual base: x, y [m], yaw [rad], without jumps of 2 pi."""
     X_WE: Trajectory
@@ -128,6 +137,8 @@ class Labels:
     """By role, (N,) capture of the newest picture by then, on the chest's clock [ns]."""
     picture_index: Mapping[str, np.ndarray] = field(default_factory=dict)
     """By role, (N,) which picture of its video that is; -1: none yet."""
+    slower: float = 1.0
+    """How many times as long as the person the robot takes."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """What was found on the way, by name with unit."""
     hashes: Mapping[str, str] = field(default_factory=dict)
@@ -151,8 +162,8 @@ class Labels:
 
     @property
     def period_s(self) -> float:
-        """From row to row [s]."""
-        return float(np.median(np.diff(self.t_ns)) / NS_PER_S) if len(self) > 1 else 0.0
+        """From row to row, of the robot [s]."""
+        return self.slower * float(np.median(np.diff(self.t_ns)) / NS_PER_S) if len(self) > 1 else 0.0
 
     @property
     def is_valid(self) -> np.ndarray:
@@ -170,7 +181,7 @@ class Labels:
         return np.where(seen.known[:, None], p_B, np.nan)
 
     def base_twist(self) -> np.ndarray:
-        """(N, 3) of the base in its own axes: vx, vy [m/s], wz [rad/s]."""
+        """(N, 3) of the robot's base in its own axes: vx, vy [m/s], wz [rad/s]."""
         v = np.gradient(self.x_WG, self.period_s, axis=0)
         c, s = np.cos(self.x_WG[:, 2]), np.sin(self.x_WG[:, 2])
         return np.stack([c * v[:, 0] + s * v[:, 1], c * v[:, 1] - s * v[:, 0], v[:, 2]], axis=1)

@@ -8,6 +8,7 @@ videos/NAME/*/*.mp4       the pictures, the same
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_runtime.dataset.recording import LEROBOT_COLUMNS, PICTURES
+from robot_runtime.dataset.recording import ACTION, LEROBOT_COLUMNS, PICTURES
 from robot_runtime.dataset.staged_episode import FILE, INFO, STATS, TASKS
 from robot_runtime.errors import InvalidValueError
 
@@ -83,6 +84,14 @@ class StoredDataset:
             said = f"there is no {error}" if isinstance(error, KeyError) else str(error)
             raise InvalidValueError(f"the dataset in {root} is damaged: {said:.500}") from error
         self._open: tuple[str, Any] | None = None
+
+    @property
+    def capture_fps(self) -> float:
+        """Frames that lie in a second of who was recorded: more than `fps` of labels that are told slower."""
+        info = self.features.get(ACTION, {}).get("info")
+        said = info.get("slower", 1.0) if isinstance(info, dict) else 1.0
+        is_pace = isinstance(said, int | float) and not isinstance(said, bool) and 0.0 < said < math.inf
+        return self.fps * said if is_pace else self.fps
 
     @cached_property
     def cameras(self) -> tuple[str, ...]:

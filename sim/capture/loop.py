@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from calibration.capture.raw import RawCapture
 from calibration.labels.label import label_capture
-from calibration.labels.values import Labels
+from calibration.labels.values import LabelConfig, Labels
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar
 from robot_runtime.errors import InvalidValueError
@@ -36,9 +36,12 @@ class Session:
     """Which demonstrations could not be labelled, and why."""
 
 
-def labelled(task: str, folder: Path) -> Session:
-    """Labels of a recorded session. InvalidValueError: its capture cannot be used, and why."""
-    found = label_capture(RawCapture.open(folder / "capture"))
+def labelled(task: str, folder: Path, *, slower: float = 1.0) -> Session:
+    """Labels of a recorded session. InvalidValueError: its capture cannot be used, and why.
+
+    slower: how many times as long as the person the robot takes.
+    """
+    found = label_capture(RawCapture.open(folder / "capture"), LabelConfig(slower=slower))
     if not found.labels:
         raise InvalidValueError("; ".join(found.without) or "no demonstration is marked")
     return Session(task=task, labels=found.labels, without=found.without)
@@ -96,7 +99,13 @@ def _moved(x_RW: Float[np.ndarray, "3"], p_W: Float[np.ndarray, "N 3"]) -> Float
 
 
 def truly_meant(
-    task: str, seeds: Sequence[int], *, most: int, seed: int = 0, person: Callable[[int], Person] = person_of
+    task: str,
+    seeds: Sequence[int],
+    *,
+    most: int,
+    seed: int = 0,
+    slower: float = 1.0,
+    person: Callable[[int], Person] = person_of,
 ) -> list[StoredDemonstration]:
     """The same demonstrations by what she meant and did: the expert's own labels, no device between."""
     told: list[Told] = []
@@ -105,7 +114,7 @@ def truly_meant(
             break
         performance = perform(task, each, person=person(each // 100), film=False)
         if performance.success:
-            told.append(from_start(told_by_truth(performance)))
+            told.append(from_start(told_by_truth(performance, slower=slower)))
     return samples_of(told, seed)
 
 

@@ -55,9 +55,12 @@ class Told:
         return len(self.width)
 
 
-def told_by_truth(performance: Performance, *, words: str | None = None) -> Told:
-    """What she meant, without any device between: the base as she would have had it."""
-    at = np.searchsorted(performance.t_ns, np.arange(0, performance.t_ns[-1] - DT_NS, DT_NS))
+def told_by_truth(performance: Performance, *, words: str | None = None, slower: float = 1.0) -> Told:
+    """What she meant, without any device between: the base as she would have had it.
+
+    slower: how many times as long the robot takes.
+    """
+    at = np.searchsorted(performance.t_ns, np.arange(0, performance.t_ns[-1] - DT_NS, DT_NS / slower))
     x = performance.x_WB[at]
     R_WE = np.array([performance.X_WE[int(i)].rotation for i in at])
     return Told(

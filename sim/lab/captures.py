@@ -10,6 +10,7 @@ splice      naive, time-aligned, state-matching; for ours pipelined-prefix, its 
 
 FOLDER/<task>/session-<seed>/capture      a session as devices have it
 FOLDER/<task>/<source>.npz                samples          FOLDER/<task>/<network>-<source>      policies
+              <source>-x1.5                       of a robot that takes 1.5 times as long as the person
 FOLDER/results.jsonl                      a line for every cell that was run
 """
 
@@ -54,6 +55,8 @@ class CapturePlan:
     episodes: int = 50
     """Of a cell."""
     delay_ms: float = 300.0
+    slower: float = 1.0
+    """How many times as long as the person the robot takes."""
     steps: int = 4000
     batch_size: int = 128
     width: int = 96
@@ -66,11 +69,15 @@ class CapturePlan:
         size = min(PER_SESSION, wanted)
         return [range(100 * i, 100 * i + size) for i in range(math.ceil(wanted / size))]
 
+    def named(self, source: Source) -> str:
+        """With how many times as long the robot takes; the expert is a robot itself."""
+        return source if self.slower == 1.0 or source == "expert" else f"{source}-x{self.slower:g}"
+
     def npz(self, task: str, source: Source) -> Path:
-        return self.folder / task / f"{_NPZ_OF.get(source, source)}.npz"
+        return self.folder / task / f"{self.named(_NPZ_OF.get(source, source))}.npz"
 
     def policy(self, task: str, network: Network, source: Source) -> Path:
-        return self.folder / task / f"{network}-{source}"
+        return self.folder / task / f"{network}-{self.named(source)}"
 
     def command(self, task: str, network: Network, source: Source) -> list[str]:
         """What trains a policy."""
@@ -95,8 +102,8 @@ class CapturePlan:
             episodes=self.episodes,
             control_period_ns=CONTROL_PERIOD_NS,
         )
-        policy = trained_policy(f"{network}-{source}", self.seed, str(folder), folder)
-        return Cell(method_name=f"{network} {source} {splice}", policy=policy, config=config)
+        policy = trained_policy(f"{network}-{self.named(source)}", self.seed, str(folder), folder)
+        return Cell(method_name=f"{network} {self.named(source)} {splice}", policy=policy, config=config)
 
 
 def splices_of(network: Network, wanted: Sequence[str]) -> list[str]:
@@ -116,7 +123,7 @@ def make_samples(plan: CapturePlan, task: str, source: Source, say: Callable[[st
         samples = collect(task, num_episodes=plan.demonstrations, seed=plan.seed)
     elif source == "truth":
         seeds = [seed for session in plan.sessions() for seed in session]
-        samples = truly_meant(task, seeds, most=plan.demonstrations, seed=plan.seed)
+        samples = truly_meant(task, seeds, most=plan.demonstrations, seed=plan.seed, slower=plan.slower)
     else:
         kind: Literal["chest", "decoupled"] = "chest" if source == "chest" else "decoupled"
         sessions = list(_sessions(plan, task, say))
@@ -135,7 +142,7 @@ def _sessions(plan: CapturePlan, task: str, say: Callable[[str], None]) -> Itera
             record_session(task, seeds, folder)
             (folder / "done").touch()
         try:
-            session = labelled(task, folder)
+            session = labelled(task, folder, slower=plan.slower)
         except InvalidValueError as error:
             say(f"{task}: session {seeds[0]} is left out, {error}")
             continue

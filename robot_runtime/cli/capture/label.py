@@ -68,6 +68,8 @@ class CaptureLabel:
     """Which hand; the one there is if not given."""
     fps: FramesPerSecond = 20
     """Rows a second; `train` wants 20."""
+    slower: Annotated[float, Within(0.2, 10.0)] = 1.0
+    """How many times as long as the person the robot is to take, as far as arms lag behind people."""
     board_height_m: Maybe[Height] = None
     """Of the board above the floor, lying flat [m]; as the capture says if not given."""
     chest_height_m: Maybe[ChestHeight] = None
@@ -131,6 +133,7 @@ class CaptureLabel:
         pace = Pace() if target is None or target.pace is None else target.pace
         return LabelConfig(
             fps=self.fps,
+            slower=self.slower,
             board_height_m=self.board_height_m,
             chest_height_m=self.chest_height_m,
             smoothing=Smoothing(cut_off_hz=self.cut_off_hz, pace=pace),

@@ -125,7 +125,7 @@ class _Checks:
         yield from of_numbers.lag(numbers, fps)
         yield from of_numbers.limits(numbers, self.robot.bounds, fps)
         yield from reach(numbers, self.robot.reach)
-        yield from stale(numbers, fps)
+        yield from stale(numbers, self.dataset.capture_fps)
         if self.with_pictures:
             state = self.spans[STATE]
             for camera in self.dataset.cameras:

@@ -1,4 +1,4 @@
-"""When things were really captured, against the grid k / fps that LeRobot stamps: `stale`."""
+"""When things were really captured, against the grid of frames: `stale`."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,10 @@ STANDS_S = 0.2
 
 
 def stale(numbers: Numbers, fps: float) -> Iterator[Finding]:
-    """Frames off the grid, pictures that are old, stand still or go back; nothing without such columns."""
+    """Frames off the grid, pictures that are old, stand still or go back; nothing without such columns.
+
+    fps: frames a second, as they were captured.
+    """
     clocks = {
         name.removeprefix(f"{CAPTURE}."): values.ravel().astype(np.int64)
         for name, values in numbers.columns.items()
@@ -47,12 +50,12 @@ def _off_the_grid(numbers: Numbers, frames: np.ndarray, fps: float) -> Iterator[
     hidden = (gaps > 1.5) & ~known
     if hidden.any():
         k = int(np.argmax(np.where(hidden, gaps, 0)))
-        text = f"{gaps[k] / fps:.2f} s between frames {k} and {k + 1}, stamped as {1 / fps:.3f} s"
+        text = f"{gaps[k] / fps:.2f} s between frames {k} and {k + 1}, not {1 / fps:.3f} s"
         yield Finding("stale", Severity.DOUBTFUL, text)
         return
     rate = (len(frames) - 1) * NS_PER_S / (frames[-1] - frames[0])
     if not known.any() and abs(rate / fps - 1) > 0.02 and abs(rate / fps - 1) * len(frames) > 1:
-        text = f"captured at {rate:.2f} frames a second, stamped as {fps:g}"
+        text = f"captured at {rate:.2f} frames a second, not at {fps:g}"
         yield Finding("stale", Severity.DOUBTFUL, text)
 
 

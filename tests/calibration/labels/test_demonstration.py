@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from calibration.labels.demonstration import from_base, in_base, labels_of, recomposition_error
 from calibration.labels.hand_clock import HandClock
 from calibration.labels.joined import join
+from calibration.labels.smoothing import Pace, Smoothing
 from calibration.labels.values import LabelConfig, Labels
 from calibration.trajectory import LOST, Trajectory
 from robot_runtime.core.values.transforms import wrap_angle
@@ -104,6 +105,37 @@ def test_rows_stand_on_a_grid_and_show_the_newest_picture(labels):
     age = labels.t_ns - labels.picture_ns["chest"]
     assert (age >= 0).all()
     assert age.max() < 34_000_000
+
+
+def test_a_robot_that_takes_longer_goes_the_same_way_in_more_rows(tmp_path, labels):
+    slow = labelled(tmp_path / "capture", walk(2, seconds=12.0), config=replace(CONFIG, slower=2.0))
+    assert abs(len(slow) - 2 * len(labels)) <= 1
+    assert slow.period_s == pytest.approx(labels.period_s)
+    assert slow.figures["duration_s"] == pytest.approx(labels.figures["duration_s"], abs=0.05)
+    metres, radians = recomposition_error(slow)
+    assert (metres < 1e-9, radians < 1e-6) == (True, True)
+    both = min(len(labels), (len(slow) + 1) // 2)
+    assert (slow.t_ns[::2][:both] == labels.t_ns[:both]).all()
+    np.testing.assert_allclose(slow.X_WE.p[::2][:both], labels.X_WE.p[:both], atol=1e-9)
+    np.testing.assert_allclose(slow.x_WG[::2][:both], labels.x_WG[:both], atol=0.02)
+    fast, calm = (np.abs(each.base_twist()[:, 0]).max() for each in (labels, slow))
+    assert calm == pytest.approx(0.5 * fast, rel=0.05)
+
+
+def test_a_base_that_takes_longer_keeps_to_its_own_pace(tmp_path):
+    pace = Pace(speed=0.3, acceleration=0.4)
+    config = replace(CONFIG, smoothing=Smoothing(pace=pace), slower=2.0)
+    found = labelled(tmp_path / "capture", walk(2, seconds=8.0), config=config)
+    twist = found.base_twist()
+    assert 0.25 < np.linalg.norm(twist[:, :2], axis=1).max() < 0.3 * 1.01
+    kept = labelled(tmp_path / "again", walk(2, seconds=8.0), config=replace(config, slower=1.0))
+    assert found.figures["base_off_person_m"] < kept.figures["base_off_person_m"]
+
+
+@pytest.mark.parametrize("slower", [0.0, -1.0, float("nan"), 1e3])
+def test_a_robot_that_takes_no_such_time_is_refused(slower):
+    with pytest.raises(InvalidValueError, match=r"a robot takes 0\.2 to 10 times as long as the person"):
+        LabelConfig(slower=slower)
 
 
 def test_a_device_that_lost_its_way_is_named_in_the_verdict(tmp_path):

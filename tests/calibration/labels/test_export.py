@@ -28,12 +28,14 @@ SIZE = (48, 64)
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory) -> Labelled:
+    return labelled_in(tmp_path_factory.mktemp("export") / "capture", LabelConfig(use_tags=False))
+
+
+def labelled_in(folder, config: LabelConfig) -> Labelled:
     truth = walk(2, seconds=6.0)
     rng = np.random.default_rng(0)
     chest, hand = (odometry(path, world(rng), rng) for path in (truth.chest, truth.camera))
-    folder = tmp_path_factory.mktemp("export") / "capture"
     capture = capture_of(folder, truth, chest, hand, size=SIZE)
-    config = LabelConfig(use_tags=False)
     joined = join(capture, [tie(truth, chest, hand, 0, rng=rng)], config, HandClock())
     return Labelled(labels=labels_of(joined, capture.demonstrations()[0]), joined=joined)
 
@@ -62,6 +64,22 @@ def test_a_dataset_of_a_capture_is_one_that_the_check_finds_good(labelled, tmp_p
     assert len(list((folder / META).glob("*.json"))) == 1
     again = export_lerobot([labelled], folder, scene=points_of(["cup"]))
     assert again[0].why == "in the dataset already"
+
+
+def test_what_a_robot_does_slower_than_the_person_is_a_dataset_of_its_own(labelled, tmp_path):
+    from robot_runtime.dataset.check.dataset import Robot, check_dataset
+    from robot_runtime.dataset.stored import StoredDataset
+
+    slow = labelled_in(tmp_path / "capture", LabelConfig(use_tags=False, slower=1.5))
+    [written] = export_lerobot([slow], tmp_path / "dataset", scene=points_of(["cup"]))
+    assert written.num_frames == pytest.approx(1.5 * len(labelled.labels), abs=2)
+    report = check_dataset(StoredDataset(tmp_path / "dataset"), Robot(), with_pictures=True)
+    assert report.is_usable, report.to_dict()
+    assert "stale" not in {finding.check for finding in report.findings}
+    with pytest.raises(InvalidValueError, match=r"takes 1\.5 times as long as the person, here 1$"):
+        export_lerobot([labelled], tmp_path / "dataset", scene=points_of(["cup"]))
+    with pytest.raises(InvalidValueError, match=r"is 1\.5 times slower; the first"):
+        export_lerobot([labelled, slow], tmp_path / "both")
 
 
 def test_stock_lerobot_reads_it_and_base_and_hand_give_back_the_hand(labelled, tmp_path):
