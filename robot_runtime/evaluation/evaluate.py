@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,8 +97,7 @@ def evaluate(
     if env_settings is not None:
         env = told_env(env, _settings(env_settings))
     if isinstance(policy, str):
-        shown = as_robot_env(env() if not is_env(env) and callable(env) else env)
-        with RemotePolicy(policy, schema=shown.info.schema) as there:
+        with RemotePolicy(policy, schema=_Envs(env)[0].info.schema) as there:
             return evaluate(
                 there,
                 env,
@@ -111,44 +111,45 @@ def evaluate(
             )
     late = trace if isinstance(trace, LatencyTrace) else _trace(trace)
     way = method if isinstance(method, Method) else chosen_method(policy, method, late, execution_horizon)[0]
-    makes = not is_env(env)
-    if makes and not callable(env):
-        as_robot_env(env)  # says what it lacks
-    envs: list[RobotEnv] = []
-
-    def env_number(i: int) -> RobotEnv:
-        while len(envs) <= i:
-            envs.append(as_robot_env(env() if makes and callable(env) else env))
-        return envs[i]
-
+    envs = _Envs(env)
+    begin = partial(play, policy, method=way, trace=late, sampling_share=sampling_share, log=log)
     results: list[EpisodeResult] = []
-    for group in _groups(seeds, GROUP_SIZE if makes else 1):
-        plays = [
-            play(
-                policy,
-                env_number(i),
-                method=way,
-                seed=seed,
-                trace=late,
-                sampling_share=sampling_share,
-                log=log,
-            )
-            for i, seed in enumerate(group)
-        ]
-        episodes: list[Episode] = play_together(policy, plays)
+    for group in _groups(seeds, envs.most):
+        episodes: list[Episode] = play_together(
+            policy, [begin(envs[i], seed=seed) for i, seed in enumerate(group)]
+        )
         for episode in episodes:
             results.append(episode.result)
             on_episode(episode.result)
+    info = envs[0].info
     config: dict[str, object] = {
         "policy": policy.info.name,
-        "env": env_number(0).info.name,
+        "env": info.name,
         "method": {part: repr(value) for part, value in vars(way).items()},
         "trace": {"name": late.name, "fingerprint": late.fingerprint},
         "episodes": len(seeds),
-        "control_period_ns": env_number(0).info.control_period_ns,
+        "control_period_ns": info.control_period_ns,
         "sampling_share": sampling_share,
     }
     return Evaluation(config=config, episodes=results)
+
+
+class _Envs:
+    """One env, or as many as are wanted of what makes some; each once it is asked for."""
+
+    def __init__(self, env: object) -> None:
+        self._make: Callable[[], object] = env if callable(env) and not is_env(env) else lambda: env
+        self._made: list[RobotEnv] = []
+        self.most = GROUP_SIZE
+        """How many there can be beside each other."""
+        if is_env(env) or not callable(env):
+            self._made.append(as_robot_env(env))  # which says what it lacks
+            self.most = 1
+
+    def __getitem__(self, number: int) -> RobotEnv:
+        while len(self._made) <= number:
+            self._made.append(as_robot_env(self._make()))
+        return self._made[number]
 
 
 def is_env(found: object) -> bool:
