@@ -19,6 +19,7 @@ from robot_runtime.core.values.state import ARM, BASE, GRIPPER
 from robot_runtime.core.values.transforms import rotation_to_6d, wrap_angle
 from robot_runtime.dataset.recording import ACTION, BASE_POSES, CAPTURE, PICTURES, SCENE, STATE
 from robot_runtime.dataset.run_columns import NEXT_VALID, TRAINABLE
+from robot_runtime.errors import InvalidValueError
 
 Kind = Literal["decoupled", "chest", "world"]
 KINDS: tuple[Kind, ...] = ("decoupled", "chest", "world")
@@ -34,6 +35,10 @@ CAMERA_OF = {CHEST: "chest", "hand": "wrist", "right_hand": "right_wrist", "left
 
 SceneOf = Callable[[Labels, np.ndarray], np.ndarray]
 """Labels and the robot's base x_WB (N, 3) to the scene's numbers (N, K), as a policy of a task wants them."""
+PlacesOf = Callable[[Labels], Mapping[str, np.ndarray]]
+"""Labels to where things are, in W (N, 3); InvalidValueError: one was never seen."""
+PLACES = "label.places"
+"""Where things are in the room, whose origin is where the base is at the first row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +47,10 @@ class Scene:
 
     names: tuple[str, ...]
     of: SceneOf
+    things: tuple[str, ...] = ()
+    """What `places` tells of."""
+    places: PlacesOf | None = None
+    """So that frames can be told from beside: by sightings before and after, for nobody waits."""
 
 
 def points_of(names: Sequence[str]) -> Scene:
@@ -77,6 +86,8 @@ def features(
     }
     if scene is not None and scene.names:
         out[SCENE] = of("float32", scene.names)
+        if scene.places is not None:
+            out[PLACES] = of("float32", [f"{name}.{axis}" for name in scene.things for axis in "xyz"])
     for name in KINDS:
         out[f"labels.{name}"] = of("float32", ACTION_NAMES)
     out |= {
@@ -153,6 +164,8 @@ def columns(
         seen = scene.of(labels, done.x_WB)
         bad = ~np.isfinite(seen).all(axis=1)
         out[SCENE], out[TRAINABLE] = np.nan_to_num(seen), out[TRAINABLE] & ~bad[:, None]
+        if scene.places is not None:
+            out[PLACES] = np.nan_to_num(_places(scene, scene.places, labels, done.x_WB[0]))
     for role, stamps in labels.picture_ns.items():
         out[f"{CAPTURE}.{CAMERA_OF[role]}"] = stamps[:, None]
     return out
@@ -185,6 +198,20 @@ def _moved(labels: Labels, done: Feasibility) -> Trajectory:
     """The chest's raw hand, told in the robot's base in place of G."""
     back = np.tile(done.x_GB, (len(labels), 1))
     return in_base(back, labels.X_GE_chest)
+
+
+def _places(scene: Scene, places: PlacesOf, labels: Labels, start: np.ndarray) -> np.ndarray:
+    """(N, 3 K), seen from a base at `start`; NaN if one was never seen."""
+    try:
+        found = places(labels)
+    except InvalidValueError:
+        return np.full((len(labels), 3 * len(scene.things)), np.nan)
+    c, s = np.cos(start[2]), np.sin(start[2])
+    out = []
+    for name in scene.things:
+        d = found[name] - [*start[:2], 0.0]
+        out.append(np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]]))
+    return np.hstack(out)
 
 
 def _twist(x_WB: np.ndarray, period_s: float) -> np.ndarray:

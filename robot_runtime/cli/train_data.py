@@ -16,6 +16,7 @@ from robot_runtime.results import keep
 if TYPE_CHECKING:
     from policies.flow.checkpoint import Checkpoint
     from policies.flow.dataset import Demonstration
+    from policies.flow.demonstrations import StoredDemonstration
     from policies.vision.estimator import Estimator
     from robot_runtime.cli.train import Train
     from sim.demonstrations.training_data import TrainingData
@@ -52,8 +53,37 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
             _refuse_unseen_scene(task, options.dataset)
         robot = make_task(task).schema
         actions = FromActions(spec=action_spec_of(task), hand_poses=hand_poses_of(task), only=options.only)
-        return [d for folder in options.dataset for d in load_dataset(folder, robot, actions)]
+        out: list[Demonstration] = []
+        for folder in options.dataset:
+            if of_people([folder]) and not _has_pictures(folder):
+                out += _told_from_beside(folder, options, progress)
+            else:
+                out += load_dataset(folder, robot, actions)
+        return out
     return _without_pictures(options, progress)
+
+
+def of_people(datasets: Sequence[Path]) -> bool:
+    """Whether all are labels of captures, made for a task: nobody's joints are in them."""
+    from sim.capture.stored import has_places
+
+    return bool(datasets) and all(has_places(folder) for folder in datasets)
+
+
+def _has_pictures(folder: Path) -> bool:
+    from robot_runtime.dataset.stored import StoredDataset
+
+    return bool(StoredDataset(folder).cameras)
+
+
+def _told_from_beside(folder: Path, options: "Train", progress: Progress) -> "list[StoredDemonstration]":
+    """Frames of labels as they were, from beside and off the plan: a person is never either (`samples`)."""
+    from sim.capture.loop import samples_of
+    from sim.capture.stored import told_in
+
+    told = told_in(folder, options.task[0])
+    bar = progress.add_task(f"tell {folder.name}", total=len(told), note="")
+    return samples_of(told, options.seed, advance(progress, bar))
 
 
 def _refuse_unseen_scene(task: str, datasets: Sequence[Path]) -> None:
@@ -124,10 +154,12 @@ def training_data(
     has_pictures = any(d.observation.images for d in demonstrations)
     if not has_pictures and (options.estimator_steps is not None or options.random_views is not None):
         raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --random-views")
-    more = _without_pictures(options, progress) if options.episodes or options.demonstrations else ()
+    more = [*_without_pictures(options, progress)] if options.episodes or options.demonstrations else []
     if not has_pictures:
-        both = [*demonstrations, *more]
-        return by_labels(options.task[0], both, options.labels, joints=not options.no_joints)
+        both, joints = [*demonstrations, *more], not (options.no_joints or of_people(options.dataset))
+        return by_labels(options.task[0], both, options.labels, joints=joints)
+    for folder in options.dataset:
+        more += _told_from_beside(folder, options, progress) if of_people([folder]) else []
     estimator, notes = _estimator(options, demonstrations, init, progress)
     keep(options.output, estimator.save)
     data = by_estimates(options.task[0], demonstrations, estimator, more=more, init=init, seed=options.seed)

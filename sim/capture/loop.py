@@ -118,10 +118,20 @@ def truly_meant(
     return samples_of(told, seed)
 
 
-def samples_of(told: Sequence[Told], seed: int = 0) -> list[StoredDemonstration]:
-    """Every frame, as it was and from beside. InvalidValueError: there is none."""
+def samples_of(
+    told: Sequence[Told],
+    seed: int = 0,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> list[StoredDemonstration]:
+    """Every frame, as it was, from beside and off its plan. InvalidValueError: there is none.
+
+    progress: called with (demonstrations told, in all).
+    """
     rng = np.random.default_rng([seed, 0x5A])
-    out = [sample for one in told for sample in samples(one, rng, beside=BESIDE, off_plan=OFF_PLAN)]
+    out: list[StoredDemonstration] = []
+    for number, one in enumerate(told, start=1):
+        out += samples(one, rng, beside=BESIDE, off_plan=OFF_PLAN)
+        progress(number, len(told))
     if not out:
         raise InvalidValueError("no demonstration can be learned from")
     return out

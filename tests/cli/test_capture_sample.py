@@ -1,5 +1,7 @@
 """A newcomer's first capture: made by a command, and good for the others."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
 from robot_runtime.cli.capture.label import CaptureLabel, within_gripper
 from robot_runtime.cli.capture.reach import of_task
+from robot_runtime.errors import InvalidValueError
+from sim.capture.stored import told_in
 from sim.capture.things import in_words, names_of, points_in_scene
 from sim.tasks import make_task
 
@@ -91,3 +95,47 @@ def test_a_policy_is_told_where_things_are_from_the_first_row_whenever_they_were
     assert scene is not None
     assert not labels.glimpses["tray"].known.all()
     assert np.isfinite(scene.of(labels, labels.x_WG)).all()
+
+
+@pytest.mark.parametrize("kind", ["decoupled", "world"])
+def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(sample, tmp_path, kind):
+    """What `train --dataset` learns is what was measured of policies from captures."""
+    from sim.capture.loop import labelled, told_of
+
+    folder = tmp_path / "data"
+    command = ["capture", "label", str(sample), "--output", str(folder), "--task", "fetch", "--labels", kind]
+    assert main(command) == 0
+    (stored,) = told_in(folder, "fetch")
+    (tmp_path / "session").mkdir()
+    (tmp_path / "session" / "capture").symlink_to(sample)
+    ((told,), why) = told_of([labelled("fetch", tmp_path / "session")], kind="decoupled")
+    assert not why
+    assert (stored.words, stored.task) == (told.words, "fetch")
+    assert (stored.is_known == told.is_known).all()
+    for name in ("x_WB", "p_WE", "R_BE"):
+        np.testing.assert_allclose(getattr(stored, name), getattr(told, name), atol=1e-4)
+    np.testing.assert_allclose(stored.width, np.minimum(told.width, 0.08), atol=1e-6)
+    assert stored.things.keys() >= told.things.keys()
+    for name, places in told.things.items():
+        np.testing.assert_allclose(stored.things[name], places, atol=1e-4)
+
+
+def test_a_dataset_of_labels_for_another_task_is_refused_by_what_it_knows(sample, tmp_path):
+    folder = tmp_path / "data"
+    assert main(["capture", "label", str(sample), "--output", str(folder), "--task", "fetch"]) == 0
+    with pytest.raises(InvalidValueError, match=r"wipe needs frontier\.x"):
+        told_in(folder, "wipe")
+
+
+def test_frames_of_labels_are_learned_from_beside_and_without_joints(sample, tmp_path, capsys):
+    folder, policy = tmp_path / "data", tmp_path / "policy"
+    assert main(["capture", "label", str(sample), "--output", str(folder), "--task", "fetch"]) == 0
+    frames = len(told_in(folder, "fetch")[0])
+    command = ["train", "--task", "fetch", "--dataset", str(folder), "--output", str(policy)]
+    assert main([*command, "--steps", "2", "--batch-size", "4", "--width", "32"]) == 0
+    said = capsys.readouterr().out
+    num = int(re.search(r"2 steps on (\d+) samples", said)[1])
+    assert 3.5 * frames < num <= 4 * frames
+    config = json.loads((policy / "config.json").read_text())
+    assert "use_joints" in str(config)
+    assert "'use_joints': True" not in str(config)

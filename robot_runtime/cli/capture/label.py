@@ -227,7 +227,8 @@ def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
             replace(each, labels=replace(each.labels, width=width))
             for each, width in zip(labelled, widths, strict=True)
         ]
-    x_GB = place_robot([each.labels for each in labelled], target.reach)
+    labels = [each.labels for each in labelled]
+    x_GB = place_robot(labels, target.reach) if target.place is None else target.place(labels)
     with counted(stays=False) as progress:
         bar = progress.add_task("reach", total=len(labelled))
         out = []

@@ -1,6 +1,6 @@
 """Which robot labels are made for: its arm's reach and its base's pace, by a task or by robot.toml."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ class Target:
     """Of its gripper; None: it is not known."""
     scene: "Scene | None" = None
     """What of the glimpses its policies are told; None: places of all things."""
+    place: "Callable[[Sequence[Labels]], np.ndarray] | None" = None
+    """Where its base is to stand in the person's (x, y, yaw); None: where its arm reaches most."""
 
 
 class SimReach:
@@ -100,7 +102,7 @@ def of_task(task: str) -> Target:
     from calibration.labels.smoothing import Pace
     from sim.capture.samples import seen_from
     from sim.capture.things import environment_state, in_words, names_of
-    from sim.capture.told import places_of
+    from sim.capture.told import fit_offset, places_of
     from sim.scene.mobile_base import ACCELERATION_MAX, SPEED_MAX
     from sim.scene.model import MAX_WIDTH
     from sim.tasks import HOUSEHOLD_TASKS
@@ -139,7 +141,13 @@ def of_task(task: str) -> Target:
             turn=float(SPEED_MAX[2]),
             turn_acceleration=float(ACCELERATION_MAX[2]),
         ),
-        scene=Scene(names=tuple(f"scene_{i}" for i in range(size)), of=scene_of),
+        scene=Scene(
+            names=tuple(f"scene_{i}" for i in range(size)),
+            of=scene_of,
+            things=things,
+            places=lambda labels: places_of(labels, task),
+        ),
+        place=lambda labels: fit_offset(labels, task=task),
     )
 
 
