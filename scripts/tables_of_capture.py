@@ -84,8 +84,12 @@ SOURCES = {
 
 def policies() -> str:
     """Success by what was learned from, over tasks and splices; then over all tasks, where all ran."""
-    rows = map(Row.from_dict, result("capture-policies")["rows"])
-    found = {(row.task, *row.method.split()): row for row in rows}
+    found = {}
+    for name in ("capture-policies", "capture-policies-longer"):
+        more = f", {result(name)['settings']['steps']} steps" if name.endswith("longer") else ""
+        for row in map(Row.from_dict, result(name)["rows"]):
+            network, source, splice = row.method.split()
+            found[row.task, network, source + more, splice] = row
     ran = [splice for splice in SPLICES if any(key[3] == splice for key in found)]
     tasks = sorted({key[0] for key in found})
     lines = []
@@ -101,9 +105,10 @@ def policies() -> str:
 
 
 def _source(name: str) -> str:
-    """`decoupled-x1.5` -> `captured, hand and base apart, 1.5 times slower`."""
+    """`decoupled-x1.5, 8000 steps` -> `captured, hand and base apart, 1.5 times slower, 8000 steps`."""
+    name, comma, steps = name.partition(", ")
     source, _, slower = name.partition("-x")
-    return SOURCES[source] + (f", {slower} times slower" if slower else "")
+    return SOURCES[source] + (f", {slower} times slower" if slower else "") + comma + steps
 
 
 def _share_of(rows: Sequence[Row | None]) -> str:
