@@ -1,6 +1,5 @@
 """A newcomer's first capture: made by a command, and good for the others."""
 
-import json
 import re
 from pathlib import Path
 
@@ -8,12 +7,14 @@ import numpy as np
 import pytest
 
 from calibration.capture.raw import RawCapture
-from calibration.labels.label import label_capture
+from calibration.labels.export_lerobot import Labelled, export_lerobot
+from calibration.labels.label import CaptureLabels, label_capture
 from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
-from robot_runtime.cli.capture.label import CaptureLabel, within_gripper
+from robot_runtime.cli.capture.label import CaptureLabel, on_robot, within_gripper
 from robot_runtime.cli.capture.reach import of_task
 from robot_runtime.errors import InvalidValueError
+from sim.capture.loop import Session, told_of
 from sim.capture.stored import told_in
 from sim.capture.things import in_words, names_of, points_in_scene
 from sim.tasks import make_task
@@ -24,6 +25,18 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures") / "sample"
     assert main(["capture", "sample", "--output", str(folder), "--demonstrations", "1", "--seed", "1"]) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets") / "data"
+    assert main(["capture", "label", str(sample), "--output", str(folder), "--task", "fetch"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(sample) -> CaptureLabels:
+    return label_capture(RawCapture.open(sample))
 
 
 def test_a_sample_is_a_capture_whose_demonstrations_can_be_used(sample, capsys):
@@ -88,27 +101,25 @@ def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sa
     assert not (tmp_path / "data").exists()
 
 
-def test_a_policy_is_told_where_things_are_from_the_first_row_whenever_they_were_first_seen(sample):
+def test_a_policy_is_told_where_things_are_from_the_first_row_whenever_they_were_first_seen(found):
     """A thing that stands where it is was there before: labels whose scene began late had little to learn."""
     scene = of_task("fetch").scene
-    (labels,) = label_capture(RawCapture.open(sample)).labels
+    (labels,) = found.labels
     assert scene is not None
     assert not labels.glimpses["tray"].known.all()
     assert np.isfinite(scene.of(labels, labels.x_WG)).all()
 
 
 @pytest.mark.parametrize("kind", ["decoupled", "world"])
-def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(sample, tmp_path, kind):
+def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(found, dataset, tmp_path, kind):
     """What `train --dataset` learns is what was measured of policies from captures."""
-    from sim.capture.loop import labelled, told_of
-
-    folder = tmp_path / "data"
-    command = ["capture", "label", str(sample), "--output", str(folder), "--task", "fetch", "--labels", kind]
-    assert main(command) == 0
+    folder = dataset
+    if kind == "world":
+        folder, target = tmp_path / "data", of_task("fetch")
+        labelled = [Labelled(labels=each, joined=found.joined) for each in found.labels]
+        export_lerobot(on_robot(labelled, target), folder, kind=kind, scene=target.scene)
     (stored,) = told_in(folder, "fetch")
-    (tmp_path / "session").mkdir()
-    (tmp_path / "session" / "capture").symlink_to(sample)
-    ((told,), why) = told_of([labelled("fetch", tmp_path / "session")], kind="decoupled")
+    ((told,), why) = told_of([Session(task="fetch", labels=found.labels)], kind="decoupled")
     assert not why
     assert (stored.words, stored.task) == (told.words, "fetch")
     assert (stored.is_known == told.is_known).all()
@@ -120,22 +131,18 @@ def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(sample, tmp_p
         np.testing.assert_allclose(stored.things[name], places, atol=1e-4)
 
 
-def test_a_dataset_of_labels_for_another_task_is_refused_by_what_it_knows(sample, tmp_path):
-    folder = tmp_path / "data"
-    assert main(["capture", "label", str(sample), "--output", str(folder), "--task", "fetch"]) == 0
+def test_a_dataset_of_labels_for_another_task_is_refused_by_what_it_knows(dataset):
     with pytest.raises(InvalidValueError, match=r"wipe needs frontier\.x"):
-        told_in(folder, "wipe")
+        told_in(dataset, "wipe")
 
 
-def test_frames_of_labels_are_learned_from_beside_and_without_joints(sample, tmp_path, capsys):
-    folder, policy = tmp_path / "data", tmp_path / "policy"
-    assert main(["capture", "label", str(sample), "--output", str(folder), "--task", "fetch"]) == 0
-    frames = len(told_in(folder, "fetch")[0])
-    command = ["train", "--task", "fetch", "--dataset", str(folder), "--output", str(policy)]
+def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tmp_path, capsys):
+    policy = tmp_path / "policy"
+    command = ["train", "--task", "fetch", "--dataset", str(dataset), "--output", str(policy)]
     assert main([*command, "--steps", "2", "--batch-size", "4", "--width", "32"]) == 0
-    said = capsys.readouterr().out
-    num = int(re.search(r"2 steps on (\d+) samples", said)[1])
+    frames = len(told_in(dataset, "fetch")[0])
+    num = int(re.search(r"2 steps on (\d+) samples", capsys.readouterr().out)[1])
     assert 3.5 * frames < num <= 4 * frames
-    config = json.loads((policy / "config.json").read_text())
-    assert "use_joints" in str(config)
-    assert "'use_joints': True" not in str(config)
+    config = (policy / "config.json").read_text()
+    assert '"use_joints": false' in config
+    assert '"use_joints": true' not in config

@@ -161,7 +161,7 @@ class CaptureLabel:
                         raise
                     broken.append(f"{path}: {error}")
                 progress.advance(bar)
-        return (out if target is None else _on_robot(out, target)), broken
+        return (out if target is None else on_robot(out, target)), broken
 
     def _of_capture(self, capture: Any, config: "LabelConfig", broken: list[str]) -> "list[Labelled]":
         from calibration.anchor import Anchor
@@ -213,7 +213,7 @@ def _drift(said: tuple[float, float]) -> "Drift":
     return Drift(walk_m=said[0] / 1e3, walk_rad=radians(said[1]))
 
 
-def _on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
+def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
     """With joints and a verdict of that robot; its base stands in one place against all of them."""
     from dataclasses import replace
 
