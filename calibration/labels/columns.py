@@ -180,18 +180,20 @@ def _from_start(labels: Labels, x_WB: np.ndarray) -> tuple[Trajectory, np.ndarra
     """X_WE, x_WB and X_WC, W where the robot's base begins."""
     x, y, yaw = x_WB[0]
     start = np.tile([x, y, yaw], (len(labels), 1))
-    c, s = np.cos(yaw), np.sin(yaw)
-    d = x_WB[:, :2] - x_WB[0, :2]
-    moved = np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], x_WB[:, 2] - yaw])
+    moved = np.column_stack([_floor_from(x_WB[0], x_WB), x_WB[:, 2] - yaw])
     return in_base(start, labels.X_WE), moved, in_base(start, labels.X_WC)
 
 
 def _planar_from(x_first: np.ndarray, done: Feasibility, x_WP: np.ndarray) -> np.ndarray:
-    x, y, yaw = done.x_WB[0]
-    c, s = np.cos(yaw), np.sin(yaw)
-    d = x_WP[:, :2] - [x, y]
-    turned = wrap_angle(x_WP[:, 2] - yaw)
-    return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], turned])
+    start = done.x_WB[0]
+    return np.column_stack([_floor_from(start, x_WP), wrap_angle(x_WP[:, 2] - start[2])])
+
+
+def _floor_from(start: np.ndarray, p_W: np.ndarray) -> np.ndarray:
+    """(N, 2) x and y of places in W, seen from a base at `start` (x, y, yaw)."""
+    c, s = np.cos(start[2]), np.sin(start[2])
+    d = p_W[:, :2] - start[:2]
+    return np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0]])
 
 
 def _moved(labels: Labels, done: Feasibility) -> Trajectory:
@@ -206,12 +208,8 @@ def _places(scene: Scene, places: PlacesOf, labels: Labels, start: np.ndarray) -
         found = places(labels)
     except InvalidValueError:
         return np.full((len(labels), 3 * len(scene.things)), np.nan)
-    c, s = np.cos(start[2]), np.sin(start[2])
-    out = []
-    for name in scene.things:
-        d = found[name] - [*start[:2], 0.0]
-        out.append(np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], d[:, 2]]))
-    return np.hstack(out)
+    places_W = [found[name] for name in scene.things]
+    return np.hstack([np.column_stack([_floor_from(start, p), p[:, 2]]) for p in places_W])
 
 
 def _twist(x_WB: np.ndarray, period_s: float) -> np.ndarray:

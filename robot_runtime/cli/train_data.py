@@ -158,8 +158,6 @@ def training_data(
     if not has_pictures:
         both, joints = [*demonstrations, *more], not (options.no_joints or of_people(options.dataset))
         return by_labels(options.task[0], both, options.labels, joints=joints)
-    for folder in options.dataset:
-        more += _told_from_beside(folder, options, progress) if of_people([folder]) else []
     estimator, notes = _estimator(options, demonstrations, init, progress)
     keep(options.output, estimator.save)
     data = by_estimates(options.task[0], demonstrations, estimator, more=more, init=init, seed=options.seed)
