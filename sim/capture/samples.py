@@ -8,11 +8,13 @@ Hands of people are hardly turned, so every hand is told turned as well: what a 
 noise of its labels it takes for anything, once a robot's hand leans by some degrees.
 
 And a person is always where her rows are, a robot never: each frame is told once more as of a robot that
-runs an older plan and is off it, whose first rows are that plan's.
+runs an older plan and is off it, whose first rows are that plan's. Such a plan aims beside, too, and rows
+after its own lead back: a network that has only seen plans that aim well takes from them where things are.
 """
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -58,6 +60,11 @@ OFF_BASE, OFF_YAW, OFF_HAND, OFF_UP = 0.06, 0.08, 0.05, 0.03
 """Deviations of a robot from the plan that it runs [m, rad, m, m]; a low hand is never under its plan."""
 MOST_COMMITTED = 12
 """Rows of that plan that are given."""
+AIM_BASE, AIM_YAW, AIM_HAND, AIM_UP = 0.05, 0.08, 0.05, 0.03
+"""Deviations of that plan from hers [m, rad, m, m]; a low one is never under hers."""
+WELL_AIMED, AIM_ROWS, MOST_ANEW = 0.015, 12, 16
+"""So far beside is as good [m]. Else a hand that is about to grip needs so many rows first; where fewer are
+left it begins anew, at most so many rows before."""
 HELD_WITHIN = 0.06
 """What is so near to closed fingers goes with the hand [m]."""
 EMPTY_SHARE = 0.1
@@ -89,19 +96,31 @@ def led_rows(told: Told) -> Float[np.ndarray, "N 13"]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Aside:
-    """How a frame is told otherwise than it was."""
+class _Offset:
+    """Of a robot from where it was, or from its rows."""
 
     base: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
     """In B: x, y, yaw."""
     hand: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
-    """In W, or in B of a robot that is off its plan [m]."""
+    """Of rows in W, of a robot off its rows in their B [m]."""
     turn: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
     """Of the hand, a rotation vector in B [rad]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Aside:
+    """How a frame is told otherwise than it was."""
+
+    rows: _Offset = field(default_factory=_Offset)
+    """Of its rows from hers; those that are not committed lead back."""
+    robot: _Offset = field(default_factory=_Offset)
+    """Of the robot from its first row."""
     width: float | None = None
     """Of fingers that have closed on nothing [m]; None: as they were."""
     num_committed: int = 0
-    """Rows of an older plan that the robot runs and is off; 0: rows lead back from where it is."""
+    """Rows of an older plan, which the robot runs whatever is seen."""
+    anew: int = 0
+    """How many rows before those that would be next the rest begins."""
 
 
 def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
@@ -116,20 +135,38 @@ def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
         hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
         hand[2] = abs(hand[2])
     turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
-    return _Aside(base=base, hand=hand, turn=turn, width=planned.empty(k, rng))
+    return _Aside(rows=_Offset(base=base, hand=hand, turn=turn), width=planned.empty(k, rng))
 
 
 def _off_plan(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
-    """A robot that runs the rows and is not where they are."""
+    """A robot that runs an older plan, which may aim beside, and is not where that is."""
     hand = rng.random() * rng.standard_normal(3) * [OFF_HAND, OFF_HAND, OFF_UP]
     if planned.is_low(k):
         hand[2] = abs(hand[2])
-    return _Aside(
+    robot = _Offset(
         base=rng.random() * rng.standard_normal(3) * [OFF_BASE, OFF_BASE, OFF_YAW],
         hand=hand,
         turn=rng.random() * rng.standard_normal(3) * TURN_ASIDE,
-        num_committed=int(rng.integers(1, MOST_COMMITTED + 1)),
     )
+    num_committed = int(rng.integers(1, MOST_COMMITTED + 1))
+    rows, anew = _beside(planned, k, num_committed, rng)
+    return _Aside(rows=rows, robot=robot, num_committed=num_committed, anew=anew)
+
+
+def _beside(planned: "_Plan", k: int, given: int, rng: np.random.Generator) -> tuple[_Offset, int]:
+    """Where an older plan aims of which so many rows are left, and how many rows before what is next it is
+    to begin anew: as many as a hand needs that would grip beside."""
+    size, at = rng.random(), planned.index(k + given)
+    base = rng.random() * rng.standard_normal(3) * [AIM_BASE, AIM_BASE, AIM_YAW]
+    hand = size * rng.standard_normal(3) * [AIM_HAND, AIM_HAND, AIM_UP]
+    if planned.is_low(k) or planned.is_low(at):
+        hand[2] = abs(hand[2])
+    anew = 0
+    if not planned.holds[at] and np.hypot(*hand[:2]) > WELL_AIMED:
+        anew = min(max(AIM_ROWS - planned.still_rows[at], 0), MOST_ANEW, at)
+    if planned.still_rows[k] < given or planned.back_rows[at - anew] < LOW_ROWS_MIN:
+        hand, anew = np.zeros(3), 0
+    return _Offset(base=base, hand=hand, turn=size * rng.standard_normal(3) * TURN_ASIDE), anew
 
 
 class _Plan:
@@ -146,11 +183,12 @@ class _Plan:
         busy = moves | (told.p_WE[:, 2] < TABLE_Z + 0.13)
         self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
         """How many rows from each on the hand is free, up to `BACK_ROWS`."""
-        still = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(told))]
+        self.still_rows = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(told))]
+        """How many rows from each on the fingers stay as they are, up to `BACK_ROWS`."""
         self.holds = self.command < told.width - 0.5 * SQUEEZE
         self.back_rows = [
             free if free >= BACK_ROWS_MIN else 0 if holds else rows
-            for free, rows, holds in zip(self.free_rows, still, self.holds, strict=True)
+            for free, rows, holds in zip(self.free_rows, self.still_rows, self.holds, strict=True)
         ]
         """How many rows from each on lead a hand back that is elsewhere; none: it is told where it was."""
 
@@ -160,6 +198,10 @@ class _Plan:
         """Of a thing, where the hand is elsewhere by so much: with it, if it is held."""
         off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
         return p_W + moved if self.holds[k] and off < HELD_WITHIN else p_W
+
+    def index(self, k: int | np.ndarray) -> Any:
+        """The frame itself, or the last one."""
+        return np.minimum(k, len(self._told) - 1)
 
     def is_low(self, k: int) -> bool:
         """Whether the hand is at work, or will be in a moment."""
@@ -180,27 +222,30 @@ class _Plan:
 
     def sample(self, k: int, aside: _Aside) -> StoredDemonstration:
         """Frame k, told from beside or off its plan."""
-        told, base, hand = self._told, aside.base, aside.hand
-        at = np.minimum(k + np.arange(HORIZON), len(told) - 1)
-        off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
-        x_now = told.x_WB[k] + off_W
-        leads_back = aside.num_committed == 0
-        back = _back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
-        x = told.x_WB[at] + back[:, None] * off_W
-        p_W = self.p_led[at] + leads_back * self._hand_back(k) * hand
-        R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
-        p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * aside.turn) for b in back]) @ R_B
+        told, off, d = self._told, aside.rows, aside.num_committed
+        i, next_row = np.arange(HORIZON), int(self.index(k + d))
+        begins, is_given = next_row - aside.anew, (i < d)[:, None]
+        at = self.index(np.where(i < d, k + i, begins + i - d))
+        off_W = np.array([*turn_planar(off.base[:2], told.x_WB[k, 2]), off.base[2]])
+        back = _after(d, _back(BACK_ROWS))
+        x = told.x_WB[at] + back[:, None] * np.where(
+            is_given, off_W, off_W + told.x_WB[next_row] - told.x_WB[begins]
+        )
+        p_W = self.p_led[at] + _after(d, self._hand_back(begins)) * np.where(
+            is_given, off.hand, off.hand + self.p_led[next_row] - self.p_led[begins]
+        )
+        R_B = turns_about_vertical(told.x_WB[at, 2] - x[:, 2]) @ told.R_BE[at]
+        p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * off.turn) for b in back]) @ R_B
+        x_now = x[0] + [*turn_planar(aside.robot.base[:2], x[0, 2]), aside.robot.base[2]]
+        now = seen_from(x[:1], told.p_WE[[k]] + off.hand)[0] + aside.robot.hand
+        R_now = pin.exp3(aside.robot.turn) @ R_B[0]
         rows = np.hstack([_relative(x_now, x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
-        if leads_back:
-            now, R_now = seen_from(x_now[None], told.p_WE[[k]] + hand)[0], R_B[0]
-        else:
-            now, R_now = seen_from(x[:1], told.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
         moved = in_world(x_now[None], now[None])[0] - told.p_WE[k]
         things = {
             name: seen_from(x_now[None], self._place(p[k], k, moved)[None])[0]
             for name, p in told.things.items()
         }
-        V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
+        V_WB_B = np.array([*turn_planar(self._v_B[k, :2], told.x_WB[k, 2] - x_now[2]), self._v_B[k, 2]])
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
@@ -219,6 +264,11 @@ class _Plan:
 
 def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:
     return int(np.argmax(busy)) if busy.any() else BACK_ROWS
+
+
+def _after(num_rows: int, share: Float[np.ndarray, "32 *n"]) -> Float[np.ndarray, "32 *n"]:
+    """The same after so many rows of all of it."""
+    return np.concatenate([np.ones_like(share[:num_rows]), share[: HORIZON - num_rows]])
 
 
 def _back(rows: int) -> Float[np.ndarray, "32"]:
