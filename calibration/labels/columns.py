@@ -126,7 +126,7 @@ def columns(
     """Its numbers, (frames, numbers) each, but for pictures.
 
     done: on which robot, with joints if it has an arm; None: the virtual base itself. W is that of the first
-    row: the base begins at 0, 0, 0.
+    row: the base begins at 0, 0, 0, and its yaw has no jumps of 2 pi.
     """
     done = feasibility(labels) if done is None else done
     X_WE, x_WB, chest = _from_start(labels, done.x_WB)
@@ -143,7 +143,7 @@ def columns(
     needed = valid if labels.valid["gripper"].any() else np.delete(valid, VALID.index("gripper"), axis=1)
     out = {
         STATE: np.hstack([done.q, speeds, hand(X_BE), width, twist]),
-        BASE_POSES: np.column_stack([x_WB[:, :2], wrap_angle(x_WB[:, 2])]),
+        BASE_POSES: x_WB,
         ACTION: told[kind],
         **{f"labels.{name}": rows for name, rows in told.items()},
         "observation.pose_chest_hand": _seven(labels.X_CE),
@@ -158,8 +158,6 @@ def columns(
         NEXT_VALID: np.append(np.ones(len(labels) - 1, bool), False)[:, None],
         f"{CAPTURE}.state": labels.t_ns[:, None],
     }
-    for rows in (*(f"labels.{name}" for name in KINDS), ACTION):
-        out[rows] = np.column_stack([out[rows][:, :2], wrap_angle(out[rows][:, 2]), out[rows][:, 3:]])
     if scene is not None and scene.names:
         seen = scene.of(labels, done.x_WB)
         bad = ~np.isfinite(seen).all(axis=1)
@@ -186,7 +184,8 @@ def _from_start(labels: Labels, x_WB: np.ndarray) -> tuple[Trajectory, np.ndarra
 
 def _planar_from(x_first: np.ndarray, done: Feasibility, x_WP: np.ndarray) -> np.ndarray:
     start = done.x_WB[0]
-    return np.column_stack([_floor_from(start, x_WP), wrap_angle(x_WP[:, 2] - start[2])])
+    turned = np.unwrap([wrap_angle(x_WP[0, 2] - start[2]), *x_WP[1:, 2] - start[2]])
+    return np.column_stack([_floor_from(start, x_WP), turned])
 
 
 def _floor_from(start: np.ndarray, p_W: np.ndarray) -> np.ndarray:

@@ -48,6 +48,11 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
 
         for folder in options.dataset:
             _refuse_other_rate(folder)
+        is_to_see = options.estimator_steps is not None or options.random_views is not None
+        if is_to_see and not any(map(_has_pictures, options.dataset)):
+            raise InvalidValueError(
+                "the datasets have no pictures: no --estimator-steps and no --random-views"
+            )
         task = options.task[0]
         if options.network == "flow":
             _refuse_unseen_scene(task, options.dataset)
@@ -152,8 +157,6 @@ def training_data(
         return by_labels(options.task[0], demonstrations, options.labels, joints=not options.no_joints)
     refuse_others(options.task[0], demonstrations)
     has_pictures = any(d.observation.images for d in demonstrations)
-    if not has_pictures and (options.estimator_steps is not None or options.random_views is not None):
-        raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --random-views")
     more = [*_without_pictures(options, progress)] if options.episodes or options.demonstrations else []
     if not has_pictures:
         both, joints = [*demonstrations, *more], not (options.no_joints or of_people(options.dataset))

@@ -7,7 +7,7 @@ import pinocchio as pin
 import pytest
 
 from calibration.anchor import Anchor
-from calibration.labels.columns import ACTION_NAMES, points_of
+from calibration.labels.columns import ACTION_NAMES, BASE_POSES, columns, points_of
 from calibration.labels.demonstration import labels_of
 from calibration.labels.export_lerobot import META, Labelled, export_lerobot
 from calibration.labels.export_umi import export_umi
@@ -97,6 +97,17 @@ def test_stock_lerobot_reads_it_and_base_and_hand_give_back_the_hand(labelled, t
     assert row["observation.images.chest"].shape == (3, *SIZE)
     assert row["capture.time_ns.state"].item() == labelled.labels.t_ns[len(data) // 2]
     assert tuple(data.features["labels.world"]["names"]) == ACTION_NAMES
+
+
+def test_a_base_that_turns_round_turns_on_in_all_its_columns(labelled):
+    labels = labelled.labels
+    turns = np.linspace(3.0, 10.0, len(labels)) - labels.x_WG[0, 2]
+    turned = [np.column_stack([x[:, :2], x[:, 2] + turns]) for x in (labels.x_WG, labels.x_WP)]
+    told = columns(replace(labels, x_WG=turned[0], x_WP=turned[1]))
+    for name in ("action", "labels.world", "labels.chest", BASE_POSES, "label.person"):
+        yaw = told[name][:, 2]
+        assert np.abs(np.diff(yaw)).max() < 1.0, name
+        assert yaw[-1] - yaw[0] > 5.0, name
 
 
 def test_what_is_of_other_labels_does_not_go_into_a_dataset(labelled, tmp_path):
