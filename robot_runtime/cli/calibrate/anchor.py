@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
+from robot_runtime.cli.calibrate.live_guide import LiveGuide, need_page, refuse_page
 from robot_runtime.cli.calibrate.result import keep, pose_words
-from robot_runtime.cli.options import InputFile, InputFolder, Maybe, OutputFile, need
+from robot_runtime.cli.options import InputFile, Maybe, OutputFile, PageAddress, need
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
@@ -25,38 +26,55 @@ class CalibrateAnchor:
     Every clip anchor of the capture makes a file: anchor.json, anchor-2.json, and so on; between the first
     and each later one the closure is printed. Exit code 1: one is not usable, and why.
 
+    Live, both look at the board now: what is said and shown leads to enough views. It holds for as long as
+    both odometries run on.
+
     Example: robot-runtime calibrate anchor captures/kitchen --output anchor.json
+
+    Example: robot-runtime calibrate anchor rig.toml --live --page
     """
 
-    capture: Annotated[InputFolder, Positional]
-    """The capture's folder."""
+    source: Annotated[Path, Positional, arg(metavar="CAPTURE|RIG.toml")]
+    """The capture's folder; with --live the file of the devices, as `capture record` takes it."""
     output: OutputFile = Path("anchor.json")
     """File to write; of further clips, with a number."""
     hand: str = "hand"
     """Which hand: hand, left_hand or right_hand."""
     board: Maybe[InputFile] = None
-    """board.json; what the capture names if not given."""
+    """board.json; what the capture, or the rig's file, names if not given."""
     chest_intrinsics: Maybe[InputFile] = None
-    """camera.json of the chest's camera; what the capture holds if not given."""
+    """camera.json of the chest's camera; what is named there if not given."""
     hand_intrinsics: Maybe[InputFile] = None
-    """camera.json of the hand's camera; what the capture holds if not given."""
+    """camera.json of the hand's camera; what is named there if not given."""
     same_time: bool = False
     """The board was held in a hand: use pictures that both took at the same time. Needs sync spans."""
+    live: bool = False
+    """Look now, with the devices of the rig: do what is said, Ctrl-C ends it."""
+    page: PageAddress = None
+    """Live: show what is seen, and what to do next, in a browser: at 127.0.0.1:8080, or where is said. Beyond
+    this machine the page asks for a token, which is in the address that is printed."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))
+        if self.live:
+            return self._live()
+        refuse_page(self.page)
+        if self.source.is_file():
+            raise InvalidValueError(
+                f"{self.source} is a file: expected a capture's folder, or --live and a rig"
+            )
         from calibration.anchor import closure
         from calibration.capture.check import join_clocks, on_clock_of
         from calibration.capture.raw import RawCapture
 
-        capture = RawCapture.open(self.capture)
+        capture = RawCapture.open(self.source)
         for role in ("chest", self.hand):
             if role not in capture.devices:
-                raise UnknownNameError(f"device of {self.capture}", role, capture.devices)
+                raise UnknownNameError(f"device of {self.source}", role, capture.devices)
         clips = capture.clips("anchor")
         if not clips:
             raise InvalidValueError(
-                f"{self.capture} has no anchor clip, in which both cameras look at the board: key a begins "
+                f"{self.source} has no anchor clip, in which both cameras look at the board: key a begins "
                 "and ends one in `capture record`, a line of --marks gives its times to `capture import`"
             )
         clocks, trouble = join_clocks(capture)
@@ -69,7 +87,7 @@ class CalibrateAnchor:
                 begin, end = on_clock_of(self.hand, clocks, *span)
                 anchors.append(self._solved(capture, span, (begin, end), clocks))
         for number, anchor in enumerate(anchors, start=1):
-            code = max(code, _shown(_numbered(self.output, number), anchor))
+            code = max(code, keep(_numbered(self.output, number), anchor, _rows(anchor)))
             if number > 1:
                 gap = closure(anchors[0], anchor)
                 print(
@@ -78,6 +96,19 @@ class CalibrateAnchor:
                     "that was moved"
                 )
         return code
+
+    def _live(self) -> int:
+        from robot_runtime.cli.calibrate.live_anchor import look_live
+
+        if self.same_time:
+            raise InvalidValueError("--same-time is of a capture: live, the board lies still")
+        need_page(self.page)
+        intrinsics = {"chest": self.chest_intrinsics, self.hand: self.hand_intrinsics}
+        with LiveGuide(f"calibrate anchor {self.source}", self.page) as guide:
+            anchor = look_live(self.source, guide, intrinsics=intrinsics, board=self.board)
+            code = keep(self.output, anchor, _rows(anchor))
+            guide.judge(anchor, _rows(anchor))
+            return code
 
     def _solved(
         self, capture: "RawCapture", chest_ns: tuple[int, int], hand_ns: tuple[int, int], clocks: Any
@@ -116,11 +147,10 @@ def _numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def _shown(output: Path, anchor: "Anchor") -> int:
+def _rows(anchor: "Anchor") -> dict[str, str]:
     place, yaw = anchor.sigma
-    rows = {
+    return {
         "hand's world in the chest's": pose_words(anchor.X_WcWh),
         "one sigma, at the board": f"{1e3 * place:.2f} mm, {np.rad2deg(yaw):.3f} degrees",
         "one sigma, 2 m from it": f"{1e3 * np.hypot(place, 2.0 * yaw):.1f} mm",
     }
-    return keep(output, anchor, rows)

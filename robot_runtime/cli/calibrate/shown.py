@@ -10,6 +10,7 @@ from robot_runtime.page.guide import Cells, Gauge, Guide, Mark
 if TYPE_CHECKING:
     import pinocchio as pin
 
+    from calibration.anchor_guide import AnchorGuide, AnchorLook
     from calibration.coverage import Coverage
     from calibration.detection import Corners
     from calibration.view_guide import Look, ViewGuide
@@ -65,6 +66,36 @@ def guide_of_shots(
             _at_least("board's width", corners.span[0], LEAST_SPAN)
             if corners
             else Gauge(name="board's width", text="", limit_share=LEAST_SPAN),
+        ),
+    )
+
+
+def guide_of_anchor(before: Guide, anchor: "AnchorGuide", look: "AnchorLook | None" = None) -> Guide:
+    """Of both devices that look at the board. look: at the picture that is shown; None: there is none yet."""
+    from calibration.anchor_guide import ENOUGH_SIDES
+    from calibration.anchor_verdict import BLUR_PX, ENOUGH, LEAST_SPAN
+
+    corners = None if look is None else look.corners
+    problem = f"{look.role}: {look.problem}" if look is not None and look.problem else ""
+    return replace(
+        before,
+        do=anchor.advice or "enough",
+        problem=problem,
+        num_taken=sum(min(len(each.views), ENOUGH) for each in anchor.progress.values()),
+        num_wanted=ENOUGH * len(anchor.progress),
+        corners=shares_of(corners),
+        marks_name="has seen the board",
+        marks=tuple(
+            Mark(
+                name=role,
+                text=f"{len(each.views)} views of {ENOUGH}; sides {len(each.sides)}, at least {ENOUGH_SIDES}",
+                is_there=not each.lacking,
+            )
+            for role, each in anchor.progress.items()
+        ),
+        gauges=(
+            sharpness(corners, BLUR_PX),
+            *(_at_least(f"size, {role}", each.span, LEAST_SPAN) for role, each in anchor.progress.items()),
         ),
     )
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from robot_runtime.cli.aside import Aside
+from robot_runtime.cli.capture.anchor_clip import AnchorClip
 from robot_runtime.cli.capture.recorder import Recorder
-from robot_runtime.cli.capture.rig import Rig, RigDevice, load_rig, open_camera
+from robot_runtime.cli.capture.rig import Rig, RigDevice, camera_model, load_rig, open_camera, pose_streams
 from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Seconds, need
 from robot_runtime.cli.signals import own_handler
 from robot_runtime.errors import DriverError
@@ -56,7 +57,10 @@ class CaptureRecord:
             cameras = {role: open_camera(each.camera) for role, each in rig.devices.items()}
             recorder = stack.enter_context(self._recorder(rig, cameras, aside))
             keys = stack.enter_context(_Keys())
-            _Marking(recorder, aside, keys, ended).run(self.seconds)
+            models = {role: camera_model(each, cameras[role].size) for role, each in rig.devices.items()}
+            anchor = AnchorClip(rig, models, aside.say)
+            recorder.on_arrival = anchor.tell
+            _Marking(recorder, anchor, aside, keys, ended).run(self.seconds)
         path = recorder.writer.path
         report = check_capture(RawCapture.open(path), with_checksums=False)
         show(path, report)
@@ -68,9 +72,8 @@ class CaptureRecord:
             if not self.no_beep:
                 aside.write("\a")
 
-        streams = {role: (each.poses, each.axes, each.up) for role, each in rig.devices.items()}
         setup = _setup(rig, {role: camera.size for role, camera in cameras.items()})
-        return Recorder(self.output, setup, cameras, streams, say=aside.say, alarm=alarm)
+        return Recorder(self.output, setup, cameras, pose_streams(rig), say=aside.say, alarm=alarm)
 
 
 def _setup(rig: Rig, sizes: dict[str, tuple[int, int]]) -> Any:
@@ -90,14 +93,10 @@ def _setup(rig: Rig, sizes: dict[str, tuple[int, int]]) -> Any:
 
 
 def _info(device: RigDevice, size: tuple[int, int]) -> Any:
-    from calibration.camera import Intrinsics
     from calibration.capture.sources.spec import pose_file
     from calibration.capture.values import DeviceInfo
-    from calibration.store import load
 
-    camera = None if device.intrinsics is None else load(device.intrinsics, Intrinsics).camera
-    if camera is not None and tuple(camera.size) != tuple(size):
-        camera = camera.resized(size)
+    camera = camera_model(device, size)
     return DeviceInfo(
         kind=str(device.camera["driver"]),
         size=size,
@@ -139,8 +138,11 @@ class _Keys:
 class _Marking:
     """Marks what keys and gestures say, and has each demonstration judged."""
 
-    def __init__(self, recorder: Recorder, aside: Aside, keys: _Keys, ended: threading.Event) -> None:
-        self._recorder, self._aside, self._keys, self._ended = recorder, aside, keys, ended
+    def __init__(
+        self, recorder: Recorder, anchor: AnchorClip, aside: Aside, keys: _Keys, ended: threading.Event
+    ) -> None:
+        self._recorder, self._anchor = recorder, anchor
+        self._aside, self._keys, self._ended = aside, keys, ended
         self._begun_ns: int | None = None
         self._clips: set[str] = set()
         self.num_kept = 0
@@ -149,7 +151,7 @@ class _Marking:
         """Until q, a signal, or so many seconds after all streams are heard."""
         recorder = self._recorder
         self._aside.say("waiting for the cameras and for every pose stream")
-        while not recorder.is_ready and not self._ended.is_set():
+        while not recorder.streams.is_ready and not self._ended.is_set():
             recorder.step()
         self._aside.say(f"recording into {recorder.writer.path}\n{HELP}")
         end_s = None if seconds is None else time.monotonic() + seconds
@@ -165,10 +167,10 @@ class _Marking:
                 doing = "between demonstrations" if self._begun_ns is None else "demonstrating"
                 self._aside.status(f"{doing}   {self.num_kept} kept   {' '.join(sorted(self._clips))}")
         if self._begun_ns is not None:
-            self._end("end", recorder.clock.now_ns(), "the recording's end")
+            self._end("end", recorder.streams.clock.now_ns(), "the recording's end")
 
     def _struck(self, key: bytes) -> None:
-        now_ns = self._recorder.clock.now_ns()
+        now_ns = self._recorder.streams.clock.now_ns()
         if key == b"q":
             self._ended.set()
         elif key in _CLIPS:
@@ -177,6 +179,8 @@ class _Marking:
             self._clips ^= {clip}
             self._recorder.writer.mark(now_ns, f"{clip}_{edge}", f"key {key.decode()}")
             self._aside.say(f"{clip}: {edge}")
+            if clip == "anchor":
+                self._anchor.begin() if edge == "begin" else self._anchor.end()
         elif key == b"n" and self._begun_ns is None:
             self._toggle(now_ns, "key n")
         elif key in (b"y", b"x"):

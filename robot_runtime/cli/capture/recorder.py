@@ -1,64 +1,18 @@
-"""Records cameras and pose streams into a raw capture: `Recorder`; one thread a device, one that writes.
+"""Records cameras and pose streams into a raw capture: `Recorder`.
 
-camera ─► its thread ─┐
-poses  ─► its thread ─┴► queue ─► `step`, the command's own thread ─► CaptureWriter, what is said at once
+Streams ─► `step`, the command's own thread ─► CaptureWriter, what is said at once, the anchor's guide
 """
 
 import contextlib
-import queue
-import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from robot_runtime.clock import MonotonicClock
-from robot_runtime.core.camera_watch import CameraLimits
+from robot_runtime.cli.capture.streams import Arrival, Streams
 from robot_runtime.core.robot import Camera
 from robot_runtime.core.values.state import Image
-from robot_runtime.errors import InvalidValueError
-from robot_runtime.robot.cameras import camera_threads
-
-MOST_WAITING = 600
-"""Pictures and poses that wait to be written; more are lost, and that is said."""
-MOST_BYTES = 1 << 16
-"""Of a message of a pose stream."""
-_POLL_MS = 50
-
-
-class PoseListener:
-    """Hears one device's pose stream: messages of ZeroMQ, pushed to an address of ours."""
-
-    def __init__(self, address: str, hear: Callable[[bytes, int], None], now_ns: Callable[[], int]) -> None:
-        """hear: is given each message and when it came, in the listener's thread."""
-        import zmq
-
-        self._hear, self._now_ns, self._is_over = hear, now_ns, False
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PULL)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
-        try:
-            self._socket.bind(address)
-        except zmq.ZMQError as error:
-            self._context.destroy(0)
-            raise InvalidValueError(f"nobody can listen at {address}: {error}") from error
-        self._thread = threading.Thread(target=self._run, name="poses", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Hear no more."""
-        self._is_over = True
-        self._thread.join(1.0)
-        self._context.destroy(0)
-
-    def _run(self) -> None:
-        while not self._is_over:
-            if self._socket.poll(_POLL_MS):
-                message = self._socket.recv()
-                self._hear(message, self._now_ns())
 
 
 class Recorder:
@@ -78,21 +32,17 @@ class Recorder:
         setup: a `Setup`. streams: role -> (address, axes, up).
         say: a line. alarm: a line that rings.
         """
-        from calibration.capture.stream import DoubleClose, Offset, TrackingWatch
+        from calibration.capture.stream import DoubleClose, TrackingWatch
 
-        self._path, self._setup, self._cameras, self._streams = path, setup, cameras, streams
+        self._path, self._setup = path, setup
         self._say, self._alarm = say, alarm
-        self.clock = MonotonicClock()
-        self._waiting: queue.Queue[tuple[str, Any, int]] = queue.Queue(MOST_WAITING)
-        self._offsets = {role: Offset() for role in streams}
+        self.streams = Streams(cameras, streams, alarm=alarm)
         self._watches = {role: TrackingWatch(role) for role in streams}
         self._gestures = {role: DoubleClose() for role in streams}
-        self._last_ns: dict[str, int] = {}
-        self._num_fallen: Counter[str] = Counter()
-        self.num_lost = 0
-        self.num_bad = 0
         self.closed_twice: list[int] = []
         """When the gripper was closed twice, since somebody last looked."""
+        self.on_arrival: Callable[[Arrival], None] | None = None
+        """Told of what is written."""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -100,23 +50,12 @@ class Recorder:
 
         with self._stack:
             self.writer = self._stack.enter_context(CaptureWriter(self._path, self._setup))
-            for role, (address, _, _) in self._streams.items():
-                listener = PoseListener(address, self._hear(role), self.clock.now_ns)
-                self._stack.callback(listener.close)
-            self._stack.enter_context(
-                camera_threads(self._cameras, self.clock, CameraLimits(), on_picture=self._see)
-            )
+            self._stack.enter_context(self.streams)
             self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every stream has been heard for long enough to know its clock."""
-        now_ns = self.clock.now_ns()
-        return all(offset.is_known(now_ns) for offset in self._offsets.values())
 
     @property
     def is_bad(self) -> bool:
@@ -125,30 +64,24 @@ class Recorder:
 
     def step(self, wait_s: float = 0.02) -> None:
         """Write what has come, wait a little if nothing has."""
-        newest = dict.fromkeys(self._streams)
-        with contextlib.suppress(queue.Empty):
-            item = self._waiting.get(timeout=wait_s)
-            while True:
-                self._write(*item, newest)
-                item = self._waiting.get_nowait()
-        now_ns = self.clock.now_ns()
+        newest = dict.fromkeys(self._watches)
+        for each in self.streams.take(wait_s):
+            if not isinstance(each.what, Image):
+                newest[each.role] = each.what
+            if each.t_ns is not None:
+                self._write(each.role, each.what, each.t_ns)
+                if self.on_arrival is not None:
+                    self.on_arrival(each)
+        now_ns = self.streams.clock.now_ns()
         for role, watch in self._watches.items():
             if (line := watch.look(newest[role], now_ns)) is not None:
                 (self._alarm if watch.is_bad else self._say)(line)
 
-    def _write(self, role: str, what: Any, at_ns: int, newest: dict[str, Any]) -> None:
+    def _write(self, role: str, what: Any, t_ns: int) -> None:
         from calibration.capture.values import Imu
 
         if isinstance(what, Image):
-            if self.is_ready and self._rises(f"{role} pictures", what.t_ns):
-                self.writer.picture(role, what.t_ns, what.pixels)
-            return
-        self._offsets[role].hear(what.t_ns, at_ns)
-        newest[role] = what
-        if not self.is_ready:
-            return
-        t_ns = self._offsets[role].here(what.t_ns)
-        if not self._rises(f"{role} poses", t_ns):
+            self.writer.picture(role, t_ns, what.pixels)
             return
         self.writer.pose(role, t_ns, what.X_WC, what.tracking)
         if what.w is not None and what.a is not None:
@@ -157,46 +90,3 @@ class Recorder:
             self.writer.width(role, t_ns, what.width_m)
             if self._gestures[role].look(t_ns, what.width_m):
                 self.closed_twice.append(t_ns)
-
-    def _rises(self, name: str, t_ns: int) -> bool:
-        """Whether a time comes after the last of its table; one that does not is left out and said once."""
-        last_ns = self._last_ns.get(name)
-        if last_ns is not None and t_ns <= last_ns:
-            self._num_fallen[name] += 1
-            if self._num_fallen[name] in (1, 100, 10_000):
-                self._alarm(
-                    f"{name}: {self._num_fallen[name]} stamps do not come after the one before them and are "
-                    f"left out, this one by {(last_ns - t_ns) / 1e6:.0f} ms: if the device's clock was set, "
-                    "begin a new recording"
-                )
-            return False
-        self._last_ns[name] = t_ns
-        return True
-
-    def _hear(self, role: str) -> Callable[[bytes, int], None]:
-        from calibration.capture.stream import sample_of
-
-        _, axes, up = self._streams[role]
-
-        def hear(message: bytes, arrived_ns: int) -> None:
-            try:
-                self._put(role, sample_of(message, axes=axes, up=up), arrived_ns)
-            except InvalidValueError as error:
-                self.num_bad += 1
-                if self.num_bad in (1, 100, 10_000):
-                    self._alarm(f"{role}: {self.num_bad} messages could not be read: {error}")
-
-        return hear
-
-    def _see(self, role: str, image: Image) -> None:
-        self._put(role, image, image.t_ns)
-
-    def _put(self, role: str, what: Any, at_ns: int) -> None:
-        try:
-            self._waiting.put_nowait((role, what, at_ns))
-        except queue.Full:
-            self.num_lost += 1
-            if self.num_lost in (1, 100, 10_000):
-                self._alarm(
-                    f"{self.num_lost} pictures or poses were lost: this machine is too slow for these sizes"
-                )

@@ -128,6 +128,25 @@ def _device(path: Path, role: str, table: dict[str, Any]) -> RigDevice:
     )
 
 
+def camera_model(device: RigDevice, size: tuple[int, int]) -> Any:
+    """Its `CameraModel` at the size of its pictures; None: the file names no intrinsics.
+
+    InvalidValueError: they are of pictures of another form.
+    """
+    from calibration.camera import Intrinsics
+    from calibration.store import load
+
+    if device.intrinsics is None:
+        return None
+    camera = load(device.intrinsics, Intrinsics).camera
+    return camera if tuple(camera.size) == tuple(size) else camera.resized(size)
+
+
+def pose_streams(rig: Rig) -> dict[str, tuple[str, str, str]]:
+    """As `Streams` takes them."""
+    return {role: (each.poses, each.axes, each.up) for role, each in rig.devices.items()}
+
+
 def open_camera(settings: Mapping[str, Any]) -> Camera:
     """DriverError, InvalidValueError: as the driver says."""
     options: dict[str, Any] = {

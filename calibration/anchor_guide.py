@@ -1,0 +1,193 @@
+"""Views of the board for an anchor, taken while pictures and poses come: `AnchorGuide`. Pure.
+
+pose    ─► hear ─► the last second of each device's odometry
+picture ─► see  ─► the newest that waits for its pose
+           look ─► no board, blurred, turning, from the front, or from here again: what is wrong
+                └► a view; what to do next
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import pinocchio as pin
+
+from calibration.anchor_verdict import BLUR_PX, ENOUGH, LEAST_SPAN, MOST_TILT, TILTED
+from calibration.anchor_views import MOST_RMS_PX, DeviceViews, View, apart
+from calibration.board import Board
+from calibration.board_pose import BoardPose, pose_of
+from calibration.camera import CameraModel
+from calibration.detection import LEAST_CORNERS, Corners, detect
+from calibration.trajectory import LOST, Trajectory
+from robot_runtime.core.values.action import NS_PER_S
+from robot_runtime.errors import InvalidValueError
+
+FASTEST = float(np.deg2rad(8.0))
+"""A camera that turns faster smears the board [rad/s]."""
+MOST_FRONTAL_SHARE = 0.3
+"""Of the views that are enough; more from the front are not taken: they say nothing of the board's tilt."""
+ENOUGH_SIDES = 2
+"""Of the four quarters around the board from which each device has to look."""
+_STAND_M, _STAND_RAD, _MOST_STANDING = 0.03, float(np.deg2rad(3.0)), 6
+"""Views from within are of one stand, and at most so many are taken there."""
+_KEPT_NS, _AROUND_NS = NS_PER_S, NS_PER_S // 20
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnchorLook:
+    """What one picture of one device showed."""
+
+    role: str
+    picture: np.ndarray
+    """(h, w, 3) uint8."""
+    corners: Corners
+    problem: str = ""
+    """What keeps it from being a view, and what to do; empty: nothing does."""
+    is_taken: bool = False
+
+
+@final
+@dataclass(kw_only=True)
+class Progress:
+    """What one device has looked at so far."""
+
+    views: list[View] = field(default_factory=list)
+    tilts: list[float] = field(default_factory=list)
+    """Of each view: between the board's normal and the line of sight [rad]."""
+    sides: set[int] = field(default_factory=set)
+    """From which of the four quarters around the board it was seen tilted."""
+    num_seen: int = 0
+    """Pictures that showed the board."""
+
+    @property
+    def num_tilted(self) -> int:
+        return sum(TILTED < tilt < MOST_TILT for tilt in self.tilts)
+
+    @property
+    def span(self) -> float:
+        """Share of the picture that the board fills, median."""
+        return float(np.median([max(view.corners.span) for view in self.views])) if self.views else 0.0
+
+    @property
+    def lacking(self) -> str:
+        """What to do next with it; empty: it has enough."""
+        if not self.views:
+            return "look at the board, from the side and not straight on, and hold still"
+        if len(self.views) < ENOUGH:
+            return "hold still, then look from elsewhere, at 25 to 50 degrees"
+        if len(self.sides) < ENOUGH_SIDES:
+            return "look from another side of the board"
+        if self.span < LEAST_SPAN:
+            return "go nearer, to 0.4 to 0.8 m"
+        return ""
+
+
+class AnchorGuide:
+    """Takes the views of an anchor, and says which to take next."""
+
+    def __init__(self, board: Board, cameras: Mapping[str, CameraModel]) -> None:
+        """cameras: role -> its camera, the chest's first."""
+        self.board = board
+        self.progress = {role: Progress() for role in cameras}
+        self._cameras = cameras
+        self._poses: dict[str, deque[tuple[int, pin.SE3, int]]] = {role: deque() for role in cameras}
+        self._waiting: dict[str, tuple[int, np.ndarray]] = {}
+
+    def hear(self, role: str, t_ns: int, X_WC: pin.SE3, tracking: int) -> None:
+        """The camera's pose, in the world of the device's odometry; times rise."""
+        poses = self._poses[role]
+        poses.append((t_ns, X_WC, tracking))
+        while poses[0][0] < t_ns - _KEPT_NS:
+            poses.popleft()
+
+    def see(self, role: str, t_ns: int, picture: np.ndarray) -> None:
+        """A picture (h, w, 3) uint8, on the clock of the poses. An older one that still waits is left out,
+        unless its pose is known: then that one is looked at first."""
+        waiting = self._waiting.get(role)
+        if waiting is None or not self._is_known(role, waiting[0]):
+            self._waiting[role] = (t_ns, picture)
+
+    def look(self) -> AnchorLook | None:
+        """At one picture whose pose is known by now; None: there is none."""
+        for role, (t_ns, picture) in self._waiting.items():
+            if self._is_known(role, t_ns):
+                del self._waiting[role]
+                return self._looked(role, t_ns, picture)
+        return None
+
+    @property
+    def next_role(self) -> str | None:
+        """The first device that has not looked enough; None: all have."""
+        return next((role for role, each in self.progress.items() if each.lacking), None)
+
+    @property
+    def advice(self) -> str:
+        """What to do next; empty: all have enough."""
+        role = self.next_role
+        return "" if role is None else f"{role}: {self.progress[role].lacking}"
+
+    def views(self, role: str) -> DeviceViews:
+        """As `solve_anchor` takes them."""
+        return DeviceViews(camera=self._cameras[role], views=tuple(self.progress[role].views))
+
+    def _is_known(self, role: str, t_ns: int) -> bool:
+        """Whether poses have come that are as much after it as is looked at."""
+        poses = self._poses[role]
+        return bool(poses) and poses[-1][0] >= t_ns + _AROUND_NS
+
+    def _looked(self, role: str, t_ns: int, picture: np.ndarray) -> AnchorLook:
+        corners, each = detect(self.board, picture), self.progress[role]
+        each.num_seen += len(corners) > 0
+        try:
+            X_WC, is_turning = self._pose_at(role, t_ns)
+            if len(corners) < LEAST_CORNERS:
+                raise InvalidValueError("the board is not seen: whole, flat, lit?")
+            if is_turning:
+                raise InvalidValueError("turning: hold still")
+            pose = pose_of(self.board, corners, self._cameras[role])
+            _refuse(each, self.board, corners, pose, X_WC)
+        except InvalidValueError as error:
+            return AnchorLook(role=role, picture=picture, corners=corners, problem=str(error))
+        each.views.append(View(t_ns=t_ns, corners=corners, X_WC=X_WC))
+        each.tilts.append(pose.tilt)
+        if pose.tilt > TILTED and not pose.is_ambiguous:
+            each.sides.add(_quarter(self.board, pose))
+        return AnchorLook(role=role, picture=picture, corners=corners, is_taken=True)
+
+    def _pose_at(self, role: str, t_ns: int) -> tuple[pin.SE3, bool]:
+        """Where its camera was, and whether it turned too fast. InvalidValueError: nobody knows."""
+        around = [each for each in self._poses[role] if abs(each[0] - t_ns) <= 2 * _AROUND_NS]
+        if len(around) < 2 or not around[0][0] <= t_ns <= around[-1][0]:
+            raise InvalidValueError("there are no poses of the picture's time")
+        path = Trajectory.of([t for t, _, _ in around], [X for _, X, _ in around], [s for _, _, s in around])
+        there = path.sampled([t_ns])
+        if there.tracking[0] == LOST:
+            raise InvalidValueError("TRACKING LOST")
+        _, turn = apart(path[0], path[len(path) - 1])
+        return there[0], turn * NS_PER_S > FASTEST * int(path.t_ns[-1] - path.t_ns[0])
+
+
+def _refuse(each: Progress, board: Board, corners: Corners, pose: BoardPose, X_WC: pin.SE3) -> None:
+    """InvalidValueError: no view is made of it, and why."""
+    if corners.blur_px > BLUR_PX:
+        raise InvalidValueError("blurred: hold still, or give more light")
+    if pose.rms_px > MOST_RMS_PX:
+        raise InvalidValueError(
+            f"corners are {pose.rms_px:.0f} px from where they would lie on {board}: is it that board, flat, "
+            "and the file of that camera?"
+        )
+    num_frontal = len(each.tilts) - each.num_tilted
+    if not TILTED < pose.tilt < MOST_TILT and num_frontal >= MOST_FRONTAL_SHARE * ENOUGH:
+        raise InvalidValueError("from the front again: look from the side, at 25 to 50 degrees")
+    near = [apart(view.X_WC, X_WC) for view in each.views]
+    if sum(m < _STAND_M and rad < _STAND_RAD for m, rad in near) >= _MOST_STANDING:
+        raise InvalidValueError("enough from here: look from elsewhere")
+
+
+def _quarter(board: Board, pose: BoardPose) -> int:
+    """In which quarter around the board the camera is, by the board's own x and y."""
+    x, y, _ = pose.X_CB.inverse().translation - board.centre_B
+    return int(np.floor((np.arctan2(y, x) + np.pi / 4.0) / (np.pi / 2.0))) % 4

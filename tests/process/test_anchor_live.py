@@ -1,0 +1,215 @@
+"""An anchor looked at live, as it is run: cameras in the network, pose streams, a browser, a terminal."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+import pytest
+import zmq
+from playwright.sync_api import Page, expect, sync_playwright
+
+from calibration.anchor import Anchor
+from calibration.camera import Intrinsics
+from calibration.store import load, save
+from robot_runtime.cli import main
+from sim.capture.board_scene import Look, draw_board
+from tests.calibration.board_views import FISHEYE, PINHOLE
+from tests.calibration.test_anchor import error
+from tests.calibration.test_anchor_guide import BOARD, X_WB, X_WcWh, stand
+from tests.process.picture_server import PictureServer, jpeg
+
+CAMERAS = {"chest": PINHOLE, "hand": FISHEYE}
+CHROMIUM = "/usr/bin/chromium"
+PATIENT_MS = 60_000.0
+LOOK = Look(blur_px=0.6, supersample=2)
+SETTLED_S = 0.6
+"""In which the picture of a new place has come from the camera for sure."""
+
+
+class Worn:
+    """A chest and a hand that stand somewhere, or are on their way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cameras = {role: PictureServer(hz=15.0) for role in CAMERAS}
+        self.addresses = {role: f"ipc://{folder}/{role}" for role in CAMERAS}
+        self._said = {role: (pin.SE3.Identity(), "lost") for role in CAMERAS}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._stream, daemon=True)
+
+    def __enter__(self) -> "Worn":
+        for role, camera in self.cameras.items():
+            self._show(role, np.full(CAMERAS[role].size, 90, np.uint8))
+            camera.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        for camera in self.cameras.values():
+            camera.__exit__(*error)
+
+    def stand(self, k: int) -> None:
+        """At one of many places around the board."""
+        self._said = {role: (X, "lost") for role, (X, _) in self._said.items()}
+        there = {}
+        for role, lens in CAMERAS.items():
+            X_CB = stand(tilt=0.6, side=1.3 * k, far=0.6 if role == "chest" else 0.45)
+            self._show(role, draw_board(BOARD, lens, X_CB, look=LOOK))
+            there[role] = (X_WB if role == "chest" else X_WcWh.inverse() * X_WB) * X_CB.inverse()
+        time.sleep(SETTLED_S)
+        self._said = {role: (X, "ok") for role, X in there.items()}
+
+    def _show(self, role: str, grey: np.ndarray) -> None:
+        picture = jpeg(np.repeat(grey[..., None], 3, axis=2))
+        self.cameras[role].spoil = lambda pixels, last: picture
+
+    def _stream(self) -> None:
+        context = zmq.Context()
+        sockets = {role: context.socket(zmq.PUSH) for role in self.addresses}
+        for role, socket in sockets.items():
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is sent before somebody listens
+            socket.connect(self.addresses[role])
+        while not self._is_over.is_set():
+            for role, socket in sockets.items():
+                X, tracking = self._said[role]
+                q = pin.Quaternion(X.rotation).coeffs()
+                said = {
+                    "t_ns": time.monotonic_ns(),
+                    "p": X.translation.tolist(),
+                    "q_wxyz": [q[3], *q[:3]],
+                    "tracking": tracking,
+                }
+                with contextlib.suppress(zmq.Again):  # nobody listens yet, or any more
+                    socket.send(json.dumps(said).encode(), zmq.NOBLOCK)
+            time.sleep(0.01)
+        context.destroy(0)
+
+
+def rig(folder: Path, worn: Worn) -> Path:
+    save(folder / "board.json", BOARD)
+    lines = ['board = "board.json"\n']
+    for role, lens in CAMERAS.items():
+        save(folder / f"{role}.json", Intrinsics(camera=lens))
+        url, (h, w) = worn.cameras[role].url, lens.size
+        lines.append(
+            f'[{role}]\nposes = "{worn.addresses[role]}"\nintrinsics = "{role}.json"\n'
+            f'camera = {{driver = "opencv", device = "{url}", size = [{h}, {w}]}}\n'
+        )
+    (folder / "rig.toml").write_text("".join(lines))
+    return folder / "rig.toml"
+
+
+class Said:
+    """What a command has said so far, from a terminal of its own or a pipe."""
+
+    def __init__(self, fd: int) -> None:
+        self.text = ""
+        self._thread = threading.Thread(target=self._read, args=(fd,), daemon=True)
+        self._thread.start()
+
+    def wait(self, words: str, *, begin: int = 0, seconds: float = 60.0) -> str:
+        end_s = time.monotonic() + seconds
+        while (found := re.search(words, self.text[begin:])) is None:
+            assert time.monotonic() < end_s, self.text
+            time.sleep(0.02)
+        return found.group(found.re.groups)
+
+    def _read(self, fd: int) -> None:
+        with contextlib.suppress(OSError):  # the command has ended
+            while data := os.read(fd, 4096):
+                self.text += data.decode(errors="replace")
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # as root
+        expect.set_options(timeout=PATIENT_MS)
+        page = chromium.new_page()
+        page.set_default_timeout(PATIENT_MS)
+        yield page
+        chromium.close()
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "robot_runtime.cli", *words]
+
+
+def test_who_looks_as_a_browser_says_gets_an_anchor(tmp_path: Path, page: Page):
+    with Worn(tmp_path) as worn:
+        words = ["calibrate", "anchor", str(rig(tmp_path, worn)), "--live", "--page", "127.0.0.1:*"]
+        with subprocess.Popen(
+            command(*words), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            try:
+                said = Said(process.stdout.fileno())
+                page.goto(said.wait(r"page: (\S+)"))
+                expect(page.locator("#do")).to_have_text(re.compile("chest: look at the board"))
+                k = 0
+                while process.poll() is None and "result is being computed" not in page.inner_text("#do"):
+                    before = len(said.text)
+                    worn.stand(k)
+                    with contextlib.suppress(AssertionError):
+                        said.wait("enough|another side", begin=before, seconds=5.0)
+                    k += 1
+                    assert k < 40, said.text
+                expect(page.locator("#do")).to_have_text("usable")
+                expect(page.locator("#marks li.there")).to_have_count(2)
+                assert process.wait(60.0) == 0, said.text
+            finally:
+                process.kill()
+    off = error(load(tmp_path / "anchor.json", Anchor), X_WcWh)
+    assert np.linalg.norm(off[:3]) < 2e-3
+    assert "chest: 30 of 30 views" in said.text
+    assert "hand: TRACKING LOST" in said.text or "chest: TRACKING LOST" in said.text
+
+
+def test_a_clip_of_a_recording_is_guided_and_judged_when_it_ends(tmp_path: Path):
+    with Worn(tmp_path) as worn:
+        here, there = pty.openpty()
+        words = ["capture", "record", str(rig(tmp_path, worn)), "--output", str(tmp_path / "out")]
+        with subprocess.Popen(command(*words), stdin=there, stdout=there, stderr=there) as process:
+            try:
+                os.close(there)
+                said = Said(here)
+                said.wait("recording into")
+                os.write(here, b"a")
+                said.wait("chest: look at the board")
+                worn.stand(0)
+                said.wait("chest: 5 of 30 views")
+                said.wait("hand: 5 of 30 views", seconds=20.0)
+                os.write(here, b"a")
+                assert "few-views" in said.wait(r"anchor of hand: (.*\s.*)")
+                os.write(here, b"q")
+                assert process.wait(60.0) == 1  # no demonstration
+            finally:
+                process.kill()
+                os.close(here)
+    assert (tmp_path / "out").is_dir()
+
+
+def test_what_is_missing_for_a_live_anchor_is_named(tmp_path: Path, capsys):
+    (tmp_path / "rig.toml").write_text(
+        '[chest]\nposes = "ipc://x"\ncamera = {driver = "opencv", device = "nothing.mp4"}\n'
+    )
+    words = ["calibrate", "anchor", str(tmp_path / "rig.toml")]
+    assert main([*words, "--live"]) == 1
+    assert "[chest] names no intrinsics" in capsys.readouterr().err
+    assert main([*words, "--live", "--same-time"]) == 1
+    assert "--same-time is of a capture" in capsys.readouterr().err
+    assert main(words) == 1
+    assert "--live and a rig" in capsys.readouterr().err
+    assert main([*words, "--page"]) == 1
+    assert "--page shows what is seen now" in capsys.readouterr().err
