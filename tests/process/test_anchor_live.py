@@ -154,6 +154,7 @@ def test_who_looks_as_a_browser_says_gets_an_anchor(tmp_path: Path, page: Page):
             command(*words), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process:
             try:
+                assert process.stdout is not None
                 said = Said(process.stdout.fileno())
                 page.goto(said.wait(r"page: (\S+)"))
                 expect(page.locator("#do")).to_have_text(re.compile("chest: look at the board"))
