@@ -7,15 +7,8 @@ import pytest
 
 from policies.flow.features import FeatureConfig, state_features
 from robot_runtime.core.values.transforms import compose_planar, inverse_planar, rotation_from_6d
-from sim.capture.samples import (
-    AIM_ROWS,
-    BACK_LOW_ROWS,
-    BACK_ROWS,
-    DOWN_ROWS,
-    HAND_ASIDE,
-    WELL_AIMED,
-    samples,
-)
+from sim.capture.aside import AIM_ROWS, BACK_LOW_ROWS, BACK_ROWS, DOWN_ROWS, HAND_ASIDE, WELL_AIMED
+from sim.capture.samples import samples
 from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import HORIZON
