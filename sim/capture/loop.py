@@ -22,7 +22,7 @@ from sim.capture.samples import samples
 from sim.capture.told import Kind, Told, fit_offset, told_by_labels, told_by_truth
 from sim.tasks import make_task
 
-BESIDE, OFF_PLAN = 2, 2
+BESIDE, OFF_PLAN = 2, 1
 """How often each frame is told from beside, and off its plan, besides as it was."""
 
 

@@ -8,16 +8,15 @@ Hands of people are hardly turned, so every hand is told turned as well: what a 
 noise of its labels it takes for anything, once a robot's hand leans by some degrees.
 
 And a person is always where her rows are, a robot never: each frame is told once more as of a robot that
-runs an older plan and is off it, whose first rows are that plan's. Such a plan aims beside, too, and rows
-after its own lead back: a network that has only seen plans that aim well takes from them where things are.
+runs an older plan and is off it, whose first rows are that plan's.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pinocchio as pin
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from policies.flow.demonstrations import StoredDemonstration
 from robot_runtime.core.values.pose_rows import turns_about_vertical
@@ -32,16 +31,37 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
-from sim.capture.aside import BACK_ROWS, Aside, BusyHand, draw_beside, draw_off_plan, share_back
 from sim.capture.things import environment_state
 from sim.capture.told import Told, commanded_width, in_world
+from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
 from sim.scene.mobile_base import P_BA
-from sim.scene.model import SERVO_LAG_S
+from sim.scene.model import MAX_WIDTH, SERVO_LAG_S
+from sim.tasks.household import TABLE_Z
 
+Planar = Float[np.ndarray, "*n 3"]
+BASE_ASIDE, YAW_ASIDE, HAND_ASIDE = 0.06, 0.10, 0.08
+"""Deviations of what is told from beside [m, rad, m]."""
+BACK_ROWS, BACK_ROWS_MIN = 26, 6
+"""Rows in which they lead back; a hand that will soon be busy does so sooner, or is told where it was."""
+LOW_ASIDE, LOW_UP, LOW_ROWS_MIN = 0.012, 0.04, 4
+"""Deviations of a low hand whose fingers do not move yet, each way and up [m], and the rows it needs to come
+back: the last centimetre is learned where nothing but what is seen of the thing can tell it. One whose
+fingers do not move for long, as it wipes, is told as far off as a free one: a person seldom misses a spot and
+goes back."""
+DOWN_ROWS, BACK_LOW_ROWS = 6, 16
+"""Rows in which a low hand is down again, and back: one that wipes on its way there misses what it passes."""
+TURN_ASIDE = 0.08
+"""Deviation of a hand's turn about each axis of the base [rad]; rows lead back as they do from the base's."""
+OFF_BASE, OFF_YAW, OFF_HAND, OFF_UP = 0.06, 0.08, 0.05, 0.03
+"""Deviations of a robot from the plan that it runs [m, rad, m, m]; a low hand is never under its plan."""
+MOST_COMMITTED = 12
+"""Rows of that plan that are given."""
 HELD_WITHIN = 0.06
 """What is so near to closed fingers goes with the hand [m]."""
+EMPTY_SHARE = 0.1
+"""How many frames from beside show fingers closed on nothing, where rows open them: as after a miss."""
 
 
 def samples(
@@ -53,11 +73,11 @@ def samples(
     """
     planned, n = _Plan(told), len(told)
     known = [k for k in range(n) if told.is_known[k : k + HORIZON].all()]
-    out = [planned.sample(k, Aside()) for k in known]
+    out = [planned.sample(k, _Aside()) for k in known]
     for _ in range(beside):
-        out += [planned.sample(k, draw_beside(planned.hand, k, rng)) for k in known]
+        out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
     for _ in range(off_plan):
-        out += [planned.sample(k, draw_off_plan(planned.hand, k, rng)) for k in known]
+        out += [planned.sample(k, _off_plan(planned, k, rng)) for k in known]
     return out
 
 
@@ -69,19 +89,47 @@ def led_rows(told: Told) -> Float[np.ndarray, "N 13"]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Led:
-    """Where rows lead."""
+class _Aside:
+    """How a frame is told otherwise than it was."""
 
-    x_WB: Float[np.ndarray, "32 3"]
-    p_B: Float[np.ndarray, "32 3"]
-    """The hand, in the base of its own row."""
-    R_B: Float[np.ndarray, "32 3 3"]
-    width: Float[np.ndarray, "32"]
+    base: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
+    """In B: x, y, yaw."""
+    hand: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
+    """In W, or in B of a robot that is off its plan [m]."""
+    turn: Float[np.ndarray, "3"] = field(default_factory=lambda: np.zeros(3))
+    """Of the hand, a rotation vector in B [rad]."""
+    width: float | None = None
+    """Of fingers that have closed on nothing [m]; None: as they were."""
+    num_committed: int = 0
+    """Rows of an older plan that the robot runs and is off; 0: rows lead back from where it is."""
 
-    def rows_from(self, x_now: Float[np.ndarray, "3"]) -> Float[np.ndarray, "32 13"]:
-        """Seen from a base there."""
-        base = _relative(x_now, self.x_WB)
-        return np.hstack([base, self.p_B, rotation_to_6d(self.R_B), self.width[:, None]])
+
+def _aside(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
+    """Somewhere beside; a hand that is low is told nearer, and one that is busy where it was."""
+    size = rng.random()
+    base = size * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
+    left, back = planned.free_rows[k], planned.back_rows[k]
+    hand = rng.random() * HAND_ASIDE * min(1.0, left / 15) * rng.standard_normal(3)
+    if planned.is_low(k):
+        across = LOW_ASIDE if back < BACK_ROWS else rng.random() * HAND_ASIDE
+        hand = rng.standard_normal(3) * [across, across, LOW_UP * min(1.0, back / 15)]
+        hand = hand if back >= LOW_ROWS_MIN else np.zeros(3)
+        hand[2] = abs(hand[2])
+    turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
+    return _Aside(base=base, hand=hand, turn=turn, width=planned.empty(k, rng))
+
+
+def _off_plan(planned: "_Plan", k: int, rng: np.random.Generator) -> _Aside:
+    """A robot that runs the rows and is not where they are."""
+    hand = rng.random() * rng.standard_normal(3) * [OFF_HAND, OFF_HAND, OFF_UP]
+    if planned.is_low(k):
+        hand[2] = abs(hand[2])
+    return _Aside(
+        base=rng.random() * rng.standard_normal(3) * [OFF_BASE, OFF_BASE, OFF_YAW],
+        hand=hand,
+        turn=rng.random() * rng.standard_normal(3) * TURN_ASIDE,
+        num_committed=int(rng.integers(1, MOST_COMMITTED + 1)),
+    )
 
 
 class _Plan:
@@ -94,46 +142,65 @@ class _Plan:
         self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
         v = np.gradient(told.x_WB, DT_S, axis=0)
         self._v_B = np.array([[*turn_planar(u[:2], -x[2]), u[2]] for u, x in zip(v, told.x_WB, strict=True)])
-        self.hand = BusyHand(self.command, told.width, told.p_WE[:, 2])
+        moves = np.abs(np.gradient(self.command)) > 1e-3
+        busy = moves | (told.p_WE[:, 2] < TABLE_Z + 0.13)
+        self.free_rows = [_rows_until(busy[k : k + BACK_ROWS]) for k in range(len(told))]
+        """How many rows from each on the hand is free, up to `BACK_ROWS`."""
+        still = [_rows_until(moves[k : k + BACK_ROWS]) for k in range(len(told))]
+        self.holds = self.command < told.width - 0.5 * SQUEEZE
+        self.back_rows = [
+            free if free >= BACK_ROWS_MIN else 0 if holds else rows
+            for free, rows, holds in zip(self.free_rows, still, self.holds, strict=True)
+        ]
+        """How many rows from each on lead a hand back that is elsewhere; none: it is told where it was."""
 
     def _place(
         self, p_W: Float[np.ndarray, "3"], k: int, moved: Float[np.ndarray, "3"]
     ) -> Float[np.ndarray, "3"]:
         """Of a thing, where the hand is elsewhere by so much: with it, if it is held."""
         off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
-        return p_W + moved if self.hand.holds[k] and off < HELD_WITHIN else p_W
+        return p_W + moved if self.holds[k] and off < HELD_WITHIN else p_W
 
-    def _led_back(self, k: int, aside: Aside) -> _Led:
-        """Rows as far aside as said, those that are committed throughout, the others ever less."""
-        told, off, d = self._told, aside.rows, aside.num_committed
-        i, next_row = np.arange(HORIZON), int(self.hand.index(k + d))
-        begins, is_given = next_row - aside.anew, (i < d)[:, None]
-        at = self.hand.index(np.where(i < d, k + i, begins + i - d))
-        back = _after(d, share_back(BACK_ROWS))
-        off_W = np.array([*turn_planar(off.base[:2], told.x_WB[k, 2]), off.base[2]])
-        x = told.x_WB[at] + back[:, None] * np.where(
-            is_given, off_W, off_W + told.x_WB[next_row] - told.x_WB[begins]
-        )
-        p_W = self.p_led[at] + _after(d, self.hand.back(begins)) * np.where(
-            is_given, off.hand, off.hand + self.p_led[next_row] - self.p_led[begins]
-        )
-        R_B = turns_about_vertical(told.x_WB[at, 2] - x[:, 2]) @ told.R_BE[at]
-        turned = np.array([pin.exp3(share * off.turn) for share in back])
-        return _Led(x_WB=x, p_B=seen_from(x, p_W), R_B=turned @ R_B, width=self.command[at])
+    def is_low(self, k: int) -> bool:
+        """Whether the hand is at work, or will be in a moment."""
+        return self.free_rows[k] < BACK_ROWS_MIN
 
-    def sample(self, k: int, aside: Aside) -> StoredDemonstration:
+    def _hand_back(self, k: int) -> Float[np.ndarray, "32 3"]:
+        """How much of a hand's offset each way is left, row by row."""
+        rows = max(self.back_rows[k], 1)
+        if not self.is_low(k):
+            return np.repeat(_back(rows)[:, None], 3, axis=1)
+        across, down = _back(min(rows, BACK_LOW_ROWS)), _back(min(rows, DOWN_ROWS))
+        return np.column_stack([across, across, down])
+
+    def empty(self, k: int, rng: np.random.Generator) -> float | None:
+        """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
+        opens = self.command[k : k + 10].min() > 0.9 * MAX_WIDTH
+        return float(rng.uniform(0.0, 0.05)) if opens and rng.random() < EMPTY_SHARE else None
+
+    def sample(self, k: int, aside: _Aside) -> StoredDemonstration:
         """Frame k, told from beside or off its plan."""
-        told, led, robot = self._told, self._led_back(k, aside), aside.robot
-        x = led.x_WB[0]
-        x_now = x + np.array([*turn_planar(robot.base[:2], x[2]), robot.base[2]])
-        now = seen_from(x[None], told.p_WE[[k]] + aside.rows.hand)[0] + robot.hand
-        R_now = pin.exp3(robot.turn) @ led.R_B[0]
+        told, base, hand = self._told, aside.base, aside.hand
+        at = np.minimum(k + np.arange(HORIZON), len(told) - 1)
+        off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
+        x_now = told.x_WB[k] + off_W
+        leads_back = aside.num_committed == 0
+        back = _back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
+        x = told.x_WB[at] + back[:, None] * off_W
+        p_W = self.p_led[at] + leads_back * self._hand_back(k) * hand
+        R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
+        p_B, R_B = seen_from(x, p_W), np.array([pin.exp3(b * aside.turn) for b in back]) @ R_B
+        rows = np.hstack([_relative(x_now, x), p_B, rotation_to_6d(R_B), self.command[at][:, None]])
+        if leads_back:
+            now, R_now = seen_from(x_now[None], told.p_WE[[k]] + hand)[0], R_B[0]
+        else:
+            now, R_now = seen_from(x[:1], told.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
         moved = in_world(x_now[None], now[None])[0] - told.p_WE[k]
         things = {
             name: seen_from(x_now[None], self._place(p[k], k, moved)[None])[0]
             for name, p in told.things.items()
         }
-        V_WB_B = np.array([*turn_planar(self._v_B[k, :2], told.x_WB[k, 2] - x_now[2]), self._v_B[k, 2]])
+        V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
@@ -145,14 +212,19 @@ class _Plan:
         seen = environment_state(told.task, things)
         return StoredDemonstration(
             observation=Observation(state=state, environment_state=seen, task=told.words),
-            rows=led.rows_from(x_now),
+            rows=rows,
             num_committed=aside.num_committed,
         )
 
 
-def _after(num_rows: int, share: Float[np.ndarray, "32 *n"]) -> Float[np.ndarray, "32 *n"]:
-    """The same after so many rows of all of it."""
-    return np.concatenate([np.ones_like(share[:num_rows]), share[: HORIZON - num_rows]])
+def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:
+    return int(np.argmax(busy)) if busy.any() else BACK_ROWS
+
+
+def _back(rows: int) -> Float[np.ndarray, "32"]:
+    """How much of an offset is left, row by row: all at first, none after so many."""
+    share = np.clip(np.arange(HORIZON) / rows, 0.0, 1.0)
+    return 1.0 - share**3 * (10.0 - 15.0 * share + 6.0 * share**2)
 
 
 def _posture(p_BE: Float[np.ndarray, "3"], R_BE: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "7"]:
