@@ -1,7 +1,7 @@
 """Views of the board for an anchor, taken while pictures and poses come: `AnchorGuide`. Pure.
 
 pose    ─► hear ─► the last second of each device's odometry
-picture ─► see  ─► the newest that waits for its pose
+picture ─► see  ─► one of each device waits for its pose
            look ─► no board, blurred, turning, from the front, or from here again: what is wrong
                 └► a view; what to do next
 """
@@ -64,7 +64,7 @@ class Progress:
 
     @property
     def num_tilted(self) -> int:
-        return sum(TILTED < tilt < MOST_TILT for tilt in self.tilts)
+        return sum(tilt > TILTED for tilt in self.tilts)
 
     @property
     def span(self) -> float:
@@ -104,11 +104,8 @@ class AnchorGuide:
             poses.popleft()
 
     def see(self, role: str, t_ns: int, picture: np.ndarray) -> None:
-        """A picture (h, w, 3) uint8, on the clock of the poses. An older one that still waits is left out,
-        unless its pose is known: then that one is looked at first."""
-        waiting = self._waiting.get(role)
-        if waiting is None or not self._is_known(role, waiting[0]):
-            self._waiting[role] = (t_ns, picture)
+        """A picture (h, w, 3) uint8, on the clock of the poses; left out while one before it still waits."""
+        self._waiting.setdefault(role, (t_ns, picture))
 
     def look(self) -> AnchorLook | None:
         """At one picture whose pose is known by now; None: there is none."""
@@ -160,8 +157,9 @@ class AnchorGuide:
     def _pose_at(self, role: str, t_ns: int) -> tuple[pin.SE3, bool]:
         """Where its camera was, and whether it turned too fast. InvalidValueError: nobody knows."""
         around = [each for each in self._poses[role] if abs(each[0] - t_ns) <= 2 * _AROUND_NS]
-        if len(around) < 2 or not around[0][0] <= t_ns <= around[-1][0]:
-            raise InvalidValueError("there are no poses of the picture's time")
+        gaps_ns = np.diff([t_ns - 2 * _AROUND_NS, *(t for t, _, _ in around), t_ns + 2 * _AROUND_NS])
+        if len(around) < 2 or not around[0][0] <= t_ns <= around[-1][0] or gaps_ns.max() >= 2 * _AROUND_NS:
+            raise InvalidValueError("too few poses around the picture's time: 20 a second are needed")
         path = Trajectory.of([t for t, _, _ in around], [X for _, X, _ in around], [s for _, _, s in around])
         there = path.sampled([t_ns])
         if there.tracking[0] == LOST:
@@ -179,8 +177,10 @@ def _refuse(each: Progress, board: Board, corners: Corners, pose: BoardPose, X_W
             f"corners are {pose.rms_px:.0f} px from where they would lie on {board}: is it that board, flat, "
             "and the file of that camera?"
         )
+    if pose.tilt >= MOST_TILT:
+        raise InvalidValueError("too flat: look from higher, at 25 to 50 degrees")
     num_frontal = len(each.tilts) - each.num_tilted
-    if not TILTED < pose.tilt < MOST_TILT and num_frontal >= MOST_FRONTAL_SHARE * ENOUGH:
+    if pose.tilt <= TILTED and num_frontal >= MOST_FRONTAL_SHARE * ENOUGH:
         raise InvalidValueError("from the front again: look from the side, at 25 to 50 degrees")
     near = [apart(view.X_WC, X_WC) for view in each.views]
     if sum(m < _STAND_M and rad < _STAND_RAD for m, rad in near) >= _MOST_STANDING:

@@ -24,8 +24,12 @@ from calibration.trajectory import LIMITED, LOST
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
+FARTHEST_M = 10_000.0
+"""No odometry of a person's devices gets farther from where it began."""
 SILENCE_NS = NS_PER_S // 4
 """Without a pose, tracking counts as lost."""
+NO_PICTURE_NS = NS_PER_S
+"""Without a picture, a camera counts as gone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +61,8 @@ def sample_of(message: bytes, *, axes: str = OPTICAL, up: str = "z") -> PoseSamp
     else:
         t_ns, p, q, state = _own(said)
     found = trajectory("the stream", np.array([t_ns]), p[None], q[None], axes=axes, up=up)
+    if np.abs(found.p[0]).max() > FARTHEST_M:
+        raise InvalidValueError(f"expected a place within {FARTHEST_M:.0f} m of the origin, got {p}")
     width = said.get("width_m")
     if width is not None and not (isinstance(width, int | float) and -0.01 < width < 0.5):
         raise InvalidValueError(f"expected a gripper's width of 0 to 0.5 m, got {width!r:.40}")
@@ -76,10 +82,14 @@ def _own(said: dict[str, Any]) -> tuple[int, np.ndarray, np.ndarray, int]:
         raise InvalidValueError(f"expected t_ns, whole nanoseconds, got {t_ns!r:.40}")
     if not isinstance(state, str) or state not in TRACKING:
         raise InvalidValueError(f"expected tracking of {', '.join(TRACKING)}, got {state!r:.40}")
+    if lacking := [name for name in ("p", "q_wxyz") if name not in said]:
+        raise InvalidValueError(f"expected p of 3 and q_wxyz of 4 numbers, got no {' and no '.join(lacking)}")
     try:
         p, q = np.asarray(said["p"], dtype=float), np.asarray(said["q_wxyz"], dtype=float)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidValueError(f"expected p of 3 and q_wxyz of 4 numbers: {error!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValueError(
+            f"expected p of 3 and q_wxyz of 4 numbers, got {said['p']!r:.40} and {said['q_wxyz']!r:.40}"
+        ) from None
     if p.shape != (3,) or q.shape != (4,):
         raise InvalidValueError(f"expected p of 3 and q_wxyz of 4 numbers, got {p.shape} and {q.shape}")
     return t_ns, p, q, TRACKING[state]
@@ -112,6 +122,11 @@ class Offset:
         if self._least_ns is None or (not self.is_known(arrived_ns) and arrived_ns - t_ns < self._least_ns):
             self._least_ns = arrived_ns - t_ns
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no message has come."""
+        return self._first_ns is None
+
     def is_known(self, now_ns: int) -> bool:
         """Whether it was listened to for long enough."""
         return self._first_ns is not None and now_ns - self._first_ns >= self._for_ns
@@ -122,18 +137,38 @@ class Offset:
         return t_ns + self._least_ns
 
 
+class Silence:
+    """For how long nothing has come, as far as somebody has looked.
+
+    Who looks late himself has not waited: at most half of `patience_ns` counts since the last look.
+    """
+
+    def __init__(self, patience_ns: int) -> None:
+        self._patience_ns = patience_ns
+        self._waited_ns, self._looked_ns = 0, 0
+        self._has_come = False
+
+    def look(self, now_ns: int, *, has_come: bool) -> bool:
+        """Whether nothing has come for too long, after something once did."""
+        since_ns = min(now_ns - self._looked_ns, self._patience_ns // 2)
+        self._has_come = self._has_come or has_come
+        self._waited_ns = 0 if has_come else self._waited_ns + since_ns
+        self._looked_ns = now_ns
+        return self._has_come and self._waited_ns > self._patience_ns
+
+
 class TrackingWatch:
     """Says at once when a device's tracking is lost or limited, when nothing comes, and when it is back."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._said, self._last_ns = name, "", 0
+        self._name, self._said, self._silence = name, "", Silence(SILENCE_NS)
 
     def look(self, sample: PoseSample | None, now_ns: int) -> str | None:
         """sample: the newest; None: none since the last look. Returns a line to be said, if there is one."""
+        is_silent = self._silence.look(now_ns, has_come=sample is not None)
         if sample is not None:
-            self._last_ns = now_ns
             state = {LOST: "TRACKING LOST", LIMITED: "tracking limited"}.get(sample.tracking, "")
-        elif self._last_ns and now_ns - self._last_ns > SILENCE_NS:
+        elif is_silent:
             state = "NO POSES"
         else:
             return None
@@ -146,6 +181,22 @@ class TrackingWatch:
     def is_bad(self) -> bool:
         """Whether what is demonstrated now would be lost."""
         return self._said in ("TRACKING LOST", "NO POSES")
+
+
+class PictureWatch:
+    """Says when a camera gives no pictures any more, and when it does again."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._silence = name, Silence(NO_PICTURE_NS)
+        self.is_bad = False
+
+    def look(self, num_pictures: int, now_ns: int) -> str | None:
+        """num_pictures: since the last look. Returns a line to be said, if there is one."""
+        is_silent = self._silence.look(now_ns, has_come=num_pictures > 0)
+        if is_silent == self.is_bad:
+            return None
+        self.is_bad = is_silent
+        return f"{self._name}: {'NO PICTURES' if is_silent else 'pictures are back'}"
 
 
 class DoubleClose:

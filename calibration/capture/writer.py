@@ -56,7 +56,7 @@ class CaptureWriter:
         CaptureDiskError: no room.
         """
         self.setup = setup
-        self._target = _fresh(Path(path))
+        self._target = next_part(Path(path))
         self.path = place_beside(Path(path)) if is_whole else self._target
         """Where it lies, after `close` for good."""
         self._tables: dict[Path, TextIOWrapper] = {}
@@ -307,8 +307,8 @@ def pose_to_json(X: pin.SE3 | None) -> dict[str, list[float]] | None:
     return {"place_m": X.translation.tolist(), "quaternion_wxyz": q.tolist()}
 
 
-def _fresh(path: Path) -> Path:
-    """The folder of the next part."""
+def next_part(path: Path) -> Path:
+    """The folder of the next part of a capture. InvalidValueError: there is something else."""
     try:
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
             if path.is_dir():

@@ -96,6 +96,35 @@ def test_a_picture_that_makes_no_view_says_why(why, how):
     assert not devices.guide.progress["hand"].views
 
 
+@pytest.mark.parametrize("hz", [1.0, 15.0, 30.0, 60.0])
+def test_pictures_of_every_rate_are_looked_at(hz):
+    guide, X_CB = AnchorGuide(BOARD, CAMERAS), stand(tilt=0.6, side=0.0)
+    picture = np.full((*PINHOLE.size, 3), 90, np.uint8)
+    num, next_s = 0, 0.0
+    for k in range(400):
+        t_ns = k * PERIOD_NS
+        guide.hear("chest", t_ns, X_WB * X_CB.inverse(), OK)
+        if t_ns / 1e9 >= next_s:
+            guide.see("chest", t_ns, picture)
+            next_s += 1.0 / hz
+        num += guide.look() is not None
+    assert num >= min(4.0 * hz - 1.0, 50.0)  # a pose has to come 50 ms after each
+
+
+@pytest.mark.parametrize("every", [10, 20])
+def test_poses_that_come_too_seldom_are_named(every):
+    guide, X_CB = AnchorGuide(BOARD, CAMERAS), stand(tilt=0.6, side=0.0)
+    picture = np.repeat(draw_board(BOARD, PINHOLE, X_CB)[..., None], 3, axis=2)
+    looks = []
+    for k in range(100):
+        if k % every == 0:
+            guide.hear("chest", k * PERIOD_NS, X_WB * X_CB.inverse(), OK)
+        guide.see("chest", k * PERIOD_NS, picture)
+        looks.append(guide.look())
+    problems = {look.problem for look in looks if look}
+    assert problems == {"too few poses around the picture's time: 20 a second are needed"}
+
+
 def test_another_board_is_not_taken_for_this_one():
     devices = Devices(Board(columns=9, rows=7, square_m=0.03, marker_m=0.021))
     look = devices.look("chest", stand(tilt=0.6, side=0.0))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.capture.stream import DoubleClose, Offset, PoseSample, TrackingWatch, sample_of
+from calibration.capture.stream import DoubleClose, Offset, PictureWatch, PoseSample, TrackingWatch, sample_of
 from calibration.trajectory import LOST, OK
 from robot_runtime.errors import InvalidValueError
 
@@ -73,8 +73,7 @@ def test_lost_tracking_silence_and_its_end_are_said_once_each():
         (10, sample(LOST)),
         (20, sample(LOST)),
         (30, sample()),
-        (40, None),
-        (400, None),
+        *((t_ms, None) for t_ms in range(80, 481, 100)),
         (500, sample()),
     ]
     for t_ms, seen in steps:
@@ -83,9 +82,30 @@ def test_lost_tracking_silence_and_its_end_are_said_once_each():
     assert said == [
         (10, "hand: TRACKING LOST"),
         (30, "hand: tracking is back"),
-        (400, "hand: NO POSES"),
+        (380, "hand: NO POSES"),
         (500, "hand: tracking is back"),
     ]
+
+
+def test_who_looks_late_himself_does_not_call_a_device_silent():
+    watch = TrackingWatch("hand")
+    assert watch.look(sample(), 10 * MS) is None
+    assert watch.look(None, 3000 * MS) is None
+    assert watch.look(sample(), 3010 * MS) is None
+
+
+def test_a_camera_that_gives_no_pictures_any_more_is_said_once_and_so_is_its_return():
+    watch, said = PictureWatch("chest"), []
+    for t_ms in range(0, 4000, 100):
+        line = watch.look(0 if 500 < t_ms < 3000 else 3, t_ms * MS)
+        said += [(t_ms, line)] if line else []
+    assert said == [(1600, "chest: NO PICTURES"), (3000, "chest: pictures are back")]
+
+
+def test_a_place_that_no_person_gets_to_is_refused():
+    far = json.dumps({"t_ns": 1, "p": [1e200, 0, 0], "q_wxyz": [1, 0, 0, 0]}).encode()
+    with pytest.raises(InvalidValueError, match="within 10000 m"):
+        sample_of(far)
 
 
 def test_the_gripper_closed_twice_is_a_gesture_and_once_or_slowly_is_none():

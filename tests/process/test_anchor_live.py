@@ -40,7 +40,7 @@ class Worn:
     """A chest and a hand that stand somewhere, or are on their way."""
 
     def __init__(self, folder: Path) -> None:
-        self.cameras = {role: PictureServer(hz=15.0) for role in CAMERAS}
+        self.cameras = {role: PictureServer(hz=30.0) for role in CAMERAS}
         self.addresses = {role: f"ipc://{folder}/{role}" for role in CAMERAS}
         self._said = {role: (pin.SE3.Identity(), "lost") for role in CAMERAS}
         self._is_over = threading.Event()
@@ -177,37 +177,63 @@ def test_who_looks_as_a_browser_says_gets_an_anchor(tmp_path: Path, page: Page):
     assert "hand: TRACKING LOST" in said.text or "chest: TRACKING LOST" in said.text
 
 
+@contextlib.contextmanager
+def recording(folder: Path, file: Path) -> Iterator[tuple[subprocess.Popen[bytes], Said, int]]:
+    """`capture record` in a terminal of its own, and where its keys go."""
+    here, there = pty.openpty()
+    words = ["capture", "record", str(file), "--output", str(folder / "out")]
+    with subprocess.Popen(command(*words), stdin=there, stdout=there, stderr=there) as process:
+        try:
+            os.close(there)
+            yield process, Said(here), here
+        finally:
+            process.kill()
+            os.close(here)
+
+
 def test_a_clip_of_a_recording_is_guided_and_judged_when_it_ends(tmp_path: Path):
+    with Worn(tmp_path) as worn, recording(tmp_path, rig(tmp_path, worn)) as (process, said, keys):
+        said.wait("hand: the rig's file names no tcp")
+        said.wait("recording into")
+        os.write(keys, b"za")
+        said.wait("key z: n begin")
+        said.wait("chest: look at the board")
+        worn.stand(0)
+        said.wait("chest: 5 of 30 views")
+        said.wait("hand: 5 of 30 views", seconds=20.0)
+        os.write(keys, b"q")  # ends the clip as well
+        assert "few-views" in said.wait(r"anchor of hand: (.*\s.*)")
+        assert process.wait(60.0) == 1  # no demonstration
+    marks = (tmp_path / "out" / "marks.csv").read_text()
+    assert re.search("anchor_begin.*\n.*anchor_end,the recording's end", marks), marks
+
+
+def test_a_stream_that_does_not_come_is_named_and_key_q_ends_the_waiting(tmp_path: Path):
     with Worn(tmp_path) as worn:
-        here, there = pty.openpty()
-        words = ["capture", "record", str(rig(tmp_path, worn)), "--output", str(tmp_path / "out")]
-        with subprocess.Popen(command(*words), stdin=there, stdout=there, stderr=there) as process:
-            try:
-                os.close(there)
-                said = Said(here)
-                said.wait("recording into")
-                os.write(here, b"a")
-                said.wait("chest: look at the board")
-                worn.stand(0)
-                said.wait("chest: 5 of 30 views")
-                said.wait("hand: 5 of 30 views", seconds=20.0)
-                os.write(here, b"a")
-                assert "few-views" in said.wait(r"anchor of hand: (.*\s.*)")
-                os.write(here, b"q")
-                assert process.wait(60.0) == 1  # no demonstration
-            finally:
-                process.kill()
-                os.close(here)
-    assert (tmp_path / "out").is_dir()
+        worn.addresses["hand"] = f"ipc://{tmp_path}/nobody"
+        file = rig(tmp_path, worn)
+        worn.addresses["hand"] = f"ipc://{tmp_path}/other"
+        with recording(tmp_path, file) as (process, said, keys):
+            said.wait("hand: no pose yet at ipc://.*nobody")
+            os.write(keys, b"q")
+            said.wait("nothing was recorded: hand: no pose yet")
+            assert process.wait(60.0) == 1
+    assert not (tmp_path / "out").exists()
 
 
-def test_what_is_missing_for_a_live_anchor_is_named(tmp_path: Path, capsys):
-    (tmp_path / "rig.toml").write_text(
-        '[chest]\nposes = "ipc://x"\ncamera = {driver = "opencv", device = "nothing.mp4"}\n'
-    )
+def test_what_is_missing_for_a_live_anchor_is_named_all_at_once(tmp_path: Path, capsys):
+    tables = [
+        f'[{role}]\nposes = "ipc://{role}"\ncamera = {{driver = "opencv", device = "nothing.mp4"}}\n'
+        for role in CAMERAS
+    ]
+    (tmp_path / "rig.toml").write_text("".join(tables))
     words = ["calibrate", "anchor", str(tmp_path / "rig.toml")]
     assert main([*words, "--live"]) == 1
-    assert "[chest] names no intrinsics" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert all(f"[{role}] names no intrinsics" in error for role in CAMERAS)
+    assert "no board is named" in error
+    assert main([*words, "--live", "--hand", "left_hand"]) == 1
+    assert "left_hand" in capsys.readouterr().err
     assert main([*words, "--live", "--same-time"]) == 1
     assert "--same-time is of a capture" in capsys.readouterr().err
     assert main(words) == 1

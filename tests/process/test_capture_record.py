@@ -47,12 +47,12 @@ def stream(addresses: dict[str, str], is_over: threading.Event) -> None:
     context.destroy(0)
 
 
-def rig(folder: Path, addresses: dict[str, str]) -> Path:
-    writer = FragmentedVideo(folder / "v.mp4", 30.0, (48, 64))
+def rig(folder: Path, addresses: dict[str, str], *, fps: float = 30.0) -> Path:
+    writer = FragmentedVideo(folder / "v.mp4", fps, (48, 64))
     for i in range(15):
         writer.add(np.full((48, 64, 3), 10 * i, dtype=np.uint8))
     writer.close()
-    camera = f'camera = {{driver = "opencv", device = "{folder}/v.mp4", loop = true, size = [48, 64]}}'
+    camera = 'camera = {driver = "opencv", device = "v.mp4", loop = true, size = [48, 64]}'
     tables = [f'[{role}]\nposes = "{address}"\n{camera}\n' for role, address in addresses.items()]
     (folder / "rig.toml").write_text("".join(tables) + 'gripper = "sensor"\n')
     return folder / "rig.toml"
@@ -78,3 +78,25 @@ def test_the_gripper_marks_a_demonstration_and_lost_tracking_is_said_at_once(tmp
     assert capture.devices["chest"].num_pictures == len(capture.devices["chest"].frames) > 30
     assert main(["capture", "record", str(tmp_path / "v.mp4"), "--output", str(out)]) == 1
     assert "is no TOML" in capsys.readouterr().err
+
+
+def test_a_slower_camera_is_recorded_at_its_own_rate_and_judged_by_it(tmp_path, capsys):
+    addresses = {role: f"ipc://{tmp_path}/{role}" for role in ("chest", "hand")}
+    is_over = threading.Event()
+    sender = threading.Thread(target=stream, args=(addresses, is_over), daemon=True)
+    file, out = rig(tmp_path, addresses, fps=12.0), tmp_path / "out"
+    file.write_text(file.read_text().replace("[hand]", "fps = 30\n[hand]"))
+    sender.start()
+    try:
+        main(["capture", "record", str(file), "--output", str(out), "--seconds", "6"])
+    finally:
+        is_over.set()
+        sender.join()
+    said = capsys.readouterr().out
+    assert "chest: its camera gives 12" in said
+    assert "the rig's file says 30" in said
+    assert "pictures-dropped" not in said
+    assert "no-pictures" not in said
+    for device in RawCapture.open(out).devices.values():
+        assert device.info.fps is not None
+        assert abs(device.info.fps - 12.0) < 0.6

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from tyro.conf import Positional, arg
@@ -38,8 +38,8 @@ class CalibrateAnchor:
     """The capture's folder; with --live the file of the devices, as `capture record` takes it."""
     output: OutputFile = Path("anchor.json")
     """File to write; of further clips, with a number."""
-    hand: str = "hand"
-    """Which hand: hand, left_hand or right_hand."""
+    hand: Literal["hand", "right_hand", "left_hand"] = "hand"
+    """Which hand."""
     board: Maybe[InputFile] = None
     """board.json; what the capture, or the rig's file, names if not given."""
     chest_intrinsics: Maybe[InputFile] = None
@@ -92,8 +92,8 @@ class CalibrateAnchor:
                 gap = closure(anchors[0], anchor)
                 print(
                     f"closure to the first: {1e3 * gap.distance_m:.1f} mm, {np.rad2deg(gap.yaw):.2f} "
-                    f"degrees ({gap.sigmas:.1f} standard deviations): drift between the two, or a board "
-                    "that was moved"
+                    f"degrees ({gap.sigmas:.1f} standard deviations): odometry drifts between the two, "
+                    "which labels spread over the way; much more than a few cm is a board that was moved"
                 )
         return code
 

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from robot_runtime.cli.calibrate.live_guide import LiveGuide
 from robot_runtime.cli.calibrate.shown import guide_of_anchor
+from robot_runtime.cli.capture.anchor_clip import board_of
 from robot_runtime.cli.capture.anchor_watch import AnchorWatch, AnchorWords
 from robot_runtime.cli.capture.rig import Rig, camera_model, load_rig, open_camera, pose_streams
-from robot_runtime.cli.capture.streams import Streams
+from robot_runtime.cli.capture.streams import Streams, wait_for
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -35,23 +36,20 @@ def look_live(
     """
     from calibration.anchor import AnchorConfig, solve_anchor
 
-    rig = _with_intrinsics(load_rig(path), path, intrinsics)
-    the_board = _board(rig, path, board)
+    rig, the_board = _complete(load_rig(path), path, intrinsics, board)
     with ExitStack() as stack:
         cameras = {role: open_camera(each.camera) for role, each in rig.devices.items()}
         models = {role: camera_model(each, cameras[role].size) for role, each in rig.devices.items()}
-        streams = stack.enter_context(Streams(cameras, pose_streams(rig), alarm=guide.say))
+        streams = stack.enter_context(Streams(cameras, pose_streams(rig), say=guide.say, alarm=guide.say))
         seen = _looked(streams, guide, the_board, models)
+    if lacking := [role for role in models if not seen.progress[role].views]:
+        raise InvalidValueError(f"{' and '.join(lacking)} never looked at the board: there is no view of it")
     guide.compute()
     chest, hand = (seen.views(role) for role in models)
     return solve_anchor(the_board, chest, hand, AnchorConfig(hand_time=lambda t_ns: t_ns))
 
 
 def _looked(streams: Streams, guide: LiveGuide, board: "Board", models: Mapping[str, Any]) -> "AnchorGuide":
-    waiting = "waiting for the cameras and for every pose stream"
-    guide.say(waiting)
-    guide.show(replace(guide.guide, do=waiting))
-
     words = AnchorWords(guide.say)
 
     def on_look(seen: "AnchorGuide", look: "AnchorLook") -> None:
@@ -60,38 +58,45 @@ def _looked(streams: Streams, guide: LiveGuide, board: "Board", models: Mapping[
             guide.show(guide_of_anchor(guide.guide, seen, look), look.picture)
 
     with closing(AnchorWatch(board, models, on_look)) as watch:
-        is_ready = False
+        if wait_for(streams, lambda line: _waits(guide, line), is_over=lambda: guide.is_stopped):
+            guide.say(watch.guide.advice)
         while not guide.is_stopped and not watch.is_over:
             for each in streams.take(_WAIT_S):
                 watch.tell(each)
-            if streams.is_ready and not is_ready:
-                is_ready = True
-                guide.say(watch.guide.advice)
+    if watch.error is not None:
+        raise watch.error
     return watch.guide
 
 
-def _with_intrinsics(rig: Rig, path: Path, intrinsics: Mapping[str, Path | None]) -> Rig:
-    """The rig of these devices alone, in this order."""
+def _waits(guide: LiveGuide, line: str) -> None:
+    guide.say(line)
+    guide.show(replace(guide.guide, do=line))
+
+
+def _complete(
+    rig: Rig, path: Path, intrinsics: Mapping[str, Path | None], board: Path | None
+) -> "tuple[Rig, Board]":
+    """The rig of these devices alone, in this order, and the board. InvalidValueError: what is missing."""
     from dataclasses import replace
 
-    devices = {}
-    for role, file in intrinsics.items():
-        if role not in rig.devices:
-            raise UnknownNameError(f"device of {path}", role, rig.devices)
-        device = rig.devices[role]
-        devices[role] = device if file is None else replace(device, intrinsics=file)
-        if devices[role].intrinsics is None:
-            raise InvalidValueError(
-                f"{path}: [{role}] names no intrinsics; `robot-runtime calibrate intrinsics` measures them"
-            )
-    return replace(rig, devices=devices)
-
-
-def _board(rig: Rig, path: Path, board: Path | None) -> "Board":
     from calibration.board import Board
     from calibration.store import load
 
-    file = board if board is not None else rig.more.get("board")
-    if file is None:
-        raise InvalidValueError(f"{path} names no board: give --board board.json")
-    return load(Path(file), Board)
+    for role in intrinsics:
+        if role not in rig.devices:
+            raise UnknownNameError(f"device of {path}", role, rig.devices)
+    devices = {
+        role: rig.devices[role] if file is None else replace(rig.devices[role], intrinsics=file)
+        for role, file in intrinsics.items()
+    }
+    lacking = [
+        f"[{role}] names no intrinsics (`robot-runtime calibrate intrinsics` measures them)"
+        for role, device in devices.items()
+        if device.intrinsics is None
+    ]
+    found = board_of(rig) if board is None else load(board, Board)
+    if found is None:
+        lacking.append("no board is named: give --board board.json")
+    if lacking or found is None:
+        raise InvalidValueError(f"{path}: {'; '.join(lacking)}")
+    return replace(rig, devices=devices), found

@@ -62,13 +62,14 @@ class AnchorWatch:
         self._on_look, self._roles = on_look, set(cameras)
         self._waiting: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._is_over = False
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+        """What has ended the looking, if something has."""
         self._thread = threading.Thread(target=self._run, name="anchor", daemon=True)
         self._thread.start()
 
     def tell(self, arrival: Arrival) -> None:
-        """What came; of devices that are no part of the anchor, nothing is made."""
-        if arrival.t_ns is not None and arrival.role in self._roles:
+        """What came; of devices that are no part of the anchor, and once it is over, nothing is made."""
+        if arrival.t_ns is not None and arrival.role in self._roles and not self._is_over:
             self._waiting.put(arrival)
 
     @property
@@ -77,11 +78,9 @@ class AnchorWatch:
         return self._is_over
 
     def close(self) -> None:
-        """AnchorLook no more. Raises what has ended the looking, if something has."""
+        """Look no more."""
         self._is_over = True
         self._thread.join()
-        if self._error is not None:
-            raise self._error
 
     def _run(self) -> None:
         try:
@@ -90,16 +89,20 @@ class AnchorWatch:
                 if (look := self.guide.look()) is not None:
                     self._on_look(self.guide, look)
                     self._is_over = self._is_over or not self.guide.advice
-        except Exception as error:  # is raised by who closes it
-            self._is_over, self._error = True, error
+        except Exception as error:  # is said or raised by who reads it
+            self.error = error
+        finally:
+            self._is_over = True
 
     def _hear(self) -> None:
         with contextlib.suppress(queue.Empty):
-            each = self._waiting.get(timeout=_WAIT_S)
-            while True:
-                assert each.t_ns is not None, "tell leaves others out"
-                if isinstance(each.what, Image):
-                    self.guide.see(each.role, each.t_ns, np.asarray(each.what.pixels))
-                else:
-                    self.guide.hear(each.role, each.t_ns, each.what.X_WC, each.what.tracking)
-                each = self._waiting.get_nowait()
+            self._take(self._waiting.get(timeout=_WAIT_S))
+            for _ in range(self._waiting.qsize()):  # no more: they may come faster than they are taken
+                self._take(self._waiting.get_nowait())
+
+    def _take(self, each: Arrival) -> None:
+        assert each.t_ns is not None, "tell leaves others out"
+        if isinstance(each.what, Image):
+            self.guide.see(each.role, each.t_ns, np.asarray(each.what.pixels))
+        else:
+            self.guide.hear(each.role, each.t_ns, each.what.X_WC, each.what.tracking)

@@ -38,7 +38,8 @@ class RigDevice:
     """Its driver's settings."""
     axes: str = "optical"
     up: str = "z"
-    fps: float = 30.0
+    fps: float | None = None
+    """Of its pictures; None: as they come."""
     intrinsics: Path | None = None
     extrinsic: Path | None = None
     tcp: Path | None = None
@@ -114,18 +115,27 @@ def _device(path: Path, role: str, table: dict[str, Any]) -> RigDevice:
     for name, valid in (("axes", AXES), ("up", UPS), ("gripper", ("sensor", "tags"))):
         if name in table and table[name] not in valid:
             raise UnknownNameError(f"{name} in [{role}] of {path}", str(table[name]), valid)
-    fps = table.get("fps", 30.0)
-    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0.0 < fps < 1000.0:
+    fps = table.get("fps")
+    is_number = isinstance(fps, int | float) and not isinstance(fps, bool)
+    if fps is not None and not (is_number and 0.0 < fps < 1000.0):
         raise InvalidValueError(f"{path}: [{role}] fps is above 0 and below 1000, got {fps!r:.40}")
     return RigDevice(
         poses=address_to_listen(str(table["poses"])),
-        camera=camera,
+        camera=_from_folder(camera, path.parent),
         axes=str(table.get("axes", "optical")),
         up=str(table.get("up", "z")),
-        fps=float(fps),
+        fps=None if fps is None else float(fps),
         gripper=table.get("gripper"),
         **files,
     )
+
+
+def _from_folder(camera: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A file in place of a camera lies where the rig's file says, as all others."""
+    device = camera.get("device")
+    if isinstance(device, str) and (folder / device).is_file():
+        return {**camera, "device": str(folder / device)}
+    return camera
 
 
 def camera_model(device: RigDevice, size: tuple[int, int]) -> Any:

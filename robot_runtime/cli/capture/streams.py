@@ -7,14 +7,18 @@ poses  ─► its thread ─┴► queue ─► `take`, on this machine's clock,
 import contextlib
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from robot_runtime.clock import MonotonicClock
 from robot_runtime.core.camera_watch import CameraLimits
 from robot_runtime.core.robot import Camera
+from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.core.values.state import Image
 from robot_runtime.errors import InvalidValueError
 from robot_runtime.robot.cameras import camera_threads
@@ -27,6 +31,10 @@ MOST_WAITING = 600
 MOST_BYTES = 1 << 16
 """Of a message of a pose stream."""
 _POLL_MS = 50
+_SAY_EVERY_S = 3.0
+_MEASURED = 200
+"""Pictures by which a camera's rate is told, at most."""
+_MOST_AHEAD_NS = NS_PER_S
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,20 +55,25 @@ class Streams:
         cameras: Mapping[str, Camera],
         streams: Mapping[str, tuple[str, str, str]],
         *,
+        say: Callable[[str], None],
         alarm: Callable[[str], None],
     ) -> None:
         """
         streams: role -> (address, axes, up).
-        alarm: a line that rings.
+        say: a line. alarm: a line that rings. Both from any thread.
         """
-        from calibration.capture.stream import Offset
+        from calibration.capture.stream import Offset, PictureWatch, TrackingWatch
 
-        self._cameras, self._streams, self._alarm = cameras, streams, alarm
+        self._cameras, self._streams, self._say, self._alarm = cameras, streams, say, alarm
+        self._watches = {role: TrackingWatch(role) for role in streams}
+        self._pictures = {role: PictureWatch(role) for role in cameras}
+        self._first_ns: dict[str, list[int]] = {role: [] for role in cameras}
         self.clock = MonotonicClock()
         self._waiting: queue.Queue[tuple[str, Any, int]] = queue.Queue(MOST_WAITING)
         self._offsets = {role: Offset() for role in streams}
         self._last_ns: dict[str, int] = {}
         self._num_fallen: Counter[str] = Counter()
+        self._num_ahead: Counter[str] = Counter()
         self.num_lost = 0
         self.num_bad = 0
         self._stack = contextlib.ExitStack()
@@ -81,28 +94,76 @@ class Streams:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every stream has been heard for long enough to know its clock."""
+        """Whether every stream has been heard for long enough to know its clock, and every camera seen."""
+        return not self.waits_for
+
+    @property
+    def waits_for(self) -> list[str]:
+        """What has not come yet, in words."""
         now_ns = self.clock.now_ns()
-        return all(offset.is_known(now_ns) for offset in self._offsets.values())
+        poses = [
+            f"{role}: no pose yet at {self._streams[role][0]}"
+            if offset.is_new
+            else f"{role}: its clock is being learnt"
+            for role, offset in self._offsets.items()
+            if not offset.is_known(now_ns)
+        ]
+        return poses + [f"{role}: no picture yet" for role, seen in self._first_ns.items() if len(seen) < 2]
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether some tracking is lost now."""
+        return any(watch.is_bad for watch in self._watches.values())
+
+    def pictures_a_second(self, role: str) -> float:
+        """As they came at first; needs `is_ready`."""
+        return round(NS_PER_S / float(np.median(np.diff(self._first_ns[role]))), 1)
 
     def take(self, wait_s: float) -> list[Arrival]:
-        """What has come, in its order; waits a little if nothing has."""
-        out = []
+        """What has come, in its order; waits a little if nothing has. Says what comes no more."""
+        out: list[Arrival] = []
         with contextlib.suppress(queue.Empty):
             item = self._waiting.get(timeout=wait_s)
-            while True:
-                out.append(self._told(*item))
-                item = self._waiting.get_nowait()
+            out.append(self._told(*item))
+            for _ in range(self._waiting.qsize()):  # no more: they may come faster than they are taken
+                out.append(self._told(*self._waiting.get_nowait()))
+        self._look(out)
         return out
+
+    def _look(self, arrivals: list[Arrival]) -> None:
+        now_ns = self.clock.now_ns()
+        newest = {each.role: each.what for each in arrivals if not isinstance(each.what, Image)}
+        for role, watch in self._watches.items():
+            if (line := watch.look(newest.get(role), now_ns)) is not None:
+                (self._alarm if watch.is_bad else self._say)(line)
+        num = Counter(each.role for each in arrivals if isinstance(each.what, Image))
+        for role, eye in self._pictures.items():
+            if (line := eye.look(num[role], now_ns)) is not None:
+                (self._alarm if eye.is_bad else self._say)(line)
 
     def _told(self, role: str, what: Any, at_ns: int) -> Arrival:
         if isinstance(what, Image):
             t_ns, name = what.t_ns, f"{role} pictures"
+            if len(self._first_ns[role]) < _MEASURED:
+                self._first_ns[role].append(t_ns)
         else:
             self._offsets[role].hear(what.t_ns, at_ns)
             t_ns, name = self._offsets[role].here(what.t_ns), f"{role} poses"
-        is_kept = self.is_ready and self._rises(name, t_ns)
+        is_kept = self.is_ready and self._is_due(name, t_ns) and self._rises(name, t_ns)
         return Arrival(role=role, what=what, t_ns=t_ns if is_kept else None)
+
+    def _is_due(self, name: str, t_ns: int) -> bool:
+        """Whether a time lies hardly in the future; one that does would make all that follow late."""
+        ahead_ns = t_ns - self.clock.now_ns()
+        if ahead_ns <= _MOST_AHEAD_NS:
+            return True
+        self._num_ahead[name] += 1
+        if self._num_ahead[name] in (1, 100, 10_000):
+            self._alarm(
+                f"{name}: {self._num_ahead[name]} stamps are of the future and are left out, this one by "
+                f"{ahead_ns / NS_PER_S:.1f} s"
+            )
+        return False
 
     def _rises(self, name: str, t_ns: int) -> bool:
         """Whether a time comes after the last of its table; one that does not is left out and said once."""
@@ -113,7 +174,7 @@ class Streams:
                 self._alarm(
                     f"{name}: {self._num_fallen[name]} stamps do not come after the one before them and are "
                     f"left out, this one by {(last_ns - t_ns) / 1e6:.0f} ms: if the device's clock was set, "
-                    "begin a new recording"
+                    "begin anew"
                 )
             return False
         self._last_ns[name] = t_ns
@@ -146,6 +207,20 @@ class Streams:
                 self._alarm(
                     f"{self.num_lost} pictures or poses were lost: this machine is too slow for these sizes"
                 )
+
+
+def wait_for(streams: Streams, say: Callable[[str], None], *, is_over: Callable[[], bool]) -> bool:
+    """Until all have come, saying every few seconds what has not; False: it was over before."""
+    say("waiting for the cameras and for every pose stream")
+    next_s = time.monotonic() + _SAY_EVERY_S
+    while not streams.is_ready:
+        if is_over():
+            return False
+        streams.take(0.02)
+        if time.monotonic() >= next_s:
+            next_s += _SAY_EVERY_S
+            say("; ".join(streams.waits_for))
+    return True
 
 
 class PoseListener:
