@@ -92,7 +92,8 @@ def of_measures(capture: RawCapture, roles: Sequence[str]) -> list[Reason]:
                 Reason(
                     name="no-tcp",
                     what=f"{role}: nothing says where the TCP is in its camera, which labels need.",
-                    do="`calibrate tcp` finds it; give its file to the import (tcp=FILE) or in the rig's.",
+                    do="`calibrate tcp` finds it; give its file to `capture label --tcp`, or to the import "
+                    "(tcp=FILE) or the rig's file before.",
                     is_fatal=False,
                 )
             )

@@ -13,6 +13,7 @@ CAPTURE/   capture.json    version, task, person, when, board, devices by role (
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,10 @@ class RawCapture:
             raise InvalidValueError(f"{where}{error}") from error
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
             raise InvalidValueError(f"{file} is not what a capture says of itself: {error!r}") from error
+
+    def supply_tcp(self, role: str, X_HE: pin.SE3) -> None:
+        """Where the TCP is in a hand's camera, found after it was recorded; nothing is written."""
+        self.devices[role].info = replace(self.devices[role].info, X_HE=X_HE)
 
     @property
     def task(self) -> str:

@@ -160,10 +160,16 @@ def _refuse_other(
     kinds = [info.get("labels") for info in infos]
     if kinds[0] != kinds[1]:
         raise InvalidValueError(f"the action of {target.root} is {kinds[0]} labels, here {kinds[1]}")
-    slower = [float(info.get("slower", 1.0)) for info in infos]
-    if slower[0] != slower[1]:
+    refuse_other_pace(target.root, there, float(infos[1].get("slower", 1.0)))
+
+
+def refuse_other_pace(root: Path, features: Mapping[str, Any], slower: float) -> None:
+    """InvalidValueError: a dataset of these features is of a robot that takes another time than `slower`."""
+    there = float((features["action"].get("info") or {}).get("slower", 1.0))
+    if there != slower:
         raise InvalidValueError(
-            f"in {target.root} the robot takes {slower[0]:g} times as long as the person, here {slower[1]:g}"
+            f"in {root} the robot takes {there:g} times as long as the person, here {slower:g}: labels of "
+            "another pace go into a dataset of their own"
         )
 
 

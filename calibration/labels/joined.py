@@ -198,7 +198,7 @@ def _tcp_of(capture: RawCapture, role: str) -> pin.SE3:
     if X_HE is None:
         raise InvalidValueError(
             f"the capture does not say where the TCP is in the camera of {role}: `calibrate tcp` "
-            "finds it, and capture.json holds it as pose_camera_tcp"
+            "finds it, and `capture label --tcp` takes its file"
         )
     return X_HE
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pinocchio as pin
 
 from calibration.anchor import Anchor
 from calibration.capture.check import check_capture, clock_fit
@@ -43,15 +44,19 @@ def label_capture(
     *,
     anchors: Sequence[Anchor] | None = None,
     hand: str | None = None,
+    X_HE: pin.SE3 | None = None,
 ) -> CaptureLabels:
     """Labels of all demonstrations of a capture; their verdicts say as well what `check_capture` refuses.
 
     anchors: of this capture's odometries, in their order in time; None: of the marked clips.
     hand: which one; None: the one there is.
+    X_HE: the TCP in its camera; None: as the capture says.
     InvalidValueError: clocks cannot be joined, no anchor can be trusted, or something needed is missing.
     """
     config = config or LabelConfig()
     role = hand_of(capture, hand)
+    if X_HE is not None:
+        capture.supply_tcp(role, X_HE)
     clock = clock_of(capture, role, config)
     if anchors is None:
         anchors = anchors_of(capture, role, clock)

@@ -48,6 +48,7 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
 
         for folder in options.dataset:
             _refuse_other_rate(folder)
+        _refuse_paces(options.dataset)
         is_to_see = options.estimator_steps is not None or options.random_views is not None
         if is_to_see and not any(map(_has_pictures, options.dataset)):
             raise InvalidValueError(
@@ -120,6 +121,20 @@ def _refuse_other_rate(dataset: Path) -> None:
     fps, ours = read_json(dataset / "meta" / "info.json").get("fps"), NS_PER_S / DT_NS
     if fps != ours:
         raise InvalidValueError(f"{dataset} has {fps} frames a second; rows here are {ours:g} a second")
+
+
+def _refuse_paces(datasets: Sequence[Path]) -> None:
+    """InvalidValueError: labels of robots that take different times than the person."""
+    from robot_runtime.dataset.recording import ACTION
+    from robot_runtime.dataset.stored import StoredDataset
+
+    paces = {}
+    for folder in datasets:
+        info = StoredDataset(folder).features.get(ACTION, {}).get("info") or {}
+        paces[folder] = float(info.get("slower", 1.0))
+    if len(set(paces.values())) > 1:
+        said = ", ".join(f"{folder} takes {pace:g} times as long" for folder, pace in paces.items())
+        raise InvalidValueError(f"a policy is of one pace against the person; here {said}")
 
 
 def _without_pictures(options: "Train", progress: Progress) -> "Sequence[Demonstration]":

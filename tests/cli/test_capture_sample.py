@@ -1,6 +1,8 @@
 """A newcomer's first capture: made by a command, and good for the others."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +103,24 @@ def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sa
     assert not (tmp_path / "data").exists()
 
 
+def test_labels_of_another_pace_are_refused_before_anything_is_labelled(sample, dataset, tmp_path, capsys):
+    command = [
+        "capture",
+        "label",
+        str(sample),
+        "--output",
+        str(dataset),
+        "--task",
+        "fetch",
+        "--slower",
+        "1.5",
+    ]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert "takes 1 times as long as the person, here 1.5" in said.err
+    assert "demonstration" not in said.out
+
+
 def test_a_policy_is_told_where_things_are_from_the_first_row_whenever_they_were_first_seen(found):
     """A thing that stands where it is was there before: labels whose scene began late had little to learn."""
     scene = of_task("fetch").scene
@@ -146,3 +166,15 @@ def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tm
     config = (policy / "config.json").read_text()
     assert '"use_joints": false' in config
     assert '"use_joints": true' not in config
+
+
+def test_labels_of_two_paces_are_not_learned_together(dataset, tmp_path, capsys):
+    slower = tmp_path / "slower"
+    shutil.copytree(dataset, slower)
+    info = slower / "meta" / "info.json"
+    said = json.loads(info.read_text())
+    said["features"]["action"]["info"]["slower"] = 1.5
+    info.write_text(json.dumps(said))
+    command = ["train", "--task", "fetch", "--output", str(tmp_path / "policy"), "--steps", "2"]
+    assert main([*command, "--dataset", str(dataset), str(slower)]) == 1
+    assert "a policy is of one pace against the person" in capsys.readouterr().err

@@ -66,6 +66,8 @@ class CaptureLabel:
     """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
     hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
     """Which hand; the one there is if not given."""
+    tcp: Maybe[InputFile] = None
+    """Where the TCP is in the hand's camera, by `calibrate tcp`; as the capture says if not given."""
     fps: FramesPerSecond = 20
     """Rows a second; `train` wants 20."""
     slower: Annotated[float, Within(0.2, 10.0)] = 1.0
@@ -96,6 +98,7 @@ class CaptureLabel:
             raise InvalidValueError("--task and --robot both say who is to do it: give one of them")
         if self.anchors and len(self.captures) > 1:
             raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
+        self._refuse_other_pace()
         target = self._target()
         labelled, broken = self._labelled(target)
         try:
@@ -109,6 +112,13 @@ class CaptureLabel:
         if self.json is not None:
             keep_text(self.json, result_json({"demonstrations": [as_json(each) for each in labelled]}))
         return 0 if any(_is_usable(each) for each in labelled) else 1
+
+    def _refuse_other_pace(self) -> None:
+        from calibration.labels.export_lerobot import refuse_other_pace
+        from policies.files import read_json
+
+        if self.output is not None and (info := self.output / "meta" / "info.json").is_file():
+            refuse_other_pace(self.output, read_json(info).get("features", {"action": {}}), self.slower)
 
     def _need(self) -> None:
         """ExtraMissingError names all extras that these options need."""
@@ -165,12 +175,14 @@ class CaptureLabel:
 
     def _of_capture(self, capture: Any, config: "LabelConfig", broken: list[str]) -> "list[Labelled]":
         from calibration.anchor import Anchor
+        from calibration.capture.sources.spec import pose_file
         from calibration.labels.export_lerobot import Labelled
         from calibration.labels.label import label_capture
         from calibration.store import load
 
         anchors = [load(path, Anchor) for path in self.anchors] if self.anchors else None
-        found = label_capture(capture, config, anchors=anchors, hand=self.hand)
+        X_HE = None if self.tcp is None else pose_file(self.tcp)
+        found = label_capture(capture, config, anchors=anchors, hand=self.hand, X_HE=X_HE)
         broken += [f"{capture.path}, {why}" for why in found.without]
         return [Labelled(labels=each, joined=found.joined) for each in found.labels]
 

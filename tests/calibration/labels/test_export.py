@@ -76,7 +76,7 @@ def test_what_a_robot_does_slower_than_the_person_is_a_dataset_of_its_own(labell
     report = check_dataset(StoredDataset(tmp_path / "dataset"), Robot(), with_pictures=True)
     assert report.is_usable, report.to_dict()
     assert "stale" not in {finding.check for finding in report.findings}
-    with pytest.raises(InvalidValueError, match=r"takes 1\.5 times as long as the person, here 1$"):
+    with pytest.raises(InvalidValueError, match=r"takes 1\.5 times as long as the person, here 1: "):
         export_lerobot([labelled], tmp_path / "dataset", scene=points_of(["cup"]))
     with pytest.raises(InvalidValueError, match=r"is 1\.5 times slower; the first"):
         export_lerobot([labelled, slow], tmp_path / "both")

@@ -1,12 +1,15 @@
 """A capture's labels are what the check believes, whoever asks for them."""
 
 import numpy as np
+import pinocchio as pin
 import pytest
 
 from calibration.anchor import Anchor
 from calibration.capture.raw import RawCapture
 from calibration.labels.label import label_capture
+from calibration.labels.provenance import provenance
 from calibration.labels.values import LabelConfig
+from calibration.store import pose_to_json
 from calibration.verdict import Verdict
 from robot_runtime.errors import InvalidValueError
 from tests.calibration.labels.walk import capture_of, odometry, tie, walk, world
@@ -51,3 +54,14 @@ def test_labels_want_an_anchor_and_a_hand_that_are_there(captured):
         label_capture(capture, CONFIG)
     with pytest.raises(InvalidValueError, match="has no left_hand"):
         label_capture(capture, CONFIG, anchors=[anchor], hand="left_hand")
+
+
+def test_a_tcp_that_is_found_after_the_recording_is_given_to_its_labels(captured):
+    capture, anchor = captured
+    there = label_capture(capture, CONFIG, anchors=[anchor]).labels[0].X_WE
+    aside = capture.devices["hand"].info.X_HE * pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.1]))
+    found = label_capture(RawCapture.open(capture.path), CONFIG, anchors=[anchor], X_HE=aside)
+    off = found.labels[0].X_WE.p - there.p
+    np.testing.assert_allclose(np.linalg.norm(off, axis=1), 0.1, atol=1e-6)
+    assert found.labels[0].verdict.ok  # nothing of the capture was changed
+    assert provenance(found.joined)["devices"]["hand"]["pose_camera_tcp"] == pose_to_json(aside)
