@@ -30,6 +30,8 @@ MOST_FRONTAL_SHARE = 0.3
 """Of the views that are enough; more from the front are not taken: they say nothing of the board's tilt."""
 ENOUGH_SIDES = 2
 """Of the four quarters around the board from which each device has to look."""
+EVERY_NS = 150_000_000
+"""Between two pictures of a device that are looked at: more say nothing new, and no browser shows them."""
 _STAND_M, _STAND_RAD, _MOST_STANDING = 0.03, float(np.deg2rad(3.0)), 6
 """Views from within are of one stand, and at most so many are taken there."""
 _KEPT_NS, _AROUND_NS = NS_PER_S, NS_PER_S // 20
@@ -95,6 +97,7 @@ class AnchorGuide:
         self._cameras = cameras
         self._poses: dict[str, deque[tuple[int, pin.SE3, int]]] = {role: deque() for role in cameras}
         self._waiting: dict[str, tuple[int, np.ndarray]] = {}
+        self._looked_ns: dict[str, int] = {}
 
     def hear(self, role: str, t_ns: int, X_WC: pin.SE3, tracking: int) -> None:
         """The camera's pose, in the world of the device's odometry; times rise."""
@@ -104,14 +107,17 @@ class AnchorGuide:
             poses.popleft()
 
     def see(self, role: str, t_ns: int, picture: np.ndarray) -> None:
-        """A picture (h, w, 3) uint8, on the clock of the poses; left out while one before it still waits."""
-        self._waiting.setdefault(role, (t_ns, picture))
+        """A picture (h, w, 3) uint8, on the clock of the poses; left out while one before it still waits, or
+        was looked at just before."""
+        if t_ns - self._looked_ns.get(role, t_ns - EVERY_NS) >= EVERY_NS:
+            self._waiting.setdefault(role, (t_ns, picture))
 
     def look(self) -> AnchorLook | None:
         """At one picture whose pose is known by now; None: there is none."""
         for role, (t_ns, picture) in self._waiting.items():
             if self._is_known(role, t_ns):
                 del self._waiting[role]
+                self._looked_ns[role] = t_ns
                 return self._looked(role, t_ns, picture)
         return None
 

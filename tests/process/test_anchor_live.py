@@ -149,7 +149,7 @@ def command(*words: str) -> list[str]:
 
 def test_who_looks_as_a_browser_says_gets_an_anchor(tmp_path: Path, page: Page):
     with Worn(tmp_path) as worn:
-        words = ["calibrate", "anchor", str(rig(tmp_path, worn)), "--live", "--page", "127.0.0.1:*"]
+        words = ["calibrate", "anchor", "--live", str(rig(tmp_path, worn)), "--page", "127.0.0.1:*"]
         with subprocess.Popen(
             command(*words), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process:
@@ -159,7 +159,8 @@ def test_who_looks_as_a_browser_says_gets_an_anchor(tmp_path: Path, page: Page):
                 page.goto(said.wait(r"page: (\S+)"))
                 expect(page.locator("#do")).to_have_text(re.compile("chest: look at the board"))
                 k = 0
-                while process.poll() is None and "result is being computed" not in page.inner_text("#do"):
+                enough = [rf"{role}: \d+ of 30 views; enough" for role in CAMERAS]
+                while process.poll() is None and not all(re.search(each, said.text) for each in enough):
                     before = len(said.text)
                     worn.stand(k)
                     with contextlib.suppress(AssertionError):
@@ -227,16 +228,17 @@ def test_what_is_missing_for_a_live_anchor_is_named_all_at_once(tmp_path: Path, 
         for role in CAMERAS
     ]
     (tmp_path / "rig.toml").write_text("".join(tables))
-    words = ["calibrate", "anchor", str(tmp_path / "rig.toml")]
-    assert main([*words, "--live"]) == 1
+    words = ["calibrate", "anchor", "--live", str(tmp_path / "rig.toml")]
+    assert main(words) == 1
     error = capsys.readouterr().err
     assert all(f"[{role}] names no intrinsics" in error for role in CAMERAS)
     assert "no board is named" in error
-    assert main([*words, "--live", "--hand", "left_hand"]) == 1
+    assert main([*words, "--hand", "left_hand"]) == 1
     assert "left_hand" in capsys.readouterr().err
-    assert main([*words, "--live", "--same-time"]) == 1
+    assert main([*words, "--same-time"]) == 1
     assert "--same-time is of a capture" in capsys.readouterr().err
-    assert main(words) == 1
-    assert "--live and a rig" in capsys.readouterr().err
-    assert main([*words, "--page"]) == 1
+    for both_or_none in (["calibrate", "anchor"], [*words, str(tmp_path)]):
+        assert main(both_or_none) == 1
+        assert "give a capture's folder, or --live" in capsys.readouterr().err
+    assert main(["calibrate", "anchor", str(tmp_path), "--page"]) == 1
     assert "--page shows what is seen now" in capsys.readouterr().err

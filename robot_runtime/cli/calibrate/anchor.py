@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from robot_runtime.cli.calibrate.live_guide import LiveGuide, need_page, refuse_page
 from robot_runtime.cli.calibrate.result import keep, pose_words
-from robot_runtime.cli.options import InputFile, Maybe, OutputFile, PageAddress, need
+from robot_runtime.cli.options import InputFile, InputFolder, Maybe, OutputFile, PageAddress, need
 from robot_runtime.cli.progress import counted
 from robot_runtime.errors import InvalidValueError, UnknownNameError
 
@@ -31,11 +31,14 @@ class CalibrateAnchor:
 
     Example: robot-runtime calibrate anchor captures/kitchen --output anchor.json
 
-    Example: robot-runtime calibrate anchor rig.toml --live --page
+    Example: robot-runtime calibrate anchor --live rig.toml --page
     """
 
-    source: Annotated[Path, Positional, arg(metavar="CAPTURE|RIG.toml")]
-    """The capture's folder; with --live the file of the devices, as `capture record` takes it."""
+    capture: Annotated[Maybe[InputFolder], Positional] = None
+    """The capture's folder."""
+    live: Maybe[InputFile] = None
+    """In its place: look now, with the devices of this file, as `capture record` takes it. Do what is said;
+    Ctrl-C ends it."""
     output: OutputFile = Path("anchor.json")
     """File to write; of further clips, with a number."""
     hand: Literal["hand", "right_hand", "left_hand"] = "hand"
@@ -48,33 +51,29 @@ class CalibrateAnchor:
     """camera.json of the hand's camera; what is named there if not given."""
     same_time: bool = False
     """The board was held in a hand: use pictures that both took at the same time. Needs sync spans."""
-    live: bool = False
-    """Look now, with the devices of the rig: do what is said, Ctrl-C ends it."""
     page: PageAddress = None
     """Live: show what is seen, and what to do next, in a browser: at 127.0.0.1:8080, or where is said. Beyond
     this machine the page asks for a token, which is in the address that is printed."""
 
     def main(self) -> int:
         need("scipy", "cv2", "av", extras=("calibration",))
-        if self.live:
-            return self._live()
+        if self.live is not None and self.capture is None:
+            return self._look_live(self.live)
+        if self.capture is None or self.live is not None:
+            raise InvalidValueError("give a capture's folder, or --live and the file of the devices")
         refuse_page(self.page)
-        if self.source.is_file():
-            raise InvalidValueError(
-                f"{self.source} is a file: expected a capture's folder, or --live and a rig"
-            )
         from calibration.anchor import closure
         from calibration.capture.check import join_clocks, on_clock_of
         from calibration.capture.raw import RawCapture
 
-        capture = RawCapture.open(self.source)
+        capture = RawCapture.open(self.capture)
         for role in ("chest", self.hand):
             if role not in capture.devices:
-                raise UnknownNameError(f"device of {self.source}", role, capture.devices)
+                raise UnknownNameError(f"device of {self.capture}", role, capture.devices)
         clips = capture.clips("anchor")
         if not clips:
             raise InvalidValueError(
-                f"{self.source} has no anchor clip, in which both cameras look at the board: key a begins "
+                f"{self.capture} has no anchor clip, in which both cameras look at the board: key a begins "
                 "and ends one in `capture record`, a line of --marks gives its times to `capture import`"
             )
         clocks, trouble = join_clocks(capture)
@@ -97,15 +96,15 @@ class CalibrateAnchor:
                 )
         return code
 
-    def _live(self) -> int:
+    def _look_live(self, rig: Path) -> int:
         from robot_runtime.cli.calibrate.live_anchor import look_live
 
         if self.same_time:
             raise InvalidValueError("--same-time is of a capture: live, the board lies still")
         need_page(self.page)
         intrinsics = {"chest": self.chest_intrinsics, self.hand: self.hand_intrinsics}
-        with LiveGuide(f"calibrate anchor {self.source}", self.page) as guide:
-            anchor = look_live(self.source, guide, intrinsics=intrinsics, board=self.board)
+        with LiveGuide(f"calibrate anchor {rig}", self.page) as guide:
+            anchor = look_live(rig, guide, intrinsics=intrinsics, board=self.board)
             code = keep(self.output, anchor, _rows(anchor))
             guide.judge(anchor, _rows(anchor))
             return code

@@ -52,8 +52,10 @@ class Marking:
         self._aside, self._keys, self._ended = aside, keys, ended
         self._begun_ns: int | None = None
         self._clips: set[str] = set()
-        self._num_demonstrated = 0
+        self._demonstrated: list[int] = []
+        """When those began that were not discarded [ns]."""
         self._is_usable: dict[int, bool] = {}
+        """Of those that were judged, by when they began."""
         self._judging: list[threading.Thread] = []
 
     def run(self, seconds: float | None) -> None:
@@ -118,18 +120,18 @@ class Marking:
         self._begun_ns = t_ns
         self._recorder.writer.mark(t_ns, "begin", by)
         bad = ": TRACKING IS LOST, it will not be usable" if self._recorder.streams.is_bad else ""
-        self._aside.say(f"demonstration {self._num_demonstrated}: begun{bad}")
+        self._aside.say(f"demonstration {len(self._demonstrated)}: begun{bad}")
 
     def _end(self, what: str, t_ns: int, by: str) -> None:
         begun_ns, self._begun_ns = self._begun_ns, None
         self._recorder.writer.mark(t_ns, what, by)
         if what == "discard" or begun_ns is None:
-            if begun_ns is None and self._num_demonstrated > 0:
-                self._num_demonstrated -= 1
-                self._is_usable.pop(self._num_demonstrated, None)
+            if begun_ns is None and self._demonstrated:
+                self._is_usable.pop(self._demonstrated.pop(), None)
             self._aside.say("discarded")
             return
-        number, self._num_demonstrated = self._num_demonstrated, self._num_demonstrated + 1
+        number = len(self._demonstrated)
+        self._demonstrated.append(begun_ns)
         thread = threading.Thread(target=self._judge, args=(number, begun_ns, t_ns), daemon=True)
         thread.start()
         self._judging.append(thread)
@@ -146,7 +148,9 @@ class Marking:
                 return
         demonstration = Demonstration(number=number, begin_ns=begun_ns, end_ns=end_ns)
         verdict = check_demonstration(capture, demonstration)
-        self._is_usable[number] = verdict.ok
+        if begun_ns not in self._demonstrated:
+            return  # discarded meanwhile
+        self._is_usable[begun_ns] = verdict.ok
         self._aside.say(f"demonstration {number}, {(end_ns - begun_ns) / 1e9:.1f} s: {verdict}")
 
     def _capture(self) -> Any:

@@ -35,6 +35,7 @@ _SAY_EVERY_S = 3.0
 _MEASURED = 200
 """Pictures by which a camera's rate is told, at most."""
 _MOST_AHEAD_NS = NS_PER_S
+_LEAST_PERIOD_NS = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,7 +118,8 @@ class Streams:
 
     def pictures_a_second(self, role: str) -> float:
         """As they came at first; needs `is_ready`."""
-        return round(NS_PER_S / float(np.median(np.diff(self._first_ns[role]))), 1)
+        period_ns = max(float(np.median(np.diff(self._first_ns[role]))), _LEAST_PERIOD_NS)
+        return round(NS_PER_S / period_ns, 1)
 
     def take(self, wait_s: float) -> list[Arrival]:
         """What has come, in its order; waits a little if nothing has. Says what comes no more."""
