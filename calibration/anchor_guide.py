@@ -15,7 +15,7 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.anchor_verdict import BLUR_PX, ENOUGH, LEAST_SPAN, MOST_TILT, TILTED
-from calibration.anchor_views import MOST_RMS_PX, DeviceViews, View, apart
+from calibration.anchor_views import FASTEST, MOST_RMS_PX, DeviceViews, View, apart
 from calibration.board import Board
 from calibration.board_pose import BoardPose, pose_of
 from calibration.camera import CameraModel
@@ -24,8 +24,6 @@ from calibration.trajectory import LOST, Trajectory
 from robot_runtime.core.values.action import NS_PER_S
 from robot_runtime.errors import InvalidValueError
 
-FASTEST = float(np.deg2rad(8.0))
-"""A camera that turns faster smears the board [rad/s]."""
 MOST_FRONTAL_SHARE = 0.3
 """Of the views that are enough; more from the front are not taken: they say nothing of the board's tilt."""
 ENOUGH_SIDES = 2
@@ -61,8 +59,6 @@ class Progress:
     """Of each view: between the board's normal and the line of sight [rad]."""
     sides: set[int] = field(default_factory=set)
     """From which of the four quarters around the board it was seen tilted."""
-    num_seen: int = 0
-    """Pictures that showed the board."""
 
     @property
     def num_tilted(self) -> int:
@@ -143,7 +139,6 @@ class AnchorGuide:
 
     def _looked(self, role: str, t_ns: int, picture: np.ndarray) -> AnchorLook:
         corners, each = detect(self.board, picture), self.progress[role]
-        each.num_seen += len(corners) > 0
         try:
             X_WC, is_turning = self._pose_at(role, t_ns)
             if len(corners) < LEAST_CORNERS:

@@ -23,6 +23,8 @@ from robot_runtime.errors import InvalidValueError
 _NEAR_M, _NEAR_SHARE, _NEAR_RAD = 0.03, 0.04, np.deg2rad(5.0)
 """Views agree that differ by less: metres and a share of the distance, radians."""
 _MOST_REFERENCES = 60
+FASTEST = float(np.deg2rad(8.0))
+"""A camera that turns faster smears the board [rad/s]."""
 MOST_RMS_PX = 3.0
 """Of a view by itself; above, its corners are no board's, or the camera is another one."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pinocchio as pin
 
 from calibration.anchor_verdict import frontal_views
-from calibration.anchor_views import MOST_RMS_PX, Agreed, DeviceViews, View, agreed
+from calibration.anchor_views import FASTEST, MOST_RMS_PX, Agreed, DeviceViews, View, agreed
 from calibration.board import Board
 from calibration.board_pose import pose_of
 from calibration.camera import CameraModel
@@ -31,8 +31,6 @@ _OTHER_SIZE = 0.1
 """As a logarithm: another board, and no print that is a little off, which the anchor measures."""
 _LEAST_SPREAD_M = 0.08
 """Root mean square of the camera's places about their mean: below, they say no size [m]."""
-_FASTEST = np.deg2rad(8.0)
-"""A camera that turns faster is not looking at the board [rad/s]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +78,7 @@ class Seen:
         middles, speeds = poses.angular_speed()
         t_ns = np.array([t for t, _ in self.by_picture], dtype=np.int64)
         inside = (t_ns >= poses.t_ns[0]) & (t_ns <= poses.t_ns[-1])
-        at = np.flatnonzero(inside & (np.interp(t_ns, middles, speeds) < _FASTEST))
+        at = np.flatnonzero(inside & (np.interp(t_ns, middles, speeds) < FASTEST))
         if not at.size:
             return []
         at = at[np.unique(np.linspace(0, len(at) - 1, MOST_PICTURES).astype(int))]

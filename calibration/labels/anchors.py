@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from calibration.anchor import Anchor, AnchorConfig, DeviceViews, View, solve_anchor
+from calibration.anchor_views import FASTEST
 from calibration.board import Board
 from calibration.camera import CameraModel, Intrinsics
 from calibration.capture.raw import Device, RawCapture
@@ -17,8 +18,6 @@ from robot_runtime.errors import InvalidValueError
 
 MOST_VIEWS = 120
 """Pictures of a clip and a device that are looked at, spread over it."""
-FASTEST = np.deg2rad(8.0)
-"""A camera that turns faster smears the board [rad/s]."""
 
 
 def anchors_of(

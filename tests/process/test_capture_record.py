@@ -13,6 +13,7 @@ import zmq
 from calibration.capture.raw import RawCapture
 from calibration.capture.video import FragmentedVideo
 from robot_runtime.cli import main
+from robot_runtime.cli.capture.streams import Streams
 
 R_WC = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
 CLOSED_S = ((2.6, 2.7), (2.9, 3.0), (4.3, 4.4), (4.6, 4.7))
@@ -100,3 +101,30 @@ def test_a_slower_camera_is_recorded_at_its_own_rate_and_judged_by_it(tmp_path, 
     for device in RawCapture.open(out).devices.values():
         assert device.info.fps is not None
         assert abs(device.info.fps - 12.0) < 0.6
+
+
+def test_a_stamp_of_the_future_is_left_out_and_its_device_goes_on(tmp_path):
+    address, said = f"ipc://{tmp_path}/hand", []
+    context = zmq.Context()
+    socket = context.socket(zmq.PUSH)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(address)
+
+    def send(ahead_s: float) -> None:
+        told = json.loads(message(0.0, "hand")) | {"t_ns": time.monotonic_ns() + round(1e9 * ahead_s)}
+        socket.send(json.dumps(told).encode())
+
+    with Streams({}, {"hand": (address, "optical", "z")}, say=said.append, alarm=said.append) as streams:
+        end_s = time.monotonic() + 30.0
+        while not streams.is_ready:
+            assert time.monotonic() < end_s
+            send(0.0)
+            streams.take(0.05)
+        send(10_000.0)
+        kept = []
+        for _ in range(5):
+            send(0.0)
+            kept += [each.t_ns for each in streams.take(1.0) if each.t_ns is not None]
+    context.destroy(0)
+    assert len(kept) >= 3
+    assert any("1 stamps are of the future" in line for line in said), said

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from robot_runtime.cli.aside import Aside
-from robot_runtime.cli.capture.anchor_clip import AnchorClip
+from robot_runtime.cli.capture.anchor_clip import AnchorClip, board_of
 from robot_runtime.cli.capture.marking import Keys, Marking
 from robot_runtime.cli.capture.recorder import Recorder
 from robot_runtime.cli.capture.rig import Rig, RigDevice, camera_model, load_rig, open_camera, pose_streams
@@ -102,17 +102,16 @@ def _rate(role: str, device: RigDevice, streams: Streams, say: Callable[[str], N
 
 
 def _setup(rig: Rig, sizes: dict[str, tuple[int, int]], rates: dict[str, float]) -> Any:
-    from calibration.board import Board
     from calibration.capture.values import Setup
-    from calibration.store import load
 
-    more = dict(rig.more)
-    task, person, board = more.pop("task", ""), more.pop("person", ""), more.pop("board", None)
+    board = board_of(rig)
+    more = {name: value for name, value in rig.more.items() if name != "board"}
+    task, person = more.pop("task", ""), more.pop("person", "")
     return Setup(
         devices={role: _info(each, sizes[role], rates[role]) for role, each in rig.devices.items()},
         task=str(task),
         person=str(person),
-        board=None if board is None else load(Path(board), Board).to_dict(),
+        board=None if board is None else board.to_dict(),
         more={**more, "clock": "shared"},  # all times are this machine's
     )
 
