@@ -25,6 +25,7 @@ from calibration.labels.values import Labels
 from robot_runtime.dataset import run_columns as run
 from robot_runtime.dataset.dataset_folder import DatasetFolder
 from robot_runtime.dataset.recording import LEROBOT_COLUMNS
+from robot_runtime.dataset.stored import slower_of
 from robot_runtime.dataset.video import VideoWriter
 from robot_runtime.dataset.whole_episode import camera_column, whole_episode
 from robot_runtime.errors import InvalidValueError
@@ -160,13 +161,12 @@ def _refuse_other(
     kinds = [info.get("labels") for info in infos]
     if kinds[0] != kinds[1]:
         raise InvalidValueError(f"the action of {target.root} is {kinds[0]} labels, here {kinds[1]}")
-    refuse_other_pace(target.root, there, float(infos[1].get("slower", 1.0)))
+    refuse_other_pace(target.root, there, slower_of(wanted))
 
 
 def refuse_other_pace(root: Path, features: Mapping[str, Any], slower: float) -> None:
     """InvalidValueError: a dataset of these features is of a robot that takes another time than `slower`."""
-    there = float((features["action"].get("info") or {}).get("slower", 1.0))
-    if there != slower:
+    if (there := slower_of(features)) != slower:
         raise InvalidValueError(
             f"in {root} the robot takes {there:g} times as long as the person, here {slower:g}: labels of "
             "another pace go into a dataset of their own"

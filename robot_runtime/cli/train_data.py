@@ -125,13 +125,9 @@ def _refuse_other_rate(dataset: Path) -> None:
 
 def _refuse_paces(datasets: Sequence[Path]) -> None:
     """InvalidValueError: labels of robots that take different times than the person."""
-    from robot_runtime.dataset.recording import ACTION
-    from robot_runtime.dataset.stored import StoredDataset
+    from robot_runtime.dataset.stored import StoredDataset, slower_of
 
-    paces = {}
-    for folder in datasets:
-        info = StoredDataset(folder).features.get(ACTION, {}).get("info") or {}
-        paces[folder] = float(info.get("slower", 1.0))
+    paces = {folder: slower_of(StoredDataset(folder).features) for folder in datasets}
     if len(set(paces.values())) > 1:
         said = ", ".join(f"{folder} takes {pace:g} times as long" for folder, pace in paces.items())
         raise InvalidValueError(f"a policy is of one pace against the person; here {said}")

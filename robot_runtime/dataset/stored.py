@@ -58,6 +58,15 @@ class StoredEpisode:
         return float(self.row[f"{kind}/from_timestamp"]), float(self.row[f"{kind}/to_timestamp"])
 
 
+def slower_of(features: Mapping[str, Any]) -> float:
+    """How many times as long as the person the robot of these labels takes; 1 for all other datasets."""
+    feature = features.get(ACTION)
+    info = feature.get("info") if isinstance(feature, Mapping) else None
+    said = info.get("slower", 1.0) if isinstance(info, Mapping) else 1.0
+    is_pace = isinstance(said, int | float) and not isinstance(said, bool) and 0.0 < said < math.inf
+    return float(said) if is_pace else 1.0
+
+
 class StoredDataset:
     """A dataset that nobody writes while it is read."""
 
@@ -88,10 +97,7 @@ class StoredDataset:
     @property
     def capture_fps(self) -> float:
         """Frames that lie in a second of who was recorded: more than `fps` of labels that are told slower."""
-        info = self.features.get(ACTION, {}).get("info")
-        said = info.get("slower", 1.0) if isinstance(info, dict) else 1.0
-        is_pace = isinstance(said, int | float) and not isinstance(said, bool) and 0.0 < said < math.inf
-        return self.fps * said if is_pace else self.fps
+        return self.fps * slower_of(self.features)
 
     @cached_property
     def cameras(self) -> tuple[str, ...]:

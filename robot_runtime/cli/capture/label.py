@@ -118,7 +118,7 @@ class CaptureLabel:
         from policies.files import read_json
 
         if self.output is not None and (info := self.output / "meta" / "info.json").is_file():
-            refuse_other_pace(self.output, read_json(info).get("features", {"action": {}}), self.slower)
+            refuse_other_pace(self.output, read_json(info).get("features", {}), self.slower)
 
     def _need(self) -> None:
         """ExtraMissingError names all extras that these options need."""
