@@ -75,6 +75,7 @@ def drawn() -> str:
 
 SOURCES = {
     "expert": "scripted expert on the robot",
+    "expert-hand": "the same, without joints",
     "truth": "what the person meant",
     "decoupled": "captured, hand and base apart",
     "chest": "captured, hand as the chest has it",

@@ -1,6 +1,7 @@
 """Policies from captured demonstrations: which, how they are made and how they are run; each step once, kept.
 
 source      expert      the scripted expert on the robot, with a plan from every state
+            expert-hand the same, the network sees the hand and no joints: as all below
             truth       a person's demonstrations by what she meant and did, no device between
             decoupled   the same by their capture's labels: hand and base apart, exact together
             chest       by its labels with the hand as the chest sees it, lean and sway in it
@@ -36,13 +37,13 @@ from sim.lab.cells import CONTROL_PERIOD_NS, Cell
 from sim.lab.household import SPLICES
 from sim.lab.policies import trained_policy
 
-Source = Literal["expert", "truth", "decoupled", "chest", "world"]
+Source = Literal["expert", "expert-hand", "truth", "decoupled", "chest", "world"]
 Network = Literal["flow", "act", "diffusion"]
 NETWORKS: tuple[Network, ...] = get_args(Network)
 PER_SESSION = 11
 """Demonstrations of a session, between which the board is looked at again twice."""
-_NPZ_OF: dict[Source, Source] = {"world": "decoupled"}
-"""Whose samples a source learns from: rows in the world are made of those in the base."""
+_NPZ_OF: dict[Source, Source] = {"world": "decoupled", "expert-hand": "expert"}
+"""Whose samples a source learns from: rows in the world are made of those in the base, joints left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ class CapturePlan:
 
     def named(self, source: Source) -> str:
         """With how many times as long the robot takes; the expert is a robot itself."""
-        return source if self.slower == 1.0 or source == "expert" else f"{source}-x{self.slower:g}"
+        return source if self.slower == 1.0 or source.startswith("expert") else f"{source}-x{self.slower:g}"
 
     def npz(self, task: str, source: Source) -> Path:
         return self.folder / task / f"{self.named(_NPZ_OF.get(source, source))}.npz"
@@ -119,7 +120,7 @@ def make_samples(plan: CapturePlan, task: str, source: Source, say: Callable[[st
     if path.is_file():
         return
     samples: Sequence[Demonstration]
-    if source == "expert":
+    if source.startswith("expert"):
         samples = collect(task, num_episodes=plan.demonstrations, seed=plan.seed)
     elif source == "truth":
         seeds = [seed for session in plan.sessions() for seed in session]
