@@ -19,7 +19,7 @@ from robot_runtime.cli.doctor.command import Doctor
 from robot_runtime.cli.eval import Eval
 from robot_runtime.cli.keys import Keys
 from robot_runtime.cli.log import Log
-from robot_runtime.cli.options import check, registry
+from robot_runtime.cli.options import check, check_words, registry
 from robot_runtime.cli.page import Page
 from robot_runtime.cli.record import Record
 from robot_runtime.cli.replay import Replay
@@ -76,6 +76,7 @@ def run_command(argv: list[str] | None) -> int:
     logging.getLogger("robot_runtime").setLevel(logging.INFO)
     words = sys.argv[1:] if argv is None else argv
     kind, number = named(words)
+    check_words(kind, words[number:])
     command = tyro.cli(
         kind,
         args=words[number:],

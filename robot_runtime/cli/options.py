@@ -272,6 +272,28 @@ def check_option(name: str, hint: object, value: object) -> None:
             raise InvalidValueError(f"{name} {complaint}")
 
 
+def check_words(kind: object, words: Sequence[str]) -> None:
+    """InvalidValueError for an option of many values that is there twice: only the last would be taken."""
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return
+    typed = [word.partition("=")[0].replace("_", "-") for word in words]
+    for field_name, hint in get_type_hints(kind, include_extras=True).items():
+        name = option_name(field_name, hint)
+        if _takes_many(hint) and (times := typed.count(name)) > 1:
+            raise InvalidValueError(
+                f"{name} takes all its values at once, as in {name} A B; it is there {times} times"
+            )
+
+
+def _takes_many(hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _takes_many(inner[0])
+    if origin in (Union, UnionType):
+        return any(map(_takes_many, inner))
+    return origin is tuple and inner[-1] is ...
+
+
 def option_name(name: str, hint: object) -> str:
     """As it is typed."""
     is_positional = Positional[int].__metadata__[0] in getattr(hint, "__metadata__", ())  # type: ignore[attr-defined]

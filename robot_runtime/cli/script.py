@@ -7,7 +7,7 @@ from typing import NoReturn
 import tyro
 
 from robot_runtime.cli.errors import sentence
-from robot_runtime.cli.options import check, registry
+from robot_runtime.cli.options import check, check_words, registry
 from robot_runtime.cli.signals import Ending
 
 
@@ -19,9 +19,10 @@ def run_script[T](
     options: a dataclass whose annotations are those of `cli.options`: a number that would leave nothing to be
         done is refused, or what was never tried would pass.
     """
-    args = tyro.cli(options, description=description, registry=registry())
     ending = Ending()
     try:
+        check_words(options, sys.argv[1:])
+        args = tyro.cli(options, description=description, registry=registry())
         check(args)
         code = main(args)
     except BaseException as error:

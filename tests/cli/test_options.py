@@ -11,7 +11,8 @@ import tyro
 from policies.load import policy_names
 from robot_runtime.cli import main
 from robot_runtime.cli.commands import Subcommand
-from robot_runtime.cli.options import SHIPPED_POLICIES, TaskName, Written, check, registry
+from robot_runtime.cli.options import SHIPPED_POLICIES, TaskName, Written, check, check_words, registry
+from robot_runtime.cli.train import Train
 from robot_runtime.core.method.table import METHODS
 from robot_runtime.errors import InvalidValueError
 from sim.tasks import TASKS, TWO_ARM_TASKS
@@ -64,6 +65,21 @@ def test_a_command_line_is_read_as_its_command_alone_reads_it(tmp_path, capsys):
             )
             assert (alone is None) == (among_all is None), (option, alone, among_all)
             assert among_all is None or option.name in among_all, option
+
+
+def test_an_option_of_many_values_that_is_there_twice_is_refused_and_one_of_a_single_value_is_not():
+    both = ["train", "--dataset", "a", "b", "--seed", "1", "--seed", "2"]
+    check_words(Train, both)
+    for again in (["--dataset", "c"], ["--dataset=c"]):
+        with pytest.raises(InvalidValueError, match=r"--dataset takes all its values at once.* 2 times"):
+            check_words(Train, [*both, *again])
+
+
+def test_a_command_says_that_an_option_is_there_twice_before_it_begins(tmp_path, capsys):
+    twice = ["--task", "wipe", "--task", "clear"]
+    assert main(["train", *twice, "--output", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err.startswith("error: --task takes all its values at once")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_and_zero_are_refused_where_something_is_counted_or_divided_by(tmp_path, capsys):
