@@ -75,7 +75,7 @@ def drawn() -> str:
 
 SOURCES = {
     "expert": "scripted expert on the robot",
-    "expert-hand": "the same, without joints",
+    "expert-hand": "scripted expert on the robot, without joints",
     "truth": "what the person meant",
     "decoupled": "captured, hand and base apart",
     "chest": "captured, hand as the chest has it",
@@ -86,8 +86,8 @@ SOURCES = {
 def policies() -> str:
     """Success by what was learned from, over tasks and splices; then over all tasks, where all ran."""
     found = {}
-    for name in ("capture-policies", "capture-policies-longer"):
-        more = f", {result(name)['settings']['steps']} steps" if name.endswith("longer") else ""
+    for name in ("capture-policies", "capture-policies-longer", "capture-policies-diffusion"):
+        more = "" if name == "capture-policies" else f", {result(name)['settings']['steps']} steps"
         for row in map(Row.from_dict, result(name)["rows"]):
             network, source, splice = row.method.split()
             found[row.task, network, source + more, splice] = row
