@@ -26,7 +26,7 @@ from sim.tasks.clear import BIN_P
 from sim.tasks.household import TABLE_Z
 
 Kind = Literal["decoupled", "chest"]
-_STALL_SPEED, _OPENED = 0.02, 0.9 * MAX_WIDTH
+_STALL_SPEED, _OPENED, _LETS_GO = 0.02, 0.9 * MAX_WIDTH, 0.006
 _MOVING = ("cup", "handle", "frontier", BIN)
 """How names of things begin that do not stand still."""
 _NEAR_S = 0.25
@@ -83,17 +83,21 @@ def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     command     open ──╲             ╱──
                         ╲____       ╱
                              ╲─────╱           less by `SQUEEZE`
+
+    A width trembles as it is measured: fingers let go once it is `_LETS_GO` more than what they held.
     """
     out = np.array(width, dtype=float)
     speed = np.gradient(out, DT_S)
-    held, opened = False, False
+    opened = False
+    held: float | None = None
     for i, w in enumerate(width):
         opened = opened or w > _OPENED
-        if w > _OPENED or speed[i] > _STALL_SPEED:
-            held = False
-        elif opened and abs(speed[i]) < _STALL_SPEED:
-            held = True
-        if held:
+        if held is not None and (w > _OPENED or w > held + _LETS_GO):
+            held = None
+        elif held is None and w <= _OPENED and opened and abs(speed[i]) < _STALL_SPEED:
+            held = float(w)
+        if held is not None:
+            held += 0.2 * (float(w) - held)
             out[i] = max(0.0, w - SQUEEZE)
     return out
 

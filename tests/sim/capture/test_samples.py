@@ -96,6 +96,15 @@ def test_fingers_that_something_stops_are_told_to_squeeze():
     np.testing.assert_allclose(command[[5, -5]], 0.08)
 
 
+def test_fingers_whose_width_trembles_squeeze_until_they_let_go():
+    closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4)])
+    held = 0.06 + 0.001 * np.random.default_rng(0).standard_normal(400)
+    opening = np.concatenate([np.linspace(0.06, 0.08, 6), np.full(10, 0.08)])
+    command = commanded_width(np.concatenate([closing, held, opening]))
+    assert (command[26:424] < 0.06 - 0.5 * SQUEEZE).all()
+    np.testing.assert_allclose(command[-13:], np.concatenate([closing, held, opening])[-13:])
+
+
 def test_fingers_that_never_opened_hold_what_they_hold():
     np.testing.assert_array_equal(commanded_width(np.full(30, 0.03)), np.full(30, 0.03))
 
