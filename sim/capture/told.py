@@ -26,7 +26,9 @@ from sim.tasks.clear import BIN_P
 from sim.tasks.household import TABLE_Z
 
 Kind = Literal["decoupled", "chest"]
-_STALL_SPEED, _OPENED, _LETS_GO = 0.02, 0.9 * MAX_WIDTH, 0.006
+_STALL_SPEED, _OPENED = 0.02, 0.9 * MAX_WIDTH
+_LETS_GO = 0.006
+"""Wider than what they held by so much, fingers open and do not only tremble [m]."""
 _MOVING = ("cup", "handle", "frontier", BIN)
 """How names of things begin that do not stand still."""
 _NEAR_S = 0.25
