@@ -22,8 +22,9 @@ from sim.capture.samples import samples
 from sim.capture.told import Kind, Told, fit_offset, told_by_labels, told_by_truth
 from sim.tasks import make_task
 
-BESIDE, OFF_PLAN = 2, 1
-"""How often each frame is told from beside, and off its plan, besides as it was."""
+BESIDE, OFF_PLAN, MISSED = 2, 1, 3
+"""How often each frame is told from beside, and off its plan, besides as it was; and those around a grip with
+the hand beside that."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,7 +131,7 @@ def samples_of(
     rng = np.random.default_rng([seed, 0x5A])
     out: list[StoredDemonstration] = []
     for number, one in enumerate(told, start=1):
-        out += samples(one, rng, beside=BESIDE, off_plan=OFF_PLAN)
+        out += samples(one, rng, beside=BESIDE, off_plan=OFF_PLAN, missed=MISSED)
         progress(number, len(told))
     if not out:
         raise InvalidValueError("no demonstration can be learned from")

@@ -9,9 +9,13 @@ noise of its labels it takes for anything, once a robot's hand leans by some deg
 
 And a person is always where her rows are, a robot never: each frame is told once more as of a robot that
 runs an older plan and is off it, whose first rows are that plan's.
+
+And a person who takes something is over it before she goes down, a robot not always: frames around each grip
+are told once more with the hand beside it (`sim.capture.grips`).
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +35,7 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
+from sim.capture.grips import NEAR, Grip, grips_of, retry
 from sim.capture.things import environment_state
 from sim.capture.told import Told, commanded_width, in_world
 from sim.experts.mobile import SQUEEZE
@@ -58,16 +63,17 @@ OFF_BASE, OFF_YAW, OFF_HAND, OFF_UP = 0.06, 0.08, 0.05, 0.03
 """Deviations of a robot from the plan that it runs [m, rad, m, m]; a low hand is never under its plan."""
 MOST_COMMITTED = 12
 """Rows of that plan that are given."""
-HELD_WITHIN = 0.06
-"""What is so near to closed fingers goes with the hand [m]."""
 EMPTY_SHARE = 0.1
 """How many frames from beside show fingers closed on nothing, where rows open them: as after a miss."""
+MISS_MIN, MISS_MAX, MISS_UP = 0.015, 0.08, 0.05
+"""How far a hand is told beside what it grips, and at most how much higher than it was [m]."""
 
 
 def samples(
-    told: Told, rng: np.random.Generator, *, beside: int = 0, off_plan: int = 0
+    told: Told, rng: np.random.Generator, *, beside: int = 0, off_plan: int = 0, missed: int = 0
 ) -> list[StoredDemonstration]:
-    """Every frame as a training sample, so many times from beside, and so many times off its plan.
+    """Every frame as a training sample, so many times from beside, and so many times off its plan; and those
+    around its grips so many times with the hand beside them.
 
     A frame near the end repeats the last row; frames are left out whose rows are not all known.
     """
@@ -78,6 +84,10 @@ def samples(
         out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
     for _ in range(off_plan):
         out += [planned.sample(k, _off_plan(planned, k, rng)) for k in known]
+    are_known = set(known)
+    for grip in grips_of(told, planned.command, planned.holds):
+        frames = [k for k in grip.frames if k in are_known]
+        out += [planned.missed(k, grip, rng) for k in frames for _ in range(missed)]
     return out
 
 
@@ -159,7 +169,7 @@ class _Plan:
     ) -> Float[np.ndarray, "3"]:
         """Of a thing, where the hand is elsewhere by so much: with it, if it is held."""
         off = float(np.linalg.norm(p_W - self._told.p_WE[k]))
-        return p_W + moved if self.holds[k] and off < HELD_WITHIN else p_W
+        return p_W + moved if self.holds[k] and off < NEAR else p_W
 
     def is_low(self, k: int) -> bool:
         """Whether the hand is at work, or will be in a moment."""
@@ -196,24 +206,62 @@ class _Plan:
         else:
             now, R_now = seen_from(x[:1], told.p_WE[[k]])[0] + hand, pin.exp3(aside.turn) @ R_B[0]
         moved = in_world(x_now[None], now[None])[0] - told.p_WE[k]
-        things = {
-            name: seen_from(x_now[None], self._place(p[k], k, moved)[None])[0]
-            for name, p in told.things.items()
-        }
-        V_WB_B = np.array([*turn_planar(self._v_B[k, :2], -base[2]), self._v_B[k, 2]])
+        things = {name: self._place(p[k], k, moved) for name, p in told.things.items()}
+        width = float(told.width[k]) if aside.width is None else aside.width
+        return self._seen(k, x_now, now, R_now, width, things, rows, num_committed=aside.num_committed)
+
+    def missed(self, k: int, grip: Grip, rng: np.random.Generator) -> StoredDemonstration:
+        """Frame k with the hand, and the base, beside a grip, and rows that try it again."""
+        told = self._told
+        base = rng.random() * rng.standard_normal(3) * [BASE_ASIDE, BASE_ASIDE, YAW_ASIDE]
+        off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
+        way, angle = rng.uniform(MISS_MIN, MISS_MAX), rng.uniform(0.0, 2.0 * math.pi)
+        aside = np.array([way * math.cos(angle), way * math.sin(angle), MISS_UP * rng.random()])
+        led = retry(told, grip, k, aside)
+        back = _back(BACK_ROWS)
+        x_now, x = told.x_WB[k] + off_W, told.x_WB[led.at] + back[:, None] * off_W
+        turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
+        R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[led.at]
+        R_B = np.array([pin.exp3(b * turn) for b in back]) @ R_B
+        p_led = led.p_WE + SERVO_LAG_S / DT_S * np.gradient(led.p_WE, axis=0)
+        command = np.where(led.opens, MAX_WIDTH, self.command[led.at])
+        rows = np.hstack([_relative(x_now, x), seen_from(x, p_led), rotation_to_6d(R_B), command[:, None]])
+        p_now = told.p_WE[k] + aside
+        things = {name: p[k] for name, p in told.things.items()}
+        things[grip.thing] = told.things[grip.thing][min(k, grip.begins)] + (0.0 if grip.takes else aside)
+        width = min(float(told.width[k]), float(self.command[k])) if grip.takes else float(told.width[k])
+        return self._seen(k, x_now, seen_from(x_now[None], p_now[None])[0], R_B[0], width, things, rows)
+
+    def _seen(
+        self,
+        k: int,
+        x_now: Float[np.ndarray, "3"],
+        p_BE: Float[np.ndarray, "3"],
+        R_BE: Float[np.ndarray, "3 3"],
+        width: float,
+        things: Mapping[str, Float[np.ndarray, "3"]],
+        rows: Float[np.ndarray, "32 13"],
+        *,
+        num_committed: int = 0,
+    ) -> StoredDemonstration:
+        """As a robot sees it whose base and hand are there. things: in W."""
+        told = self._told
+        seen = {name: seen_from(x_now[None], p[None])[0] for name, p in things.items()}
+        v_B = turn_planar(self._v_B[k, :2], told.x_WB[k, 2] - x_now[2])
         state = RobotState(
             t_ns=k * DT_NS,
             parts={
-                ARM: ArmState(q=_posture(now, R_now), dq=np.zeros(7), X_BE=pin.SE3(R_now, now)),
-                GRIPPER: GripperState(width=float(told.width[k]) if aside.width is None else aside.width),
-                BASE: BaseState(x_WB=x_now, V_WB_B=V_WB_B),
+                ARM: ArmState(q=_posture(p_BE, R_BE), dq=np.zeros(7), X_BE=pin.SE3(R_BE, p_BE)),
+                GRIPPER: GripperState(width=width),
+                BASE: BaseState(x_WB=x_now, V_WB_B=np.array([*v_B, self._v_B[k, 2]])),
             },
         )
-        seen = environment_state(told.task, things)
         return StoredDemonstration(
-            observation=Observation(state=state, environment_state=seen, task=told.words),
+            observation=Observation(
+                state=state, environment_state=environment_state(told.task, seen), task=told.words
+            ),
             rows=rows,
-            num_committed=aside.num_committed,
+            num_committed=num_committed,
         )
 
 

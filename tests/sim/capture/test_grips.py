@@ -1,0 +1,200 @@
+"""What a robot is told of a hand that comes down beside what it is to take, or let go of."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.flow.demonstrations import StoredDemonstration
+from robot_runtime.core.values.transforms import compose_planar
+from sim.capture.grips import HOVER, ROWS_AFTER, ROWS_BEFORE, SPEED, Grip, grips_of, retry
+from sim.capture.samples import MISS_MAX, MISS_MIN, MISS_UP, samples
+from sim.capture.told import Told, commanded_width
+from sim.experts.mobile import SQUEEZE
+from sim.experts.motion import DT_S, HORIZON
+from sim.scene.kinematics import R_DOWN
+from sim.scene.model import MAX_WIDTH
+from sim.tasks.household import TABLE_Z
+
+N = 140
+CLOSES, HOLDS, OPENS, OPEN = 38, 44, 92, 98
+"""Rows before which fingers are open, from which on they hold, until which they do, and are open again."""
+LOW, HIGH = TABLE_Z + 0.05, TABLE_Z + 0.25
+CUP, TRAY = np.array([1.0, 0.4, LOW - 0.01]), np.array([1.3, -0.2, LOW - 0.01])
+
+
+@cache
+def told() -> Told:
+    """Somebody who takes a cup, carries it to a tray and lets it go, her feet still."""
+    rows = np.arange(N)
+    z = np.interp(
+        rows, [0, 20, 34, 48, 60, 70, 88, 102, 120], [HIGH, HIGH, LOW, LOW, HIGH, HIGH, LOW, LOW, HIGH]
+    )
+    share = np.interp(rows, [60, 70], [0.0, 1.0])[:, None]
+    p = np.column_stack([(1 - share) * CUP[:2] + share * TRAY[:2], z])
+    cup = np.where(rows[:, None] < HOLDS, CUP, np.where(rows[:, None] < OPENS, p - [0.0, 0.0, 0.01], TRAY))
+    points = ("door", "door>through", "door>table_a", "door>table_b")
+    return Told(
+        words="bring the cup",
+        task="fetch",
+        x_WB=np.tile([0.5, 0.1, 0.3], (N, 1)),
+        p_WE=p,
+        R_BE=np.tile(R_DOWN, (N, 1, 1)),
+        width=np.interp(rows, [CLOSES, HOLDS, OPENS, OPEN], [MAX_WIDTH, 0.06, 0.06, MAX_WIDTH]),
+        things={
+            "cup": cup,
+            "tray": np.tile(TRAY, (N, 1)),
+            **{name: np.tile([3.0 + i, 1.0, 0.8], (N, 1)) for i, name in enumerate(points)},
+        },
+        is_known=np.ones(N, dtype=bool),
+    )
+
+
+def grips(one: Told) -> list[Grip]:
+    command = commanded_width(one.width)
+    return list(grips_of(one, command, command < one.width - 0.5 * SQUEEZE))
+
+
+def way(sample: StoredDemonstration) -> np.ndarray:
+    """Where rows lead the hand, in W: (32, 3) [m]."""
+    x_now = np.asarray(sample.observation.state.x_WB)
+    bases = [compose_planar(x_now, row[:3]) for row in sample.rows]
+    hands = [compose_planar(x, np.array([*row[3:5], 0.0])) for x, row in zip(bases, sample.rows, strict=True)]
+    return np.column_stack([np.array(hands)[:, :2], sample.rows[:, 5]])
+
+
+def place(sample: StoredDemonstration, p_B: np.ndarray) -> np.ndarray:
+    x_now = np.asarray(sample.observation.state.x_WB)
+    return np.array([*compose_planar(x_now, np.array([*p_B[:2], 0.0]))[:2], p_B[2]])
+
+
+def hand(sample: StoredDemonstration) -> np.ndarray:
+    X_BE = sample.observation.state.X_BE
+    assert X_BE is not None
+    return place(sample, X_BE.translation)
+
+
+def cup(sample: StoredDemonstration) -> np.ndarray:
+    return place(sample, sample.observation.environment_state[:3])
+
+
+def missed(one: Told, times: int = 3) -> list[tuple[int, StoredDemonstration]]:
+    """Frames told with the hand beside a grip, with their numbers."""
+    told_as_it_was = len(samples(one, np.random.default_rng(0)))
+    beside = samples(one, np.random.default_rng(0), missed=times)[told_as_it_was:]
+    return [(sample.observation.state.t_ns // 50_000_000, sample) for sample in beside]
+
+
+def test_what_is_taken_and_let_go_is_found():
+    takes, lets_go = grips(told())
+    assert (takes.thing, takes.takes, lets_go.thing, lets_go.takes) == ("cup", True, "cup", False)
+    assert abs(takes.begins - CLOSES) <= 1
+    assert abs(takes.ends - HOLDS) <= 1
+    assert abs(lets_go.begins - OPENS) <= 3
+    assert abs(lets_go.ends - OPEN) <= 2
+    for grip in (takes, lets_go):
+        assert told().p_WE[grip.above, 2] > LOW + HOVER >= told().p_WE[grip.above + 1, 2]
+
+
+def test_fingers_that_close_far_from_everything_take_nothing():
+    afar = {name: p + 0.1 for name, p in told().things.items()}
+    assert grips(replace(told(), things=afar)) == []
+
+
+def test_letting_go_of_a_handle_is_not_tried_again():
+    """Its drawer stays open: nothing is brought back to it."""
+    things = {"handle": told().things["cup"], "door": told().things["door"]}
+    assert [grip.takes for grip in grips(replace(told(), things=things))] == [True]
+
+
+@given(
+    number=st.integers(0, 1),
+    at=st.floats(0.0, 1.0),
+    angle=st.floats(0.0, 2 * np.pi),
+    aside=st.floats(MISS_MIN, MISS_MAX),
+    up=st.floats(0.0, MISS_UP),
+)
+def test_a_hand_beside_goes_up_and_back_over_the_grip_before_it_goes_down(number, at, angle, aside, up):
+    one, grip = told(), grips(told())[number]
+    k = grip.frames[round(at * (len(grip.frames) - 1))]
+    off = np.array([aside * np.cos(angle), aside * np.sin(angle), up])
+    led = retry(one, grip, k, off)
+    np.testing.assert_allclose(led.p_WE[0], one.p_WE[k] + off, atol=1e-12)
+    across = np.linalg.norm((led.p_WE - one.p_WE[grip.begins])[:, :2], axis=1)
+    down = led.p_WE[:, 2] < LOW + 0.6 * HOVER
+    has_been_up = np.maximum.accumulate(~down)
+    assert (across[down & has_been_up] < 0.01).all()
+    over = np.flatnonzero(led.at == grip.above)[-1]
+    assert (np.diff(led.at[over:]) == 1).all()  # from there as she went
+
+
+@given(number=st.integers(0, 1), after=st.integers(0, 5), angle=st.floats(0.0, 2 * np.pi))
+def test_a_low_hand_takes_its_time_back_and_is_up_before_it_is_half_across(number, after, angle):
+    one, grip = told(), grips(told())[number]
+    k = grip.frames[-1 - after]
+    led = retry(one, grip, k, MISS_MAX * np.array([np.cos(angle), np.sin(angle), 0.0]))
+    goes_down = np.flatnonzero(led.at == grip.above)[-1]
+    assert goes_down * DT_S >= np.linalg.norm(led.p_WE[0] - one.p_WE[grip.above]) / SPEED
+    across = np.linalg.norm((led.p_WE - one.p_WE[grip.above])[:, :2], axis=1)
+    is_half_across = np.argmax(across < 0.5 * across[0])
+    assert led.p_WE[is_half_across, 2] > LOW + 0.9 * HOVER
+
+
+def test_fingers_do_not_close_beside_the_cup():
+    """The rows of every frame around the grip open them until the hand is at it."""
+    grip = grips(told())[0]
+    seen = [(k, sample) for k, sample in missed(told()) if k in grip.frames]
+    assert len(seen) == 3 * (ROWS_BEFORE + grip.ends - grip.begins + ROWS_AFTER)
+    closes = 0
+    for _, sample in seen:
+        closing = sample.rows[:, 12] < MAX_WIDTH - 1e-3
+        off = np.linalg.norm((way(sample) - told().p_WE[grip.begins])[:, :2], axis=1)
+        assert (off[closing] < 0.012).all()
+        closes += closing[-1]
+    assert closes > 0.9 * len(seen)  # and they do close, once it is
+
+
+def test_the_cup_stays_where_it_was_when_the_hand_comes_down_beside_it():
+    grip, offs = grips(told())[0], []
+    for k, sample in missed(told()):
+        if k not in grip.frames:
+            continue
+        np.testing.assert_allclose(cup(sample), CUP, atol=1e-9)
+        offs.append(np.linalg.norm((hand(sample) - told().p_WE[k])[:2]))
+    assert MISS_MIN < min(offs) < 0.03
+    assert 0.06 < max(offs) < MISS_MAX
+
+
+def test_fingers_that_closed_beside_the_cup_are_seen_narrower_than_it_is():
+    grip = grips(told())[0]
+    widths = [
+        s.observation.state.gripper("gripper").width
+        for k, s in missed(told())
+        if grip.ends < k < OPENS - ROWS_BEFORE
+    ]
+    assert widths
+    assert max(widths) < 0.06 - 0.5 * SQUEEZE
+
+
+def test_a_cup_that_is_beside_its_place_is_carried_there_before_it_is_let_go():
+    grip = grips(told())[1]
+    seen = [(k, sample) for k, sample in missed(told()) if k in grip.frames]
+    assert len(seen) == 3 * ROWS_BEFORE
+    for k, sample in seen:
+        np.testing.assert_allclose(
+            hand(sample) - cup(sample), told().p_WE[k] - told().things["cup"][k], atol=1e-9
+        )
+        opens = sample.rows[:, 12] > 0.06 + 1e-3
+        off = np.linalg.norm((way(sample) - told().p_WE[grip.begins])[:, :2], axis=1)
+        assert opens[-1]
+        assert (off[opens] < 0.012).all()
+
+
+def test_frames_whose_rows_are_not_known_are_not_told_beside():
+    known = np.ones(N, dtype=bool)
+    known[CLOSES + 5] = False
+    frames = {k for k, _ in missed(replace(told(), is_known=known))}
+    assert frames
+    assert not any(k <= CLOSES + 5 < k + HORIZON for k in frames)
