@@ -227,8 +227,10 @@ class _Plan:
         command = np.where(led.opens, MAX_WIDTH, self.command[led.at])
         rows = np.hstack([_relative(x_now, x), seen_from(x, p_led), rotation_to_6d(R_B), command[:, None]])
         p_now = told.p_WE[k] + aside
-        things = {name: p[k] for name, p in told.things.items()}
-        things[grip.thing] = told.things[grip.thing][min(k, grip.begins)] + (0.0 if grip.takes else aside)
+        seen_at = min(k, grip.begins) if grip.takes else k  # nothing that it takes has moved yet
+        things = {name: p[seen_at] for name, p in told.things.items()}
+        if not grip.takes:
+            things[grip.thing] = things[grip.thing] + aside
         width = min(float(told.width[k]), float(self.command[k])) if grip.takes else float(told.width[k])
         return self._seen(k, x_now, seen_from(x_now[None], p_now[None])[0], R_B[0], width, things, rows)
 

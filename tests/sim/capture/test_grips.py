@@ -167,6 +167,16 @@ def test_the_cup_stays_where_it_was_when_the_hand_comes_down_beside_it():
     assert 0.06 < max(offs) < MISS_MAX
 
 
+def test_what_moves_with_a_handle_has_not_moved_when_the_hand_is_beside_it():
+    """A cup in the drawer is seen where it is while the drawer is shut."""
+    grip = grips(told())[0]
+    pulled = told().things["cup"] + np.where(np.arange(N) > HOLDS, 0.1, 0.0)[:, None] * [0.0, 1.0, 0.0]
+    for k, sample in missed(replace(told(), things={**told().things, "tray": pulled})):
+        if k in grip.frames:
+            tray = place(sample, sample.observation.environment_state[3:6])
+            np.testing.assert_allclose(tray, CUP, atol=1e-9)
+
+
 def test_fingers_that_closed_beside_the_cup_are_seen_narrower_than_it_is():
     grip = grips(told())[0]
     widths = [
