@@ -54,6 +54,10 @@ class Grip:
         end = self.ends + ROWS_AFTER if self.takes else self.begins
         return range(max(0, self.begins - ROWS_BEFORE), end)
 
+    def rows_of(self, k: int) -> slice:
+        """Of the demonstration, by which frame k is told beside."""
+        return slice(min(k, self.above), max(k + HORIZON, self.ends + 1))
+
 
 def grips_of(told: Told, command: Float[np.ndarray, " N"], holds: Bool[np.ndarray, " N"]) -> Iterator[Grip]:
     """What it takes, and the cups that it lets go of, in their order."""

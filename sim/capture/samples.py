@@ -84,9 +84,8 @@ def samples(
         out += [planned.sample(k, _aside(planned, k, rng)) for k in known]
     for _ in range(off_plan):
         out += [planned.sample(k, _off_plan(planned, k, rng)) for k in known]
-    are_known = set(known)
     for grip in grips_of(told, planned.command, planned.holds):
-        frames = [k for k in grip.frames if k in are_known]
+        frames = [k for k in known if k in grip.frames and told.is_known[grip.rows_of(k)].all()]
         out += [planned.missed(k, grip, rng) for k in frames for _ in range(missed)]
     return out
 

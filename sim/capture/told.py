@@ -28,7 +28,7 @@ from sim.tasks.household import TABLE_Z
 Kind = Literal["decoupled", "chest"]
 _STALL_SPEED, _OPENED = 0.02, 0.9 * MAX_WIDTH
 _LETS_GO = 0.006
-"""Wider than what they held by so much, fingers open and do not only tremble [m]."""
+"""By so much fingers open or close, and do not only tremble [m]."""
 _MOVING = ("cup", "handle", "frontier", BIN)
 """How names of things begin that do not stand still."""
 _NEAR_S = 0.25
@@ -86,17 +86,22 @@ def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
                         ╲____       ╱
                              ╲─────╱           less by `SQUEEZE`
 
-    A width trembles as it is measured: fingers let go once it is `_LETS_GO` more than what they held.
+    A width trembles as it is measured: fingers let go once it is `_LETS_GO` more than what they held, and
+    hold again once they have closed by as much. Rows in which it is not known stay so.
     """
     out = np.array(width, dtype=float)
     speed = np.gradient(out, DT_S)
     opened = False
+    widest = 0.0  # since they held
     held: float | None = None
     for i, w in enumerate(width):
-        opened = opened or w > _OPENED
+        if not np.isfinite(w):
+            continue
+        opened, widest = opened or w > _OPENED, max(widest, float(w))
+        has_closed = opened and w <= min(_OPENED, widest - _LETS_GO)
         if held is not None and (w > _OPENED or w > held + _LETS_GO):
-            held = None
-        elif held is None and w <= _OPENED and opened and abs(speed[i]) < _STALL_SPEED:
+            held, widest = None, float(w)
+        elif held is None and has_closed and abs(speed[i]) < _STALL_SPEED:
             held = float(w)
         if held is not None:
             held += 0.2 * (float(w) - held)

@@ -202,9 +202,35 @@ def test_a_cup_that_is_beside_its_place_is_carried_there_before_it_is_let_go():
         assert (off[opens] < 0.012).all()
 
 
-def test_frames_whose_rows_are_not_known_are_not_told_beside():
-    known = np.ones(N, dtype=bool)
-    known[CLOSES + 5] = False
-    frames = {k for k, _ in missed(replace(told(), is_known=known))}
+@given(lost=st.integers(0, N - 1), length=st.integers(1, 6), said=st.sampled_from([0.0, np.nan]))
+def test_widths_that_are_not_known_are_not_taken_for_a_grip(lost, length, said):
+    """In all that is told fingers close at the cup and open at the tray, and nowhere else."""
+    known, width = np.ones(N, dtype=bool), np.array(told().width)
+    known[lost : lost + length] = False
+    width[~known] = said
+    for k, sample in missed(replace(told(), is_known=known, width=width), times=1):
+        assert known[k : k + HORIZON].all()
+        is_open = sample.rows[:, 12] > 0.07
+        hand_at = way(sample)[1:, :2]
+        assert (
+            np.linalg.norm(hand_at[np.diff(is_open.astype(int)) < 0] - CUP[:2], axis=-1).max(initial=0.0)
+            < 0.015
+        )
+        assert (
+            np.linalg.norm(hand_at[np.diff(is_open.astype(int)) > 0] - TRAY[:2], axis=-1).max(initial=0.0)
+            < 0.015
+        )
+
+
+@given(end=st.integers(HOLDS + 2, N))
+def test_a_demonstration_may_end_anywhere_after_its_grip(end):
+    one = told()
+    cut = {"p_WE", "x_WB", "R_BE", "width", "is_known"}
+    short = replace(
+        one,
+        things={name: p[:end] for name, p in one.things.items()},
+        **{name: getattr(one, name)[:end] for name in cut},
+    )
+    frames = [k for k, _ in missed(short, times=1)]
     assert frames
-    assert not any(k <= CLOSES + 5 < k + HORIZON for k in frames)
+    assert max(frames) < end

@@ -105,6 +105,23 @@ def test_fingers_whose_width_trembles_squeeze_until_they_let_go():
     np.testing.assert_allclose(command[-13:], np.concatenate([closing, held, opening])[-13:])
 
 
+def test_fingers_whose_width_is_not_known_for_a_while_squeeze_on():
+    width = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4), np.full(60, 0.06)])
+    width[40:45] = np.nan
+    command = commanded_width(width)
+    assert np.isnan(command[40:45]).all()
+    np.testing.assert_allclose(command[[*range(26, 40), *range(46, 84)]], 0.06 - SQUEEZE)
+
+
+def test_fingers_that_open_a_little_and_stop_have_let_go_until_they_close_again():
+    closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.06, 4), np.full(20, 0.06)])
+    opening = np.concatenate([np.linspace(0.06, 0.07, 4), np.full(20, 0.07)])
+    again = np.concatenate([np.linspace(0.07, 0.06, 4), np.full(20, 0.06)])
+    command = commanded_width(np.concatenate([closing, opening, again]))
+    np.testing.assert_allclose(command[50:66], 0.07)
+    np.testing.assert_allclose(command[-18:], 0.06 - SQUEEZE)
+
+
 def test_fingers_that_never_opened_hold_what_they_hold():
     np.testing.assert_array_equal(commanded_width(np.full(30, 0.03)), np.full(30, 0.03))
 
