@@ -6,6 +6,7 @@ from itertools import groupby
 
 from tables import NOTHING, pooled, result, table
 
+from sim.lab.captures import NETWORKS
 from sim.lab.household import SPLICES
 from sim.lab.scores import Row
 
@@ -74,27 +75,35 @@ def drawn() -> str:
 
 
 SOURCES = {
-    "expert": "scripted expert on the robot",
-    "expert-hand": "scripted expert on the robot, without joints",
-    "truth": "what the person meant",
     "decoupled": "captured, hand and base apart",
     "chest": "captured, hand as the chest has it",
     "world": "captured, both in the world",
+    "truth": "what the person meant",
+    "expert": "scripted expert on the robot",
+    "expert-hand": "scripted expert on the robot, without joints",
 }
+
+
+_POLICIES = {
+    "capture-policies": "",
+    "capture-policies-no-retries": ", no retries",
+    "capture-policies-longer": ", no retries, 10500 steps",
+    "capture-policies-diffusion": ", 12000 steps",
+}
+"""Result files of policies, and what is said of those in them."""
 
 
 def policies() -> str:
     """Success by what was learned from, over tasks and splices; then over all tasks, where all ran."""
     found = {}
-    for name in ("capture-policies", "capture-policies-longer", "capture-policies-diffusion"):
-        more = "" if name == "capture-policies" else f", {result(name)['settings']['steps']} steps"
+    for name, more in _POLICIES.items():
         for row in map(Row.from_dict, result(name)["rows"]):
             network, source, splice = row.method.split()
             found[row.task, network, source + more, splice] = row
     ran = [splice for splice in SPLICES if any(key[3] == splice for key in found)]
     tasks = sorted({key[0] for key in found})
     lines = []
-    for network, source in dict.fromkeys((key[1], key[2]) for key in found):
+    for network, source in sorted({(key[1], key[2]) for key in found}, key=_place):
         have = [task for task in tasks if any(key[:3] == (task, network, source) for key in found)]
         for task in have:
             cells = [found.get((task, network, source, splice)) for splice in ran]
@@ -105,11 +114,18 @@ def policies() -> str:
     return table(["task", "network", "learned from", *(f"`{splice}`" for splice in ran)], lines)
 
 
+def _place(of: tuple[str, str]) -> tuple[int, int, int]:
+    """Of a network and a source in the table."""
+    source, comma, more = of[1].partition(", ")
+    said = [*_POLICIES.values()].index(comma + more)
+    return said, NETWORKS.index(of[0]), [*SOURCES].index(source.partition("-x")[0])
+
+
 def _source(name: str) -> str:
     """`decoupled-x1.5, 8000 steps` -> `captured, hand and base apart, 1.5 times slower, 8000 steps`."""
-    name, comma, steps = name.partition(", ")
+    name, comma, more = name.partition(", ")
     source, _, slower = name.partition("-x")
-    return SOURCES[source] + (f", {slower} times slower" if slower else "") + comma + steps
+    return SOURCES[source] + (f", {slower} times slower" if slower else "") + comma + more
 
 
 def _share_of(rows: Sequence[Row | None]) -> str:
