@@ -36,7 +36,7 @@ class SpoiltCamera:
         self._clock, self._due_ns = clock, clock.now_ns()
         self._rng = np.random.default_rng(7)
         self._count = 0
-        self._last = np.zeros((*SIZE, 3), np.uint8)
+        self._last: np.ndarray = np.zeros((*SIZE, 3), np.uint8)
         self._shown: list[np.ndarray] = []
         self.way = ""
         self.since_ns = 0
