@@ -108,14 +108,14 @@ def retry(told: Told, grip: Grip, k: int, aside: Float[np.ndarray, "3"]) -> Retr
     off = told.p_WE[k] + aside - told.p_WE[over] if is_late else aside
     num = max(over - k, math.ceil((float(np.linalg.norm(off)) / SPEED + SETTLE_S) / DT_S))
     i = np.arange(HORIZON)
-    waits = np.rint(k + (over - k) * _gone(i, num)).astype(int) if is_late else np.minimum(k + i, over)
+    waits = np.rint(over + (k - over) * led_back(num)).astype(int) if is_late else np.minimum(k + i, over)
     at = np.where(i < num, waits, np.minimum(over + i - num, len(told) - 1))
-    left = 1.0 - np.column_stack([_gone(i, num), _gone(i, num), _gone(i, max(1, num // 2))])
+    left = np.column_stack([led_back(num), led_back(num), led_back(max(1, num // 2))])
     by = np.where(i < num, over, at) if is_late else at
     return Retry(at=at, p_WE=told.p_WE[by] + left * off, opens=(i < num) & grip.takes)
 
 
-def _gone(i: Int[np.ndarray, " n"], rows: int) -> Float[np.ndarray, " n"]:
-    """The share of a way of minimum jerk that is behind after i of so many rows."""
-    s = np.clip(i / rows, 0.0, 1.0)
-    return s**3 * (10.0 - 15.0 * s + 6.0 * s**2)
+def led_back(rows: int) -> Float[np.ndarray, "32"]:
+    """How much of an offset is left, row by row: all at first, none after so many, with the least jerk."""
+    s = np.clip(np.arange(HORIZON) / rows, 0.0, 1.0)
+    return 1.0 - s**3 * (10.0 - 15.0 * s + 6.0 * s**2)

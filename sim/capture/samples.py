@@ -35,7 +35,7 @@ from robot_runtime.core.values.state import (
     RobotState,
 )
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
-from sim.capture.grips import NEAR, Grip, grips_of, retry
+from sim.capture.grips import NEAR, Grip, grips_of, led_back, retry
 from sim.capture.things import environment_state
 from sim.capture.told import Told, commanded_width, in_world
 from sim.experts.mobile import SQUEEZE
@@ -178,8 +178,8 @@ class _Plan:
         """How much of a hand's offset each way is left, row by row."""
         rows = max(self.back_rows[k], 1)
         if not self.is_low(k):
-            return np.repeat(_back(rows)[:, None], 3, axis=1)
-        across, down = _back(min(rows, BACK_LOW_ROWS)), _back(min(rows, DOWN_ROWS))
+            return np.repeat(led_back(rows)[:, None], 3, axis=1)
+        across, down = led_back(min(rows, BACK_LOW_ROWS)), led_back(min(rows, DOWN_ROWS))
         return np.column_stack([across, across, down])
 
     def empty(self, k: int, rng: np.random.Generator) -> float | None:
@@ -194,7 +194,7 @@ class _Plan:
         off_W = np.array([*turn_planar(base[:2], told.x_WB[k, 2]), base[2]])
         x_now = told.x_WB[k] + off_W
         leads_back = aside.num_committed == 0
-        back = _back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
+        back = led_back(BACK_ROWS) if leads_back else np.zeros(HORIZON)
         x = told.x_WB[at] + back[:, None] * off_W
         p_W = self.p_led[at] + leads_back * self._hand_back(k) * hand
         R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[at]
@@ -217,7 +217,7 @@ class _Plan:
         way, angle = rng.uniform(MISS_MIN, MISS_MAX), rng.uniform(0.0, 2.0 * math.pi)
         aside = np.array([way * math.cos(angle), way * math.sin(angle), MISS_UP * rng.random()])
         led = retry(told, grip, k, aside)
-        back = _back(BACK_ROWS)
+        back = led_back(BACK_ROWS)
         x_now, x = told.x_WB[k] + off_W, told.x_WB[led.at] + back[:, None] * off_W
         turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
         R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[led.at]
@@ -268,12 +268,6 @@ class _Plan:
 
 def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:
     return int(np.argmax(busy)) if busy.any() else BACK_ROWS
-
-
-def _back(rows: int) -> Float[np.ndarray, "32"]:
-    """How much of an offset is left, row by row: all at first, none after so many."""
-    share = np.clip(np.arange(HORIZON) / rows, 0.0, 1.0)
-    return 1.0 - share**3 * (10.0 - 15.0 * share + 6.0 * share**2)
 
 
 def _posture(p_BE: Float[np.ndarray, "3"], R_BE: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "7"]:
