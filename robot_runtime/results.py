@@ -3,6 +3,7 @@
 import json
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,8 +30,13 @@ def keep(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(path)
     except Exception as error:  # a library's own for a full disk, too
-        other = Path(tempfile.mkdtemp(prefix="robot-runtime-")) / path.name
-        write(other)
+        folder = Path(tempfile.mkdtemp(prefix="robot-runtime-"))
+        other = folder / path.name
+        try:
+            write(other)
+        except BaseException:  # an interrupt, too, leaves nothing whole
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise RobotRuntimeError(f"{path} cannot be written ({why}): it is kept as {other}") from error
 

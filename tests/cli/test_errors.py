@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -126,18 +127,30 @@ def test_a_sample_capture_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", alone], cwd=ROOT, check=False).returncode == 0
 
 
-def test_what_cannot_be_written_is_kept_elsewhere(tmp_path):
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Where the machine's temporary files go."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_what_cannot_be_written_is_kept_elsewhere(tmp_path, elsewhere):
     with pytest.raises(RobotRuntimeError, match=r"No such file or directory.*it is kept as ") as caught:
         keep_text(tmp_path / "missing" / "results.json", "[1]")
-    assert Path(str(caught.value).split()[-1]).read_text() == "[1]"
+    kept = Path(str(caught.value).split()[-1])
+    assert kept.is_relative_to(elsewhere)
+    assert kept.read_text() == "[1]"
 
 
-def test_a_mistake_in_what_writes_is_not_taken_for_a_full_disk(tmp_path):
+def test_a_mistake_in_what_writes_is_not_taken_for_a_full_disk_and_leaves_nothing(tmp_path, elsewhere):
     with pytest.raises(ZeroDivisionError):
         keep(tmp_path / "x", lambda path: path.write_text(str(1 / 0)))
+    assert list(elsewhere.iterdir()) == []
 
 
-def test_results_that_were_there_are_replaced_by_whole_ones_only(tmp_path):
+def test_results_that_were_there_are_replaced_by_whole_ones_only(tmp_path, elsewhere):
     path = tmp_path / "x.json"
     keep_text(path, "old")
     (tmp_path / "x.json.part").mkdir()  # so that the new one cannot be written
