@@ -61,7 +61,7 @@ def check_capture(
     with_checksums: bool = True,
     has_shared_clock: bool = False,
     hand: str | None = None,
-    in_videos: bool = False,
+    in_videos: bool = True,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CaptureReport:
     """
@@ -71,6 +71,7 @@ def check_capture(
     that the anchor clips show.
     with_checksums: reads every byte of it.
     in_videos: look for the board in the videos of the anchor clips, where its corners were not found before;
+    without, pictures of another board or beside their poses pass.
     progress: called with (done, in all) while it looks.
     """
     limits = limits or Limits()

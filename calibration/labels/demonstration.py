@@ -28,8 +28,9 @@ from robot_runtime.errors import InvalidValueError
 SHORTEST_S = 1.0
 MOST_INVALID = 0.05
 """Share of rows without poses of both, above which a demonstration is refused."""
-UNSURE_M = 0.030
-"""Standard deviation of the hand in the chest, along the worst axis, that is worth a warning [m]."""
+UNSURE_M, UNKNOWN_M = 0.030, 0.100
+"""Standard deviations of the hand in the chest, along the worst axis, that are worth a warning, and above
+which nothing can be learned: wider than what hands take [m]."""
 OLDEST_WIDTH_NS = NS_PER_S // 5
 OLDEST_PICTURE_NS = NS_PER_S // 2
 
@@ -332,7 +333,10 @@ def _reasons(
             note(
                 "unsure",
                 f"The hand in the chest is known to {1e3 * figures['hand_sigma_m']:.0f} mm only.",
-                "Anchor again at the end, or put tags on the gripper: drift grows with the way.",
+                "Anchor again at the end, or put tags on the gripper: drift grows with the way, and an "
+                "odometry that was lost, jumped or gave no poses for a moment may be anywhere until the next "
+                "anchor.",
+                is_fatal=figures["hand_sigma_m"] > UNKNOWN_M,
             )
         )
     if figures["base_off_person_m"] > 0.25:

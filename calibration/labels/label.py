@@ -5,7 +5,7 @@
 What the check refuses is labelled and refused: nobody learns from what it does not believe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,12 +45,14 @@ def label_capture(
     anchors: Sequence[Anchor] | None = None,
     hand: str | None = None,
     X_HE: pin.SE3 | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CaptureLabels:
     """Labels of all demonstrations of a capture; their verdicts say as well what `check_capture` refuses.
 
     anchors: of this capture's odometries, in their order in time; None: of the marked clips.
     hand: which one; None: the one there is.
     X_HE: the TCP in its camera; None: as the capture says.
+    progress: called with (done, in all) while the check looks for the board in videos.
     InvalidValueError: clocks cannot be joined, no anchor can be trusted, or something needed is missing.
     """
     config = config or LabelConfig()
@@ -66,6 +68,7 @@ def label_capture(
         anchors={role: joined.ties[0].X_WcWh},
         has_shared_clock=config.has_shared_clock,
         hand=role,
+        progress=progress,
     )
     found: list[Labels] = []
     without: list[str] = []

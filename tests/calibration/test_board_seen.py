@@ -14,6 +14,9 @@ from calibration.camera import Pinhole
 from calibration.capture.board_seen import board_seen, worlds_joined
 from calibration.capture.check import check_capture
 from calibration.capture.raw import RawCapture
+from calibration.labels.anchors import anchors_of
+from calibration.labels.label import clock_of, label_capture
+from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
 from sim.capture import faults as fault
 from sim.capture.board_scene import draw_board
@@ -35,11 +38,11 @@ def recorded(folder: Path, *faults: fault.Fault, frontal: bool = False, **others
     return RawCapture.open(folder / "capture")
 
 
-def filmed(folder: Path, board=BOARD, *faults: fault.Fault) -> RawCapture:
-    """The same in small pictures; board: what lies there. None: nothing does."""
+def filmed(folder: Path, board=BOARD, *faults: fault.Fault, demonstrates: bool = False) -> RawCapture:
+    """The same in small pictures; board: what lies there. None: nothing does. demonstrates: walks, then."""
 
     def pictures(device, recording) -> Iterator[np.ndarray]:
-        [X_WB] = [take.X_WB for take in recording.takes]
+        X_WB = recording.takes[0].X_WB
         for t_ns in device.frames[device.kept]:
             X_WC = device.X_W.sampled(np.array([t_ns]))[0]
             grey = np.full(SMALL.lens.size, 90, dtype=np.uint8)
@@ -48,6 +51,7 @@ def filmed(folder: Path, board=BOARD, *faults: fault.Fault) -> RawCapture:
             yield np.repeat(grey[..., None], 3, axis=2)
 
     takes = [anchor_take(np.random.default_rng(0), stations=4)]
+    takes += [walk_take(np.random.default_rng(0), metres=1.0)] if demonstrates else []
     config = RigConfig(
         noise=CLEAN,
         seed=3,
@@ -62,7 +66,7 @@ def filmed(folder: Path, board=BOARD, *faults: fault.Fault) -> RawCapture:
 
 def said_of_board(capture: RawCapture) -> set[str]:
     about = {"frontal-views", "wrong-board", "board-not-seen", "pictures-off-poses"}
-    return set(check_capture(capture, in_videos=True).verdict.names) & about
+    return set(check_capture(capture).verdict.names) & about
 
 
 def test_a_board_that_is_looked_at_from_aside_has_nothing_against_it(tmp_path):
@@ -94,10 +98,19 @@ def test_another_board_in_the_videos_is_named(tmp_path):
     assert said_of_board(filmed(tmp_path, BOARD, fault.SwappedSquares())) == {"wrong-board"}
 
 
+def test_labels_of_a_capture_are_refused_for_what_its_videos_show(tmp_path):
+    capture = filmed(tmp_path / "swapped", BOARD, fault.SwappedSquares(), demonstrates=True)
+    config = LabelConfig(use_tags=False, has_shared_clock=True, chest_height_m=1.4)
+    [anchor] = anchors_of(recorded(tmp_path / "good"), "hand", clock_of(capture, "hand", config))
+    [labels] = label_capture(capture, config, anchors=[anchor]).labels
+    assert "wrong-board" in labels.verdict.names
+    assert not labels.verdict.ok
+
+
 def test_a_board_of_another_size_in_the_videos_is_another_board(tmp_path):
     columns, rows = 9, 7
     capture = filmed(tmp_path, Board(columns=columns, rows=rows, square_m=0.035, marker_m=0.0245))
-    reasons = check_capture(capture, in_videos=True).verdict.reasons
+    reasons = check_capture(capture).verdict.reasons
     about = [each for each in reasons if each.name in ("wrong-board", "roles-swapped", "hand-out-of-reach")]
     assert {each.name for each in about} == {"wrong-board"}
     assert any(f"{columns} columns and {rows} rows" in str(each) for each in about)  # small pictures: not all

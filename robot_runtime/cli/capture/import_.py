@@ -109,7 +109,6 @@ class CaptureImport:
             report = check_capture(
                 RawCapture.open(writer.path),
                 with_checksums=False,
-                in_videos=True,
                 progress=advance(progress, bar),
             )
         show(writer.path, report)

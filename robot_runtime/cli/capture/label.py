@@ -1,6 +1,6 @@
 """`robot-runtime capture label`: from captures to a dataset that a policy learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -164,16 +164,20 @@ class CaptureLabel:
         with counted(stays=False) as progress:
             bar = progress.add_task("label", total=len(paths))
             for path in paths:
+                look = progress.add_task(f"board in {path.name}", total=None)
                 try:
-                    out += self._of_capture(RawCapture.open(path), config, broken)
+                    out += self._of_capture(RawCapture.open(path), config, broken, advance(progress, look))
                 except InvalidValueError as error:
                     if len(paths) == 1:
                         raise
                     broken.append(f"{path}: {error}")
+                progress.remove_task(look)
                 progress.advance(bar)
         return (out if target is None else on_robot(out, target)), broken
 
-    def _of_capture(self, capture: Any, config: "LabelConfig", broken: list[str]) -> "list[Labelled]":
+    def _of_capture(
+        self, capture: Any, config: "LabelConfig", broken: list[str], progress: Callable[[int, int], None]
+    ) -> "list[Labelled]":
         from calibration.anchor import Anchor
         from calibration.capture.sources.spec import pose_file
         from calibration.labels.export_lerobot import Labelled
@@ -182,7 +186,7 @@ class CaptureLabel:
 
         anchors = [load(path, Anchor) for path in self.anchors] if self.anchors else None
         X_HE = None if self.tcp is None else pose_file(self.tcp)
-        found = label_capture(capture, config, anchors=anchors, hand=self.hand, X_HE=X_HE)
+        found = label_capture(capture, config, anchors=anchors, hand=self.hand, X_HE=X_HE, progress=progress)
         broken += [f"{capture.path}, {why}" for why in found.without]
         return [Labelled(labels=each, joined=found.joined) for each in found.labels]
 

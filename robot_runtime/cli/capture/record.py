@@ -16,6 +16,7 @@ from robot_runtime.cli.capture.recorder import Recorder
 from robot_runtime.cli.capture.rig import Rig, RigDevice, camera_model, load_rig, open_camera, pose_streams
 from robot_runtime.cli.capture.streams import Streams, wait_for
 from robot_runtime.cli.options import InputFile, Maybe, OutputFolder, Seconds, need
+from robot_runtime.cli.progress import advance, counted
 from robot_runtime.cli.signals import own_handler
 from robot_runtime.errors import InvalidValueError
 
@@ -54,7 +55,11 @@ class CaptureRecord:
             ended = threading.Event()
             stack.enter_context(own_handler(lambda number: ended.set()))
             path = self._recorded(rig, aside, ended, stack)
-        report = check_capture(RawCapture.open(path), with_checksums=False)
+        with counted(stays=False) as progress:
+            bar = progress.add_task("look for the board", total=None)
+            report = check_capture(
+                RawCapture.open(path), with_checksums=False, progress=advance(progress, bar)
+            )
         show(path, report)
         return 0 if report.usable else 1
 

@@ -154,6 +154,23 @@ def test_a_device_that_lost_its_way_is_named_in_the_verdict(tmp_path):
     assert found.valid["chest"].all()
 
 
+def test_a_hand_that_may_be_anywhere_is_refused_and_one_that_drifted_is_warned_of(tmp_path):
+    truth, rng = walk(2, seconds=6.0), np.random.default_rng(0)
+    hand = odometry(truth.camera, world(rng), rng)
+    moved = np.where(np.arange(len(hand)) < 60, 0.0, 0.05)[:, None] * [1.0, 0.0, 0.0]
+    jumped = Trajectory(t_ns=hand.t_ns, p=hand.p + moved, q=hand.q, tracking=hand.tracking)
+    for name, said, drift, is_usable in (
+        ("jumped", jumped, CONFIG.hand_drift, False),
+        ("drifted", hand, replace(CONFIG.hand_drift, walk_m=0.04), True),
+    ):
+        capture = capture_of(tmp_path / name, truth, truth.chest, said)
+        config = replace(CONFIG, hand_drift=drift)
+        joined = join(capture, [tie(truth, truth.chest, said, 0, rng=rng)], config, HandClock())
+        verdict = labels_of(joined, capture.demonstrations()[0]).verdict
+        assert "unsure" in verdict.names
+        assert verdict.ok == is_usable, verdict
+
+
 def test_without_a_floor_nothing_can_be_used_and_the_verdict_says_how_to_give_it(tmp_path):
     found = labelled(tmp_path / "capture", walk(2, seconds=4.0), more={})
     assert "floor-unknown" in found.verdict.names
