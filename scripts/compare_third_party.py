@@ -116,7 +116,7 @@ def describe(args: Args, policy: Policy, env: Any) -> dict[str, object]:
     kept = (
         "env",
         "episodes",
-        "demonstrations",
+        "samples",
         "steps",
         "batch_size",
         "width",

@@ -57,7 +57,7 @@ def policies() -> str:
                 f"`{name}`",
                 f"{found['control_hz']:g} Hz",
                 f"{found['episode_s']:g} s",
-                f"{training['episodes']}, {training['demonstrations']} steps",
+                f"{training['episodes']}, {training['samples']} steps",
                 f"{found['horizon']}",
                 f"{training['steps']} of {training['batch_size']}",
                 f"{training['width']}",

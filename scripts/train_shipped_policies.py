@@ -11,6 +11,7 @@ The cards say what `robot-runtime bench methods` and `bench household` found (`s
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,7 @@ class Args:
 
 def train(name: str) -> None:
     """A mobile robot's in one step, from pictures where it sees; the table's in two on one collection."""
+    shutil.rmtree(CHECKPOINTS / name, ignore_errors=True)  # `train` replaces nothing
     task = name.removesuffix(SEEING_SUFFIX)
     command = [*RUNTIME, "train", "--task", task]
     if name in HOUSEHOLD_TASKS:

@@ -150,8 +150,8 @@ def write_card(
         "",
         *(f"- {task}" for task in checkpoint.info.tasks),
         "",
-        f"It sees joints, gripper and {_scene(checkpoint, folder)}, and predicts {spec.horizon} rows of "
-        f"{spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
+        f"It sees {', '.join(_robot(checkpoint))} and {_scene(checkpoint, folder)}, and predicts "
+        f"{spec.horizon} rows of {spec.dim} columns, {spec.dt_s * 1e3:g} ms apart.",
         *_asked(checkpoint),
         "",
         "## Training",
@@ -164,7 +164,7 @@ def write_card(
         "",
         *_table(results or {}),
         "",
-        "Trained on simulated demonstrations only; not for a real robot without evaluation there.",
+        f"{_origin(training)}; not for a real robot without evaluation there.",
         "",
     ]
     (folder / CARD).write_text("\n".join(lines))
@@ -174,6 +174,26 @@ def _asked(checkpoint: Checkpoint) -> list[str]:
     """How often, if it says so."""
     rows = checkpoint.info.capabilities.execution_horizon
     return [] if rows is None else ["", f"Under the default method it is best asked every {rows} rows."]
+
+
+def _robot(checkpoint: Checkpoint) -> list[str]:
+    """What it sees of the robot."""
+    shown, schema = checkpoint.feature_config, checkpoint.info.schema
+    named = {
+        "joints": shown.use_joints and bool(schema.arms),
+        "the hand's pose": shown.use_hand_pose and bool(schema.arms),
+        "gripper": bool(schema.grippers),
+        "the base's speed": bool(schema.bases),
+        **{name.replace("_", " "): True for name in schema.measured},
+    }
+    return [name for name, is_seen in named.items() if is_seen] or ["nothing of the robot"]
+
+
+def _origin(training: Mapping[str, object]) -> str:
+    """Whose demonstrations it learned from."""
+    if datasets := training.get("datasets"):
+        return f"Trained on {datasets}"
+    return "Trained on simulated demonstrations only"
 
 
 def _scene(checkpoint: Checkpoint, folder: Path) -> str:

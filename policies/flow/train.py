@@ -141,7 +141,7 @@ def train(
         final_loss = _fit(model, dataset, config, on_step)
     model.cpu()
     training = {**(notes or {}), "init": None if init is None else init.info.name, **asdict(config)}
-    training |= {"demonstrations": len(dataset.rows), "final_loss": round(final_loss, 5)}
+    training |= {"samples": len(dataset.rows), "final_loss": round(final_loss, 5)}
     training["recipe"] = recipe_to_dict(recipe)
     checkpoint = Checkpoint(
         info=PolicyInfo(

@@ -119,6 +119,7 @@ class Train:
     """Write what was done to this file, as JSON."""
 
     def main(self) -> int:
+        train_data.refuse_trained(self.output)
         if train_env.are_steps(self.dataset):
             return train_env.main(self)
         if not self.task:
@@ -266,10 +267,15 @@ class Train:
             init=init if told.init is None else told.init,
             hand_pose=hand_poses_of(self.task[0]),
             execution_horizon=self.execution_horizon,
-            notes={"tasks": ", ".join(self.task), **told.notes},
+            notes={"tasks": ", ".join(self.task), **self.datasets(), **told.notes},
             on_step=on_step,
         )
         return config.steps, len(told.demonstrations)
+
+    def datasets(self) -> dict[str, object]:
+        """What the card says of them."""
+        names = ", ".join(folder.resolve().name for folder in self.dataset)
+        return {"datasets": names} if names else {}
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those of these options that are not left to the training code."""

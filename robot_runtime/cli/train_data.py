@@ -38,6 +38,14 @@ EPISODES = MappingProxyType(
 GLIMPSES = 20_000
 
 
+def refuse_trained(output: Path) -> None:
+    """InvalidValueError: a policy is there, that took as long to train."""
+    if (output / "config.json").is_file():
+        raise InvalidValueError(
+            f"--output {output} holds a trained policy: name another folder, or remove that one first"
+        )
+
+
 def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstration]":
     """From the datasets if there are any."""
     if options.dataset:

@@ -78,7 +78,7 @@ def main(options: "Train") -> int:
             folder=options.output,
             init=init,
             execution_horizon=options.execution_horizon,
-            notes={"env": steps.name, "episodes": steps.num_episodes},
+            notes={"env": steps.name, "episodes": steps.num_episodes, **options.datasets()},
             on_step=report_steps(progress, bar),
             device=options.device,
         )

@@ -225,6 +225,21 @@ def test_the_model_card_shows_training_and_results(folder: Path) -> None:
     assert "| synchronous | 98 % | 200 |" in card
 
 
+def test_the_model_card_says_what_is_seen_and_of_whom_was_learned(folder: Path) -> None:
+    checkpoint = load(folder)
+    write_card(checkpoint, folder)
+    card = (folder / "README.md").read_text()
+    assert "It sees joints, the hand's pose, gripper and " in card
+    assert "Trained on simulated demonstrations only;" in card
+    people = {**checkpoint.training, "datasets": "kitchen"}
+    blind = replace(checkpoint.feature_config, use_joints=False)
+    write_card(replace(checkpoint, feature_config=blind, training=people), folder)
+    card = (folder / "README.md").read_text()
+    assert "It sees the hand's pose, gripper and " in card
+    assert "Trained on kitchen;" in card
+    assert "simulated" not in card
+
+
 def test_weights_are_stored_as_float32(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     assert {str(t.dtype) for name, t in tensors.items() if name.startswith("model.")} == {"torch.float32"}

@@ -174,6 +174,15 @@ def test_a_recording_of_another_task_is_refused(recorded, tmp_path, capfd):
     assert f"wipe is '{make_task('wipe').instruction}'" in error
 
 
+def test_a_trained_policy_is_not_replaced_by_another(tmp_path, capfd):
+    trained = tmp_path / "trained" / "config.json"
+    trained.parent.mkdir()
+    trained.write_text("{}")
+    assert main(["train", "--task", "track", "--steps", "1", "--output", str(trained.parent)]) == 1
+    assert f"--output {trained.parent} holds a trained policy: name another folder" in capfd.readouterr().err
+    assert trained.read_text() == "{}"
+
+
 def test_a_policy_of_another_task_to_go_on_from_is_refused_before_anything_is_learned(
     recorded, tmp_path, capfd
 ):
