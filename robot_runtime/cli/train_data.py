@@ -95,6 +95,10 @@ def _told_from_beside(folder: Path, options: "Train", progress: Progress) -> "li
     from sim.capture.loop import samples_of
     from sim.capture.stored import told_in
 
+    if len(options.task) > 1 or options.only != "all":
+        raise InvalidValueError(
+            f"{folder} has labels of a person's captures: they are of one --task, and all of them a person's"
+        )
     told = told_in(folder, options.task[0])
     bar = progress.add_task(f"tell {folder.name}", total=len(told), note="")
     return samples_of(told, options.seed, advance(progress, bar))

@@ -13,23 +13,22 @@ and down.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from sim.capture.told import Told
+from sim.capture.told import Told, opened_width
 from sim.experts.motion import DT_S, HORIZON
-from sim.scene.model import MAX_WIDTH
 
 HOVER = 0.07
 """Over where it grips a hand that was beside begins to go down again [m]."""
-SPEED, SETTLE_S = 0.25, 0.2
-"""Of its way back there: mean [m/s], and what comes to that [s]."""
-ROWS_BEFORE, ROWS_AFTER = 25, 12
-"""From where on, and until when, a hand may be told beside its grip."""
+SPEED, TURN_SPEED, SETTLE_S = 0.25, 0.5, 0.2
+"""Of its way back there, and the base's: means [m/s, rad/s], and what comes to that [s]."""
+ROWS_BEFORE, ROWS_AFTER, ROWS_LOW = 25, 12, 100
+"""From where on, and until when, a hand may be told beside its grip; and how long it may have been low."""
 NEAR = 0.06
 """What a hand grips is within so much of it [m]."""
-_OPEN = 0.9 * MAX_WIDTH
 _TAKEN, _LET_GO = ("cup", "handle"), ("cup",)
 """How names of things begin that are gripped, and that a hand can hold elsewhere."""
 
@@ -47,12 +46,16 @@ class Grip:
     """The first in which they hold, or are open."""
     takes: bool
     """Or lets go."""
+    after: int
+    """The first after the grip before it."""
+    before: int
+    """The first of the next, or behind all."""
 
     @property
     def frames(self) -> range:
         """In which the hand may be told beside; one that holds is told so before it lets go only."""
-        end = self.ends + ROWS_AFTER if self.takes else self.begins
-        return range(max(0, self.begins - ROWS_BEFORE), end)
+        end = min(self.ends + ROWS_AFTER, self.before) if self.takes else self.begins
+        return range(max(self.after, self.begins - ROWS_BEFORE), end)
 
     def rows_of(self, k: int) -> slice:
         """Of the demonstration, by which frame k is told beside."""
@@ -60,18 +63,31 @@ class Grip:
 
 
 def grips_of(told: Told, command: Float[np.ndarray, " N"], holds: Bool[np.ndarray, " N"]) -> Iterator[Grip]:
-    """What it takes, and the cups that it lets go of, in their order."""
-    for before in map(int, np.flatnonzero(np.diff(holds.astype(int)))):
+    """What it takes, and the cups that it lets go of, in their order: those over which the hand has been."""
+    changes = [*map(int, np.flatnonzero(np.diff(holds.astype(int)))), len(command) - 1]
+    after, is_open = 0, opened_width(told.width)
+    for before, following in pairwise(changes):
         takes = bool(holds[before + 1])
         begins, ends = before, before + 1
         if takes:
-            while begins > 0 and command[begins] < command[begins - 1] - 1e-4:
+            while begins > after and command[begins] < command[begins - 1] - 1e-4:
                 begins -= 1
         else:
-            while ends < len(command) - 1 and command[ends] < _OPEN:
+            while ends < following and command[ends] < is_open:
                 ends += 1
-        if (thing := _at_hand(told, begins, _TAKEN if takes else _LET_GO)) is not None:
-            yield Grip(thing=thing, above=_above(told, begins), begins=begins, ends=ends, takes=takes)
+        thing = _at_hand(told, begins, _TAKEN if takes else _LET_GO)
+        above = _above(told, begins, after)
+        if thing is not None and above is not None:
+            yield Grip(
+                thing=thing,
+                above=above,
+                begins=begins,
+                ends=ends,
+                takes=takes,
+                after=after,
+                before=following + 1,
+            )
+        after = ends
 
 
 def _at_hand(told: Told, k: int, kinds: tuple[str, ...]) -> str | None:
@@ -84,18 +100,19 @@ def _at_hand(told: Told, k: int, kinds: tuple[str, ...]) -> str | None:
     return nearest if nearest is not None and off[nearest] < NEAR else None
 
 
-def _above(told: Told, begins: int) -> int:
-    first = max(0, begins - ROWS_BEFORE)
+def _above(told: Told, begins: int, after: int) -> int | None:
+    """The last row in which the hand was over where it grips; none: it came from aside, or only just took."""
+    first = max(after, begins - ROWS_LOW)
     high = np.flatnonzero(told.p_WE[first : begins + 1, 2] > told.p_WE[begins, 2] + HOVER)
-    return first + int(high[-1]) if len(high) else max(first, begins - ROWS_BEFORE // 2)
+    return first + int(high[-1]) if len(high) else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Retry:
     """A way from beside to a grip, row by row."""
 
-    at: Int[np.ndarray, "32"]
-    """The demonstration's row that each goes by."""
+    at: Float[np.ndarray, "32"]
+    """Where in the demonstration each is, counted in its rows: on the way back between two of them."""
     p_WE: Float[np.ndarray, "32 3"]
     """Where the hand is [m]."""
     opens: Bool[np.ndarray, "32"]
@@ -106,13 +123,20 @@ def retry(told: Told, grip: Grip, k: int, aside: Float[np.ndarray, "3"]) -> Retr
     """From row k, the hand aside by so much [m]: back over the grip, up first, and then as she went."""
     over, is_late = grip.above, k > grip.above
     off = told.p_WE[k] + aside - told.p_WE[over] if is_late else aside
-    num = max(over - k, math.ceil((float(np.linalg.norm(off)) / SPEED + SETTLE_S) / DT_S))
+    num = max(over - k, math.ceil((_back_s(told, over, k, off) + SETTLE_S) / DT_S))
     i = np.arange(HORIZON)
-    waits = np.rint(over + (k - over) * led_back(num)).astype(int) if is_late else np.minimum(k + i, over)
-    at = np.where(i < num, waits, np.minimum(over + i - num, len(told) - 1))
+    waits = over + (k - over) * led_back(num) if is_late else np.minimum(k + i, over)
+    at = np.where(i < num, waits, np.minimum(over + i - num, len(told) - 1)).astype(float)
     left = np.column_stack([led_back(num), led_back(num), led_back(max(1, num // 2))])
-    by = np.where(i < num, over, at) if is_late else at
+    by = np.where(i < num, over, at).astype(int) if is_late else at.astype(int)
     return Retry(at=at, p_WE=told.p_WE[by] + left * off, opens=(i < num) & grip.takes)
+
+
+def _back_s(told: Told, over: int, k: int, off: Float[np.ndarray, "3"]) -> float:
+    """What a hand so far off and a base that goes from row k back to one over the grip take [s]."""
+    way = np.abs(np.diff(told.x_WB[over : k + 1], axis=0))
+    base = max(float(np.hypot(way[:, 0], way[:, 1]).sum()) / SPEED, float(way[:, 2].sum()) / TURN_SPEED)
+    return max(float(np.linalg.norm(off)) / SPEED, base)
 
 
 def led_back(rows: int) -> Float[np.ndarray, "32"]:

@@ -37,7 +37,7 @@ from robot_runtime.core.values.state import (
 from robot_runtime.core.values.transforms import rotation_to_6d, turn_planar
 from sim.capture.grips import NEAR, Grip, grips_of, led_back, retry
 from sim.capture.things import environment_state
-from sim.capture.told import Told, commanded_width, in_world
+from sim.capture.told import Told, commanded_width, in_world, opened_width
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S, HORIZON
 from sim.scene.kinematics import solve_down
@@ -77,7 +77,9 @@ def samples(
 
     A frame near the end repeats the last row; frames are left out whose rows are not all known.
     """
-    planned, n = _Plan(told), len(told)
+    if (n := len(told)) < 2:
+        return []
+    planned = _Plan(told)
     known = [k for k in range(n) if told.is_known[k : k + HORIZON].all()]
     out = [planned.sample(k, _Aside()) for k in known]
     for _ in range(beside):
@@ -146,7 +148,7 @@ class _Plan:
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self.command = commanded_width(told.width)
+        self.command, self._is_open = commanded_width(told.width), opened_width(told.width)
         lag = SERVO_LAG_S / DT_S
         self.p_led = told.p_WE + lag * np.gradient(told.p_WE, axis=0)
         v = np.gradient(told.x_WB, DT_S, axis=0)
@@ -184,7 +186,7 @@ class _Plan:
 
     def empty(self, k: int, rng: np.random.Generator) -> float | None:
         """Now and then a width of fingers that have closed on nothing [m], where the rows open them."""
-        opens = self.command[k : k + 10].min() > 0.9 * MAX_WIDTH
+        opens = self.command[k : k + 10].min() > self._is_open
         return float(rng.uniform(0.0, 0.05)) if opens and rng.random() < EMPTY_SHARE else None
 
     def sample(self, k: int, aside: _Aside) -> StoredDemonstration:
@@ -218,12 +220,12 @@ class _Plan:
         aside = np.array([way * math.cos(angle), way * math.sin(angle), MISS_UP * rng.random()])
         led = retry(told, grip, k, aside)
         back = led_back(BACK_ROWS)
-        x_now, x = told.x_WB[k] + off_W, told.x_WB[led.at] + back[:, None] * off_W
+        x_now, x = told.x_WB[k] + off_W, _between(told.x_WB, led.at) + back[:, None] * off_W
         turn = rng.random() * TURN_ASIDE * rng.standard_normal(3)
-        R_B = turns_about_vertical(-back * base[2]) @ told.R_BE[led.at]
+        R_B = turns_about_vertical(-back * base[2]) @ _turned_between(told.R_BE, led.at)
         R_B = np.array([pin.exp3(b * turn) for b in back]) @ R_B
         p_led = led.p_WE + SERVO_LAG_S / DT_S * np.gradient(led.p_WE, axis=0)
-        command = np.where(led.opens, MAX_WIDTH, self.command[led.at])
+        command = np.where(led.opens, MAX_WIDTH, self.command[np.rint(led.at).astype(int)])
         rows = np.hstack([_relative(x_now, x), seen_from(x, p_led), rotation_to_6d(R_B), command[:, None]])
         p_now = told.p_WE[k] + aside
         seen_at = min(k, grip.begins) if grip.takes else k  # nothing that it takes has moved yet
@@ -264,6 +266,20 @@ class _Plan:
             rows=rows,
             num_committed=num_committed,
         )
+
+
+def _between(rows: Float[np.ndarray, "N m"], at: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n m"]:
+    """Rows, and what is between them."""
+    first = np.floor(at).astype(int)
+    share = (at - first)[:, None]
+    return (1.0 - share) * rows[first] + share * rows[np.minimum(first + 1, len(rows) - 1)]
+
+
+def _turned_between(R: Float[np.ndarray, "N 3 3"], at: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 3 3"]:
+    first = np.floor(at).astype(int)
+    after = R[np.minimum(first + 1, len(R) - 1)]
+    ways = zip(R[first], after, at - first, strict=True)
+    return np.array([a @ pin.exp3(share * pin.log3(a.T @ b)) for a, b, share in ways])
 
 
 def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:

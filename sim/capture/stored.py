@@ -1,10 +1,11 @@
 """Demonstrations of a dataset of labels, told as a robot's: `told_in`."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 
-from calibration.labels.columns import ACTION_NAMES, PLACES, Kind
+from calibration.labels.columns import ACTION_NAMES, PLACES, VALID, Kind
 from robot_runtime.core.values.pose_rows import turns_about_vertical
 from robot_runtime.core.values.transforms import rotation_from_6d
 from robot_runtime.dataset.recording import ACTION
@@ -13,6 +14,10 @@ from robot_runtime.dataset.stored import StoredDataset, StoredEpisode, array_of
 from robot_runtime.errors import InvalidValueError
 from sim.capture.things import names_of
 from sim.capture.told import Told, in_world
+from sim.experts.motion import DT_S
+
+_FARTHEST_M, _WIDEST_M = 3.0, 0.3
+"""A hand is from its base, and fingers are apart, on the scale of people."""
 
 
 def has_places(folder: Path) -> bool:
@@ -33,7 +38,9 @@ def told_in(folder: Path, task: str) -> list[Told]:
     try:
         kind: Kind = dataset.features[ACTION]["info"]["labels"]
         return [_told(dataset, episode, task, kind) for episode in dataset.episodes]
-    except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+    except InvalidValueError:
+        raise
+    except (LookupError, TypeError, ValueError, OSError, pa.ArrowException) as error:
         raise InvalidValueError(f"the labels in {folder} are damaged: {error!r:.300}") from error
 
 
@@ -41,6 +48,15 @@ def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind)
     table, things = dataset.table(episode), names_of(task)
     rows = array_of(table, ACTION, (len(ACTION_NAMES),)).astype(float)
     places = array_of(table, PLACES, (3 * len(things),)).astype(float)
+    has_width = array_of(table, "observation.valid", (len(VALID),))[:, VALID.index("gripper")].astype(bool)
+    is_known = array_of(table, TRAINABLE)[:, 0].astype(bool) & has_width
+    which = f"{dataset.root}, episode {episode.index}"
+    if not has_width.any():
+        raise InvalidValueError(
+            f"{which} says nowhere how far the gripper is open: film its tags, or have it stream its width"
+        )
+    _refuse_unlikely(which, rows[is_known], places[is_known], kind)
+    _refuse_gaps(which, array_of(table, "timestamp")[:, 0])
     x_WB = np.column_stack([rows[:, :2], np.unwrap(rows[:, 2])])
     p, R = rows[:, 3:6], np.array([rotation_from_6d(row) for row in rows[:, 6:12]])
     is_world = kind == "world"
@@ -50,8 +66,36 @@ def _told(dataset: StoredDataset, episode: StoredEpisode, task: str, kind: Kind)
         x_WB=x_WB,
         p_WE=p if is_world else in_world(x_WB, p),
         R_BE=turns_about_vertical(-x_WB[:, 2]) @ R if is_world else R,
-        width=rows[:, 12],
+        width=np.where(has_width, rows[:, 12], np.nan),
         things={name: places[:, 3 * i : 3 * i + 3] for i, name in enumerate(things)},
-        is_known=array_of(table, TRAINABLE)[:, 0].astype(bool),
+        is_known=is_known,
         demonstration=episode.index,
     )
+
+
+def _refuse_unlikely(which: str, rows: np.ndarray, places: np.ndarray, kind: Kind) -> None:
+    """InvalidValueError: what is to be learned from holds no numbers, or not metres and radians."""
+    if not (np.isfinite(rows).all() and np.isfinite(places).all()):
+        raise InvalidValueError(f"{which}: a row to learn from holds numbers that are none (NaN or infinite)")
+    off = np.linalg.norm(rows[:, 3:6] - (kind == "world") * np.pad(rows[:, :2], ((0, 0), (0, 1))), axis=1)
+    far, widest = float(off.max(initial=0.0)), float(rows[:, 12].max(initial=0.0))
+    if far > _FARTHEST_M or widest > _WIDEST_M:
+        raise InvalidValueError(
+            f"{which}: the hand is up to {far:.3g} from the base and its fingers {widest:.3g} apart: "
+            f"expected metres, at most {_FARTHEST_M:g} and {_WIDEST_M:g}"
+        )
+    turn = float(np.abs(np.diff(rows[:, 2])).max(initial=0.0))
+    if turn > math.pi:
+        raise InvalidValueError(
+            f"{which}: the base turns by {turn:.3g} from a row to the next: expected radians without jumps"
+        )
+
+
+def _refuse_gaps(which: str, t_s: np.ndarray) -> None:
+    """InvalidValueError: rows are missing, or not in their order."""
+    steps = np.diff(t_s)
+    if len(steps) and np.abs(steps - DT_S).max() > 0.25 * DT_S:
+        raise InvalidValueError(
+            f"{which}: rows are {steps.min():.3f} to {steps.max():.3f} s apart, expected {DT_S:g}: some are "
+            "missing, or not in their order"
+        )

@@ -5,6 +5,7 @@ kinds of labels      decoupled   hand and base apart, smooth, exact together
                      chest       the hand as the chest sees it, lean and sway in it, on the same base
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,14 +22,13 @@ from sim.capture.things import BIN, in_words, names_of
 from sim.experts.handling import STANDOFF
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_NS, DT_S
-from sim.scene.model import MAX_WIDTH
 from sim.tasks.clear import BIN_P
 from sim.tasks.household import TABLE_Z
 
 Kind = Literal["decoupled", "chest"]
-_STALL_SPEED, _OPENED = 0.02, 0.9 * MAX_WIDTH
-_LETS_GO = 0.006
-"""By so much fingers open or close, and do not only tremble [m]."""
+_STALL_SPEED = 0.02
+_LETS_GO, _STOPS_ROWS = 0.006, 10
+"""By so much fingers open or close, and do not only tremble [m]; those that stop do not for so long."""
 _MOVING = ("cup", "handle", "frontier", BIN)
 """How names of things begin that do not stand still."""
 _NEAR_S = 0.25
@@ -77,6 +77,12 @@ def told_by_truth(performance: Performance, *, words: str | None = None, slower:
     )
 
 
+def opened_width(width: Float[np.ndarray, " N"]) -> float:
+    """Above which fingers are open, by how far they ever are: grippers people carry open as they do [m]."""
+    known = width[np.isfinite(width)]
+    return 0.9 * float(known.max()) if len(known) else math.inf
+
+
 def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     """What fingers have to be told that are to do as measured ones did: those that something stops squeeze.
 
@@ -90,23 +96,35 @@ def commanded_width(width: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     hold again once they have closed by as much. Rows in which it is not known stay so.
     """
     out = np.array(width, dtype=float)
-    speed = np.gradient(out, DT_S)
+    is_open, stops = opened_width(width), _stops(width)
     opened = False
     widest = 0.0  # since they held
     held: float | None = None
+    narrowest = 0.0  # while they hold
     for i, w in enumerate(width):
         if not np.isfinite(w):
             continue
-        opened, widest = opened or w > _OPENED, max(widest, float(w))
-        has_closed = opened and w <= min(_OPENED, widest - _LETS_GO)
-        if held is not None and (w > _OPENED or w > held + _LETS_GO):
+        opened, widest = opened or w > is_open, max(widest, float(w))
+        has_closed = opened and w <= min(is_open, widest - _LETS_GO)
+        if held is not None and (w > min(is_open, held + _LETS_GO) or held > narrowest + _LETS_GO):
             held, widest = None, float(w)
-        elif held is None and has_closed and abs(speed[i]) < _STALL_SPEED:
-            held = float(w)
+        elif held is None and has_closed and stops[i]:
+            held = narrowest = float(w)
         if held is not None:
             held += 0.2 * (float(w) - held)
+            narrowest = min(narrowest, held)
             out[i] = max(0.0, w - SQUEEZE)
     return out
+
+
+def _stops(width: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
+    """Whether fingers stand still in a row, and do not only close slowly."""
+    n = len(width)
+    if n < 2:
+        return np.zeros(n, dtype=bool)
+    padded = np.append(width, np.full(_STOPS_ROWS, np.inf))
+    ahead = np.fmin.reduce([padded[i : i + n] for i in range(_STOPS_ROWS + 1)])
+    return np.asarray((np.abs(np.gradient(width, DT_S)) < _STALL_SPEED) & (width - ahead < _LETS_GO))
 
 
 def told_by_labels(

@@ -3,9 +3,12 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from calibration.capture.raw import RawCapture
@@ -156,6 +159,56 @@ def test_a_dataset_of_labels_tells_demonstrations_as_the_labels_do(found, datase
 def test_a_dataset_of_labels_for_another_task_is_refused_by_what_it_knows(dataset):
     with pytest.raises(InvalidValueError, match=r"wipe needs frontier\.x"):
         told_in(dataset, "wipe")
+
+
+def rewritten(dataset: Path, to: Path, column: str, change: Callable[[np.ndarray], np.ndarray]) -> Path:
+    """A copy with other numbers in a column."""
+    shutil.copytree(dataset, to)
+    (file,) = (to / "data").rglob("*.parquet")
+    table = pq.read_table(file)
+    at, old = table.column_names.index(column), table[column]
+    rows = np.array(old.to_pylist())
+    new = pa.chunked_array([pa.array(change(rows).tolist(), type=old.type)])
+    pq.write_table(table.set_column(at, table.schema.field(at), new), file)
+    return to
+
+
+def in_column(number: int, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    def changed(rows: np.ndarray) -> np.ndarray:
+        rows[:, number] = change(rows[:, number])
+        return rows
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "words"),
+    [
+        ("action", in_column(4, lambda y: y * np.nan), "holds numbers that are none"),
+        ("label.places", in_column(0, lambda x: x + np.inf), "holds numbers that are none"),
+        ("action", in_column(5, lambda z: 1e3 * z), "expected metres, at most 3"),
+        ("action", in_column(12, lambda width: 1e3 * width), "expected metres"),
+        (
+            "action",
+            in_column(2, lambda yaw: np.where(np.arange(len(yaw)) % 2, 90.0, 0.0)),
+            "expected radians",
+        ),
+        ("timestamp", lambda t: np.delete(np.append(t, t[-1] + [0.05, 0.1]), [40, 41]), "some are missing"),
+        ("timestamp", lambda t: t[::-1], "not in their order"),
+        ("observation.valid", in_column(2, lambda valid: valid & False), "says nowhere how far the gripper"),
+    ],
+    ids=["no number", "no place", "hand in mm", "width in mm", "degrees", "gap", "backwards", "no width"],
+)
+def test_labels_that_cannot_be_true_are_refused(dataset, tmp_path, column, change, words):
+    damaged = rewritten(dataset, tmp_path / "damaged", column, change)
+    with pytest.raises(InvalidValueError, match=f"damaged, episode 0.*{words}"):
+        told_in(damaged, "fetch")
+
+
+@pytest.mark.parametrize("more", [["--task", "fetch", "wipe"], ["--task", "fetch", "--only", "human"]])
+def test_labels_are_of_one_task_and_all_of_a_person(dataset, tmp_path, capsys, more):
+    assert main(["train", "--dataset", str(dataset), "--output", str(tmp_path / "x"), *more]) == 1
+    assert "they are of one --task, and all of them a person's" in capsys.readouterr().err
 
 
 def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tmp_path, capsys):

@@ -4,7 +4,8 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.flow.demonstrations import StoredDemonstration
@@ -15,6 +16,7 @@ from sim.capture.told import Told, commanded_width
 from sim.experts.mobile import SQUEEZE
 from sim.experts.motion import DT_S, HORIZON
 from sim.scene.kinematics import R_DOWN
+from sim.scene.mobile_base import SPEED_MAX
 from sim.scene.model import MAX_WIDTH
 from sim.tasks.household import TABLE_Z
 
@@ -82,7 +84,7 @@ def cup(sample: StoredDemonstration) -> np.ndarray:
 
 def missed(one: Told, times: int = 3) -> list[tuple[int, StoredDemonstration]]:
     """Frames told with the hand beside a grip, with their numbers."""
-    told_as_it_was = len(samples(one, np.random.default_rng(0)))
+    told_as_it_was = sum(one.is_known[k : k + HORIZON].all() for k in range(len(one)))
     beside = samples(one, np.random.default_rng(0), missed=times)[told_as_it_was:]
     return [(sample.observation.state.t_ns // 50_000_000, sample) for sample in beside]
 
@@ -202,6 +204,7 @@ def test_a_cup_that_is_beside_its_place_is_carried_there_before_it_is_let_go():
         assert (off[opens] < 0.012).all()
 
 
+@settings(max_examples=30)
 @given(lost=st.integers(0, N - 1), length=st.integers(1, 6), said=st.sampled_from([0.0, np.nan]))
 def test_widths_that_are_not_known_are_not_taken_for_a_grip(lost, length, said):
     """In all that is told fingers close at the cup and open at the tray, and nowhere else."""
@@ -222,6 +225,83 @@ def test_widths_that_are_not_known_are_not_taken_for_a_grip(lost, length, said):
         )
 
 
+def stretched(one: Told, at: int, rows: int) -> Told:
+    """The same, still for so many rows."""
+
+    def longer(each: np.ndarray) -> np.ndarray:
+        return np.concatenate([each[:at], np.repeat(each[at : at + 1], rows, axis=0), each[at:]])
+
+    names = ("x_WB", "p_WE", "R_BE", "width", "is_known")
+    more = {name: longer(getattr(one, name)) for name in names}
+    return replace(one, things={name: longer(p) for name, p in one.things.items()}, **more)
+
+
+@pytest.mark.parametrize("rows", [20, 60])
+def test_a_hand_that_waits_low_before_fingers_close_is_still_led_up_and_over(rows):
+    one = stretched(told(), CLOSES - 4, rows)
+    grip = grips(one)[0]
+    for k in grip.frames:
+        led = retry(one, grip, k, np.array([0.06, 0.0, 0.0]))
+        across = np.linalg.norm((led.p_WE - one.p_WE[grip.begins])[:, :2], axis=1)
+        is_between = (across > MISS_MIN) & (across < 0.05)
+        assert (led.p_WE[is_between, 2] > LOW + 0.6 * HOVER).all()
+
+
+def test_a_hand_that_was_never_over_what_it_takes_is_told_no_retry():
+    one = told()
+    aside = replace(one, p_WE=np.column_stack([one.p_WE[:, :2], np.full(N, LOW)]))
+    assert grips(aside) == []
+
+
+@pytest.mark.parametrize("gap", [2, 8])
+def test_fingers_that_take_again_do_so_where_the_cup_is(gap):
+    """They open a little to set it right, and close again."""
+    rows, again = np.arange(N), [50, 50 + gap, 55 + gap]
+    width = np.interp(
+        rows,
+        [CLOSES, HOLDS, 47, *again, OPENS, OPEN],
+        [MAX_WIDTH, 0.06, 0.06, 0.075, 0.075, 0.06, 0.06, MAX_WIDTH],
+    )
+    z = np.interp(
+        rows, [0, 20, 34, 66, 78, 80, 88, 102, 120], [HIGH, HIGH, LOW, LOW, HIGH, HIGH, LOW, LOW, HIGH]
+    )
+    share = np.interp(rows, [72, 80], [0.0, 1.0])[:, None]
+    p = np.column_stack([(1 - share) * CUP[:2] + share * TRAY[:2], z])
+    moves = (rows[:, None] >= 64) & (rows[:, None] < OPENS)
+    there = np.where(moves, p - [0, 0, 0.01], np.where(rows[:, None] < OPENS, CUP, TRAY))
+    one = replace(told(), width=width, p_WE=p, things={**told().things, "cup": there})
+    seen = [sample for _, sample in missed(one, times=1)]
+    assert seen
+    for sample in seen:
+        is_closed = sample.rows[:, 12] < 0.07
+        closes = np.flatnonzero(np.diff(is_closed.astype(int)) > 0)
+        if len(closes) and not is_closed[0]:
+            assert np.linalg.norm((way(sample)[closes[0] + 1] - cup(sample))[:2]) < 0.015
+
+
+@pytest.mark.parametrize(("axis", "speed"), [(0, 0.6), (2, 0.9)])
+def test_a_base_that_moved_at_the_grip_goes_back_no_faster_than_it_can(axis, speed):
+    go = np.interp(np.arange(N), [22, 46], [0.0, 24 * DT_S * speed])
+    one = replace(told(), x_WB=told().x_WB + go[:, None] * np.eye(3)[axis])
+    steps = [np.abs(np.diff(sample.rows[:, axis])).max() for _, sample in missed(one, times=1)]
+    assert max(steps) < DT_S * SPEED_MAX[axis]
+
+
+@pytest.mark.parametrize("opens", [0.06, 0.072, 0.1])
+def test_a_gripper_that_opens_otherwise_takes_and_lets_go(opens):
+    one = replace(told(), width=told().width * opens / MAX_WIDTH)
+    assert [grip.takes for grip in grips(one)] == [True, False]
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+def test_what_is_too_short_for_a_sample_has_none(num):
+    one, names = told(), ("x_WB", "p_WE", "R_BE", "width", "is_known")
+    cut = {name: getattr(one, name)[:num] for name in names}
+    short = replace(one, things={name: p[:num] for name, p in one.things.items()}, **cut)
+    assert len(samples(short, np.random.default_rng(0), missed=1)) <= num
+
+
+@settings(max_examples=30)
 @given(end=st.integers(HOLDS + 2, N))
 def test_a_demonstration_may_end_anywhere_after_its_grip(end):
     one = told()

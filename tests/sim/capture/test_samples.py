@@ -122,6 +122,22 @@ def test_fingers_that_open_a_little_and_stop_have_let_go_until_they_close_again(
     np.testing.assert_allclose(command[-18:], 0.06 - SQUEEZE)
 
 
+@pytest.mark.parametrize("opened", [0.065, 0.08])
+def test_fingers_that_open_slowly_let_go(opened):
+    closing = np.concatenate([np.full(20, 0.08), np.linspace(0.08, 0.04, 8), np.full(30, 0.04)])
+    opening = np.arange(0.04, opened, 0.001)
+    command = commanded_width(np.concatenate([closing, opening, np.full(20, opened)]))
+    np.testing.assert_allclose(command[58 + 12 : -20], opening[12:])
+    np.testing.assert_allclose(command[-20:], opened)
+
+
+def test_fingers_that_close_slowly_do_not_squeeze_before_something_stops_them():
+    closing = np.arange(0.08, 0.04, -0.0009)
+    command = commanded_width(np.concatenate([np.full(20, 0.08), closing, np.full(20, 0.04)]))
+    np.testing.assert_allclose(command[: 20 + len(closing) - 10], [*np.full(20, 0.08), *closing[:-10]])
+    np.testing.assert_allclose(command[-15:], 0.04 - SQUEEZE)
+
+
 def test_fingers_that_never_opened_hold_what_they_hold():
     np.testing.assert_array_equal(commanded_width(np.full(30, 0.03)), np.full(30, 0.03))
 
