@@ -505,9 +505,11 @@ def test_two_devices_become_a_capture_by_one_command_and_are_judged_at_once(tmp_
         "--hand", f"video:{tmp_path}/hand.mp4,trajectory={tmp_path}/hand.txt",
     ]  # fmt: skip
     assert main(command) == 1  # far too short to be of use
-    said = capsys.readouterr().out
+    said, to_do = capsys.readouterr()
     assert "too-short" in said
     assert "clocks-not-joined" in said
+    assert f"not usable: it stays in {tmp_path / 'out'}." in to_do
+    assert "with --shared-clock if one clock stamped all devices, into another --output; or delete" in to_do
     capture = RawCapture.open(tmp_path / "out")
     assert capture.is_closed
     same(capture.devices["chest"].poses)
@@ -515,6 +517,14 @@ def test_two_devices_become_a_capture_by_one_command_and_are_judged_at_once(tmp_
     assert capture.devices["chest"].num_pictures == N
     assert (tmp_path / "out" / "source" / "hand-hand.txt").read_text() == (tmp_path / "hand.txt").read_text()
     assert main(["capture", "check", str(tmp_path / "out")]) == 1
+
+
+def test_an_import_that_cannot_be_used_names_no_clock_where_that_was_not_it(tmp_path, capsys):
+    command = ["capture", "import", "--output", str(tmp_path / "out"), "--shared-clock"]
+    assert main([*command, "--chest", f"record3d:{r3d(tmp_path / 'chest.r3d')}"]) == 1
+    to_do = capsys.readouterr().err
+    assert f"or delete {tmp_path / 'out'} first" in to_do
+    assert "--shared-clock" not in to_do
 
 
 def test_one_recording_is_not_taken_for_two_devices(tmp_path, capsys):
