@@ -170,6 +170,17 @@ def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys)
     assert "seen in none of 1 pictures" in capsys.readouterr().err
 
 
+def test_one_picture_for_intrinsics_is_said_to_be_too_few(folder, tmp_path, capsys):
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "000.png").write_bytes((folder / "000.png").read_bytes())
+    command = ["calibrate", "intrinsics", str(one), "--board", str(folder / "board.json")]
+    assert main([*command, "--output", str(tmp_path / "camera.json")]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "seen in 1 of 1 pictures. few-views: 1 view, and 12 are needed at least, 30 make it sure" in said
+    assert "is it in view" not in said
+
+
 def test_a_board_with_its_sides_swapped_is_called_a_wrong_board(folder, tmp_path, capsys):
     (tmp_path / "camera.json").write_bytes((folder / "camera.json").read_bytes())
     save(tmp_path / "board.json", replace(BOARD, columns=BOARD.rows, rows=BOARD.columns))
