@@ -105,6 +105,20 @@ def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sa
     assert not (tmp_path / "data").exists()
 
 
+def test_a_umi_dataset_says_what_is_in_it_and_that_pictures_are_missing(sample, tmp_path, capsys):
+    umi = tmp_path / "sample.zarr"
+    assert main(["capture", "label", str(sample), "--umi", str(umi)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf"{re.escape(str(umi))}: 1 episodes, \d+ rows\. warning: it has no pictures", said)
+    assert "camera0_rgb" in said
+    assert not (umi / "data" / "camera0_rgb").exists()
+
+
+def test_labels_without_an_output_say_that_no_dataset_was_written(sample, capsys):
+    assert main(["capture", "label", str(sample)]) == 0
+    assert "no dataset was written: --output FOLDER makes one" in capsys.readouterr().out
+
+
 def test_labels_of_another_pace_are_refused_before_anything_is_labelled(sample, dataset, tmp_path, capsys):
     command = [
         "capture",
