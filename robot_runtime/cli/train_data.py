@@ -43,10 +43,12 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
     if options.dataset:
         from policies.lerobot.data import load_dataset
         from policies.lerobot.rows import FromActions
+        from robot_runtime.dataset.stored import refuse_no_dataset
         from sim.experts import action_spec_of
         from sim.tasks import hand_poses_of, make_task
 
         for folder in options.dataset:
+            refuse_no_dataset(folder)
             _refuse_other_rate(folder)
         _refuse_paces(options.dataset)
         is_to_see = options.estimator_steps is not None or options.random_views is not None
