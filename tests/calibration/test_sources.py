@@ -214,6 +214,18 @@ def test_a_gopros_telemetry_is_scaled_and_ordered_by_orin(tmp_path):
     assert found.imu.t_ns.tolist() == [125_000_000 + k * 250_000_000 for k in range(8)]
 
 
+def test_a_gopros_video_without_telemetry_is_taken_and_the_missing_imu_is_said(tmp_path, capsys):
+    assert not read(parse(f"gopro:{gopro(tmp_path / 'GX01.MP4')}")).lacks
+    video(tmp_path / "hand.mp4")
+    tum(tmp_path / "hand.txt")
+    chest, hand = f"record3d:{r3d(tmp_path / 'chest.r3d')}", f"gopro:{tmp_path}/hand.mp4"
+    command = ["capture", "import", "--output", str(tmp_path / "out"), "--chest", chest]
+    main([*command, "--hand", f"{hand},trajectory={tmp_path}/hand.txt"])
+    said = capsys.readouterr().err
+    assert "warning: hand: hand.mp4: it has no telemetry (GPMF), so there is no IMU. Clocks are" in said
+    assert (tmp_path / "out" / "hand").is_dir()
+
+
 def test_telemetry_that_is_none_is_refused():
     with pytest.raises(RobotRuntimeError, match="no GPMF"):
         list(items_of(struct.pack(">4scBH", b"DEVC", b"\0", 1, 5000) + b"abc"))

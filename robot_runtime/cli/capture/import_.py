@@ -88,6 +88,9 @@ class CaptureImport:
                     raise placed(error, f"--{role.replace('_', '-')}") from error
         _check_different(sources)
         recordings = {role: read(source) for role, source in sources.items()}
+        for role, each in recordings.items():
+            for line in each.lacks:
+                plain_console(is_error=True).print(f"warning: {role}: {line}", soft_wrap=True, markup=False)
         chest = recordings["chest"]
         marks = [] if self.marks is None else read_marks(self.marks, chest.start_ns, end_ns=chest.end_ns)
         setup = Setup(
