@@ -3,12 +3,14 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibration.capture.raw import RawCapture
+from calibration.labels.columns import points_of
 from calibration.labels.export_lerobot import Labelled, export_lerobot
 from calibration.labels.label import CaptureLabels, label_capture
 from calibration.labels.values import LabelConfig
@@ -186,6 +188,29 @@ def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tm
     config = (policy / "config.json").read_text()
     assert '"use_joints": false' in config
     assert '"use_joints": true' not in config
+
+
+def test_labels_that_were_made_without_a_task_are_refused_with_the_command_that_makes_others(
+    found, tmp_path, capsys
+):
+    folder = tmp_path / "data"
+    export_lerobot([Labelled(labels=each, joined=found.joined) for each in found.labels], folder)
+    command = ["train", "--task", "fetch", "--dataset", str(folder), "--output", str(tmp_path / "policy")]
+    assert main(command) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "labels of a capture without joints of a robot" in said
+    assert "make them anew with `capture label ... --task fetch`" in said
+
+
+def test_labels_that_were_made_for_another_robot_lack_the_scene_that_train_needs(found, tmp_path, capsys):
+    labelled = [Labelled(labels=each, joined=found.joined) for each in found.labels]
+    names = sorted(found.labels[0].glimpses)
+    folder = tmp_path / "data"
+    export_lerobot(on_robot(labelled, replace(of_task("fetch"), scene=None)), folder, scene=points_of(names))
+    command = ["train", "--task", "fetch", "--dataset", str(folder), "--output", str(tmp_path / "policy")]
+    assert main(command) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "labels of a capture without the scene as policies of fetch know it" in said
 
 
 def test_labels_of_two_paces_are_not_learned_together(dataset, tmp_path, capsys):
