@@ -23,7 +23,7 @@ from sim.capture.loop import Session, samples_of, told_of
 from sim.capture.samples import samples
 from sim.capture.stored import told_in
 from sim.capture.things import in_words, names_of, points_in_scene
-from sim.tasks import make_task
+from sim.tasks import HOUSEHOLD_TASKS, make_task
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,14 @@ def test_a_umi_dataset_says_what_is_in_it_and_that_pictures_are_missing(sample, 
 def test_labels_without_an_output_say_that_no_dataset_was_written(sample, capsys):
     assert main(["capture", "label", str(sample)]) == 0
     assert "no dataset was written: --output FOLDER makes one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["label", "sample"])
+def test_tasks_that_are_offered_for_captures_are_those_of_mobile_robots(command, capsys):
+    with pytest.raises(SystemExit):
+        main(["capture", command, "--help"])
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--task {" + ",".join(sorted(HOUSEHOLD_TASKS)) + "}" in said
 
 
 def test_labels_of_another_pace_are_refused_before_anything_is_labelled(sample, dataset, tmp_path, capsys):

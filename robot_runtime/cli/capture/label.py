@@ -14,13 +14,13 @@ from robot_runtime.cli.options import (
     ChestHeight,
     FramesPerSecond,
     Height,
+    HouseholdTask,
     InputFile,
     Maybe,
     OutputFile,
     OutputFolder,
     Pixels,
     Several,
-    TaskName,
     Within,
     ZarrFolder,
     need,
@@ -58,7 +58,7 @@ class CaptureLabel:
     labels: Literal["decoupled", "chest", "world"] = "decoupled"
     """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
     it is. world: the room. The others stand beside it in the dataset."""
-    task: Maybe[TaskName] = None
+    task: Maybe[HouseholdTask] = None
     """A household task: joints and reach of its robot, and the scene as its policies know it, so that `train
     --task ... --dataset ...` learns from it."""
     robot: Maybe[InputFile] = None
