@@ -129,10 +129,14 @@ def _other_layout(board: Board, layout: Layout) -> Reason | None:
     is_as_told = (layout.columns, layout.begins_white) == (board.columns, begins_white)
     if is_as_told and layout.rows <= board.rows:
         return None
-    is_swapped = layout.columns == board.rows and layout.rows <= board.columns
+    is_swapped = (layout.columns, layout.rows) == (board.rows, board.columns)
     if layout.columns != board.columns or layout.rows > board.rows:
         what = f"a board of {layout.columns} columns and {layout.rows} rows"
-        what += " (columns and rows are swapped)" if is_swapped else ", as far as it is seen"
+        what += (
+            " (columns and rows are swapped)"
+            if is_swapped
+            else ", as far as it is seen, another board than the one given (of another paper size?)"
+        )
     else:
         what = "the layout " + ("of before OpenCV 4.6 (legacy)" if layout.begins_white else "without legacy")
     return Reason(

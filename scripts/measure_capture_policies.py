@@ -13,12 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from rich.progress import Progress
 
 from robot_runtime.cli.options import (
     Count,
+    HouseholdTask,
     KeptFile,
     Maybe,
     OutputFolder,
@@ -42,8 +43,6 @@ from sim.lab.captures import (
     train_policy,
 )
 from sim.lab.cells import Cell, ResultsFile, rows_of, run_cells
-
-HouseholdTask = Literal["clear", "drawer", "fetch", "wipe"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ which every reader knows.
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -32,17 +33,37 @@ SIDE = 224
 """Of UMI's pictures [pixels]."""
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class UmiWritten:
+    """What is in a replay buffer that was written."""
+
+    num_episodes: int
+    num_rows: int
+    without_video: int
+    """Episodes of captures whose hand has no video: with one of them there are no pictures at all."""
+
+    def __str__(self) -> str:
+        counts = f"{self.num_episodes} episodes, {self.num_rows} rows"
+        if not self.without_video:
+            return f"{counts}, with pictures (camera0_rgb)"
+        return (
+            f"{counts}. warning: it has no pictures (camera0_rgb), which UMI's training wants: the hand has "
+            f"no video in the captures of {self.without_video} of them"
+        )
+
+
 def export_umi(
     labelled: Sequence[Labelled],
     path: Path,
     *,
     side: int = SIDE,
     progress: Callable[[int, int], object] = lambda done, total: None,
-) -> int:
-    """Write all usable demonstrations; the folder is there whole or not at all. Returns how many rows.
+) -> UmiWritten:
+    """Write all usable demonstrations; the folder is there whole or not at all.
 
     The hand's pose is X_WE, as in UMI: its policies take rows relative to where the hand is. Pictures are the
-    hand camera's middle square, scaled to side by side; without a video there are none.
+    hand camera's middle square, scaled to side by side; where one has no video there are none.
     InvalidValueError: it exists, is not called .zarr, or nothing can be written.
     """
     if path.suffix != ".zarr":
@@ -56,7 +77,9 @@ def export_umi(
         return _write(unfinished, usable, side, progress)
 
 
-def _write(root: Path, usable: Sequence[Labelled], side: int, progress: Callable[[int, int], object]) -> int:
+def _write(
+    root: Path, usable: Sequence[Labelled], side: int, progress: Callable[[int, int], object]
+) -> UmiWritten:
     root.mkdir(parents=True)
     for group in (root, root / "data", root / "meta"):
         group.mkdir(exist_ok=True)
@@ -66,12 +89,13 @@ def _write(root: Path, usable: Sequence[Labelled], side: int, progress: Callable
         _array(root / "data" / name, np.concatenate([part[name] for part in parts]).astype(np.float32))
     ends = np.cumsum([len(each.labels) for each in usable])
     _array(root / "meta" / "episode_ends", ends.astype(np.int64))
-    if all(_hand(each).video is not None for each in usable):
+    without_video = sum(_hand(each).video is None for each in usable)
+    if not without_video:
         _pictures(root / "data" / "camera0_rgb", usable, side, int(ends[-1]), progress)
     where = [{"key": key_of(each), "demonstration": each.labels.demonstration} for each in usable]
     progress(len(usable), len(usable))
     (root / "meta" / "captures.json").write_text(json.dumps(where, indent=1) + "\n")
-    return int(ends[-1])
+    return UmiWritten(num_episodes=len(usable), num_rows=int(ends[-1]), without_video=without_video)
 
 
 def _hand(each: Labelled) -> Device:

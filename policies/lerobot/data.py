@@ -34,6 +34,7 @@ from robot_runtime.core.values.state import (
 )
 from robot_runtime.core.values.transforms import rotation_from_6d
 from robot_runtime.dataset.recording import BASE_POSES, CAPTURE, PICTURES, SCENE, STATE, names_in
+from robot_runtime.dataset.stored import refuse_no_dataset
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 ROWS, NUM_COMMITTED = "expert.rows", "expert.num_committed"
@@ -56,8 +57,7 @@ def load_dataset(
     """
     import pyarrow as pa
 
-    if not (folder / "meta" / "info.json").is_file():
-        raise InvalidValueError(f"{folder} is no LeRobot dataset: it has no meta/info.json")
+    refuse_no_dataset(folder)
     try:
         return _loaded(folder, robot, actions)
     except InvalidValueError:

@@ -29,6 +29,7 @@ from robot_runtime.core.values.columns import VELOCITY, command_columns
 from robot_runtime.core.values.conventions import AS_IT_IS, Linear, convention_named, convention_of
 from robot_runtime.core.values.schema import Schema
 from robot_runtime.dataset.recording import timing_of
+from robot_runtime.dataset.stored import refuse_no_dataset
 from robot_runtime.errors import CheckpointError, InvalidValueError
 
 _SLOWEST_FPS = NS_PER_S / MAX_DT_NS
@@ -88,6 +89,7 @@ class Numbers:
     @classmethod
     def of_dataset(cls, folder: Path, told: Told) -> "Numbers":
         """InvalidValueError: its numbers have names that nobody has explained."""
+        refuse_no_dataset(folder)
         path = folder / "meta" / "info.json"
         info = read_json(path)
         try:

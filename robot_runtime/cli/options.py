@@ -184,6 +184,8 @@ TaskName = Literal[
     "track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe", "handover"
 ]
 """The first four are for the arm on a table, the next four for the mobile robot, the last for two arms."""
+HouseholdTask = Literal["clear", "drawer", "fetch", "wipe"]
+"""Those of the mobile robot alone."""
 _TASKS = get_args(TaskName)
 Task = Annotated[
     str,

@@ -51,10 +51,12 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
     if options.dataset:
         from policies.lerobot.data import load_dataset
         from policies.lerobot.rows import FromActions
+        from robot_runtime.dataset.stored import refuse_no_dataset
         from sim.experts import action_spec_of
         from sim.tasks import hand_poses_of, make_task
 
         for folder in options.dataset:
+            refuse_no_dataset(folder)
             _refuse_other_rate(folder)
         _refuse_paces(options.dataset)
         is_to_see = options.estimator_steps is not None or options.random_views is not None
@@ -63,6 +65,8 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
                 "the datasets have no pictures: no --estimator-steps and no --random-views"
             )
         task = options.task[0]
+        for folder in options.dataset:
+            _refuse_labels_of_no_task(folder, task)
         if options.network == "flow":
             _refuse_unseen_scene(task, options.dataset)
         robot = make_task(task).schema
@@ -123,6 +127,28 @@ def _refuse_unseen_scene(task: str, datasets: Sequence[Path]) -> None:
                 f"no vision policy can be trained for {task}, whose scene has nothing in space: one can for "
                 f"{able}; a dataset recorded with --cameras and nothing after it makes a state-based one"
             )
+
+
+def _refuse_labels_of_no_task(folder: Path, task: str) -> None:
+    """InvalidValueError: labels of a capture without the joints of the task's robot, or its scene."""
+    from robot_runtime.core.values.columns import VELOCITY
+    from robot_runtime.dataset.recording import ACTION, SCENE, STATE
+    from robot_runtime.dataset.stored import StoredDataset
+
+    dataset = StoredDataset(folder)
+    features = dataset.features
+    if "labels" not in (features.get(ACTION, {}).get("info") or {}):
+        return
+    lacking = []
+    if not any(name.endswith(VELOCITY) for name in dataset.names(STATE)):
+        lacking.append("joints of a robot")
+    if not dataset.cameras and (SCENE not in features or dataset.names(SCENE)[0] != "scene_0"):
+        lacking.append(f"the scene as policies of {task} know it")
+    if lacking:
+        raise InvalidValueError(
+            f"{folder} has labels of a capture without {' and without '.join(lacking)}: make them anew with "
+            f"`capture label ... --task {task}`"
+        )
 
 
 def _refuse_other_rate(dataset: Path) -> None:

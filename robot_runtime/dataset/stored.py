@@ -67,6 +67,13 @@ def slower_of(features: Mapping[str, Any]) -> float:
     return float(said) if is_pace else 1.0
 
 
+def refuse_no_dataset(root: Path) -> None:
+    """InvalidValueError: a folder has not even the file that every LeRobot dataset has."""
+    if not (root / INFO).is_file():
+        what = "; it is a raw capture: see capture label" if (root / "capture.json").is_file() else ""
+        raise InvalidValueError(f"{root} is no LeRobot dataset: it has no {INFO}{what}")
+
+
 class StoredDataset:
     """A dataset that nobody writes while it is read."""
 
@@ -75,9 +82,7 @@ class StoredDataset:
         import pyarrow as pa
 
         self.root = root
-        if not (root / INFO).is_file():
-            what = "; it is a raw capture: see capture label" if (root / "capture.json").is_file() else ""
-            raise InvalidValueError(f"{root} is no LeRobot dataset: it has no {INFO}{what}")
+        refuse_no_dataset(root)
         try:
             self.info: dict[str, Any] = json.loads((root / INFO).read_text())
             if (version := self.info["codebase_version"]) != "v3.0":

@@ -10,6 +10,7 @@ import pytest
 from calibration.board import Board
 from calibration.board_layout import layout_of
 from calibration.board_pose import pose_of
+from calibration.board_sheet import BOARDS
 from calibration.camera import Pinhole
 from calibration.detection import detect, wrong_board
 from robot_runtime.errors import InvalidValueError
@@ -76,6 +77,17 @@ def test_columns_and_rows_of_another_board_are_read_off_it(camera, columns, rows
     assert reason is not None
     assert f"{columns} columns and {rows} rows" in reason.what
     assert ("swapped" in reason.what) == ((columns, rows) == (BOARD.rows, BOARD.columns))
+
+
+@pytest.mark.parametrize(("shown", "told"), [("a3", "a4"), ("a4", "a3")])
+def test_the_board_of_another_paper_is_not_called_swapped(shown, told):
+    board = BOARDS[shown]
+    X_CB = seen_from(PINHOLE, board, np.random.default_rng(0), distance_m=1.7 * board.size_m[0], tilt=0.4)
+    reason = wrong_board(BOARDS[told], [draw_board(board, PINHOLE, X_CB)])
+    assert reason is not None
+    assert f"{board.columns} columns and {board.rows} rows" in reason.what
+    assert "swapped" not in reason.what
+    assert "another board than the one given" in reason.what
 
 
 def test_markers_of_one_row_say_nothing_of_columns(pictures):

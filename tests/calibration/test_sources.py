@@ -214,6 +214,18 @@ def test_a_gopros_telemetry_is_scaled_and_ordered_by_orin(tmp_path):
     assert found.imu.t_ns.tolist() == [125_000_000 + k * 250_000_000 for k in range(8)]
 
 
+def test_a_gopros_video_without_telemetry_is_taken_and_the_missing_imu_is_said(tmp_path, capsys):
+    assert not read(parse(f"gopro:{gopro(tmp_path / 'GX01.MP4')}")).lacks
+    video(tmp_path / "hand.mp4")
+    tum(tmp_path / "hand.txt")
+    chest, hand = f"record3d:{r3d(tmp_path / 'chest.r3d')}", f"gopro:{tmp_path}/hand.mp4"
+    command = ["capture", "import", "--output", str(tmp_path / "out"), "--chest", chest]
+    main([*command, "--hand", f"{hand},trajectory={tmp_path}/hand.txt"])
+    said = capsys.readouterr().err
+    assert "warning: hand: hand.mp4: it has no telemetry (GPMF), so there is no IMU. Clocks are" in said
+    assert (tmp_path / "out" / "hand").is_dir()
+
+
 def test_telemetry_that_is_none_is_refused():
     with pytest.raises(RobotRuntimeError, match="no GPMF"):
         list(items_of(struct.pack(">4scBH", b"DEVC", b"\0", 1, 5000) + b"abc"))
@@ -505,9 +517,11 @@ def test_two_devices_become_a_capture_by_one_command_and_are_judged_at_once(tmp_
         "--hand", f"video:{tmp_path}/hand.mp4,trajectory={tmp_path}/hand.txt",
     ]  # fmt: skip
     assert main(command) == 1  # far too short to be of use
-    said = capsys.readouterr().out
+    said, to_do = capsys.readouterr()
     assert "too-short" in said
     assert "clocks-not-joined" in said
+    assert f"not usable: it stays in {tmp_path / 'out'}." in to_do
+    assert "with --shared-clock if one clock stamped all devices, into another --output; or delete" in to_do
     capture = RawCapture.open(tmp_path / "out")
     assert capture.is_closed
     same(capture.devices["chest"].poses)
@@ -515,6 +529,14 @@ def test_two_devices_become_a_capture_by_one_command_and_are_judged_at_once(tmp_
     assert capture.devices["chest"].num_pictures == N
     assert (tmp_path / "out" / "source" / "hand-hand.txt").read_text() == (tmp_path / "hand.txt").read_text()
     assert main(["capture", "check", str(tmp_path / "out")]) == 1
+
+
+def test_an_import_that_cannot_be_used_names_no_clock_where_that_was_not_it(tmp_path, capsys):
+    command = ["capture", "import", "--output", str(tmp_path / "out"), "--shared-clock"]
+    assert main([*command, "--chest", f"record3d:{r3d(tmp_path / 'chest.r3d')}"]) == 1
+    to_do = capsys.readouterr().err
+    assert f"or delete {tmp_path / 'out'} first" in to_do
+    assert "--shared-clock" not in to_do
 
 
 def test_one_recording_is_not_taken_for_two_devices(tmp_path, capsys):

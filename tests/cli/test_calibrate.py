@@ -170,6 +170,17 @@ def test_pictures_without_the_board_say_what_they_show(folder, tmp_path, capsys)
     assert "seen in none of 1 pictures" in capsys.readouterr().err
 
 
+def test_one_picture_for_intrinsics_is_said_to_be_too_few(folder, tmp_path, capsys):
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "000.png").write_bytes((folder / "000.png").read_bytes())
+    command = ["calibrate", "intrinsics", str(one), "--board", str(folder / "board.json")]
+    assert main([*command, "--output", str(tmp_path / "camera.json")]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "seen in 1 of 1 pictures. few-views: 1 view, and 12 are needed at least, 30 make it sure" in said
+    assert "is it in view" not in said
+
+
 def test_a_board_with_its_sides_swapped_is_called_a_wrong_board(folder, tmp_path, capsys):
     (tmp_path / "camera.json").write_bytes((folder / "camera.json").read_bytes())
     save(tmp_path / "board.json", replace(BOARD, columns=BOARD.rows, rows=BOARD.columns))
@@ -237,10 +248,13 @@ def test_a_person_moves_the_arm_and_a_view_is_taken_wherever_it_stands(folder):
 def test_figures_of_files_are_shown_in_what_people_read():
     assert figure_words("gravity_rad", np.pi / 180) == ("gravity", "1 degrees")
     assert figure_words("chest_tilt_median_rad", np.pi / 6) == ("chest tilt median", "30 degrees")
-    assert figure_words("same_time_apart_m", 0.0042) == ("same time apart", "4.2 mm")
+    assert figure_words("same_time_apart_m", 0.0042) == ("same time apart, place", "4.2 mm")
+    assert figure_words("same_time_apart_rad", np.pi / 180) == ("same time apart, turn", "1 degrees")
     assert figure_words("held_out_px", 0.123) == ("held out", "0.123 px")
     assert figure_words("coverage_share", 0.8) == ("coverage", "80 %")
-    assert figure_words("board_scale", 1.0004) == ("board scale", "1")
+    assert figure_words("board_scale", 1.0004) == ("board scale", "100.04 %")
+    assert figure_words("board_scale_sigma", 5.636e-05) == ("board scale, one sigma", "0.00564 %")
+    assert figure_words("rms_rad_s", np.pi / 180) == ("rms", "1 degrees/s")
     assert figure_words("views", 40) == ("views", "40")
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibration.capture.raw import RawCapture
+from calibration.labels.columns import points_of
 from calibration.labels.export_lerobot import Labelled, export_lerobot
 from calibration.labels.label import CaptureLabels, label_capture
 from calibration.labels.values import LabelConfig
@@ -24,7 +26,7 @@ from sim.capture.loop import Session, samples_of, told_of
 from sim.capture.samples import samples
 from sim.capture.stored import told_in
 from sim.capture.things import in_words, names_of, points_in_scene
-from sim.tasks import make_task
+from sim.tasks import HOUSEHOLD_TASKS, make_task
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,28 @@ def test_a_umi_dataset_of_another_name_is_refused_before_anything_is_labelled(sa
     assert main(command) == 1
     assert "--umi names a folder that ends in .zarr" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+def test_a_umi_dataset_says_what_is_in_it_and_that_pictures_are_missing(sample, tmp_path, capsys):
+    umi = tmp_path / "sample.zarr"
+    assert main(["capture", "label", str(sample), "--umi", str(umi)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf"{re.escape(str(umi))}: 1 episodes, \d+ rows\. warning: it has no pictures", said)
+    assert "camera0_rgb" in said
+    assert not (umi / "data" / "camera0_rgb").exists()
+
+
+def test_labels_without_an_output_say_that_no_dataset_was_written(sample, capsys):
+    assert main(["capture", "label", str(sample)]) == 0
+    assert "no dataset was written: --output FOLDER makes one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["label", "sample"])
+def test_tasks_that_are_offered_for_captures_are_those_of_mobile_robots(command, capsys):
+    with pytest.raises(SystemExit):
+        main(["capture", command, "--help"])
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--task {" + ",".join(sorted(HOUSEHOLD_TASKS)) + "}" in said
 
 
 def test_labels_of_another_pace_are_refused_before_anything_is_labelled(sample, dataset, tmp_path, capsys):
@@ -225,6 +249,29 @@ def test_frames_of_labels_are_learned_from_beside_and_without_joints(dataset, tm
     config = (policy / "config.json").read_text()
     assert '"use_joints": false' in config
     assert '"use_joints": true' not in config
+
+
+def test_labels_that_were_made_without_a_task_are_refused_with_the_command_that_makes_others(
+    found, tmp_path, capsys
+):
+    folder = tmp_path / "data"
+    export_lerobot([Labelled(labels=each, joined=found.joined) for each in found.labels], folder)
+    command = ["train", "--task", "fetch", "--dataset", str(folder), "--output", str(tmp_path / "policy")]
+    assert main(command) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "labels of a capture without joints of a robot" in said
+    assert "make them anew with `capture label ... --task fetch`" in said
+
+
+def test_labels_that_were_made_for_another_robot_lack_the_scene_that_train_needs(found, tmp_path, capsys):
+    labelled = [Labelled(labels=each, joined=found.joined) for each in found.labels]
+    names = sorted(found.labels[0].glimpses)
+    folder = tmp_path / "data"
+    export_lerobot(on_robot(labelled, replace(of_task("fetch"), scene=None)), folder, scene=points_of(names))
+    command = ["train", "--task", "fetch", "--dataset", str(folder), "--output", str(tmp_path / "policy")]
+    assert main(command) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "labels of a capture without the scene as policies of fetch know it" in said
 
 
 def test_labels_of_two_paces_are_not_learned_together(dataset, tmp_path, capsys):

@@ -1,10 +1,12 @@
-"""A dataset that is learnt from is of the rate that rows have."""
+"""A dataset that is learnt from is one, of the rate that rows have."""
 
 import json
 
 import pytest
 from rich.progress import Progress
 
+from policies.lerobot.data import load_dataset
+from policies.lerobot.describe import Numbers, Told
 from robot_runtime.cli.train import Train
 from robot_runtime.cli.train_data import demonstrations
 from robot_runtime.errors import InvalidValueError
@@ -16,3 +18,14 @@ def test_a_dataset_of_another_rate_is_refused_with_both(tmp_path):
     options = Train(task=("track",), output=tmp_path / "out", dataset=(tmp_path,))
     with pytest.raises(InvalidValueError, match="has 15 frames a second; rows here are 20 a second"):
         demonstrations(options, Progress())
+
+
+def test_a_raw_capture_is_named_where_a_dataset_is_wanted(tmp_path):
+    (tmp_path / "capture.json").write_text("{}")
+    options = Train(task=("fetch",), output=tmp_path / "out", dataset=(tmp_path,))
+    with pytest.raises(InvalidValueError, match="it is a raw capture: see capture label"):
+        demonstrations(options, Progress())
+    with pytest.raises(InvalidValueError, match="it is a raw capture: see capture label"):
+        load_dataset(tmp_path)
+    with pytest.raises(InvalidValueError, match="it is a raw capture: see capture label"):
+        Numbers.of_dataset(tmp_path, Told())

@@ -30,7 +30,17 @@ def read_gopro(path: Path) -> Recording:
         fps=fps_of(frames_ns),
         source=f"{path.name}, GoPro" + ("" if packets else " without telemetry"),
     )
-    return Recording(info=info, frames_ns=frames_ns, video=path, imu=imu)
+    lacks = () if imu is not None else (_no_imu(path, has_telemetry=bool(packets)),)
+    return Recording(info=info, frames_ns=frames_ns, video=path, imu=imu, lacks=lacks)
+
+
+def _no_imu(path: Path, *, has_telemetry: bool) -> str:
+    what = "its telemetry has no GYRO with ACCL" if has_telemetry else "it has no telemetry (GPMF)"
+    return (
+        f"{path.name}: {what}, so there is no IMU. Clocks are joined by how its poses turn, and gravity in "
+        "its poses is not checked. Give the file as the camera wrote it: what cuts or encodes it anew may "
+        "drop telemetry"
+    )
 
 
 def _imu(path: Path, packets: list[tuple[int, bytes]], end_ns: int) -> Imu | None:

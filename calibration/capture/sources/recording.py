@@ -32,6 +32,8 @@ class Recording:
     tags: Tags | None = None
     sources: tuple[Path, ...] = ()
     """Files that are kept beside, as they came."""
+    lacks: tuple[str, ...] = ()
+    """What such a device has and these files have not, and what follows, in sentences."""
 
     @property
     def start_ns(self) -> int:

@@ -118,7 +118,7 @@ class CalibrateIntrinsics:
         from calibration.intrinsics import calibrate
 
         if len(views) < 3:
-            raise InvalidValueError(_nothing(board, num_seen, num_pictures, without))
+            raise InvalidValueError(_too_few(board, len(views), num_seen, num_pictures, without))
         found = calibrate(board, views, self.model)
         if self.picture is not None:
             _draw(self.picture, found.views, found.bundle.off, _lines(found))
@@ -191,17 +191,24 @@ def _read(camera: Any, should_stop: Callable[[], bool]) -> Iterator[np.ndarray]:
             yield np.asarray(image.pixels)
 
 
-def _nothing(board: "Board", num: int, total: int, without: Sequence[np.ndarray]) -> str:
+def _too_few(board: "Board", num_views: int, num_seen: int, total: int, without: Sequence[np.ndarray]) -> str:
+    """Another board, none, or one that was seen too seldom."""
+    from calibration.coverage import ENOUGH_VIEWS
     from calibration.detection import wrong_board
+    from calibration.intrinsics import LEAST_VIEWS
 
+    said = f"the board is seen in {num_seen} of {total} pictures."
     pictures = [picture for picture in without if picture.size]
-    reason = wrong_board(board, pictures) if pictures else None
-    why = (
-        f"{reason.name}: {reason}"
-        if reason
-        else f"Expected {board}: is it in view, whole, flat, sharp and lit?"
+    if (reason := wrong_board(board, pictures) if pictures else None) is not None:
+        return f"{said} {reason.name}: {reason}"
+    in_view = "is it in view, whole, flat, sharp and lit?"
+    if not num_seen:
+        return f"{said} Expected {board}: {in_view}"
+    others = f" In the others: {in_view}" if num_seen < total else ""
+    return (
+        f"{said} few-views: {num_views} view{'s' * (num_views != 1)}, and {LEAST_VIEWS} are needed at least, "
+        f"{ENOUGH_VIEWS} make it sure: show it from more sides.{others}"
     )
-    return f"the board is seen in {num} of {total} pictures. {why}"
 
 
 def _lines(found: "Calibrated") -> list[str]:

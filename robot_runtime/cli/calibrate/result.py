@@ -29,6 +29,7 @@ def sigma_words(covariance: np.ndarray) -> str:
 
 
 _UNITS = {
+    "_rad_s": (180.0 / math.pi, "degrees/s"),
     "_rad": (180.0 / math.pi, "degrees"),
     "_deg": (1.0, "degrees"),
     "_share": (100.0, "%"),
@@ -40,8 +41,21 @@ _UNITS = {
 """Ending of a figure's name in files -> what makes it what people read."""
 
 
+_OTHERS = {
+    "same_time_apart_m": ("same time apart, place", 1e3, "mm"),
+    "same_time_apart_rad": ("same time apart, turn", 180.0 / math.pi, "degrees"),
+    "board_scale_sigma": ("board scale, one sigma", 100.0, "%"),
+}
+"""Figures whose names without an ending are another's, or have none."""
+
+
 def figure_words(name: str, value: float) -> tuple[str, str]:
     """A figure of a file, `gravity_rad`, as people read it: ("gravity", "0.12 degrees")."""
+    if name == "board_scale":
+        return "board scale", f"{100.0 * value:.2f} %"
+    if name in _OTHERS:
+        words, scale, unit = _OTHERS[name]
+        return words, f"{scale * value:.3g} {unit}"
     for ending, (scale, unit) in _UNITS.items():
         if name.endswith(ending):
             return name.removesuffix(ending).replace("_", " "), f"{scale * value:.3g} {unit}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import arg
 
 from robot_runtime.cli.capture.check import show
+from robot_runtime.cli.console import plain_console
 from robot_runtime.cli.options import (
     ChestHeight,
     Height,
@@ -21,6 +22,7 @@ from robot_runtime.cli.progress import advance, counted
 from robot_runtime.errors import InvalidValueError, placed
 
 if TYPE_CHECKING:
+    from calibration.capture.check import CaptureReport
     from calibration.capture.sources.spec import Source
 
 _SPEC = (
@@ -36,7 +38,8 @@ class CaptureImport:
     """Put recordings of devices into a raw capture: units, axes and orders are converted, nothing is
     changed later.
 
-    A folder that holds a capture already gets a new part. Exit code 1: nothing of it can be used.
+    A folder that holds a capture already gets a new part. Exit code 1: nothing of it can be used; it stays
+    there, to be looked at or deleted.
 
     Example: robot-runtime capture import --output captures/kitchen --task "fetch the cup"
     --board board/board.json --marks marks.csv --chest record3d:chest.r3d
@@ -85,6 +88,9 @@ class CaptureImport:
                     raise placed(error, f"--{role.replace('_', '-')}") from error
         _check_different(sources)
         recordings = {role: read(source) for role, source in sources.items()}
+        for role, each in recordings.items():
+            for line in each.lacks:
+                plain_console(is_error=True).print(f"warning: {role}: {line}", soft_wrap=True, markup=False)
         chest = recordings["chest"]
         marks = [] if self.marks is None else read_marks(self.marks, chest.start_ns, end_ns=chest.end_ns)
         setup = Setup(
@@ -112,12 +118,25 @@ class CaptureImport:
                 progress=advance(progress, bar),
             )
         show(writer.path, report)
-        return 0 if report.usable else 1
+        if report.usable:
+            return 0
+        plain_console(is_error=True).print(_to_do(writer.path, report), soft_wrap=True, markup=False)
+        return 1
 
     def _more(self) -> dict[str, Any]:
         more: dict[str, Any] = {"clock": "shared"} if self.shared_clock else {}
         heights = {"board_height_m": self.board_height_m, "chest_height_m": self.chest_height_m}
         return more | {name: value for name, value in heights.items() if value is not None}
+
+
+def _to_do(path: Path, report: "CaptureReport") -> str:
+    """After an import of which nothing can be used: the same command again would make a part beside it."""
+    is_unjoined = any(each.name == "clocks-not-joined" for each in report.verdict.reasons)
+    clock = ", with --shared-clock if one clock stamped all devices" if is_unjoined else ""
+    return (
+        f"not usable: it stays in {path}. Mend what is said above, and import it again{clock}, into another "
+        f"--output; or delete {path} first: into a capture that is there it would go as another part"
+    )
 
 
 def _check_different(sources: "Mapping[str, Source]") -> None:

@@ -14,13 +14,13 @@ from robot_runtime.cli.options import (
     ChestHeight,
     FramesPerSecond,
     Height,
+    HouseholdTask,
     InputFile,
     Maybe,
     OutputFile,
     OutputFolder,
     Pixels,
     Several,
-    TaskName,
     Within,
     ZarrFolder,
     need,
@@ -31,6 +31,7 @@ from robot_runtime.results import keep_text, result_json
 
 if TYPE_CHECKING:
     from calibration.labels.export_lerobot import Labelled, Written
+    from calibration.labels.export_umi import UmiWritten
     from calibration.labels.values import Drift, LabelConfig
     from robot_runtime.cli.capture.reach import Target
 
@@ -57,7 +58,7 @@ class CaptureLabel:
     labels: Literal["decoupled", "chest", "world"] = "decoupled"
     """What the action tells the hand in. decoupled: a base that neither leans nor sways. chest: the chest as
     it is. world: the room. The others stand beside it in the dataset."""
-    task: Maybe[TaskName] = None
+    task: Maybe[HouseholdTask] = None
     """A household task: joints and reach of its robot, and the scene as its policies know it, so that `train
     --task ... --dataset ...` learns from it."""
     robot: Maybe[InputFile] = None
@@ -102,13 +103,17 @@ class CaptureLabel:
         target = self._target()
         labelled, broken = self._labelled(target)
         try:
-            written = self._written(labelled, target)
+            written, umi = self._written(labelled, target), self._umi(labelled)
         except InvalidValueError:
             show(labelled, [], broken)  # why none of them can be used is said there
             raise
         show(labelled, written, broken)
+        if umi is not None:
+            print(f"{self.umi}: {umi}")
         if self.output is not None and any(each.num_frames for each in written):
             print(f"next: robot-runtime capture replay {self.output} --video labels.mp4")
+        if self.output is None and self.umi is None:
+            print("no dataset was written: --output FOLDER makes one, --umi FILE.zarr one for UMI")
         if self.json is not None:
             keep_text(self.json, result_json({"demonstrations": [as_json(each) for each in labelled]}))
         return 0 if any(_is_usable(each) for each in labelled) else 1
@@ -193,31 +198,31 @@ class CaptureLabel:
     def _written(self, labelled: "Sequence[Labelled]", target: "Target | None") -> "list[Written]":
         from calibration.labels.columns import points_of
         from calibration.labels.export_lerobot import export_lerobot
+
+        if self.output is None or not labelled:
+            return []
+        names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
+        scene = points_of(names) if target is None or target.scene is None else target.scene
+        with counted(stays=False) as progress, writing(self.output):
+            bar = progress.add_task(f"write {self.output.name}", total=len(labelled))
+            return export_lerobot(
+                labelled,
+                self.output,
+                kind=self.labels,
+                scene=scene if names else None,
+                robot_type="person" if target is None else target.name,
+                size=self.size,
+                progress=advance(progress, bar),
+            )
+
+    def _umi(self, labelled: "Sequence[Labelled]") -> "UmiWritten | None":
         from calibration.labels.export_umi import export_umi
 
-        out: list[Written] = []
-        if not labelled:
-            return out
-        with counted(stays=False) as progress:
-            if self.output is not None:
-                names = sorted(set.intersection(*(set(each.labels.glimpses) for each in labelled)))
-                scene = points_of(names) if target is None or target.scene is None else target.scene
-                bar = progress.add_task(f"write {self.output.name}", total=len(labelled))
-                with writing(self.output):
-                    out = export_lerobot(
-                        labelled,
-                        self.output,
-                        kind=self.labels,
-                        scene=scene if names else None,
-                        robot_type="person" if target is None else target.name,
-                        size=self.size,
-                        progress=advance(progress, bar),
-                    )
-            if self.umi is not None:
-                bar = progress.add_task(f"write {self.umi.name}", total=len(labelled))
-                with writing(self.umi):
-                    export_umi(labelled, self.umi, progress=advance(progress, bar))
-        return out
+        if self.umi is None or not labelled:
+            return None
+        with counted(stays=False) as progress, writing(self.umi):
+            bar = progress.add_task(f"write {self.umi.name}", total=len(labelled))
+            return export_umi(labelled, self.umi, progress=advance(progress, bar))
 
 
 def _drift(said: tuple[float, float]) -> "Drift":

@@ -3,10 +3,10 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from robot_runtime.cli.errors import writing
-from robot_runtime.cli.options import NewFolder, Seed, Within, need
+from robot_runtime.cli.options import HouseholdTask, NewFolder, Seed, Within, need
 from robot_runtime.cli.progress import counted
 
 
@@ -22,7 +22,7 @@ class CaptureSample:
 
     output: NewFolder
     """The capture's folder."""
-    task: Literal["fetch", "wipe", "clear", "drawer"] = "fetch"
+    task: HouseholdTask = "fetch"
     """What is demonstrated."""
     demonstrations: Annotated[int, Within(1, 50)] = 2
     """How often. One that fails is in it as a discarded one."""
