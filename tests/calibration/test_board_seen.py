@@ -42,11 +42,11 @@ def filmed(folder: Path, board=BOARD, *faults: fault.Fault, demonstrates: bool =
     """The same in small pictures; board: what lies there. None: nothing does. demonstrates: walks, then."""
 
     def pictures(device, recording) -> Iterator[np.ndarray]:
-        X_WB = recording.takes[0].X_WB
+        X_WB, looks = recording.takes[0].X_WB, recording.spans_of("anchor")
         for t_ns in device.frames[device.kept]:
             X_WC = device.X_W.sampled(np.array([t_ns]))[0]
             grey = np.full(SMALL.lens.size, 90, dtype=np.uint8)
-            if board is not None:
+            if board is not None and any(span.start_ns <= t_ns < span.stop_ns for span in looks):
                 grey = draw_board(board, SMALL.lens, X_WC.inverse() * X_WB)
             yield np.repeat(grey[..., None], 3, axis=2)
 
