@@ -99,11 +99,11 @@ def make_dataset(
 
     statistics: of the policy to start from; None takes those of all demonstrations.
     hand_pose: needed to roll forward if the features have the hand's pose.
-    ValueError: a demonstration does not fit schema or spec, has another task, or none is left.
+    InvalidValueError: a demonstration does not fit schema or spec, has another task, or none is left.
     """
     if not demonstrations:
         raise InvalidValueError("training needs at least one demonstration, got none")
-    features = np.array([state_features(d.observation, schema, config) for d in demonstrations])
+    features = np.array([_shown(i, d, schema, config) for i, d in enumerate(demonstrations)])
     rows = _relative_rows(demonstrations, spec)
     texts = tuple(sorted({d.observation.task for d in demonstrations}))
     if statistics is None:
@@ -142,6 +142,15 @@ def make_dataset(
         future_robot=future_robot,
         future_shift=future_shift,
     )
+
+
+def _shown(
+    number: int, demonstration: Demonstration, schema: Schema, config: FeatureConfig
+) -> Float[np.ndarray, " F"]:
+    try:
+        return state_features(demonstration.observation, schema, config)
+    except ValueError as error:
+        raise InvalidValueError(f"demonstration {number} cannot be learned from: {error}") from error
 
 
 def _relative_rows(demonstrations: Sequence[Demonstration], spec: ActionSpec) -> Float[np.ndarray, "n H D"]:

@@ -180,12 +180,10 @@ Several = Annotated[
 Some = Annotated[tuple[T, ...], Filled()]
 """One or more."""
 
-TaskName = Literal[
-    "track", "pick_place", "strike", "conveyor", "clear", "drawer", "fetch", "wipe", "handover"
-]
-"""The first four are for the arm on a table, the next four for the mobile robot, the last for two arms."""
 HouseholdTask = Literal["clear", "drawer", "fetch", "wipe"]
-"""Those of the mobile robot alone."""
+"""Those of the mobile robot."""
+TaskName = Literal["track", "pick_place", "strike", "conveyor", HouseholdTask, "handover"]
+"""The first four are for the arm on a table, the last for two arms."""
 _TASKS = get_args(TaskName)
 Task = Annotated[
     str,

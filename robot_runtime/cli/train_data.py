@@ -51,24 +51,11 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
     if options.dataset:
         from policies.lerobot.data import load_dataset
         from policies.lerobot.rows import FromActions
-        from robot_runtime.dataset.stored import refuse_no_dataset
         from sim.experts import action_spec_of
         from sim.tasks import hand_poses_of, make_task
 
-        for folder in options.dataset:
-            refuse_no_dataset(folder)
-            _refuse_other_rate(folder)
-        _refuse_paces(options.dataset)
-        is_to_see = options.estimator_steps is not None or options.random_views is not None
-        if is_to_see and not any(map(_has_pictures, options.dataset)):
-            raise InvalidValueError(
-                "the datasets have no pictures: no --estimator-steps and no --random-views"
-            )
+        _refuse_unfit(options)
         task = options.task[0]
-        for folder in options.dataset:
-            _refuse_labels_of_no_task(folder, task)
-        if options.network == "flow":
-            _refuse_unseen_scene(task, options.dataset)
         robot = make_task(task).schema
         actions = FromActions(spec=action_spec_of(task), hand_poses=hand_poses_of(task), only=options.only)
         out: list[Demonstration] = []
@@ -79,6 +66,27 @@ def demonstrations(options: "Train", progress: Progress) -> "Sequence[Demonstrat
                 out += load_dataset(folder, robot, actions)
         return out
     return _without_pictures(options, progress)
+
+
+def _refuse_unfit(options: "Train") -> None:
+    """InvalidValueError: something of the datasets does not go with the options, before any of it is read."""
+    from robot_runtime.dataset.stored import refuse_no_dataset
+
+    for folder in options.dataset:
+        refuse_no_dataset(folder)
+        _refuse_other_rate(folder)
+        _refuse_labels_of_no_task(folder, options.task[0])
+        if of_people([folder]) and (len(options.task) > 1 or options.only != "all"):
+            raise InvalidValueError(
+                f"{folder} has labels of a person's captures: they are of one --task, and all of them a "
+                "person's"
+            )
+    _refuse_paces(options.dataset)
+    is_to_see = options.estimator_steps is not None or options.random_views is not None
+    if is_to_see and not any(map(_has_pictures, options.dataset)):
+        raise InvalidValueError("the datasets have no pictures: no --estimator-steps and no --random-views")
+    if options.network == "flow":
+        _refuse_unseen_scene(options.task[0], options.dataset)
 
 
 def of_people(datasets: Sequence[Path]) -> bool:
@@ -99,10 +107,6 @@ def _told_from_beside(folder: Path, options: "Train", progress: Progress) -> "li
     from sim.capture.loop import samples_of
     from sim.capture.stored import told_in
 
-    if len(options.task) > 1 or options.only != "all":
-        raise InvalidValueError(
-            f"{folder} has labels of a person's captures: they are of one --task, and all of them a person's"
-        )
     told = told_in(folder, options.task[0])
     bar = progress.add_task(f"tell {folder.name}", total=len(told), note="")
     return samples_of(told, options.seed, advance(progress, bar))

@@ -23,7 +23,12 @@ import pinocchio as pin
 from jaxtyping import Bool, Float
 
 from policies.flow.demonstrations import StoredDemonstration
-from robot_runtime.core.values.pose_rows import turns_about_vertical
+from robot_runtime.core.values.pose_rows import (
+    quaternions_from_rotations,
+    rotations_from_quaternions,
+    slerp_rows,
+    turns_about_vertical,
+)
 from robot_runtime.core.values.state import (
     ARM,
     BASE,
@@ -270,16 +275,14 @@ class _Plan:
 
 def _between(rows: Float[np.ndarray, "N m"], at: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n m"]:
     """Rows, and what is between them."""
-    first = np.floor(at).astype(int)
-    share = (at - first)[:, None]
-    return (1.0 - share) * rows[first] + share * rows[np.minimum(first + 1, len(rows) - 1)]
+    return np.column_stack([np.interp(at, np.arange(len(rows)), column) for column in rows.T])
 
 
 def _turned_between(R: Float[np.ndarray, "N 3 3"], at: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 3 3"]:
     first = np.floor(at).astype(int)
-    after = R[np.minimum(first + 1, len(R) - 1)]
-    ways = zip(R[first], after, at - first, strict=True)
-    return np.array([a @ pin.exp3(share * pin.log3(a.T @ b)) for a, b, share in ways])
+    ends = (first, np.minimum(first + 1, len(R) - 1))
+    before, after = (quaternions_from_rotations(R[each]) for each in ends)
+    return rotations_from_quaternions(slerp_rows(before, after, at - first))
 
 
 def _rows_until(busy: Bool[np.ndarray, " n"]) -> int:

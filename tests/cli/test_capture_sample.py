@@ -208,8 +208,8 @@ def in_column(number: int, change: Callable[[np.ndarray], np.ndarray]) -> Callab
 @pytest.mark.parametrize(
     ("column", "change", "words"),
     [
-        ("action", in_column(4, lambda y: y * np.nan), "holds numbers that are none"),
-        ("label.places", in_column(0, lambda x: x + np.inf), "holds numbers that are none"),
+        ("action", in_column(4, lambda y: y * np.nan), "is nan in frame 0"),
+        ("label.places", in_column(0, lambda x: x + np.inf), "is inf in frame 0"),
         ("action", in_column(5, lambda z: 1e3 * z), "expected metres, at most 3"),
         ("action", in_column(12, lambda width: 1e3 * width), "expected metres"),
         (
@@ -217,11 +217,26 @@ def in_column(number: int, change: Callable[[np.ndarray], np.ndarray]) -> Callab
             in_column(2, lambda yaw: np.where(np.arange(len(yaw)) % 2, 90.0, 0.0)),
             "expected radians",
         ),
-        ("timestamp", lambda t: np.delete(np.append(t, t[-1] + [0.05, 0.1]), [40, 41]), "some are missing"),
-        ("timestamp", lambda t: t[::-1], "not in their order"),
+        (
+            "timestamp",
+            lambda t: np.delete(np.append(t, t[-1] + [0.05, 0.1]), [40, 41]),
+            "of frame 40 is not 40 / 20",
+        ),
+        ("timestamp", lambda t: t[::-1], "of frame 0 is not 0 / 20"),
+        ("frame_index", lambda k: k[::-1], "frame_index does not count from 0"),
         ("observation.valid", in_column(2, lambda valid: valid & False), "says nowhere how far the gripper"),
     ],
-    ids=["no number", "no place", "hand in mm", "width in mm", "degrees", "gap", "backwards", "no width"],
+    ids=[
+        "no number",
+        "no place",
+        "hand in mm",
+        "width in mm",
+        "degrees",
+        "gap",
+        "backwards",
+        "other order",
+        "no width",
+    ],
 )
 def test_labels_that_cannot_be_true_are_refused(dataset, tmp_path, column, change, words):
     damaged = rewritten(dataset, tmp_path / "damaged", column, change)

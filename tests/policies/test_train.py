@@ -18,6 +18,7 @@ from policies.flow.train import TrainConfig, learning_rate
 from policies.lerobot.train import LeRobotTrainConfig, train_lerobot
 from policies.vision.train import EstimatorTrainConfig
 from robot_runtime.core.values.state import ArmState, BaseState, GripperState, RobotState
+from robot_runtime.errors import InvalidValueError
 from tests.policies.toy import SCHEMA, SPEC, Sample, make_observation, rows_past, train_toy
 
 
@@ -100,6 +101,14 @@ def test_rows_of_another_shape_are_refused() -> None:
     observation = make_observation(0)
     with pytest.raises(ValueError, match=r"demonstration 0 needs \(8, 8\) finite rows, got shape \(3, 8\)"):
         make_dataset([Sample(observation, np.zeros((3, 8)))], SCHEMA, SPEC, FeatureConfig())
+
+
+def test_a_demonstration_that_shows_no_numbers_is_named() -> None:
+    good, observation = make_observation(0), make_observation(1)
+    lost = structs.replace(observation, environment_state=np.full(len(observation.environment_state), np.nan))
+    samples = [Sample(each, np.zeros((SPEC.horizon, SPEC.dim))) for each in (good, lost)]
+    with pytest.raises(InvalidValueError, match=r"demonstration 1 cannot be learned from: .*NaN"):
+        make_dataset(samples, SCHEMA, SPEC, FeatureConfig())
 
 
 def test_demonstrations_survive_a_file(tmp_path: Path) -> None:

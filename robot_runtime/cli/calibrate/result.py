@@ -42,20 +42,19 @@ _UNITS = {
 
 
 _OTHERS = {
-    "same_time_apart_m": ("same time apart, place", 1e3, "mm"),
-    "same_time_apart_rad": ("same time apart, turn", 180.0 / math.pi, "degrees"),
-    "board_scale_sigma": ("board scale, one sigma", 100.0, "%"),
+    "board_scale": ("board scale", 100.0, ".2f", "%"),
+    "same_time_apart_m": ("same time apart, place", 1e3, ".3g", "mm"),
+    "same_time_apart_rad": ("same time apart, turn", 180.0 / math.pi, ".3g", "degrees"),
+    "board_scale_sigma": ("board scale, one sigma", 100.0, ".3g", "%"),
 }
 """Figures whose names without an ending are another's, or have none."""
 
 
 def figure_words(name: str, value: float) -> tuple[str, str]:
     """A figure of a file, `gravity_rad`, as people read it: ("gravity", "0.12 degrees")."""
-    if name == "board_scale":
-        return "board scale", f"{100.0 * value:.2f} %"
     if name in _OTHERS:
-        words, scale, unit = _OTHERS[name]
-        return words, f"{scale * value:.3g} {unit}"
+        words, scale, digits, unit = _OTHERS[name]
+        return words, f"{scale * value:{digits}} {unit}"
     for ending, (scale, unit) in _UNITS.items():
         if name.endswith(ending):
             return name.removesuffix(ending).replace("_", " "), f"{scale * value:.3g} {unit}"
