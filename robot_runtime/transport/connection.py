@@ -5,6 +5,7 @@ it answers by itself, go unseen. The kernel counts the bytes of every TCP connec
 """
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -22,27 +23,30 @@ _UNDER_WAY = 4096
 """Bytes sent and not yet acknowledged that are more than a few heartbeats."""
 _FRAME_OVERHEAD = 64
 """More bytes than ZMTP, or CURVE, spend on a frame."""
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class Connection:
-    """A handle of its own on libzmq's connection, so that its number cannot come to mean another one."""
+    """A handle of its own on libzmq's connection, so that its number cannot come to mean another one.
+
+    Where there is no descriptor for that handle, the connection is not looked at until there is one.
+    """
 
     def __init__(self, descriptor: int) -> None:
         """OSError: it is closed already, or has come to mean something else."""
-        own = os.dup(descriptor)
-        try:
-            self._socket = socket.socket(fileno=own)
-        except OSError:
-            os.close(own)
-            raise
+        self._libzmqs: int | None = descriptor
+        self._own: socket.socket | None = None
         self._taken = 0
         self._acked = 0
+        self._socket()
 
     @property
     def address(self) -> str:
         """Of the other end, for people."""
         try:
-            name = self._socket.getpeername()
+            if (connection := self._socket()) is None:
+                return "no descriptor left to say where from"
+            name = connection.getpeername()
         except OSError:
             return "it has gone"
         return f"from {name[0]}" if isinstance(name, tuple) else "from this machine"
@@ -63,28 +67,49 @@ class Connection:
         Its kernel takes heartbeats of a process that hangs as well, but not for long what nobody reads.
         """
         before, self._acked = self._acked, self._counted(_BYTES_ACKED)
-        if self._acked <= before:
+        if self._acked <= before or self._own is None:
             return False
         try:
-            unacked = ioctl(self._socket, termios.TIOCOUTQ, bytes(4))
+            unacked = ioctl(self._own, termios.TIOCOUTQ, bytes(4))
         except OSError:
             return False
         return int.from_bytes(unacked, sys.byteorder) > _UNDER_WAY
 
     def cut(self) -> None:
-        """End it, whatever libzmq is doing with it."""
+        """End it, whatever libzmq is doing with it; to be called again while it has not ended."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            if (connection := self._socket()) is not None:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give up the handle; the connection itself is libzmq's."""
+        self._libzmqs = None
+        if self._own is not None:
+            self._own.close()
 
     def _counted(self, offset: int) -> int:
         """A counter of the kernel's; 0 where nobody counts."""
         size = offset + _COUNTER.size
         try:
-            known = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+            if (connection := self._socket()) is None:
+                return 0
+            known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
         except (OSError, AttributeError):
             return 0  # no TCP, or no Linux
         return int(_COUNTER.unpack_from(known, offset)[0]) if len(known) >= size else 0
 
-    def close(self) -> None:
-        """Give up the handle; the connection itself is libzmq's."""
-        self._socket.close()
+    def _socket(self) -> socket.socket | None:
+        """The handle; None while there is no descriptor for it. OSError: as `__init__`."""
+        if self._own is None and self._libzmqs is not None:
+            try:
+                own = os.dup(self._libzmqs)
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTOR:
+                    return None
+                raise
+            try:
+                self._own = socket.socket(fileno=own)
+            except OSError:
+                os.close(own)
+                raise
+        return self._own

@@ -204,7 +204,10 @@ class Doorman:
 
     def _look_around(self, now_ns: int) -> None:
         held: list[tuple[int, _Guest]] = []
-        for guest in [g for g in list(self._guests.values()) if not g.is_cut]:
+        for guest in list(self._guests.values()):
+            if guest.is_cut:
+                guest.connection.cut()  # for want of a descriptor it could not be then
+                continue
             is_known, pending = self._is_known(guest.peer), guest.connection.pending()
             if pending > (self._known_bytes if is_known else STRANGER_BYTES):
                 self._cut(guest, "more bytes than one may hold back")

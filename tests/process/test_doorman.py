@@ -2,11 +2,12 @@
 
 import logging
 import os
+import resource
 import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -312,3 +313,27 @@ def test_a_file_that_is_the_address_is_for_its_user_alone(tmp_path: Path):
         os.umask(before)
     with suppress(FileNotFoundError):
         path.unlink()
+
+
+@contextmanager
+def descriptors_left(num: int) -> Iterator[None]:
+    """So many more can be opened here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        while (descriptor := os.dup(0)) < highest:
+            stack.callback(os.close, descriptor)
+        os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor + num, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        yield
+
+
+def test_a_robot_that_took_the_last_descriptor_is_heard_and_held_to_its_limits(server: Listening):
+    with descriptors_left(2), server.greeted(b"hello") as robot:  # its own end, and libzmq's of the server
+        assert [said for _, said in server.taken] == [b"hello"]
+        robot.sendall(b"\x00\x00" * 1000)  # more messages than a stranger may send
+        server.until(lambda: server.counts["connection cut: more messages than one may send"] == 1)
+        assert not is_over(robot)  # there is no descriptor to cut it by
+        resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[1:] * 2)
+        server.until(lambda: is_over(robot))
