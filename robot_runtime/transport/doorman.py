@@ -156,7 +156,9 @@ class Doorman:
             guest.connection.close()
 
     def _run(self) -> None:
-        sockets = [(self._monitor, zmq.POLLIN), (self._asked, zmq.POLLIN)]
+        # By its descriptor: two threads read the monitor, and libzmq's sockets bear one at a time.
+        events = int(self._monitor.getsockopt(zmq.FD))
+        sockets: list[tuple[zmq.Socket | int, int]] = [(events, zmq.POLLIN), (self._asked, zmq.POLLIN)]
         while not self._is_over:
             wait(sockets, _LOOK_NS, self._bell)
             self._answer()

@@ -61,7 +61,7 @@ def events_of(monitor: zmq.Socket) -> Sequence[tuple[int, int]]:
 
 
 def wait(
-    sockets: Sequence[tuple[zmq.Socket, int]], timeout_ns: int | None, doorbell: Doorbell
+    sockets: Sequence[tuple[zmq.Socket | int, int]], timeout_ns: int | None, doorbell: Doorbell
 ) -> Sequence[object]:
     """Until one of the sockets is ready, the bell rings, or the time is over; those that are ready."""
     timeout_ms = -1 if timeout_ns is None else max(0, -(-timeout_ns // _NS_PER_MS))
