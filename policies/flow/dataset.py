@@ -17,7 +17,7 @@ from policies.flow.features import (
     turns_in_features,
     turns_in_rows,
 )
-from policies.flow.recipes import Offset, Plain, Recipe, Residual
+from policies.flow.recipes import Offset, Plain, Recipe, Residual, refuse_beyond_chunk
 from robot_runtime.core.plan.predict import HandPose, hand_pose_of
 from robot_runtime.core.values.action import (
     ActionSpec,
@@ -245,10 +245,7 @@ def _futures(
     hand_pose: HandPoses | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features (N, K + 1, F) of later robots in the old scene, and shifts (N, K + 1, D) of their origins."""
-    if recipe.max_delay >= spec.horizon:
-        raise InvalidValueError(
-            f"an offset lies inside the {spec.horizon} rows of a chunk, got {recipe.max_delay}"
-        )
+    refuse_beyond_chunk(recipe, spec.horizon)
     hands = [name for name, arm in schema.arms.items() if arm.has_hand and config.use_hand_pose]
     if any(hand_pose_of(hand_pose, name) is None for name in hands):
         raise InvalidValueError(

@@ -45,6 +45,9 @@ class Prefix:
     noise: float = 0.01
     """On prefix rows [standard deviations]: at run time they come from a plan, not a demonstrator."""
 
+    def __post_init__(self) -> None:
+        _refuse_no_prefix(self.max_delay)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Offset:
@@ -121,6 +124,7 @@ class LambdaMask:
     """Euler steps of that sample."""
 
     def __post_init__(self) -> None:
+        _refuse_no_prefix(self.max_delay)
         if self.max_delay > self.position_offset:
             raise InvalidValueError(
                 f"position_offset must be at least max_delay, {self.max_delay}; got {self.position_offset}"
@@ -187,6 +191,21 @@ RECIPE_NAMES = tuple(_BY_NAME)
 def recipe_name(recipe: Recipe) -> str:
     """What the command line calls it."""
     return next(name for name, cls in _BY_NAME.items() if type(recipe) is cls)
+
+
+def refuse_beyond_chunk(recipe: Recipe, horizon: int) -> None:
+    """InvalidValueError: its longest delay leaves no row of a chunk of so many to learn."""
+    if recipe.max_delay >= horizon:
+        raise InvalidValueError(
+            f"max_delay lies in 0..{horizon - 1} for chunks of {horizon} rows, got {recipe.max_delay}"
+        )
+
+
+def _refuse_no_prefix(max_delay: int) -> None:
+    if max_delay < 1:
+        raise InvalidValueError(
+            f"max_delay is 1 or more where committed rows are learned, got {max_delay}; recipe plain has none"
+        )
 
 
 def make_recipe(name: str, **options: object) -> Recipe:

@@ -187,7 +187,7 @@ class Train:
 
     def _recipe(self) -> "Recipe":
         """The recipe with its options; InvalidValueError if they do not go together."""
-        from policies.flow.recipes import NEEDS_INIT, make_recipe
+        from policies.flow.recipes import NEEDS_INIT, make_recipe, refuse_beyond_chunk
         from robot_runtime.core.policy_info import checked_execution_horizon
         from sim.experts import action_spec_of
         from sim.scene.model import SERVO_LAG_S
@@ -203,7 +203,10 @@ class Train:
         recipe = make_recipe(self._recipe_name, **options)
         if self.dataset and (self.network, self.labels) != ("flow", "base"):
             raise InvalidValueError("--dataset goes with --network flow and --labels base")
-        checked_execution_horizon(self.execution_horizon, action_spec_of(self.task[0]).horizon)
+        horizon = action_spec_of(self.task[0]).horizon
+        checked_execution_horizon(self.execution_horizon, horizon)
+        if self.max_delay is not None:
+            refuse_beyond_chunk(recipe, horizon)
         if self.network != "flow" and self.execution_horizon is not None:
             raise InvalidValueError("--execution-horizon goes with --network flow")
         if self.network != "flow" and self.init is not None:

@@ -43,7 +43,7 @@ def main(options: "Train") -> int:
     import torch
 
     from policies.flow.checkpoint import load
-    from policies.flow.recipes import make_recipe
+    from policies.flow.recipes import make_recipe, refuse_beyond_chunk
     from policies.flow.steps import demonstrations_of, spec_of
     from policies.flow.train import TrainConfig, fine_tuning, train
 
@@ -56,6 +56,8 @@ def main(options: "Train") -> int:
     recipe = make_recipe(name, **({} if options.max_delay is None else {"max_delay": options.max_delay}))
     init = None if options.init is None else load(options.init)
     spec = spec_of(steps, horizon=options.horizon or HORIZON) if init is None else init.info.action_spec
+    if options.max_delay is not None:
+        refuse_beyond_chunk(recipe, spec.horizon)
     demonstrations = demonstrations_of(steps, spec)
     start = (
         TrainConfig(recipe=recipe, seed=options.seed)

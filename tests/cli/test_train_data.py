@@ -29,3 +29,19 @@ def test_a_raw_capture_is_named_where_a_dataset_is_wanted(tmp_path):
         load_dataset(tmp_path)
     with pytest.raises(InvalidValueError, match="it is a raw capture: see capture label"):
         Numbers.of_dataset(tmp_path, Told())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rows", "words"),
+    [
+        ("prefix", 0, "max_delay is 1 or more .* got 0; recipe plain has none"),
+        ("lambda-mask", 0, "max_delay is 1 or more"),
+        ("mixed-schedule", 40, r"max_delay lies in 0\.\.31 for chunks of 32 rows, got 40"),
+        ("offset", 32, r"max_delay lies in 0\.\.31"),
+    ],
+)
+def test_delays_that_nothing_can_be_learned_of_are_refused_before_the_work(tmp_path, recipe, rows, words):
+    options = Train(task=("track",), output=tmp_path / "out", recipe=recipe, max_delay=rows)
+    with pytest.raises(InvalidValueError, match=words):
+        options.main()
+    assert not (tmp_path / "out").exists()
