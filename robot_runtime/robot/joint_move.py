@@ -118,13 +118,13 @@ def go_home(
 _SETTLE_S = 0.5
 
 
-def min_jerk(share: float) -> float:
+def min_jerk[S: (float, np.ndarray)](share: S) -> S:
     """How far one is at a share of the time, 0 to 1, on the way that has the least jerk.
 
     s(x) = 10 x³ - 15 x⁴ + 6 x⁵ (Flash and Hogan 1985)
     """
-    x = min(max(share, 0.0), 1.0)
-    return x**3 * (10.0 - 15.0 * x + 6.0 * x * x)
+    x: S = np.clip(share, 0.0, 1.0)
+    return x**3 * (10.0 - 15.0 * x + 6.0 * x**2)
 
 
 def duration_s(way: Float[np.ndarray, " N"], limits: JointLimits, *, share: float = SHARE) -> float:

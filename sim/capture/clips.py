@@ -16,6 +16,7 @@ import numpy as np
 import pinocchio as pin
 
 from robot_runtime.core.values.transforms import wrap_angle
+from robot_runtime.robot.joint_move import min_jerk
 from sim.capture.body import Posture
 from sim.capture.performance import PERIOD_NS, Kind, Performance
 from sim.capture.person import Person
@@ -135,10 +136,10 @@ def sync_clip(
 
     def stance(t: float) -> Stance:
         if t < 1.0:
-            return _mix(at, pressed, _ease(t))
+            return _mix(at, pressed, min_jerk(t))
         if t > 9.0:
-            return _mix(pressed, at, _ease(t - 9.0))
-        swell = math.sin(math.pi * (t - 1.0) / 8.0) ** 0.5 * _ease((t - 1.0) / 0.5) * _ease((9.0 - t) / 0.5)
+            return _mix(pressed, at, min_jerk(t - 9.0))
+        swell = math.sin(math.pi * (t - 1.0) / 8.0) ** 0.5 * _between(t, 1.0, 9.0)
         w = 2 * np.pi * np.array([0.83, 1.31, 0.71, 1.17, 0.97, 0.59])
         s = np.sin(w * t + phase)
         turned = (0.22 * s[0] + 0.10 * s[1], 0.10 * s[2] + 0.05 * s[3], 0.08 * s[4] + 0.05 * s[5])
@@ -168,8 +169,8 @@ def lean_clip(
 
     def stance(t: float) -> Stance:
         forwards = math.sin(math.pi * t / 2.2) ** 2 if t < 6.6 else 0.0
-        sideways = math.sin(2 * math.pi * (t - 6.6) / 2.4) * _ease((t - 6.6) / 0.5) * _ease((11.4 - t) / 0.5)
-        turning = math.sin(2 * math.pi * (t - 11.4) / 3.0) * _ease((t - 11.4) / 0.5) * _ease((17.4 - t) / 0.5)
+        sideways = math.sin(2 * math.pi * (t - 6.6) / 2.4) * _between(t, 6.6, 11.4)
+        turning = math.sin(2 * math.pi * (t - 11.4) / 3.0) * _between(t, 11.4, 17.4)
         return Stance(
             x=at.x,
             y=at.y,
@@ -200,7 +201,7 @@ def walk_between(
     build = person.build
 
     def torso(t: float) -> tuple[pin.SE3, pin.SE3]:
-        s, drift = _ease(t / duration), 0.2 * (1.0 - math.exp(-t / 0.2))
+        s, drift = min_jerk(t / duration), 0.2 * (1.0 - math.exp(-t / 0.2))
         X_WT = _mix_poses(X_WT_a * pin.exp6(drift * twist), X_WT_b, s)
         X_TE = _mix_poses(X_TE_a * pin.exp6(drift * twist_hand), X_TE_b, s)
         amount = min(1.0, float(way[0]) / 0.5) * math.sin(math.pi * min(1.0, t / duration)) ** 2
@@ -213,7 +214,7 @@ def walk_between(
     for i in range(math.ceil(duration * 1e9 / PERIOD_NS) - 1):  # the ends are the neighbours' own
         t = (i + 1) * PERIOD_NS / 1e9
         X_WT, X_TE = torso(t)
-        s = _ease(t / duration)
+        s = min_jerk(t / duration)
         x = x_a + s * np.array([*(x_b - x_a)[:2], wrap_angle(float(x_b[2] - x_a[2]))])
         walking = min(1.0, 4 * s * (1 - s))
         posture = Posture(X_WT=X_WT, x_WG=x, phase=math.pi * steps * t / duration, walking=walking)
@@ -226,13 +227,12 @@ def _between_places(places: Sequence[Stance], t: float) -> Stance:
     """Move, hold, move, hold."""
     i = min(int(t // (_MOVE_S + _HOLD_S)), len(places) - 2)
     into = t - i * (_MOVE_S + _HOLD_S)
-    return _mix(places[i], places[i + 1], _ease(into / _MOVE_S))
+    return _mix(places[i], places[i + 1], min_jerk(into / _MOVE_S))
 
 
-def _ease(s: float) -> float:
-    """0 to 1 without steps in speed or acceleration."""
-    s = min(1.0, max(0.0, s))
-    return s**3 * (10.0 - 15.0 * s + 6.0 * s**2)
+def _between(t: float, begin_s: float, end_s: float) -> float:
+    """1 between the two, and 0 before and after, with half a second of either way."""
+    return min_jerk((t - begin_s) / 0.5) * min_jerk((end_s - t) / 0.5)
 
 
 def _mix(a: Stance, b: Stance, s: float) -> Stance:
@@ -264,7 +264,7 @@ def _record(
     for i in range(math.ceil(duration_s * 1e9 / PERIOD_NS) + 1):
         t = i * PERIOD_NS / 1e9
         now = stance(t)
-        share = _ease(t / 0.5) * _ease((duration_s - t) / 0.5)
+        share = _between(t, 0.0, duration_s)
         X_WT = now.X_WT * tremor.at(t, 0, share)
         X_TE = now.X_TE if kind == "sync" else now.X_TE * tremor.at(t, 1, share)
         posture = Posture(X_WT=X_WT, x_WG=np.array([now.x, now.y, now.yaw]), phase=0.0, walking=0.0)

@@ -18,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float
 
+from robot_runtime.robot.joint_move import min_jerk
 from sim.capture.told import Told, opened_width
 from sim.experts.motion import DT_S, HORIZON
 
@@ -141,5 +142,4 @@ def _back_s(told: Told, over: int, k: int, off: Float[np.ndarray, "3"]) -> float
 
 def led_back(rows: int) -> Float[np.ndarray, "32"]:
     """How much of an offset is left, row by row: all at first, none after so many, with the least jerk."""
-    s = np.clip(np.arange(HORIZON) / rows, 0.0, 1.0)
-    return 1.0 - s**3 * (10.0 - 15.0 * s + 6.0 * s**2)
+    return 1.0 - min_jerk(np.arange(HORIZON) / rows)
