@@ -4,7 +4,7 @@ G  the virtual base (the person)     B  the robot's base: X_GB, the same in all 
 X_WB = X_WG X_GB,  X_BE = X_GB^-1 X_GE        the hand in the room stays what it is
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,9 +68,15 @@ class Feasibility:
         return float(self.reached.mean())
 
 
-def place_robot(labels: Sequence[Labels], reach: Reach) -> np.ndarray:
+def place_robot(
+    labels: Sequence[Labels],
+    reach: Reach,
+    *,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> np.ndarray:
     """X_GB (x, y, 0) for a robot by which most is reached, and of those that which is nearest to the middle.
 
+    progress: called with (places tried, of all).
     InvalidValueError: nothing of any demonstration can be reached from anywhere near.
     """
     poses = [each.X_GE[int(k)] for each in labels for k in _spread(each, max(2, _TRIED_POSES // len(labels)))]
@@ -79,6 +85,7 @@ def place_robot(labels: Sequence[Labels], reach: Reach) -> np.ndarray:
     for i, x in enumerate(xs):
         for j, y in enumerate(ys):
             share[i, j] = _share(poses, reach, float(x), float(y))
+            progress(i * len(ys) + j + 1, share.size)
     best = float(share.max())
     if best == 0.0:
         raise InvalidValueError(
@@ -114,11 +121,12 @@ def feasibility(
     x_GB: np.ndarray | None = None,
     pace: Pace | None = None,
     is_holonomic: bool = True,
+    most_width_m: float | None = None,
 ) -> Feasibility:
     """Whether a robot can do it.
 
     reach: of its arm; None: not asked. x_GB: where its base stands against the person's. pace: of its base.
-    is_holonomic: whether it drives sideways.
+    is_holonomic: whether it drives sideways. most_width_m: how far its gripper opens; None: not asked.
     """
     offset, pace = np.zeros(3) if x_GB is None else np.asarray(x_GB, float), pace or Pace()
     x_WB = moved_base(labels.x_WG, offset)
@@ -136,6 +144,7 @@ def feasibility(
         rate = np.abs(np.diff(q, axis=0)) / labels.period_s / reach.dq_max
         joint_share = float(np.quantile(rate[both].max(axis=1), 0.99)) if both.any() else 0.0
     reasons = _reasons(reached, joint_share, speed_share, lateral, is_holonomic, labels)
+    reasons += _wider(np.asarray(labels.width, float), most_width_m)
     return Feasibility(
         x_GB=offset,
         x_WB=x_WB,
@@ -147,6 +156,21 @@ def feasibility(
         lateral_share=lateral,
         verdict=Verdict.of(reasons),
     )
+
+
+def _wider(width: np.ndarray, most_m: float | None) -> list[Reason]:
+    """Of widths (N,) [m] that no fingers of the robot's have."""
+    widest = float(width[np.isfinite(width)].max(initial=0.0))
+    if most_m is None or widest <= most_m:
+        return []
+    return [
+        Reason(
+            name="wider-than-gripper",
+            what=f"Its fingers open to {1e3 * widest:.0f} mm; the robot's to {1e3 * most_m:.0f} mm at most.",
+            do="What is wider it cannot take: demonstrate with a gripper that opens as far as the robot's.",
+            is_fatal=False,
+        )
+    ]
 
 
 def moved_base(x_WG: np.ndarray, x_GB: np.ndarray) -> np.ndarray:

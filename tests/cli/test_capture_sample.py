@@ -18,8 +18,8 @@ from calibration.labels.export_lerobot import Labelled, export_lerobot
 from calibration.labels.label import CaptureLabels, label_capture
 from calibration.labels.values import LabelConfig
 from robot_runtime.cli import main
-from robot_runtime.cli.capture.label import CaptureLabel, on_robot, within_gripper
-from robot_runtime.cli.capture.reach import of_task
+from robot_runtime.cli.capture.label import CaptureLabel
+from robot_runtime.cli.capture.reach import of_task, on_robot, within_gripper
 from robot_runtime.errors import InvalidValueError
 from sim.capture.grips import ROWS_AFTER, ROWS_BEFORE
 from sim.capture.loop import Session, samples_of, told_of

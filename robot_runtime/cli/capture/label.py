@@ -63,6 +63,8 @@ class CaptureLabel:
     --task ... --dataset ...` learns from it."""
     robot: Maybe[InputFile] = None
     """In place of --task, a robot.toml whose arm has kinematics and limits."""
+    no_sideways: bool = False
+    """The base of --robot drives ahead and turns, and not sideways: how much of the way does is asked too."""
     anchors: Several[InputFile] = ()
     """Anchors of one capture, by `calibrate anchor`; solved from the marked clips if not given."""
     hand: Maybe[Literal["hand", "right_hand", "left_hand"]] = None
@@ -97,6 +99,8 @@ class CaptureLabel:
         self._need()
         if self.task is not None and self.robot is not None:
             raise InvalidValueError("--task and --robot both say who is to do it: give one of them")
+        if self.no_sideways and self.robot is None:
+            raise InvalidValueError("--no-sideways is said of a robot of one's own, with --robot")
         if self.anchors and len(self.captures) > 1:
             raise InvalidValueError("--anchors are of one capture: each has odometry worlds of its own")
         self._refuse_other_pace()
@@ -139,7 +143,7 @@ class CaptureLabel:
 
         if self.task is not None:
             return of_task(self.task)
-        return None if self.robot is None else of_file(self.robot)
+        return None if self.robot is None else of_file(self.robot, is_holonomic=not self.no_sideways)
 
     def _config(self, target: "Target | None") -> "LabelConfig":
         from calibration.labels.smoothing import Pace, Smoothing
@@ -162,6 +166,7 @@ class CaptureLabel:
         """All demonstrations of all captures; and what is wrong with captures that could not be labelled."""
         from calibration.capture.raw import RawCapture, parts_of
         from calibration.labels.export_lerobot import Labelled
+        from robot_runtime.cli.capture.reach import on_robot
 
         paths = [part for folder in self.captures for part in parts_of(folder)]
         config, broken = self._config(target), list[str]()
@@ -232,41 +237,6 @@ def _drift(said: tuple[float, float]) -> "Drift":
     from calibration.labels.values import Drift
 
     return Drift(walk_m=said[0] / 1e3, walk_rad=radians(said[1]))
-
-
-def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
-    """With joints and a verdict of that robot; its base stands in one place against all of them."""
-    from dataclasses import replace
-
-    from calibration.labels.feasibility import feasibility, place_robot
-
-    if not labelled:
-        return labelled
-    if target.most_width_m is not None:
-        widths = [within_gripper(np.asarray(each.labels.width), target.most_width_m) for each in labelled]
-        labelled = [
-            replace(each, labels=replace(each.labels, width=width))
-            for each, width in zip(labelled, widths, strict=True)
-        ]
-    labels = [each.labels for each in labelled]
-    x_GB = place_robot(labels, target.reach) if target.place is None else target.place(labels)
-    with counted(stays=False) as progress:
-        bar = progress.add_task("reach", total=len(labelled))
-        out = []
-        for each in labelled:
-            done = feasibility(each.labels, reach=target.reach, x_GB=x_GB, pace=target.pace)
-            out.append(replace(each, done=done))
-            progress.advance(bar)
-    return out
-
-
-WIDTH_ERR_M = 0.005
-"""Of a sensor of widths, or tags: as much beyond what the robot's gripper opens is no wider gripper [m]."""
-
-
-def within_gripper(width: np.ndarray, most_m: float) -> np.ndarray:
-    """Widths (N,) [m]; those measured a little beyond what the robot's gripper opens are as wide as that."""
-    return np.where((width > most_m) & (width <= most_m + WIDTH_ERR_M), most_m, width)
 
 
 def _is_usable(each: "Labelled") -> bool:

@@ -1,24 +1,30 @@
 """Which robot labels are made for: its arm's reach and its base's pace, by a task or by robot.toml."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pinocchio as pin
 
+from robot_runtime.cli.progress import advance, counted
 from robot_runtime.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from calibration.labels.columns import Scene
+    from calibration.labels.export_lerobot import Labelled
     from calibration.labels.feasibility import Reach
     from calibration.labels.smoothing import Pace
     from calibration.labels.values import Labels
-    from robot_runtime.core.plan.limits import JointLimits
+    from robot_runtime.core.plan.limits import JointLimits, Limits
     from robot_runtime.core.plan.predict import HandPose
 
 _STEP, _ROUNDS = 0.4, 60
+_LOOK, _NEARER = 8, 0.85
+"""Of a hand that after so many rounds is not nearer than this share of what it was off, nothing comes."""
+WIDTH_ERR_M = 0.005
+"""Of a sensor of widths, or tags: as much beyond what the robot's gripper opens is no wider gripper [m]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +35,8 @@ class Target:
     reach: "Reach"
     pace: "Pace | None" = None
     """Of its base; None: it says none, or has none."""
+    is_holonomic: bool = True
+    """Whether its base drives sideways."""
     most_width_m: float | None = None
     """Of its gripper; None: it is not known."""
     scene: "Scene | None" = None
@@ -72,12 +80,16 @@ class FileReach:
         """Joints (N,) [rad], and whether the hand is there."""
         from robot_runtime.teleop.hand_kinematics import pose_error
 
-        q = np.array(q_start, dtype=float)
-        for _ in range(_ROUNDS):
+        q, before = np.array(q_start, dtype=float), np.inf
+        for i in range(_ROUNDS):
             X = self._kinematics.forward(q)
             if is_there(X, X_BE, share=0.2):
                 return q, True
             e, J = pose_error(X, X_BE), self._kinematics.jacobian(q)
+            if i % _LOOK == 0:
+                if (off := float(np.linalg.norm(e))) > _NEARER * before:
+                    break
+                before = off
             damping = 1e-2 * min(1.0, float(e @ e)) + 1e-6
             step = J.T @ np.linalg.solve(J @ J.T + damping * np.eye(6), e)
             q = np.clip(q + np.clip(step, -_STEP, _STEP), self._limits.q_min, self._limits.q_max)
@@ -91,6 +103,46 @@ def is_there(X_BE: pin.SE3, wanted: pin.SE3, *, share: float = 1.0) -> bool:
     off = float(np.linalg.norm(X_BE.translation - wanted.translation))
     turned = float(np.linalg.norm(pin.log3(X_BE.rotation.T @ wanted.rotation)))
     return off < share * REACHED_M and turned < share * REACHED_RAD
+
+
+def on_robot(labelled: "list[Labelled]", target: "Target") -> "list[Labelled]":
+    """With joints and a verdict of that robot; its base stands in one place against all of them."""
+    from calibration.labels.feasibility import feasibility, place_robot
+
+    if not labelled:
+        return labelled
+    if target.most_width_m is not None:
+        widths = [within_gripper(np.asarray(each.labels.width), target.most_width_m) for each in labelled]
+        labelled = [
+            replace(each, labels=replace(each.labels, width=width))
+            for each, width in zip(labelled, widths, strict=True)
+        ]
+    labels = [each.labels for each in labelled]
+    with counted(stays=False) as progress:
+        if target.place is None:
+            bar = progress.add_task("where its base stands", total=None)
+            x_GB = place_robot(labels, target.reach, progress=advance(progress, bar))
+        else:
+            x_GB = target.place(labels)
+        bar = progress.add_task("reach", total=len(labelled))
+        out = []
+        for each in labelled:
+            done = feasibility(
+                each.labels,
+                reach=target.reach,
+                x_GB=x_GB,
+                pace=target.pace,
+                is_holonomic=target.is_holonomic,
+                most_width_m=target.most_width_m,
+            )
+            out.append(replace(each, done=done))
+            progress.advance(bar)
+    return out
+
+
+def within_gripper(width: np.ndarray, most_m: float) -> np.ndarray:
+    """Widths (N,) [m]; those measured a little beyond what the robot's gripper opens are as wide as that."""
+    return np.where((width > most_m) & (width <= most_m + WIDTH_ERR_M), most_m, width)
 
 
 def of_task(task: str) -> Target:
@@ -157,9 +209,12 @@ def _scene_size(task: str) -> int:
     return make_task(task).schema.environment_state_dim
 
 
-def of_file(path: Path) -> Target:
-    """The one arm of a robot's file that has kinematics, and its base's limits; no device is opened.
+def of_file(path: Path, *, is_holonomic: bool = True) -> Target:
+    """The one arm of a robot's file that has kinematics, and the limits of base and gripper; no device is
+    opened.
 
+    is_holonomic: whether its base drives sideways; of one that does not, the second number of limits is
+    left aside.
     InvalidValueError: none or several arms have [parts.NAME.kinematics], or its limits are missing.
     """
     from robot_runtime.cli.robot_file import RobotFile
@@ -180,7 +235,14 @@ def of_file(path: Path) -> Target:
     limits = declared_limits(path, {arm: tuple(joints)})
     sized = _Sized(len(joints))
     forward = hand_pose_of(f"parts.{arm}.kinematics", table, sized, path.parent)
-    return Target(name=path.stem, reach=FileReach(forward, limits.arm(arm)), pace=_pace(limits))
+    widths = [high for _, high in limits.gripper_ranges.values()]
+    return Target(
+        name=path.stem,
+        reach=FileReach(forward, limits.arm(arm)),
+        pace=_pace(limits, is_holonomic=is_holonomic),
+        is_holonomic=is_holonomic,
+        most_width_m=widths[0] if len(widths) == 1 else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -195,17 +257,18 @@ def _joints_of(urdf: Path) -> list[str]:
         raise InvalidValueError(f"{urdf} is no URDF: {error}") from None
 
 
-def _pace(limits: Any) -> "Pace | None":
+def _pace(limits: "Limits", *, is_holonomic: bool) -> "Pace | None":
     """Of the file's base."""
     from calibration.labels.smoothing import Pace
     from robot_runtime.core.plan.limits import BaseLimits
 
+    driven = slice(0, 2 if is_holonomic else 1)
     for each in limits.parts.values():
         if isinstance(each, BaseLimits):
             speed, acceleration = np.asarray(each.motion.speed), np.asarray(each.motion.acceleration)
             return Pace(
-                speed=float(speed[:2].min()),
-                acceleration=float(acceleration[:2].min()),
+                speed=float(speed[driven].min()),
+                acceleration=float(acceleration[driven].min()),
                 turn=float(speed[2]),
                 turn_acceleration=float(acceleration[2]),
             )

@@ -153,6 +153,14 @@ def test_what_a_robot_cannot_do_is_named(labelled):
     assert "sideways-way" in aside.verdict.names
 
 
+def test_fingers_that_open_further_than_the_robot_s_are_told_and_no_reason_to_refuse(labelled):
+    widest = float(np.nanmax(labelled.labels.width))
+    assert feasibility(labelled.labels, most_width_m=widest).verdict.names == ()
+    narrow = feasibility(labelled.labels, most_width_m=widest / 2).verdict
+    assert (narrow.names, narrow.ok) == (("wider-than-gripper",), True)
+    assert f"{1e3 * widest:.0f} mm; the robot's to {5e2 * widest:.0f} mm" in str(narrow.reasons[0].what)
+
+
 def test_the_hand_camera_of_the_capture_is_not_the_tcp(labelled):
     at = labelled.labels.X_WE[5] * X_HE.inverse()
     assert np.linalg.norm(at.translation - labelled.labels.X_WE.p[5]) == pytest.approx(
