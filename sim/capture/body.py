@@ -14,7 +14,7 @@ import numpy as np
 import pinocchio as pin
 from jaxtyping import Float
 
-from robot_runtime.core.values.transforms import compose_planar, quaternion_from_rotation, turn_planar
+from robot_runtime.core.values.transforms import compose_planar, turn_planar
 
 STEP_HZ = 1.8
 SHOULDER, ARM_LENGTH = (0.02, -0.19, 0.43), 0.64
@@ -196,7 +196,8 @@ class BodyShown:
 
     def _put(self, name: str, p: Float[np.ndarray, "3"], R: Float[np.ndarray, "3 3"]) -> None:
         i = self._ids[name]
-        self._data.mocap_pos[i], self._data.mocap_quat[i] = p, quaternion_from_rotation(R)
+        self._data.mocap_pos[i] = p
+        mujoco.mju_mat2Quat(self._data.mocap_quat[i], R.ravel())
 
 
 def _along(way: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
