@@ -23,6 +23,8 @@ GRACE_S = 1.5
 """For clean-up."""
 SAY_S = 0.1
 """For a line to a terminal or a pipe."""
+START_S = 1.0
+"""For the thread that writes it to begin, on a machine that is busy."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OTHERS = (signal.SIGHUP, signal.SIGTSTP)
 """Which a command may take for orders to end, too."""
@@ -140,15 +142,18 @@ def _say(descriptor: int, words: bytes) -> None:
 
     By a thread, as nothing tells before whether a terminal takes all of it.
     """
-    done = allocate_lock()
+    begun, done = allocate_lock(), allocate_lock()
+    begun.acquire()
     done.acquire()
 
     def write() -> None:
+        begun.release()
         with suppress(OSError):  # it is gone
             os.write(descriptor, words)
         done.release()
 
     start_new_thread(write, ())
+    begun.acquire(timeout=START_S)
     done.acquire(timeout=SAY_S)
 
 

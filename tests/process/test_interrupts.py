@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
 
+from robot_runtime.cli import signals
 from robot_runtime.cli.signals import GRACE_S
 
 LONGEST_S = 2.0
@@ -215,3 +218,18 @@ def test_what_cannot_be_written_after_the_work_is_kept_elsewhere_and_the_place_i
     *_, place = ended.stderr.split()
     assert '"success"' in Path(place).read_text()
     Path(place).unlink()
+
+
+def test_the_one_line_is_said_though_the_machine_is_too_busy_to_begin_with_it(monkeypatch):
+    def late(write: Callable[[], None], args: tuple[()]) -> None:
+        Thread(target=lambda: (time.sleep(3 * signals.SAY_S), write())).start()
+
+    monkeypatch.setattr(signals, "start_new_thread", late)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        signals._say(writing, b"terminated\n")
+        assert os.read(reading, 100) == b"terminated\n"
+    finally:
+        os.close(reading)
+        os.close(writing)
