@@ -13,11 +13,13 @@ and down.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from robot_runtime.core.values.state import readonly
 from robot_runtime.robot.joint_move import min_jerk
 from sim.capture.told import Told, opened_width
 from sim.experts.motion import DT_S, HORIZON
@@ -140,6 +142,7 @@ def _back_s(told: Told, over: int, k: int, off: Float[np.ndarray, "3"]) -> float
     return max(float(np.linalg.norm(off)) / SPEED, base)
 
 
+@cache
 def led_back(rows: int) -> Float[np.ndarray, "32"]:
     """How much of an offset is left, row by row: all at first, none after so many, with the least jerk."""
-    return 1.0 - min_jerk(np.arange(HORIZON) / rows)
+    return readonly(1.0 - min_jerk(np.arange(HORIZON) / rows))

@@ -280,13 +280,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def example(name: str) -> Any:
-    return load_object(f"{EXAMPLES / name}:{'robot'}", group="", what="robot").__globals__
+    """What it defines; its clock is patient, as the run's."""
+    names = load_object(f"{EXAMPLES / name}:{'robot'}", group="", what="robot").__globals__
+    names["time"] = SimpleNamespace(monotonic_ns=MonotonicClock().now_ns)
+    return names
 
 
 def test_the_example_of_a_mobile_base_drives_in_a_circle():
     mine = SimpleNamespace(**example("mobile_base.py"))
-    clock = SimpleNamespace(monotonic_ns=MonotonicClock().now_ns)  # patient, as the run's
-    mine.robot.__globals__["time"] = clock
     robot = mine.robot()
     with serving(mine.circle, heartbeat_ns=PATIENT_NS) as server:
         record = rr.run(robot, policy=server.address, control_hz=100.0, duration_s=1.5)
