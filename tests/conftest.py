@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.checked import check_package
+from tests.checked import begin_test, check_package
 
 check_package("robot_runtime.core")
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    begin_test()
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +60,15 @@ ALLOWED_SKIPS = (
 
 
 LONGEST = (
-    "tests/test_arrows.py",
     "tests/sim/test_recording.py",
-    "tests/process/test_interrupts.py",
     "tests/sim/test_evaluate.py",
+    "tests/cli/test_capture_sample.py",
+    "tests/calibration/test_board_seen.py",
+    "tests/policies/test_lerobot_random.py",
+    "tests/test_arrows.py",
+    "tests/cli/test_demo_capture.py",
     "tests/sim/test_household.py",
+    "tests/process/test_interrupts.py",
     "tests/process/test_cameras.py",
     "tests/process/test_demo.py",
     "tests/process/test_slow_link.py",
