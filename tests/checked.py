@@ -1,9 +1,8 @@
-"""Annotations checked at calls, in tests: types by beartype, shapes of arrays by jaxtyping.
+"""Annotations checked at every call, in tests: types by beartype, shapes of arrays by jaxtyping.
 
 jaxtyping's own import hook binds the arguments of every call and checks them twice, which is most of what a
 control loop would do in a test; here functions with an array in their signature get only what shapes need, a
-scope in which a dimension has one size, and beartype checks arguments and result once. Where a test calls a
-function over and over, the first `FIRST` calls are checked and of those after them one in `THEN`.
+scope in which a dimension has one size, and beartype checks arguments and result once.
 """
 
 import ast
@@ -21,7 +20,7 @@ from jaxtyping import AbstractArray, jaxtyped
 
 
 def check_package(name: str) -> None:
-    """Check functions and dataclasses of a package that is yet to be imported."""
+    """Check all calls of functions and dataclasses in a package that is yet to be imported."""
     imported = [each for each in sys.modules if f"{each}.".startswith(f"{name}.")]
     if imported:
         raise RuntimeError(f"expected a package that is yet to be imported; {imported} are there already")
@@ -29,38 +28,13 @@ def check_package(name: str) -> None:
 
 
 def checked(what: Any) -> Any:
-    """The same function, its annotations checked as it is called; or the same class, its fields."""
+    """The same function, its annotations checked whenever it is called; or the same class, its fields."""
     if inspect.isclass(what):
         if dataclasses.is_dataclass(what) and "__init__" in vars(what):
             what.__init__ = checked(what.__init__)
         return what
     has_arrays = any(map(_names_array, what.__annotations__.values()))
-    return _not_over_and_over(what, _with_dimensions(beartype(what)) if has_arrays else beartype(what))
-
-
-FIRST, THEN = 1000, 16
-_test = [0]
-
-
-def begin_test() -> None:
-    """Calls are counted anew, so that it does not matter which test comes first."""
-    _test[0] += 1
-
-
-def _not_over_and_over(plain: Callable, checking: Callable) -> Callable:
-    test, calls = 0, 0
-
-    @functools.wraps(plain)
-    def inner(*args, **kwargs):
-        nonlocal test, calls
-        if test != _test[0]:
-            test, calls = _test[0], 0
-        calls += 1
-        if calls > FIRST and calls % THEN:
-            return plain(*args, **kwargs)
-        return checking(*args, **kwargs)
-
-    return inner
+    return _with_dimensions(beartype(what)) if has_arrays else beartype(what)
 
 
 _DIMENSIONS = jaxtyped("context")

@@ -7,13 +7,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.checked import begin_test, check_package
+from tests.checked import check_package
 
 check_package("robot_runtime.core")
-
-
-def pytest_runtest_logstart(nodeid: str) -> None:
-    begin_test()
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What `robot_runtime.core` says of its arguments holds at the calls that a test makes."""
+"""What `robot_runtime.core` says of its arguments holds at every call that a test makes."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from jaxtyping import Float
 from robot_runtime.core.method.latency import LatencyEstimator
 from robot_runtime.core.values.action import GripperCommand, JointCommand
 from robot_runtime.core.values.transforms import interpolate_planar, rotation_from_6d, turn_planar
-from tests.checked import FIRST, THEN, begin_test, check_package, checked
+from tests.checked import check_package, checked
 
 
 def test_a_function_without_arrays_in_its_signature_takes_only_its_types():
@@ -46,26 +46,6 @@ def test_the_fields_of_a_dataclass_are_what_they_are_declared_to_be():
         JointCommand(q=np.zeros((2, 2)))
     with pytest.raises(BeartypeCallHintParamViolation, match="width"):
         GripperCommand(width="open")
-
-
-def test_of_calls_over_and_over_the_first_are_checked_and_one_in_so_many_after_them():
-    @checked
-    def doubled(number: int) -> int:
-        return 2 * number
-
-    def refused(calls: range) -> int:
-        num = 0
-        for _ in calls:
-            try:
-                doubled(0.5)
-            except BeartypeCallHintParamViolation:
-                num += 1
-        return num
-
-    assert refused(range(FIRST)) == FIRST
-    assert refused(range(10 * THEN)) == 10
-    begin_test()
-    assert refused(range(FIRST)) == FIRST
 
 
 def test_a_package_that_is_imported_already_cannot_be_checked_any_more():
