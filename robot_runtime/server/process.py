@@ -16,8 +16,14 @@ from robot_runtime.errors import ServerUnavailableError
 ANY_PORT = "tcp://127.0.0.1:*"
 
 
+FOR_ONE_ROBOT = ("--max-batch", "1", "--warm-s", "60", "--torch-threads", "1")
+"""The robot runs on the same machine: a second thread of torch would wait for the robot's core, and a sampler
+that is still cold would be warmed up between the robot's requests."""
+
+
 class ServerProcess:
-    """`robot-runtime serve` in a child process; a context manager that is entered once it is ready."""
+    """`robot-runtime serve` in a child process, for one robot on this machine: a context manager that is
+    entered once every sampler part is warm."""
 
     def __init__(
         self,
@@ -25,19 +31,16 @@ class ServerProcess:
         *,
         address: str = ANY_PORT,
         delay_ms: float = 0.0,
-        torch_threads: int | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: float = 120.0,
     ) -> None:
         """
-        policy, address, delay_ms, torch_threads: as for `robot-runtime serve`.
+        policy, address, delay_ms: as for `robot-runtime serve`.
         timeout_s: ServerUnavailableError if it is not ready by then, or ends before.
         """
         self._folder = tempfile.TemporaryDirectory()
         ready, said = Path(self._folder.name) / "ready.json", Path(self._folder.name) / "stderr"
         command = [sys.executable, "-m", "robot_runtime.cli", "serve", "--policy", policy]
-        command += ["--address", address, "--delay-ms", str(delay_ms), "--json", str(ready)]
-        if torch_threads is not None:
-            command += ["--torch-threads", str(torch_threads)]
+        command += ["--address", address, "--delay-ms", str(delay_ms), "--json", str(ready), *FOR_ONE_ROBOT]
         with said.open("wb") as stderr:
             # Its own process group: a Ctrl-C is for the robot, which brings its server down in order.
             self._process = subprocess.Popen(

@@ -5,6 +5,13 @@ import json
 import pytest
 
 from robot_runtime.cli import main
+from robot_runtime.cli.demo import too_slow
+from robot_runtime.clock import MonotonicClock
+from robot_runtime.core.method.sampler_parts import HorizonAwareSchedule
+from robot_runtime.robot.client import PolicyClient
+from robot_runtime.robot.probe import measure_latency
+from robot_runtime.server.process import ServerProcess
+from robot_runtime.server.warm_up import zero_observation
 from sim.scene.render import Renderer, RenderingUnavailableError
 from sim.scene.world import World
 from sim.tasks import make_task
@@ -79,3 +86,19 @@ def test_a_demo_whose_robot_never_moves_says_which_one_and_fails(tmp_path, capsy
     assert main(["demo", *options, "--output", str(tmp_path)]) == 1
     assert "error: track, synchronous: the robot did not move: the run ended" in capsys.readouterr().err
     assert (tmp_path / "index.html").exists()
+
+
+def test_a_machine_that_answers_too_late_is_named_in_place_of_the_comparison():
+    assert too_slow([0.34, 0.51], delay_s=0.3) == ""
+    sentence = too_slow([0.34, 0.96], delay_s=0.3)
+    assert sentence.startswith("This machine did not keep up")
+    assert "0.96 s or longer, of which the demo adds 0.30 s" in sentence
+
+
+def test_the_demos_server_has_nothing_left_to_warm_up_when_it_is_ready():
+    schema, clock = make_task("track").schema, MonotonicClock()
+    with ServerProcess("track") as server, PolicyClient(server.address, schema=schema) as client:
+        welcome = client.wait_until_ready(10.0)
+        seen = zero_observation(welcome.info.schema, welcome.info.tasks[0])
+        measure_latency(client, welcome, seen, sampler=HorizonAwareSchedule(), clock=clock)
+        assert client.readiness is None

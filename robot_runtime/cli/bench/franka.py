@@ -53,7 +53,7 @@ class BenchFranka:
         with console.status("a sine of 0.15 rad at 0.25 Hz, 20 targets a second"):
             error = sine_error()
         seeds = range(self.seed, self.seed + self.episodes)
-        with ServerProcess(self.policy, torch_threads=1) as server:
+        with ServerProcess(self.policy) as server:
             fci = [
                 run_episode(seed, server.address) for seed in track(seeds, "on franky-sim", console=console)
             ]

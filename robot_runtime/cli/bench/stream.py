@@ -77,7 +77,7 @@ class BenchStream:
         request = self._request(policy, World(make_task(self.task)).observe())
         times: dict[str, list[float]] = {WIRE_FIRST: [], WIRE_WHOLE: [], SAMPLING: []}
         with (
-            ServerProcess(self.policy, torch_threads=1) as server,
+            ServerProcess(self.policy) as server,
             PolicyClient(server.address, schema=policy.info.schema) as client,
         ):
             client.wait_until_ready()
