@@ -13,6 +13,13 @@ def shipped_checkpoints() -> tuple[str, ...]:
     return tuple(name for name in _names() if (_SHIPPED / name / _WEIGHTS).is_file())
 
 
+def checkpoint_for(task: str, recipe: str) -> str | None:
+    """The shipped checkpoint of a task that was trained with this recipe, TASK-RECIPE, or the task's own;
+    None if there is neither."""
+    names = shipped_checkpoints()
+    return next((name for name in (f"{task}-{recipe}", task) if name in names), None)
+
+
 def refuse_left_out(name: str) -> None:
     """CheckpointError for a name whose weights are too big for the wheel: where they are."""
     if name in _names() and name not in shipped_checkpoints():

@@ -27,6 +27,7 @@ from robot_runtime.cli.options import (
     Within,
     need,
 )
+from robot_runtime.core.method.capabilities import training_recipe
 from robot_runtime.core.method.choose import (
     DEFAULT,
     method_or_choice,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _POLICY = (
     f"Name of a shipped policy, folder of a trained one, or expert, the task's scripted one. {SHIPPED} "
     "With --env also your own, as path/to/file.py:object, or a server's HOST:PORT, asked in lock-step. "
-    "If not given, the one shipped for the task, or its expert where there is none."
+    "If not given, the one shipped for the task and the method, or the task's expert where there is none."
 )
 
 
@@ -167,10 +168,14 @@ class Eval:
         return self._with_progress(lambda hear: run_env(config, hear, workers=self.workers))
 
     def _policy_name(self) -> str:
-        from policies.shipped import shipped_checkpoints
+        from policies.shipped import checkpoint_for
         from sim.experts.policy import EXPERT_POLICY
 
-        return self.policy or (self.task if self.task in shipped_checkpoints() else EXPERT_POLICY)
+        if self.policy is not None:
+            return self.policy
+        method = method_or_choice(self.method)
+        recipe = training_recipe(method) if isinstance(method, Method) else ""
+        return checkpoint_for(self.task, recipe) or EXPERT_POLICY
 
     def _method(self, trace: "LatencyTrace") -> Method:
         """The method that was named, or the one for this policy and the trace's 0.9 quantile."""

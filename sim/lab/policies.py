@@ -15,16 +15,7 @@ from pathlib import Path
 
 from policies.correction import CORRECTION
 from policies.shipped import find_checkpoint, shipped_checkpoints
-from robot_runtime.core.method.capabilities import WITH_HEAD
-from robot_runtime.core.method.request_parts import RequestPart, RolledForwardState
-from robot_runtime.core.method.sampler_parts import (
-    ClampedPrefix,
-    HorizonAwareSchedule,
-    LambdaMaskedPrefix,
-    PrefixPreservedStart,
-    SamplerPart,
-)
-from robot_runtime.core.method.splice_parts import PerRowCorrection
+from robot_runtime.core.method.capabilities import training_recipe
 from robot_runtime.core.method.table import Method
 from sim.episodes.evaluation import Contestant, DelayedExpert, LeRobotEngine
 from sim.tasks import TASKS
@@ -107,25 +98,8 @@ def recipe_needed(contestant: Contestant) -> str | None:
             return None
         case LeRobotEngine():
             return PLAIN
-        case Method(correction=PerRowCorrection()):
-            return WITH_HEAD
-        case Method(sampler=sampler, request=request):
-            return _recipe_of(sampler, request)
-
-
-def _recipe_of(sampler: SamplerPart, request: RequestPart) -> str:
-    match sampler, request:
-        case ClampedPrefix(), _:
-            return PREFIX
-        case PrefixPreservedStart(), _:
-            return "masked"
-        case LambdaMaskedPrefix(), _:
-            return "lambda-mask"
-        case HorizonAwareSchedule(), _:
-            return "mixed-schedule"
-        case _, RolledForwardState():
-            return "offset"
-    return PLAIN
+        case Method() as method:
+            return training_recipe(method)
 
 
 def find_policy(

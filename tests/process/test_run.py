@@ -121,15 +121,16 @@ def test_a_policy_that_does_without_the_scene_runs_on_a_robot_that_knows_it(sine
 
 
 def test_a_method_that_the_policy_was_not_trained_for_is_refused_before_anything_moves(track, capsys):
-    for method, why in (
-        ("vlash", "not trained on states rolled forward"),
-        ("remac", "PrefixPreservedStart"),
+    for method, why, help_ in (
+        ("vlash", "not trained on states rolled forward", "robot-runtime train --recipe offset"),
+        ("remac", "PrefixPreservedStart", "robot-runtime train --recipe masked"),
     ):
         assert main(["run", "--task", "track", "--server", track, "--method", method]) == 1
         captured = capsys.readouterr()
         error = captured.err.replace("\n", " ")
         assert why in error
-        assert "it supports the methods synchronous, naive" in error
+        assert help_ in error
+        assert "supports the methods synchronous, naive" in error
         assert "stalled_s" not in captured.out
 
 

@@ -11,7 +11,7 @@ from robot_runtime.core.method.sampler_parts import (
     PrefixPreservedStart,
     SamplerPart,
 )
-from robot_runtime.core.method.splice_parts import NoCorrection
+from robot_runtime.core.method.splice_parts import NoCorrection, PerRowCorrection
 from robot_runtime.core.method.table import METHODS, Method
 from robot_runtime.core.values.row_statistics import RowStatistics
 from robot_runtime.errors import InvalidValueError
@@ -50,7 +50,7 @@ class Capabilities:
         if not isinstance(method.sampler, self.samplers):
             return f"it does not take the sampler {type(method.sampler).__name__}"
         if isinstance(method.request, RolledForwardState) and self.roll_forward is None:
-            return "it was not trained on states rolled forward (recipe offset)"
+            return "it was not trained on states rolled forward"
         return None
 
     def methods(self) -> tuple[str, ...]:
@@ -69,6 +69,24 @@ class Capabilities:
         return None
 
 
+def training_recipe(method: Method) -> str:
+    """The recipe of `robot-runtime train` that a policy for this method is trained with."""
+    match method:
+        case Method(correction=PerRowCorrection()):
+            return WITH_HEAD
+        case Method(sampler=ClampedPrefix()):
+            return "prefix"
+        case Method(sampler=PrefixPreservedStart()):
+            return "masked"
+        case Method(sampler=LambdaMaskedPrefix()):
+            return "lambda-mask"
+        case Method(sampler=HorizonAwareSchedule()):
+            return "mixed-schedule"
+        case Method(request=RolledForwardState()):
+            return "offset"
+    return "plain"
+
+
 def resolve_method(method: Method, capabilities: Capabilities, *, policy: str) -> Method:
     """The method with what it leaves to the policy filled in: how states are rolled forward.
 
@@ -78,7 +96,9 @@ def resolve_method(method: Method, capabilities: Capabilities, *, policy: str) -
     if (reason := capabilities.misfit(method)) is not None:
         recipe = f", recipe {capabilities.recipe}," if capabilities.recipe else ""
         raise InvalidValueError(
-            f"policy {policy!r}{recipe} cannot be run by this method: {reason}; it supports the methods "
+            f"policy {policy!r}{recipe} cannot be run by this method: {reason}. The method needs a policy "
+            f"of recipe {(needed := training_recipe(method))}: a shipped one, TASK-{needed}, or one trained "
+            f"with `robot-runtime train --recipe {needed}`. This policy supports the methods "
             f"{', '.join(capabilities.methods()) or 'none'} (samplers "
             f"{', '.join(part.__name__ for part in capabilities.samplers) or 'none'})"
         )
